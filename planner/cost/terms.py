@@ -1,0 +1,152 @@
+"""What the cost model returns: named terms with the unit in the name; totals add them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from planner.layout import Numeric
+
+
+def added(terms: Any) -> Numeric:
+    """The sum of a dataclass's fields."""
+    return sum(getattr(terms, f.name) for f in fields(terms))
+
+
+def row(terms: Any, index: int) -> Any:
+    """One layout's terms out of columns of them."""
+    picked = {f.name: getattr(terms, f.name) for f in fields(terms)}
+    taken = {k: x[index].item() if isinstance(x, np.ndarray) else row(x, index) if hasattr(x, "__dataclass_fields__") else x
+             for k, x in picked.items()}  # fmt: skip
+    return type(terms)(**taken)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of a step on the critical path: m micro-batches on the slowest rank, then what waits and what follows."""
+
+    gemm_s: Numeric
+    """Matrix products of the layers, forward and backward, without recomputation."""
+    attention_s: Numeric
+    elementwise_s: Numeric
+    """Memory-bound operations: norms, residuals, activation function, rotary embedding."""
+    head_s: Numeric
+    """Embedding, LM head and loss, where the slowest rank has them."""
+    recompute_s: Numeric
+    launch_s: Numeric
+    """What the CPU needs to launch kernels beyond the GPU's own time."""
+    tp_comm_s: Numeric
+    """Tensor-parallel communication that is not hidden."""
+    cp_comm_s: Numeric
+    ep_comm_s: Numeric
+    overlap_tax_s: Numeric
+    """Compute that runs slower because NCCL runs beside it."""
+    pp_comm_s: Numeric
+    """Transfers between stages that are not hidden."""
+    bubble_s: Numeric
+    """Idle time of the slowest rank: fill, drain, waits for other stages."""
+    dp_comm_s: Numeric
+    """Gradient reduction and parameter gathering that are not hidden."""
+    embedding_comm_s: Numeric
+    """All-reduce of tied embedding gradients between first and last stage."""
+    optimizer_s: Numeric
+    overhead_s: Numeric
+    """Host time of a step: data loading, loss and norm reductions."""
+    straggler_s: Numeric
+    """Waiting for the slowest node; grows with the number of nodes."""
+
+    @property
+    def step_s(self) -> Numeric:
+        return added(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of device memory on the worst stage."""
+
+    weights_bytes: Numeric
+    gradients_bytes: Numeric
+    optimizer_bytes: Numeric
+    activations_bytes: Numeric
+    """Kept between forward and backward, of all micro-batches in flight."""
+    working_bytes: Numeric
+    """The peak inside one micro-batch beyond what is kept: logits, loss, temporaries, recomputation's working set."""
+    buffers_bytes: Numeric
+    """Communication and gather buckets that the allocator holds."""
+    fragmentation_bytes: Numeric
+    """Reserved by the allocator beyond what is allocated."""
+    context_bytes: Numeric
+    """CUDA context and libraries."""
+    nccl_bytes: Numeric
+    """Buffers of the communicators."""
+
+    @property
+    def allocated_bytes(self) -> Numeric:
+        return (self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+                + self.activations_bytes + self.working_bytes + self.buffers_bytes)  # fmt: skip
+
+    @property
+    def reserved_bytes(self) -> Numeric:
+        return self.allocated_bytes + self.fragmentation_bytes
+
+    @property
+    def device_bytes(self) -> Numeric:
+        return added(self)
+
+
+@dataclass(frozen=True, slots=True)
+class P2P:
+    """Activation tensors between pipeline stages in one step, both ways, of one pipeline rank's tp slice."""
+
+    tensors_per_step: Numeric
+    """Of one pipeline."""
+    bytes_per_tensor: Numeric
+    bytes_per_link_per_step: Numeric
+    """Over the link between two neighbouring ranks, one direction."""
+    bytes_per_step: Numeric
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline rank of one layout (all its virtual stages together); times per micro-batch."""
+
+    stage: int
+    layers: int
+    params: int
+    """Parameters on one tp rank."""
+    memory_bytes: float
+    forward_s: float
+    backward_s: float
+    in_flight: float
+    """Activations held at the peak, in whole stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the cost model says of a layout, or of columns of them (then stages is empty)."""
+
+    time: StepTime
+    memory: Memory
+    p2p: P2P
+    model_flops: Numeric
+    """Of a step, all GPUs: 6 per parameter and token plus causal attention, no recomputation."""
+    model_flops_full_attention: Numeric
+    step_s: Numeric
+    step_s_low: Numeric
+    step_s_high: Numeric
+    tokens_per_s_per_gpu: Numeric
+    model_tflops_per_gpu: Numeric
+    mfu: Numeric
+    mfu_full_attention: Numeric
+    bubble_share: Numeric
+    memory_bytes: Numeric
+    memory_limit_bytes: Numeric
+    oom_probability: Numeric
+    stages: tuple[Stage, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> Numeric:
+        return self.oom_probability < 0.1

@@ -1,0 +1,19 @@
+"""Errors: one clear message (what must hold, what we got, the nearest way out), never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class InputError(Exception):
+    """The input is wrong; the command line prints the message and ends with exit code 2."""
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
+    """Unknown names answer with the nearest ones."""
+    import difflib
+
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    return InputError(f"{kind} must be a known name, but got {str(name)[:80]!r}; {hint}")

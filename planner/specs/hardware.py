@@ -1,0 +1,166 @@
+"""HardwareProfile: GPU + node + fabric. Human units in the document, SI in the properties."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from planner.units import GB, GIB, MICRO, TERA
+
+Share = PositiveFloat
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GemmRates(_Document):
+    """t = fixed + 2mnk / (peak * efficiency) * (1 + k_half/k) * (1 + m_half/m) * (1 + n_half/n)."""
+
+    efficiency: Share
+    k_half: NonNegativeFloat
+    m_half: NonNegativeFloat
+    n_half: NonNegativeFloat
+    fixed_us: NonNegativeFloat
+    median_error_share: NonNegativeFloat | None = None
+    source: str
+
+
+class AttentionRates(_Document):
+    """Causal forward: t = fixed + 2 b a s^2 d / (peak * efficiency) * (1 + seq_half/s) * (1 + heads_half/(b a)).
+
+    Backward: 2.5 times the FLOPs at backward_share of the forward's rate.
+    """
+
+    efficiency: Share
+    seq_half: NonNegativeFloat
+    heads_half: NonNegativeFloat
+    fixed_us: NonNegativeFloat
+    backward_share: Share = 0.8
+    median_error_share: NonNegativeFloat | None = None
+    source: str
+
+
+class Gpu(_Document):
+    """One accelerator. Peaks are dense; vendors like to print sparse ones."""
+
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: NonNegativeFloat
+    memory_gib: PositiveFloat
+    """What the driver reports as total."""
+    usable_gib: PositiveFloat
+    """What CUDA can give out: the driver's total less its reserve."""
+    hbm_gbytes_per_s: PositiveFloat
+    peak_tflops: dict[str, PositiveFloat]
+    """Dense peak by precision: fp32, tf32, fp16, bf16, fp8, fp4."""
+    tdp_w: PositiveFloat
+    source: str
+
+    @property
+    def usable_bytes(self) -> float:
+        return self.usable_gib * GIB
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        return self.hbm_gbytes_per_s * GB
+
+    def peak_flops_per_s(self, precision: str) -> float:
+        return self.peak_tflops[precision] * TERA
+
+
+class Kernels(_Document):
+    """Rates of kernels, fitted to measurements; where there are none, the nearest relative's and `assumed` says so."""
+
+    gemm: GemmRates
+    attention: AttentionRates
+    memory_efficiency_share: Share
+    """Of HBM bandwidth that a memory-bound kernel reaches."""
+    sustained_share: Share
+    """Speed of long training runs over short cool benchmarks: clocks under power limits, cache misses."""
+    assumed: str = ""
+    """Not empty: what was not measured on this GPU, and whose rates stand in."""
+    source: str
+
+
+class Link(_Document):
+    """A hop class. Bandwidth is per GPU, one direction."""
+
+    gbytes_per_s: PositiveFloat
+    efficiency: dict[int, Share]
+    """Bus bandwidth of a large collective over gbytes_per_s, by members of the group on this hop class."""
+    base_us: NonNegativeFloat
+    """Latency of any collective or message."""
+    hop_us: NonNegativeFloat
+    """Latency of each further step of a ring."""
+    all_reduce_gain: Share = 1.0
+    """In-switch reduction (NVLS): all-reduce bus bandwidth over that of all-gather."""
+    source: str
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.gbytes_per_s * GB
+
+    @property
+    def base_s(self) -> float:
+        return self.base_us * MICRO
+
+    @property
+    def hop_s(self) -> float:
+        return self.hop_us * MICRO
+
+
+class Node(_Document):
+    """One host."""
+
+    gpus: PositiveInt
+    domain_gpus: PositiveInt
+    """GPUs that reach each other over NVLink (or its like): 8 in an HGX box, 72 in an NVL72, 1 without."""
+    domain: Link
+    """Inside the NVLink domain."""
+    host: Link
+    """Inside the node, between domains: PCIe."""
+    host_memory_gib: PositiveFloat
+    pcie_gbytes_per_s: PositiveFloat
+    """GPU to host memory, one direction."""
+    source: str
+
+
+class Fabric(_Document):
+    """The network between nodes."""
+
+    nics: PositiveInt
+    nic_gbytes_per_s: PositiveFloat
+    """One NIC, one direction."""
+    efficiency_share: Share
+    """Large-message share of line rate."""
+    base_us: NonNegativeFloat
+    hop_us: NonNegativeFloat
+    straggler_share: NonNegativeFloat = 0.0
+    """Slowdown of a step per doubling of the number of nodes."""
+    source: str
+
+
+class HardwareProfile(_Document):
+    """A machine type: what the command line calls a cluster."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    gpu: Gpu
+    kernels: Kernels
+    node: Node
+    fabric: Fabric
+    price_usd_per_gpu_hour: NonNegativeFloat | None = None
+    max_gpus: PositiveInt | None = Field(default=None)
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _whole_domains(self) -> HardwareProfile:
+        if self.node.gpus % self.node.domain_gpus and self.node.domain_gpus % self.node.gpus:
+            raise ValueError(f"node.gpus and node.domain_gpus must divide one another, but got {self.node.gpus} and {self.node.domain_gpus}")
+        return self
+
+    @property
+    def nic_bytes_per_s_per_gpu(self) -> float:
+        """Line rate of a GPU's share of the NICs."""
+        return self.fabric.nics * self.fabric.nic_gbytes_per_s * GB / self.node.gpus

@@ -1,0 +1,61 @@
+"""ModelSpec: the network to train."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+
+
+class ModelSpec(BaseModel):
+    """A dense decoder-only transformer. Widths are of the whole model, before any split."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    family: str
+    aliases: tuple[str, ...] = ()
+    hidden_size: PositiveInt
+    ffn_size: PositiveInt
+    """Width of the MLP, one branch."""
+    num_layers: PositiveInt
+    num_heads: PositiveInt
+    num_kv_heads: PositiveInt
+    head_dim: PositiveInt
+    vocab_size: PositiveInt
+    """Rows of the embedding table as released; the framework pads it further."""
+    max_seq_length: PositiveInt
+    gated_mlp: bool
+    """Three MLP matrices (SwiGLU) instead of two."""
+    activation: Literal["gelu", "silu", "squared_relu"] = "silu"
+    tied_embeddings: bool
+    norm: Literal["rmsnorm", "layernorm", "layernorm_nobias"]
+    position: Literal["learned", "rope", "alibi", "none"]
+    position_rows: int = 0
+    """Rows of the learned position table."""
+    rope_theta: float = 10_000.0
+    attention_bias: Literal["none", "qkv", "qkvo"] = "none"
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    """A norm of width head_dim on queries and on keys (Qwen3)."""
+    parameters: PositiveInt | None = None
+    """Published exact count, where there is one: a test compares."""
+    frameworks: tuple[str, ...] = ("megatron", "deepspeed", "torch")
+    """Which frameworks can express it."""
+    source: str
+
+    @model_validator(mode="after")
+    def _heads(self) -> ModelSpec:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(f"num_heads must be a multiple of num_kv_heads, but got {self.num_heads} and {self.num_kv_heads}")
+        if self.position == "learned" and not self.position_rows:
+            raise ValueError("a learned position table needs position_rows, but got none; usually max_seq_length")
+        return self
+
+    @property
+    def query_size(self) -> int:
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        return self.num_kv_heads * self.head_dim

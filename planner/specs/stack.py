@@ -1,0 +1,71 @@
+"""Stack: what a training software does with the hardware."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat
+
+
+class Stack(BaseModel):
+    """What it overlaps, fuses and keeps, and how long its CPU takes to launch a layer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    framework: Literal["megatron", "deepspeed", "torch"]
+    attention: Literal["flash", "fused", "unfused"]
+    """Default kernel: flash, Megatron's fused scale-mask-softmax, or torch's separate operations."""
+    sequence_parallel: bool
+    """Whether sp is available (and then on when tp > 1)."""
+    zero: int
+    """Default sharding stage."""
+    zero_stages: tuple[int, ...]
+    schedules: tuple[str, ...]
+    """Schedules that it can run."""
+    launch_us_forward: NonNegativeFloat
+    """CPU time to launch the forward of one layer (tp = 1)."""
+    launch_us_backward: NonNegativeFloat
+    launch_us_tp: NonNegativeFloat
+    """More, when the layer is split over tp: one collective call after another."""
+    elementwise_bytes_forward: NonNegativeFloat
+    """Memory traffic of norms, residuals, dropout: bytes per token and hidden unit, forward, without the MLP's activation."""
+    elementwise_bytes_backward: NonNegativeFloat
+    activation_bytes_forward: NonNegativeFloat
+    """Memory traffic of the MLP's activation function: bytes per token and ffn unit."""
+    activation_bytes_backward: NonNegativeFloat
+    rope_bytes: NonNegativeFloat
+    """Memory traffic of rotary embedding: bytes per token and query or key unit, each way."""
+    scores_bytes_forward: NonNegativeFloat
+    """Unfused attention: traffic per element of the s x s scores."""
+    scores_bytes_backward: NonNegativeFloat
+    dropout: bool
+    """Whether dropout masks are kept (GPT of 2020-2022: yes)."""
+    p2p_scatter_over_tp: bool
+    """Activations between stages are split over tp even without sp (Megatron of 2021)."""
+    p2p_overlap: bool
+    """Interleaved p2p runs beside compute."""
+    grad_reduce_bytes: PositiveFloat
+    """Bytes an element of the gradient reduction."""
+    grad_overlap_share: NonNegativeFloat
+    """Share of the gradient reduce-scatter that may hide behind the last micro-batch's backward."""
+    param_overlap_share: NonNegativeFloat
+    """Share of the parameter all-gather that may hide behind the next forward."""
+    tp_overlap_share: NonNegativeFloat
+    """Share of tp communication hidden behind GEMMs besides the weight-gradient overlap."""
+    overlap_tax_share: NonNegativeFloat
+    """Slowdown of compute while NCCL runs beside it."""
+    optimizer_bytes: PositiveFloat
+    """Memory traffic of the optimizer step, bytes a parameter of the shard."""
+    step_overhead_us: NonNegativeFloat
+    """Host time a step: data loader, loss and norm reductions, logging."""
+    weight_bytes: PositiveFloat
+    gradient_bytes: PositiveFloat
+    optimizer_state_bytes: PositiveFloat
+    context_gib: PositiveFloat
+    """CUDA context and libraries."""
+    reserved_share: PositiveFloat
+    """Median of reserved over allocated memory."""
+    reserved_spread_share: PositiveFloat
+    """Standard deviation of that ratio together with the model's own error."""
+    source: str
