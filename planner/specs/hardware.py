@@ -72,7 +72,8 @@ class Gpu(_Document):
 class Kernels(_Document):
     """Rates of kernels, fitted to measurements; where there are none, the nearest relative's and `assumed` says so."""
 
-    gemm: GemmRates
+    gemm: dict[str, GemmRates]
+    """By precision of the operands: bf16 (also used for fp16), fp8, fp8-block, fp4, as far as measured."""
     attention: AttentionRates
     memory_efficiency_share: Share
     """Of HBM bandwidth that a memory-bound kernel reaches."""

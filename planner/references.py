@@ -1,0 +1,22 @@
+"""Sources of formulas and constants: the keys that docstrings and documents cite in square brackets."""
+
+from __future__ import annotations
+
+REFERENCES: dict[str, str] = {
+    "narayanan2021": "Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC21, arXiv 2104.04473",
+    "korthikanti2022": "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198",
+    "megatron-core": "NVIDIA Megatron-LM, megatron-core 0.19, github.com/NVIDIA/Megatron-LM",
+    "huang2019": "Huang et al., GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism, arXiv 1811.06965",
+    "qi2023": "Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
+    "qi2024": "Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+    "lamypoirier2023": "Lamy-Poirier, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
+    "deepseek2024": "DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437",
+    "torch-pipelining": "PyTorch torch.distributed.pipelining 2.13",
+    "rajbhandari2020": "Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, arXiv 1910.02054",
+    "dao2022": "Dao et al., FlashAttention, arXiv 2205.14135; FlashAttention-2, arXiv 2307.08691",
+    "patarasuk2009": "Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, JPDC 2009",
+    "nccl-tuning": "NVIDIA NCCL, src/graph/tuning.cc: latencies of protocols and algorithms",
+    "aiconfigurator": "NVIDIA aiconfigurator-core 0.12.0 (Apache-2.0): measured kernel and collective latencies",
+    "simumax": "SimuMax (Apache-2.0): measured kernel efficiencies and modelling notes",
+    "vtrain": "Bang et al., vTrain, arXiv 2312.12391; data under MIT licence",
+}
