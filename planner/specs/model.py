@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 class ModelSpec(BaseModel):
     """A dense decoder-only transformer. Widths are of the whole model, before any split."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
     family: str

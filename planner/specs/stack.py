@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat
 class Stack(BaseModel):
     """What it overlaps, fuses and keeps, and how long its CPU takes to launch a layer."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
     framework: Literal["megatron", "deepspeed", "torch"]

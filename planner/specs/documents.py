@@ -1,0 +1,132 @@
+"""Documents as people write them: read YAML and JSON, build the frozen document, say every fault in plain words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from planner.errors import InputError
+
+MAX_BYTES = 2 * 2**20
+"""Profiles, presets and config.json are a few KB; weights or a tokenizer given by mistake are not."""
+
+Document = TypeVar("Document", bound=BaseModel)
+_Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+# YAML 1.1 takes 1e-3 for text; people who write profiles do not.
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+
+
+def parse_yaml(text: str) -> Any:
+    """One YAML value; raises yaml.YAMLError, ValueError (an impossible date) or RecursionError."""
+    return yaml.load(text, _Loader)
+
+
+def read_text(path: Path) -> str:
+    """The text of a small file; InputError for one that is missing, unreadable, huge or not text."""
+    try:
+        if not path.is_file():
+            raise InputError(f"{path} must be a readable file, but {'it is a directory' if path.is_dir() else 'there is none'}")
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path} must be a document of at most {MAX_BYTES:,} bytes, but it has {path.stat().st_size:,}")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise InputError(f"{path} must be UTF-8 text, but byte {fault.start} is not; is it a binary file?") from None
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else str(fault)
+        raise InputError(f"{path} must be a readable file, but: {reason}") from None
+    if "\0" in text:
+        raise InputError(f"{path} must be text, but it holds zero bytes; is it a binary file?")
+    return text
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Fields of a YAML or JSON document, by the file's suffix."""
+    text = read_text(path)
+    kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
+    try:
+        data = json.loads(text) if kind == "JSON" else parse_yaml(text)
+    except json.JSONDecodeError as fault:
+        raise InputError(f"{path} must be valid JSON, but line {fault.lineno}: {fault.msg}") from None
+    except yaml.YAMLError as fault:
+        raise InputError(f"{path} must be valid YAML, but {_yaml_fault(fault)}") from None
+    except (RecursionError, ValueError) as fault:
+        raise InputError(f"{path} must be valid {kind}, but {'it nests too deeply' if isinstance(fault, RecursionError) else fault}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path} must hold fields (name: value), but it is {_shown(data)}")
+    return {str(key): value for key, value in data.items()}
+
+
+def build(kind: type[Document], data: Mapping[str, Any], where: str) -> Document:
+    """The document, or one InputError that names every faulty field of `where`."""
+    try:
+        return kind.model_validate(_tuples(data), strict=True)
+    except ValidationError as fault:
+        says = [_says(kind, error) for error in fault.errors(include_url=False)]
+    except RecursionError:
+        says = ["it nests into itself"]
+    raise InputError(f"{where}: " + "; ".join(dict.fromkeys(says)))
+
+
+def _tuples(value: Any, depth: int = 0) -> Any:
+    """Lists as tuples: strict validation then refuses true for 1 and text for numbers, but takes a YAML list."""
+    if depth > 20:
+        raise RecursionError
+    if isinstance(value, Mapping):
+        return {key: _tuples(x, depth + 1) for key, x in value.items()}
+    return tuple(_tuples(x, depth + 1) for x in value) if isinstance(value, (list, tuple)) else value
+
+
+def _yaml_fault(fault: yaml.YAMLError) -> str:
+    mark, problem = getattr(fault, "problem_mark", None), getattr(fault, "problem", None)
+    return f"line {mark.line + 1}: {problem}" if mark else str(problem or fault).splitlines()[0]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return f"the text {value[:60]!r}"
+    if value is None:
+        return "nothing"
+    if isinstance(value, (dict, list, tuple)):
+        return {dict: "a group of fields"}.get(type(value), "a list")
+    return str(value)[:60]
+
+
+_MUST = {
+    "greater_than": "be above {gt}", "greater_than_equal": "be at least {ge}", "less_than_equal": "be at most {le}", "less_than": "be below {lt}",
+    "finite_number": "be a finite number", "int_type": "be a whole number", "int_from_float": "be a whole number", "float_type": "be a number",
+    "string_type": "be text", "bool_type": "be true or false", "literal_error": "be {expected}", "tuple_type": "be a list",
+    "dict_type": "be a group of fields", "model_type": "be a group of fields",
+}  # fmt: skip
+
+
+def _says(kind: type[BaseModel], error: Any) -> str:
+    """One fault as a sentence: the field, what must hold, what we got."""
+    path = ".".join(str(part) for part in error["loc"] if part != "[key]")
+    if error["type"] == "missing":
+        return f"{path} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"{path} is not a field{_nearest(kind, error['loc'])}"
+    if error["type"] == "value_error":
+        return f"{path + ': ' if path else ''}{error['ctx']['error']}"
+    must = _MUST.get(error["type"])
+    if must is None:
+        return f"{path}: {error['msg']}"
+    return f"{path} must {must.format(**error.get('ctx', {}))}, but got {_shown(error['input'])}"
+
+
+def _nearest(kind: type[BaseModel], loc: tuple[Any, ...]) -> str:
+    names: list[str] = list(kind.model_fields)
+    for part in loc[:-1]:
+        field = kind.model_fields.get(str(part))
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            return ""
+        kind, names = field.annotation, list(field.annotation.model_fields)
+    near = get_close_matches(str(loc[-1]), names, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
