@@ -36,6 +36,12 @@ class Stack(BaseModel):
     activation_bytes_backward: NonNegativeFloat
     rope_bytes: NonNegativeFloat
     """Memory traffic of rotary embedding: bytes per token and query or key unit, each way."""
+    accumulate_bytes: NonNegativeFloat
+    """Memory traffic of adding a weight gradient to the main gradient, bytes a weight beyond the product's own output."""
+    loss_bytes: NonNegativeFloat
+    """Memory traffic of the loss, forward and backward, bytes per token and vocabulary row."""
+    logits_bytes: NonNegativeFloat
+    """Memory of logits, loss and their gradient at the peak, bytes per token and vocabulary row."""
     scores_bytes_forward: NonNegativeFloat
     """Unfused attention: traffic per element of the s x s scores."""
     scores_bytes_backward: NonNegativeFloat
@@ -53,6 +59,8 @@ class Stack(BaseModel):
     """Share of the parameter all-gather that may hide behind the next forward."""
     tp_overlap_share: NonNegativeFloat
     """Share of tp communication hidden behind GEMMs besides the weight-gradient overlap."""
+    tp_grad_overlap_share: NonNegativeFloat
+    """Share of the input gradient's reduction that may hide behind the weight-gradient product (0 before 2022)."""
     overlap_tax_share: NonNegativeFloat
     """Slowdown of compute while NCCL runs beside it."""
     optimizer_bytes: PositiveFloat
