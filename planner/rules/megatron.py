@@ -1,0 +1,92 @@
+"""Megatron-LM's rules, core 0.14 to main: what its parser, its configuration classes and its schedules refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.layout import RECOMPUTE_CODE, Layout, module_mask
+from planner.rules import pipeline, sizes
+from planner.rules.rule import Rule, divides, quotient
+from planner.specs.recipe import Recipe
+
+FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
+DENSE_MODULES = module_mask(["core_attn", "layernorm", "mlp"])
+FP8_DELAYED_MODULES = module_mask(["core_attn", "mlp"])
+LEAST_COMPUTE = {"bf16": 8.0, "fp8-delayed": 8.9, "fp8-tensorwise": 8.9, "fp8-blockwise": 9.0, "mxfp8": 10.0, "nvfp4": 10.0}
+"""CUDA compute capability that a precision needs."""
+
+
+def _kv_heads_replicated(recipe: Recipe, layout: Layout) -> Any:
+    heads = recipe.model.num_kv_heads
+    return divides(layout.tp, heads) | divides(heads, layout.tp)
+
+
+def _recompute_layers(recipe: Recipe, layout: Layout) -> Any:
+    none = layout.recompute_layers == 0
+    return none | ((layout.recompute == FULL) & (layout.recompute_layers <= pipeline.most_layers(recipe, layout)))
+
+
+def _recompute_layers_out(recipe: Recipe, layout: Layout) -> str:
+    return f"at most {int(pipeline.most_layers(recipe, layout))} with full recomputation, else 0"
+
+
+def _recompute_modules(recipe: Recipe, layout: Layout) -> Any:
+    allowed = FP8_DELAYED_MODULES if recipe.precision == "fp8-delayed" else DENSE_MODULES
+    none = layout.recompute_modules == 0
+    return none | ((layout.recompute == SELECTIVE) & ((layout.recompute_modules & ~allowed) == 0))
+
+
+def _precision_known(recipe: Recipe, layout: Layout) -> Any:
+    return recipe.precision != "fp8-rowwise"
+
+
+def _precision_runs(recipe: Recipe, layout: Layout) -> Any:
+    return recipe.hardware.gpu.compute_capability >= LEAST_COMPUTE.get(recipe.precision, 0.0)
+
+
+def _alignment(recipe: Recipe) -> int:
+    """Elements that a dimension of a low-precision GEMM must be a multiple of; 1 for 16 and 32 bits."""
+    if recipe.precision in ("mxfp8", "nvfp4"):
+        return 32
+    return 16 if recipe.precision.startswith("fp8") else 1
+
+
+def _aligned(recipe: Recipe, layout: Layout) -> Any:
+    size = _alignment(recipe)
+    if size == 1:
+        return True
+    model = recipe.model
+    tokens = quotient(layout.mbs * recipe.seq_length, layout.cp * (1 + layout.sp * (layout.tp - 1)))
+    widths = divides(size * layout.tp, model.ffn_size) & divides(size * layout.tp, model.query_size)
+    return (model.hidden_size % size == 0) & widths & (tokens % size == 0)
+
+
+def _aligned_out(recipe: Recipe, layout: Layout) -> str:
+    return f"each must be a multiple of {_alignment(recipe)}: use a smaller tp or a longer micro-batch"
+
+
+OWN = (
+    Rule("key-value heads split over tp", lambda recipe, layout: divides(layout.tp, recipe.model.num_kv_heads),
+         "tp must divide the key-value heads before Megatron 0.16, but got tp={layout.tp} and {recipe.model.num_kv_heads}",
+         lambda recipe, layout: f"try tp {recipe.model.num_kv_heads} or less, or version 0.16", before=(0, 16)),
+    Rule("key-value heads split over tp", _kv_heads_replicated,
+         "tp must divide the key-value heads or be a multiple of them, but got tp={layout.tp} and {recipe.model.num_kv_heads}",
+         since=(0, 16)),
+    Rule("recompute layers fit a stage", _recompute_layers,
+         "recompute_layers belongs to full recomputation and must not exceed the layers of a (virtual) stage, but got "
+         "{layout.recompute_layers} with recompute={knobs[recompute]}", _recompute_layers_out),
+    Rule("recompute modules fit the model", _recompute_modules,
+         "a dense model can recompute core_attn, layernorm and mlp, selectively (not layernorm with fp8-delayed), but got "
+         "{knobs[recompute_modules]} with recompute={knobs[recompute]}"),
+    Rule("Megatron has the precision", _precision_known,
+         "Megatron-LM has the fp8 recipes delayed, tensorwise, blockwise and mxfp8, but got {recipe.precision}",
+         lambda recipe, layout: "try fp8-tensorwise"),
+    Rule("GPU runs the precision", _precision_runs,
+         "{recipe.precision} needs a newer GPU, but got {recipe.hardware.gpu.name} (compute capability "
+         "{recipe.hardware.gpu.compute_capability})", lambda recipe, layout: "try fp16" if recipe.precision == "bf16" else "try bf16"),
+    Rule("low precision aligns", _aligned,
+         "hidden size, MLP width and query width over tp, and the tokens of a micro-batch must align for {recipe.precision}, but got "
+         "tp={layout.tp}, mbs={layout.mbs}, cp={layout.cp}", _aligned_out),
+)  # fmt: skip
+
+RULES = (*sizes.RULES, *OWN, *pipeline.RULES)

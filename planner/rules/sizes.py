@@ -1,0 +1,125 @@
+"""Rules of every framework: degrees, GPUs, batch, and how the model's widths split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.layout import SCHEDULES, Layout
+from planner.rules.rule import Rule, divides, near_divisors, try_knob
+from planner.specs.recipe import Recipe
+
+DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m")
+COUNTS = ("group", "recompute_layers", "first_layers", "last_layers")
+
+
+def _positive(recipe: Recipe, layout: Layout) -> Any:
+    ok: Any = True
+    for name in DEGREES:
+        ok = ok & (getattr(layout, name) >= 1)
+    for name in COUNTS:
+        ok = ok & (getattr(layout, name) >= 0)
+    return ok
+
+
+def _product(*factors: Any) -> Any:
+    """In floats: a column of small integers would wrap silently."""
+    out: Any = 1.0
+    for factor in factors:
+        out = out * factor
+    return out
+
+
+def _gpus(recipe: Recipe, layout: Layout) -> Any:
+    return _product(layout.tp, layout.pp, layout.dp, layout.cp) == recipe.gpus
+
+
+def _gpus_out(recipe: Recipe, layout: Layout) -> str:
+    rest = layout.tp * layout.pp * layout.cp
+    if recipe.gpus % rest == 0:
+        return f"with these, dp must be {recipe.gpus // rest}"
+    return f"or use {max(recipe.gpus // rest, 1) * rest} GPUs, a multiple of tp * pp * cp = {rest}"
+
+
+def _batch(recipe: Recipe, layout: Layout) -> Any:
+    return _product(layout.dp, layout.mbs, layout.m) == recipe.global_batch_size
+
+
+def _batch_out(recipe: Recipe, layout: Layout) -> str:
+    rest = layout.dp * layout.mbs
+    if recipe.global_batch_size % rest == 0:
+        return f"with these, m must be {recipe.global_batch_size // rest}"
+    near = sorted({max(recipe.global_batch_size // rest, 1) * rest, -(-recipe.global_batch_size // rest) * rest})
+    return f"or use a global batch of {' or '.join(map(str, near))}, a multiple of dp * mbs = {rest}"
+
+
+def _schedule_known(recipe: Recipe, layout: Layout) -> Any:
+    known = np.array([name in recipe.stack.schedules for name in SCHEDULES])
+    return known[layout.schedule]
+
+
+def _zero_known(recipe: Recipe, layout: Layout) -> Any:
+    ok: Any = False
+    for stage in recipe.stack.zero_stages:
+        ok = ok | (layout.zero == stage)
+    return ok
+
+
+def _sequence_over_cp(recipe: Recipe, layout: Layout) -> Any:
+    return (layout.cp == 1) | divides(2 * layout.cp, recipe.seq_length)
+
+
+def _cp_out(recipe: Recipe, layout: Layout) -> str:
+    near = near_divisors(recipe.seq_length // 2, layout.cp) if recipe.seq_length % 2 == 0 else [1]
+    return f"try cp {' or '.join(map(str, near))}"
+
+
+def _sequence_over_tp(recipe: Recipe, layout: Layout) -> Any:
+    return (layout.sp == 0) | divides(layout.cp * layout.tp, recipe.seq_length)
+
+
+def _positions(recipe: Recipe, layout: Layout) -> Any:
+    return recipe.model.position != "learned" or recipe.model.position_rows >= recipe.seq_length
+
+
+def _experts(recipe: Recipe, layout: Layout) -> Any:
+    return (layout.ep == 1) & (layout.etp == 1)
+
+
+POSITIVE = Rule("counts are positive", _positive,
+     "degrees, mbs and m must be at least 1 and counts at least 0, but got tp={layout.tp} pp={layout.pp} dp={layout.dp} cp={layout.cp} "
+     "ep={layout.ep} etp={layout.etp} v={layout.v} mbs={layout.mbs} m={layout.m}")  # fmt: skip
+
+RULES = (
+    POSITIVE,
+    Rule("gpus are tp * pp * dp * cp", _gpus,
+         "tp * pp * dp * cp must be {recipe.gpus} GPUs, but got {layout.tp} * {layout.pp} * {layout.dp} * {layout.cp} = {layout.gpus}",
+         _gpus_out),
+    Rule("batch is dp * mbs * m", _batch,
+         "dp * mbs * m must be the global batch of {recipe.global_batch_size}, but got "
+         "{layout.dp} * {layout.mbs} * {layout.m} = {layout.gbs}", _batch_out),
+    Rule("no experts to split", _experts,
+         "a dense model has no experts: ep and etp must be 1, but got ep={layout.ep}, etp={layout.etp}"),
+    Rule("heads split over tp", lambda recipe, layout: divides(layout.tp, recipe.model.num_heads),
+         "tp must divide the attention heads, but got tp={layout.tp} and {recipe.model.num_heads} heads",
+         lambda recipe, layout: try_knob("tp", recipe.model.num_heads, layout.tp)),
+    Rule("ffn splits over tp", lambda recipe, layout: divides(layout.tp, recipe.model.ffn_size),
+         "tp must divide the MLP width, but got tp={layout.tp} and ffn_size={recipe.model.ffn_size}",
+         lambda recipe, layout: try_knob("tp", recipe.model.ffn_size, layout.tp)),
+    Rule("sequence splits over cp", _sequence_over_cp,
+         "2 * cp must divide the sequence length, but got cp={layout.cp} and {recipe.seq_length} tokens", _cp_out),
+    Rule("sequence splits over tp", _sequence_over_tp,
+         "with sequence parallelism tp * cp must divide the sequence length, but got tp={layout.tp}, cp={layout.cp} "
+         "and {recipe.seq_length} tokens", lambda recipe, layout: "or turn sequence parallelism off"),
+    Rule("positions reach the sequence", _positions,
+         "the learned position table must have a row for every token, but got {recipe.model.position_rows} rows and "
+         "{recipe.seq_length} tokens", lambda recipe, layout: f"use a sequence length of {recipe.model.position_rows} or less"),
+    Rule("stack shards this way", _zero_known,
+         "the stack {recipe.stack.name} shards by zero {recipe.stack.zero_stages}, but got zero={layout.zero}"),
+    Rule("stack runs the schedule", _schedule_known,
+         "the stack {recipe.stack.name} runs the schedules {recipe.stack.schedules}, but got {knobs[schedule]}"),
+    Rule("stack has sequence parallelism", lambda recipe, layout: (layout.sp == 0) | recipe.stack.sequence_parallel,
+         "the stack {recipe.stack.name} has no sequence parallelism, but got sp on",
+         lambda recipe, layout: "turn it off"),
+)  # fmt: skip

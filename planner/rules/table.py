@@ -1,0 +1,58 @@
+"""Which rules bind a recipe, and their two readings: a mask over many layouts, sentences about one."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from planner.layout import Layout
+from planner.rules import megatron, sizes
+from planner.rules.rule import Breach, Rule, breach
+from planner.specs.recipe import Recipe
+from planner.specs.versions import version_of
+
+BY_FRAMEWORK: dict[str, tuple[Rule, ...]] = {"megatron": megatron.RULES, "deepspeed": sizes.RULES, "torch": sizes.RULES}
+NARROW = 2**15
+"""Below this a product of two columns fits 32 bits, whose remainder is eight times faster than that of 64."""
+
+
+def rules_for(recipe: Recipe) -> tuple[Rule, ...]:
+    """The rules of the recipe's framework that its version has. Raises InputError for an unknown version."""
+    version = version_of(recipe.framework, recipe.framework_version)
+    return tuple(rule for rule in BY_FRAMEWORK[recipe.framework] if rule.since <= version < rule.before)
+
+
+def _narrow(value: Any) -> Any:
+    small = isinstance(value, np.ndarray) and value.dtype.kind == "i" and len(value) and abs(value).max() < NARROW
+    return value.astype(np.int32, copy=False) if small else value
+
+
+def mask(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, dict[str, int]]:
+    """Which layouts hold every rule, and how many each rule removed.
+
+    A layout is counted at the first rule, in the order of rules_for, that removes it: the counts add up to what is gone.
+    Rules that removed nothing are left out.
+    """
+    narrow = replace(layout, **{f.name: _narrow(getattr(layout, f.name)) for f in fields(layout)})
+    ok = np.ones(len(layout), dtype=bool)
+    left, removed = len(layout), {}
+    for rule in rules_for(recipe):
+        ok &= rule.holds(recipe, narrow)
+        now = int(np.count_nonzero(ok))
+        if now < left:
+            removed[rule.name] = left - now
+        left = now
+    return ok, removed
+
+
+def breaches(recipe: Recipe, layout: Layout) -> tuple[Breach, ...]:
+    """The rules that one layout breaks, each with the values and the way out.
+
+    Where a count is not positive that is the only breach: the other sentences would divide by it.
+    """
+    broken = [rule for rule in rules_for(recipe) if not np.all(rule.holds(recipe, layout))]
+    if sizes.POSITIVE in broken:
+        broken = [sizes.POSITIVE]
+    return tuple(breach(rule, recipe, layout) for rule in broken)
