@@ -1,0 +1,199 @@
+"""A question with every document loaded and every default chosen: the Recipe, and the one layout that `explain` speaks of."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from planner.errors import InputError, unknown
+from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
+from planner.specs import library
+from planner.specs.hardware import HardwareProfile
+from planner.specs.model import ModelSpec
+from planner.specs.question import LAYERS, RANGED, SWITCHES, Question, bounds, limits
+from planner.specs.recipe import Recipe
+from planner.specs.stack import Stack
+
+TOKENS = 2**22
+"""Default batch: about 4M tokens, what models of 7B to 400B are trained with."""
+CLUSTER = "h100-sxm"
+STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
+VERSIONS = {"megatron": "0.19", "deepspeed": "0.19", "torch": "2.13"}
+PRECISIONS = ("bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "fp8-rowwise", "fp8-blockwise", "mxfp8", "nvfp4")
+ATTENTIONS = ("flash", "fused", "unfused")
+
+
+class Chosen(NamedTuple):
+    """A value, and the sentence that says it is a default ('' when it was stated)."""
+
+    value: Any
+    says: str
+
+
+def recipe(asked: Question) -> Recipe:
+    """The question for the search. InputError when a name is unknown or words contradict one another."""
+    if asked.gpus is None:
+        raise InputError("gpus must be stated, but got none; add --gpus N")
+    return _recipe(asked, asked.gpus, 1)
+
+
+def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
+    """The question that states one layout: degrees not stated are 1, dp follows from the GPUs, m from the batch."""
+    degree = {word: _one(asked, word) for word in RANGED}
+    tp, pp, cp = degree["tp"] or 1, degree["pp"] or 1, degree["cp"] or 1
+    gpus, dp = _gpus_and_dp(asked.gpus, degree["dp"], tp, pp, cp)
+    mbs, v = degree["mbs"] or 1, degree["v"] or 1
+    unit = dp * mbs * (pp if v > 1 else 1)
+    stated = asked.model_copy(update={"global_batch_size": dp * mbs * degree["m"]}) if degree["m"] and not _batch_stated(asked) else asked
+    question = _recipe(stated, gpus, unit)
+    m = _micro_batches(question.global_batch_size, dp, mbs, degree["m"])
+    stack = question.stack
+    kept: dict[str, Any] = {word: int(value) for word in (*SWITCHES, *LAYERS) if (value := getattr(asked, word)) is not None}
+    kept.setdefault("sp", int(tp > 1 and stack.sequence_parallel))
+    zero = stack.zero if degree["zero"] is None else degree["zero"]
+    schedule = SCHEDULE_CODE[asked.schedule or ("interleaved" if v > 1 else "1f1b")]
+    layout = Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=degree["ep"] or 1, etp=degree["etp"] or 1, v=v, mbs=mbs, m=m, zero=zero,
+                    schedule=schedule, stage_layout=asked.stage_layout or "", **kept, **_recompute(asked))  # fmt: skip
+    return question, layout
+
+
+def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
+    model = library.model(asked.model)
+    cluster = _cluster(asked)
+    hardware = library.hardware(cluster.value, asked.set)
+    stack = _stack(asked)
+    precision = _precision(asked, hardware)
+    seq_length = _seq_length(asked, model)
+    batch = _batch(asked, seq_length.value, gpus, unit)
+    attention = _of("attention", asked.attention, ATTENTIONS) or stack.attention
+    return Recipe(
+        model=model, hardware=hardware, stack=stack, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
+        precision=precision.value, framework=stack.framework, framework_version=asked.framework_version or VERSIONS[stack.framework],
+        attention=attention, knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
+        assumed=tuple(chosen.says for chosen in (cluster, precision, seq_length, batch) if chosen.says),
+    )  # fmt: skip
+
+
+def _cluster(asked: Question) -> Chosen:
+    if asked.cluster:
+        return Chosen(asked.cluster, "")
+    local = library.local_cluster()
+    if local:
+        return Chosen(local, f"cluster: {local}, the GPUs of this machine")
+    return Chosen(CLUSTER, f"cluster: {CLUSTER}, as no GPU answers here")
+
+
+def _stack(asked: Question) -> Stack:
+    """The stack named, else that of the framework; the two must agree."""
+    framework = _of("framework", asked.framework, tuple(STACKS))
+    name = asked.stack or STACKS[framework or "megatron"]
+    if not asked.stack and name not in library.stacks():
+        raise InputError(f"framework must be one that this version has a stack for ({_covered()}), but got {framework}")
+    stack = library.stack(name)
+    if framework and stack.framework != framework:
+        raise InputError(f"framework and stack must agree, but stack {stack.name} is of {stack.framework}, not {framework}; leave one out")
+    return stack
+
+
+def _covered() -> str:
+    return ", ".join(framework for framework, name in STACKS.items() if name in library.stacks())
+
+
+def _precision(asked: Question, hardware: HardwareProfile) -> Chosen:
+    """bf16, or fp16 on GPUs that have no bf16 (V100, T4)."""
+    peaks = hardware.gpu.peak_tflops
+    if asked.precision is None:
+        older = Chosen("fp16", f"precision: fp16, as {hardware.gpu.name} has no bf16")
+        return Chosen("bf16", "precision: bf16") if "bf16" in peaks else older
+    precision = _of("precision", asked.precision, PRECISIONS)
+    if operand(str(precision)) not in peaks:
+        raise InputError(f"precision must be one that {hardware.gpu.name} computes ({', '.join(peaks)}), but got {precision}")
+    return Chosen(precision, "")
+
+
+def operand(precision: str) -> str:
+    """The number format of matrix products under a training precision: the key of a GPU's peaks."""
+    return {"mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision.split("-")[0])
+
+
+def _seq_length(asked: Question, model: ModelSpec) -> Chosen:
+    """4,096 for models up to 4k, else 8,192; a learned position table ends where it ends."""
+    if asked.seq_length:
+        return Chosen(asked.seq_length, "")
+    length = 4096 if model.max_seq_length <= 4096 else 8192
+    if model.position == "learned":
+        length = min(length, model.position_rows)
+    return Chosen(length, f"seq_length: {length:,} tokens")
+
+
+def _batch_stated(asked: Question) -> bool:
+    return bool(asked.global_batch_size or asked.global_batch_tokens)
+
+
+def _batch(asked: Question, seq_length: int, gpus: int, unit: int) -> Chosen:
+    """Sequences a step: as stated, or about 4M tokens in a number that the GPUs (or dp * mbs of one layout) can share."""
+    if asked.global_batch_size:
+        return Chosen(asked.global_batch_size, "")
+    wanted = (asked.global_batch_tokens or TOKENS) / seq_length
+    size = _shared(wanted, gpus) if unit == 1 else max(round(wanted / unit), 1) * unit
+    if asked.global_batch_tokens:
+        near = f"global_batch_size: {size:,}, {size * seq_length:,} tokens, near the {asked.global_batch_tokens:,} asked for"
+        return Chosen(size, "" if size * seq_length == asked.global_batch_tokens else near)
+    return Chosen(size, f"global_batch_size: {size:,} sequences, {size * seq_length / 1e6:.1f}M tokens")
+
+
+def _shared(wanted: float, gpus: int) -> int:
+    """Near `wanted`, a multiple of the odd part of the GPU count and of as many twos as leave it within an eighth."""
+    odd = gpus // (gpus & -gpus)
+    if odd > wanted:
+        return max(round(wanted), 1)
+    twos = max(int(wanted / (4 * odd)).bit_length() - 1, 0)
+    unit = odd << twos
+    return max(round(wanted / unit), 1) * unit
+
+
+def _one(asked: Question, word: str) -> int | None:
+    """The one value of a knob; a range belongs to recommend."""
+    bound = bounds(word, getattr(asked, word))
+    if bound and bound.low != bound.high:
+        out = f"ranges are for recommend, --sweep {word}={bound.low},{bound.high} gives a table"
+        raise InputError(f"{word} must be one number in a layout, but got {bound.low}..{bound.high}; {out}")
+    return bound.low if bound else None
+
+
+def _gpus_and_dp(gpus: int | None, dp: int | None, tp: int, pp: int, cp: int) -> tuple[int, int]:
+    rest = tp * pp * cp
+    product = f"tp {tp} x pp {pp} x cp {cp}"
+    if gpus is None:
+        return rest * (dp or 1), dp or 1
+    if dp is not None and rest * dp != gpus:
+        got = f"{gpus} and {product} x dp {dp} = {rest * dp}"
+        raise InputError(f"gpus must be tp x pp x cp x dp, but got {got}; leave out --dp or --gpus")
+    if gpus % rest:
+        near = max(gpus // rest, 1) * rest
+        raise InputError(f"gpus must be a multiple of tp x pp x cp, but got {gpus} and {product} = {rest}; try {near} GPUs")
+    return gpus, gpus // rest
+
+
+def _micro_batches(size: int, dp: int, mbs: int, m: int | None) -> int:
+    share = dp * mbs
+    if size % share:
+        near = max(size // share, 1) * share
+        raise InputError(f"global_batch_size must be a multiple of dp x mbs, but got {size} and dp {dp} x mbs {mbs} = {share}; try {near}")
+    if m is not None and m * share != size:
+        raise InputError(f"global_batch_size must be dp x mbs x m, but got {size} and {dp} x {mbs} x {m} = {share * m}; leave out --m")
+    return size // share
+
+
+def _recompute(asked: Question) -> dict[str, int]:
+    """Named modules mean selective, a count of layers means full; selective alone is the attention core, as in Megatron."""
+    name = asked.recompute or ("selective" if asked.recompute_modules else "full" if asked.recompute_layers else "none")
+    if asked.recompute_modules and name != "selective":
+        raise InputError(f"recompute_modules must go with recompute selective, but got recompute {name}; leave one out")
+    modules = asked.recompute_modules or (("core_attn",) if name == "selective" else ())
+    return {"recompute": RECOMPUTE_CODE[name], "recompute_modules": module_mask(list(modules))}
+
+
+def _of(kind: str, name: str | None, known: tuple[str, ...]) -> Any:
+    if name is not None and name not in known:
+        raise unknown(kind, name, known)
+    return name
