@@ -29,13 +29,16 @@ def model(name_or_path: str) -> ModelSpec:
     from planner.specs import huggingface
 
     path = _document(name_or_path, _MODELS, models, "model")
+    name = path.stem if path.stem != "config" else path.absolute().parent.name
     if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise InputError(f"a model folder must hold config.json, but {path} has none; pass a preset name, a config.json or a model YAML")
-        path = path / "config.json"
+        path, name = path / "config.json", path.absolute().name
+        if not path.is_file():
+            raise InputError(f"a model folder must hold config.json, but {path.parent} has none; pass a preset name, a config.json or a model YAML")
     data = read_mapping(path)
-    if path.suffix == ".json" and "hidden_size" in data and "name" not in data or "architectures" in data:
-        return huggingface.model_from_config(data, where=str(path))
+    if path.suffix.lower() == ".json" and not {"name", "family"} <= data.keys():
+        from planner.specs.huggingface import model_from_config
+
+        return model_from_config(data, name, str(path))
     return build(ModelSpec, data, _where(path))
 
 

@@ -1,0 +1,198 @@
+"""Scenarios of forward-only pipelines: what a human writes for `simulate --forward-only`. Times in milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from planner.errors import InputError
+
+MAX_STAGES = 4096
+MAX_FILE_BYTES = 64_000_000
+MAX_BATCHES = 1_000_000
+Mode = Literal["prefill", "decode", "mixed", "disaggregated"]
+Chunking = Literal["none", "fixed", "dynamic"]
+
+
+class _Pipeline(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    p: int = Field(ge=1, le=MAX_STAGES)
+    """Stages."""
+    t_p2p: NonNegativeFloat = 0.0
+    """Transfer between neighbouring stages, and from the last back to the first."""
+    host: NonNegativeFloat = 0.0
+    """Host time before a token's batch may start again."""
+    slots: PositiveInt | None = None
+    """Batches in flight at most; none: no limit."""
+    stage_scale: tuple[PositiveFloat, ...] | None = None
+    """Time of each stage over that of a plain one; none: all equal."""
+
+    @model_validator(mode="after")
+    def _one_scale_a_stage(self) -> _Pipeline:
+        if self.stage_scale is not None and len(self.stage_scale) != self.p:
+            raise ValueError(f"stage_scale must have one entry a stage, {self.p}, but got {len(self.stage_scale)}")
+        return self
+
+
+class BatchScenario(_Pipeline):
+    """The lowest form: the batches in order, their time on a plain stage, and whose tokens they wait for."""
+
+    stage_times_ms: tuple[NonNegativeFloat, ...] = Field(min_length=1)
+    returns: tuple[int, ...] | None = None
+    """For each batch the earlier one whose sampled tokens it needs; -1 none."""
+
+    @model_validator(mode="after")
+    def _returns_look_back(self) -> BatchScenario:
+        needs = self.returns or ()
+        if self.returns is not None and len(needs) != len(self.stage_times_ms):
+            raise ValueError(f"returns must have one entry a batch, {len(self.stage_times_ms)}, but got {len(needs)}")
+        wrong = [k for k, need in enumerate(needs) if not -1 <= need < k]
+        if wrong:
+            raise ValueError(f"returns must name an earlier batch or -1, but batch {wrong[0]} names {needs[wrong[0]]}")
+        return self
+
+
+class StageCost(BaseModel):
+    """What a batch takes on one plain stage: a chunk of x tokens after l costs constant + b x + a ((l + x)^2 - l^2)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    constant_ms: NonNegativeFloat
+    """Of any batch: launches, reading the weights."""
+    per_token_ms: NonNegativeFloat
+    per_token_squared_ms: NonNegativeFloat
+    decode_ms: NonNegativeFloat = 0.0
+    """Of one decode sequence for one token: a group of n costs constant + n times this."""
+    decode_constant_ms: NonNegativeFloat | None = None
+    """Constant of decode work where it differs; a merged batch then pays both constants, else one."""
+
+
+class ServingScenario(_Pipeline):
+    """The higher form: prompts and decode groups with the cost of a stage; it becomes the lowest form."""
+
+    mode: Mode | None = None
+    """None: decode without a prompt, prefill without sequences, mixed with both."""
+    prompt_tokens: int | None = Field(default=None, ge=1, le=10**9)
+    chunking: Chunking | None = None
+    """None: fixed when chunk_tokens is given, else none."""
+    chunk_tokens: PositiveInt | None = None
+    """Of every chunk with fixed; of the first with dynamic."""
+    smooth: float = Field(default=0.75, ge=0.0, le=1.0)
+    """How far dynamic chunks follow the prediction; 0 keeps the first chunk's size."""
+    align: PositiveInt = 64
+    """Dynamic chunks are multiples of this many tokens."""
+    decode_sequences: int | None = Field(default=None, ge=1, le=10**9)
+    groups: PositiveInt | tuple[PositiveInt, ...] | None = None
+    """Decode groups: how many, or the sequences of each; none: one a stage."""
+    rounds: int = Field(default=40, ge=1, le=MAX_BATCHES)
+    """Token rounds of each group."""
+    merge: Literal["every-group", "one-group"] = "every-group"
+    """Mixed: a chunk rides with every decode batch until the prompt is done, or only with group 0's."""
+    cost: StageCost | None = None
+    model: str | None = None
+    """In place of cost, with cluster: a roofline of the model on tp GPUs a stage."""
+    cluster: str | None = None
+    tp: PositiveInt = 1
+    context_tokens: PositiveInt | None = None
+    """Tokens that a decode sequence attends to, for model and cluster; none: prompt_tokens, else 4,096."""
+
+    @property
+    def does(self) -> Mode:
+        if self.mode is not None:
+            return self.mode
+        if self.decode_sequences is None and not isinstance(self.groups, tuple):
+            return "prefill"
+        return "mixed" if self.prompt_tokens is not None else "decode"
+
+    @property
+    def cuts(self) -> Chunking:
+        return self.chunking or ("none" if self.chunk_tokens is None else "fixed")
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Sequences of each group: as listed, or as even as can be."""
+        if isinstance(self.groups, tuple):
+            return self.groups
+        count = self.groups or min(self.p, self.decode_sequences or 1)
+        share, rest = divmod(self.decode_sequences or 0, count)
+        return (share + 1,) * rest + (share,) * (count - rest)
+
+    @model_validator(mode="after")
+    def _complete(self) -> ServingScenario:
+        faults = [*_prefill_faults(self), *_decode_faults(self)]
+        if self.cost is not None and (self.model or self.cluster):
+            faults.append("give either cost or model and cluster, not both")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+
+def _prefill_faults(asked: ServingScenario) -> list[str]:
+    if asked.does == "decode":
+        return []
+    faults = [] if asked.prompt_tokens else [f"mode {asked.does} needs prompt_tokens"]
+    if asked.cuts != "none" and asked.chunk_tokens is None:
+        faults.append(f"chunking {asked.cuts} needs chunk_tokens")
+    if asked.cuts == "dynamic" and (asked.chunk_tokens or asked.align) < asked.align:
+        faults.append(f"dynamic chunking needs chunk_tokens of at least align, {asked.align}, but got {asked.chunk_tokens}")
+    if asked.cuts != "none" and (asked.prompt_tokens or 0) > MAX_BATCHES * (asked.chunk_tokens or 1):
+        faults.append(f"a prompt must be at most {MAX_BATCHES:,} chunks, but {asked.prompt_tokens:,} tokens in {asked.chunk_tokens} are more")
+    return faults
+
+
+def _decode_faults(asked: ServingScenario) -> list[str]:
+    if asked.does == "prefill":
+        return []
+    listed = asked.groups if isinstance(asked.groups, tuple) else None
+    if listed is not None:
+        total = sum(listed)
+        wrong = not listed or asked.decode_sequences not in (None, total)
+        return [f"groups must add up to decode_sequences, {asked.decode_sequences}, but add up to {total}"] if wrong else []
+    if asked.decode_sequences is None:
+        return [f"mode {asked.does} needs decode_sequences, or the sequences of each group as a list in groups"]
+    count, most = asked.groups if isinstance(asked.groups, int) else 1, min(asked.decode_sequences, MAX_BATCHES)
+    return [f"groups must be at most {most:,} (decode_sequences, and {MAX_BATCHES:,}), but got {count:,}"] if count > most else []
+
+
+def scenario(document: Any, name: str = "scenario") -> BatchScenario | ServingScenario:
+    """The scenario of a parsed document; all its faults in one InputError."""
+    if not isinstance(document, dict):
+        raise InputError(f"{name} must be a mapping of names to values, as `p: 4`, but got {type(document).__name__}")
+    lowest = "stage_times_ms" in document or "returns" in document
+    try:
+        return (BatchScenario if lowest else ServingScenario).model_validate(document)
+    except ValidationError as wrong:
+        faults = [_fault(error) for error in wrong.errors(include_url=False, include_input=False)]
+        more = f"; and {len(faults) - 6} more" if len(faults) > 6 else ""
+        raise InputError(f"{name}: {'; '.join(faults[:6])}{more}") from None
+
+
+def _fault(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    what = str(error["msg"]).removeprefix("Value error, ")
+    return f"{where}: {what}" if where else what
+
+
+def read_document(path: str | Path) -> dict[str, Any]:
+    """The YAML mapping of a file; unreadable, binary, huge or malformed files are one InputError."""
+    import yaml
+
+    file = Path(path)
+    try:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{file} must be at most {MAX_FILE_BYTES // 1_000_000} MB, but is larger; is it a scenario?")
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, ValueError) as wrong:
+        reason = wrong.strerror if isinstance(wrong, OSError) else "it is not text in UTF-8"
+        raise InputError(f"{file} must be a readable YAML file, but: {reason}") from None
+    except (yaml.YAMLError, RecursionError) as wrong:
+        mark = getattr(wrong, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(wrong, "problem", None) or "it cannot be parsed"
+        raise InputError(f"{file} must be well-formed YAML, but{where}: {problem}") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{file} must hold a mapping of names to values, as `p: 4`, but holds {type(document).__name__}")
+    return document
