@@ -139,7 +139,7 @@ def _prefill_faults(asked: ServingScenario) -> list[str]:
     if asked.cuts == "dynamic" and (asked.chunk_tokens or asked.align) < asked.align:
         faults.append(f"dynamic chunking needs chunk_tokens of at least align, {asked.align}, but got {asked.chunk_tokens}")
     if asked.cuts != "none" and (asked.prompt_tokens or 0) > MAX_BATCHES * (asked.chunk_tokens or 1):
-        faults.append(f"a prompt must be at most {MAX_BATCHES:,} chunks, but {asked.prompt_tokens:,} tokens in {asked.chunk_tokens} are more")
+        faults.append(f"a prompt must be at most {MAX_BATCHES:,} chunks, but {asked.prompt_tokens} tokens in {asked.chunk_tokens} are more")
     return faults
 
 
