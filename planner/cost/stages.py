@@ -6,13 +6,12 @@ split exactly, chunk by chunk.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.errors import InputError
 from planner.layout import Layout, Numeric
+from planner.specs import stage_layout
 from planner.specs.model import ModelSpec
 
 
@@ -58,7 +57,7 @@ def chunk_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
     """
     pp, v = layout.pp, layout.v
     if layout.stage_layout:
-        counts = [stage.count("t") for stage in stages_of(layout.stage_layout)]
+        counts = stage_layout.layers(layout.stage_layout)
         return [[counts[chunk * pp + rank] for chunk in range(len(counts) // pp)] for rank in range(pp)]
     share = split(model, layout)
     ranks = [share.first] + [share.middle] * (pp - 2) + [share.last] * (pp > 1)
@@ -74,20 +73,3 @@ def chunk_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
         row[-1] -= less_last
         table.append(row)
     return table
-
-
-def stages_of(stage_layout: str) -> list[str]:
-    """Megatron's layout string as one string of E, t, m, L a stage: `Et*2|(tt|)*3L` style, expanded.
-
-    Errors: InputError when it has other letters or unbalanced brackets.
-    """
-    text = re.sub(r"[\s,]", "", stage_layout)
-    repeat = re.compile(r"\(([EtmL|]*)\)\*(\d+)|([EtmL|])\*(\d+)")
-    while found := repeat.search(text):
-        body, times = (found[1], found[2]) if found[2] else (found[3], found[4])
-        if int(times) > 4096 or len(text) > 65536:
-            raise InputError(f"stage layout must stay small, but it repeats {times} times; at most 4096")
-        text = text[: found.start()] + body * int(times) + text[found.end() :]
-    if not re.fullmatch(r"[EtmL|]+", text):
-        raise InputError(f"stage layout must hold E, t, m, L, |, (...)*N, x*N, but got {stage_layout!r}; for example 'Et*3|t*4|t*4|t*3L'")
-    return text.split("|")

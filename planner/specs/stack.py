@@ -70,6 +70,10 @@ class Stack(BaseModel):
     weight_bytes: PositiveFloat
     gradient_bytes: PositiveFloat
     optimizer_state_bytes: PositiveFloat
+    bucket_mib: NonNegativeFloat
+    """Communication buckets of the data-parallel collectives that the allocator holds."""
+    communicator_mib: NonNegativeFloat
+    """Device memory of one communicator's buffers."""
     context_gib: PositiveFloat
     """CUDA context and libraries."""
     reserved_share: PositiveFloat

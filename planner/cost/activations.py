@@ -1,0 +1,97 @@
+"""Bytes that a layer keeps between forward and backward, and the peak inside one micro-batch, on one rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.layer import matrices, tokens
+from planner.cost.params import kv_heads_per_rank, padded_vocab
+from planner.layout import MODULES, Layout, Numeric
+from planner.specs.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Bytes of one micro-batch on one rank."""
+
+    layer_bytes: Numeric
+    """Kept by one layer that is not fully recomputed (selective recomputation applied)."""
+    input_bytes: Numeric
+    """Kept by one layer that is fully recomputed: its input."""
+    whole_layer_bytes: Numeric
+    """What one layer keeps without any recomputation: the working set of recomputing it."""
+    temporary_bytes: Numeric
+    """Peak of temporaries inside a layer's backward pass, beyond what is kept."""
+    embedding_bytes: Numeric
+    """Kept by the embedding: its dropout mask."""
+    head_bytes: Numeric
+    """Final norm, logits, loss and their gradients at the peak."""
+
+
+def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
+    """What autograd keeps of one layer, by the operation that keeps it; each tensor once.
+
+    Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and out 2 f each branch and 2 f,
+             dropout masks 1h each; unfused: softmax 2, its dropout 1 + 2 bytes a score
+    Source:  [korthikanti2022] sec. 4.1: 34 s b h + 5 a s^2 b for GPT with ffn = 4h; [dao2022] log-sum-exp for flash
+    Assumes: 2-byte activations; gathered inputs of sp are gathered again, not kept.
+    """
+    model, stack, tp = recipe.model, recipe.stack, layout.tp
+    count, h = tokens(recipe, layout), float(model.hidden_size)
+    outside = np.where(np.asarray(layout.sp) == 1, tp, 1)
+    queries, kv = model.query_size / tp, kv_heads_per_rank(model, tp) * model.head_dim
+    ffn = model.ffn_size / tp
+    branches = 2 if model.gated_mlp else 1
+    mask = 1.0 if stack.dropout else 0.0
+    scores = count * (model.num_heads / tp) * recipe.seq_length
+    unfused = recipe.attention == "unfused"
+    core = scores * (2 + 3 * mask) if unfused else count * 4.0 * model.num_heads / tp
+    return {
+        "norm_inputs": count * 4 * h / outside,
+        "norm_outputs": count * 4 * h / outside,
+        "qkv": count * 2.0 * (queries + 2 * kv) * (2 if model.qk_norm else 1),
+        "core": core,
+        "attention_output": count * 2.0 * queries,
+        "masks": count * 2 * mask * h / outside,
+        "mlp_in": count * 2.0 * branches * ffn,
+        "mlp_out": count * 2.0 * ffn,
+    }
+
+
+def activations(recipe: Recipe, layout: Layout) -> Activations:
+    """Activation memory of one micro-batch.
+
+    Formula: sum of layer_parts(), less what selective recomputation drops
+    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules
+    Assumes: full recomputation keeps the input of each layer, split over tp only by sp.
+    """
+    parts = layer_parts(recipe, layout)
+    whole = sum(parts.values())
+
+    def dropped(module: str) -> Numeric:
+        on = np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1
+        return on * (np.asarray(layout.recompute) == 1)
+
+    kept = (
+        whole
+        - dropped("core_attn") * parts["core"]
+        - dropped("layernorm") * parts["norm_outputs"]
+        - dropped("mlp") * (parts["mlp_in"] + parts["mlp_out"])
+    )
+    model, stack = recipe.model, recipe.stack
+    count, h = tokens(recipe, layout), float(model.hidden_size)
+    outside = np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
+    vocab = padded_vocab(model, layout.tp) / layout.tp
+    (_, _), (_, _), (n_in, _), (_, k_out) = matrices(recipe, layout)
+    scores = count * (model.num_heads / layout.tp) * recipe.seq_length * 4.0 * (recipe.attention == "unfused")
+    temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
+    return Activations(
+        layer_bytes=kept,
+        input_bytes=parts["norm_inputs"] / 2,
+        whole_layer_bytes=whole,
+        temporary_bytes=temporary,
+        embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
+        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * vocab,
+    )

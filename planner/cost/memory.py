@@ -1,0 +1,135 @@
+"""Memory of the worst pipeline rank: parameters, activations in flight, working set, what is not tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.activations import Activations
+from planner.cost.kernels import erf
+from planner.cost.params import embedding_params, head_params, layer_params
+from planner.cost.stages import Split
+from planner.cost.terms import Memory
+from planner.layout import SCHEDULE_CODE, Layout, Numeric
+from planner.specs.recipe import Recipe
+from planner.units import GIB, MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A pipeline rank as memory sees it."""
+
+    layers: Numeric
+    params: Numeric
+    in_flight: Numeric
+    """Micro-batches' activations held at the peak, in whole stages."""
+    has_embedding: Numeric
+    has_head: Numeric
+
+
+def in_flight(layout: Layout, rank: Numeric) -> Numeric:
+    """Activations held at the peak by a pipeline rank, in whole stages.
+
+    Formula: GPipe m; 1F1B min(m, p - i); interleaved min(m v, (v-1) g + 2 (p-1-i) + 1) / v
+    Source:  [megatron-core] schedules; [huang2019]; checked against the simulator
+    Assumes: g = p unless set; other schedules come from their order.
+    """
+    pp, m, v = layout.pp, layout.m, layout.v
+    size = np.where(np.asarray(layout.group) > 0, layout.group, pp)
+    plain = np.minimum(m, pp - rank)
+    interleaved = np.minimum(m * v, (v - 1) * size + 2 * (pp - 1 - rank) + 1) / v
+    held = np.where(np.asarray(v) > 1, interleaved, plain)
+    return np.where(np.asarray(layout.schedule) == SCHEDULE_CODE["gpipe"], m, held)
+
+
+def state_bytes(recipe: Recipe, layout: Layout, params: Numeric) -> tuple[Numeric, Numeric, Numeric]:
+    """Weights, gradients, optimizer states of so many parameters on a rank.
+
+    Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter; ZeRO 1 shards the last, 2 gradients, 3 weights, over dp cp
+    Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer
+    Assumes: even shards.
+    """
+    stack, shards = recipe.stack, layout.dp * layout.cp
+    zero = np.asarray(layout.zero)
+    weights = stack.weight_bytes * params / np.where(zero >= 3, shards, 1)
+    gradients = stack.gradient_bytes * params / np.where(zero >= 2, shards, 1)
+    return weights, gradients, stack.optimizer_state_bytes * params / np.where(zero >= 1, shards, 1)
+
+
+def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -> Memory:
+    """Memory terms of one pipeline rank.
+
+    Formula: states + in flight * layers * kept + max(head, backward's temporaries) + fragmentation + context + communicators
+    Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
+    Assumes: with full recomputation one layer's working set at a time; the peak is at a backward pass.
+    """
+    stack = recipe.stack
+    weights, gradients, optimizer = state_bytes(recipe, layout, rank.params)
+    full = np.asarray(layout.recompute) == 2
+    per_chunk = rank.layers / layout.v
+    limited = np.where(np.asarray(layout.recompute_layers) > 0, layout.recompute_layers, per_chunk)
+    recomputed = np.where(full, np.minimum(limited, per_chunk), 0.0) * layout.v
+    kept = recomputed * acts.input_bytes + (rank.layers - recomputed) * acts.layer_bytes + rank.has_embedding * acts.embedding_bytes
+    inner = acts.temporary_bytes + np.where(full, acts.whole_layer_bytes - acts.input_bytes, 0.0)
+    inner = inner + np.where(np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0)
+    working = np.maximum(inner, rank.has_head * acts.head_bytes)
+    gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
+    buffers = gathers * np.minimum(rank.params * 2.0, stack.bucket_mib * MIB)
+    activation = rank.in_flight * kept
+    allocated = weights + gradients + optimizer + activation + working + buffers
+    communicators = (np.asarray(layout.tp) > 1).astype(float) + (layout.dp * layout.cp > 1) + 2 * (np.asarray(layout.pp) > 1) + 1
+    return Memory(
+        weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer,
+        activations_bytes=activation, working_bytes=working, buffers_bytes=buffers,
+        fragmentation_bytes=allocated * (stack.reserved_share - 1),
+        context_bytes=stack.context_gib * GIB,
+        nccl_bytes=communicators * stack.communicator_mib * MIB,
+    )  # fmt: skip
+
+
+def ranks(recipe: Recipe, layout: Layout, layers: Split) -> tuple[Rank, Rank, Rank]:
+    """The three ranks that can be the worst: the first, the second, the last.
+
+    Formula: in flight falls with the rank, so the second stands for all between
+    Source:  [megatron-core]
+    Assumes: middle ranks alike.
+    """
+    model, pp = recipe.model, np.asarray(layout.pp)
+    each = layer_params(model, layout.tp)
+    table, head = embedding_params(model, layout.tp), head_params(model, layout)
+    alone = pp == 1
+    first = Rank(layers.first, layers.first * each + table + head * alone, in_flight(layout, 0), 1.0, alone)
+    middle = Rank(
+        layers.middle, layers.middle * each + (table + head) * alone + table * (pp == 2),
+        in_flight(layout, np.minimum(1, np.maximum(layout.pp - 2, 0))), pp <= 2, alone,
+    )  # fmt: skip
+    last = Rank(layers.last, layers.last * each + head + table * alone, in_flight(layout, layout.pp - 1), alone, 1.0)
+    return first, middle, last
+
+
+def worst(memories: list[Memory]) -> Memory:
+    """The memory of the rank that needs most, term by term of that one rank.
+
+    Formula: terms of argmax(device_bytes)
+    Source:  [megatron-core]
+    Assumes: the ranks given are the candidates.
+    """
+    best = memories[0]
+    for other in memories[1:]:
+        more = other.device_bytes > best.device_bytes
+        names = Memory.__dataclass_fields__
+        best = Memory(**{n: np.where(more, getattr(other, n), getattr(best, n)) for n in names})
+    return best
+
+
+def oom_probability(recipe: Recipe, memory: Memory, limit_bytes: Numeric) -> Numeric:
+    """Chance that the allocator asks for more than the device has.
+
+    Formula: P(allocated * ratio + rest > limit), ratio normal with mean reserved_share, deviation reserved_spread_share
+    Source:  reserved over allocated of measured runs, with the model's own error
+    Assumes: independent of the layout.
+    """
+    room = limit_bytes - memory.context_bytes - memory.nccl_bytes
+    z = (recipe.stack.reserved_share - room / memory.allocated_bytes) / recipe.stack.reserved_spread_share
+    return 0.5 * (1 + erf(z / np.sqrt(2.0)))

@@ -1,0 +1,233 @@
+"""From a layer to a step: stages, pipeline, data parallelism, optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost import collectives
+from planner.cost.ends import EndsTime
+from planner.cost.kernels import memory_s
+from planner.cost.layer import LayerTime, tokens
+from planner.cost.params import embedding_params, head_params, layer_params, padded_vocab
+from planner.cost.stages import Split
+from planner.cost.terms import P2P, StepTime
+from planner.layout import SCHEDULE_CODE, Layout, Numeric
+from planner.specs.recipe import Recipe
+from planner.units import MICRO
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Work of the pipeline's ranks for one micro-batch, seconds."""
+
+    slowest_s: Numeric
+    total_s: Numeric
+    """Of all ranks together."""
+    layers: Numeric
+    """Layers of the slowest rank."""
+    ends_s: Numeric
+    """Embedding and head time of the slowest rank."""
+    first_s: Numeric
+    last_s: Numeric
+
+
+def pace(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> Pace:
+    """Which rank sets the pace, and how much work all have.
+
+    Formula: T_i = layers_i t + embedding (first) + head (last); the slowest of first, middle, last
+    Source:  [narayanan2021] sec. 2.2
+    Assumes: middle ranks alike.
+    """
+    pp = np.asarray(layout.pp)
+    each = layer.forward_s + layer.backward_s
+    embedding = ends.embedding_forward_s + ends.embedding_backward_s
+    head = ends.head_forward_s + ends.head_backward_s
+    alone = pp == 1
+    first_ends, last_ends = embedding + head * alone, head + embedding * alone
+    first, last, middle = layers.first * each + first_ends, layers.last * each + last_ends, layers.middle * each
+    middle = np.where(pp > 2, middle, 0.0)
+    slowest = np.maximum(np.maximum(first, last), middle)
+    is_last, is_first = last >= slowest, first >= slowest
+    return Pace(
+        slowest_s=slowest,
+        total_s=first + np.where(alone, 0.0, last) + np.maximum(pp - 2, 0) * middle,
+        layers=np.where(is_last, layers.last, np.where(is_first, layers.first, layers.middle)),
+        ends_s=np.where(is_last, last_ends, np.where(is_first, first_ends, 0.0)),
+        first_s=first,
+        last_s=last,
+    )
+
+
+def recompute_share(layout: Layout, layers: Split) -> Numeric:
+    """Share of a stage's layers that full recomputation repeats.
+
+    Formula: min(recompute_layers, layers of a virtual stage) / layers of a virtual stage; all when 0
+    Source:  [megatron-core] --recompute-method block, --recompute-num-layers
+    Assumes: the middle ranks' layers.
+    """
+    chunk = np.maximum(layers.middle / layout.v, 1)
+    limited = (np.asarray(layout.recompute) == 2) & (np.asarray(layout.recompute_layers) > 0)
+    return np.where(limited, np.minimum(layout.recompute_layers, chunk) / chunk, 1.0)
+
+
+def p2p(recipe: Recipe, layout: Layout) -> P2P:
+    """Activation and gradient tensors between stages in a step.
+
+    Formula: 2 m (p v - 1) tensors of mbs s/cp h 2 bytes, over tp with sp; a link carries 2 m (p v - 1) / p of them, half each way
+    Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
+    Assumes: 2-byte activations; per pipeline and tensor-parallel rank.
+    """
+    scattered = (np.asarray(layout.sp) == 1) | recipe.stack.p2p_scatter_over_tp
+    size = tokens(recipe, layout) * recipe.model.hidden_size * 2.0 / np.where(scattered, layout.tp, 1)
+    hops = layout.pp * layout.v - 1
+    tensors = 2 * layout.m * hops * (np.asarray(layout.pp) > 1)
+    links = np.where(np.asarray(layout.v) > 1, layout.pp, np.maximum(layout.pp - 1, 1))
+    return P2P(
+        tensors_per_step=tensors,
+        bytes_per_tensor=size,
+        bytes_per_link_per_step=tensors / 2 / links * size,
+        bytes_per_step=tensors * size,
+    )
+
+
+def transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
+    """One activation between neighbouring stages.
+
+    Formula: send(bytes); with the scatter of 2021 an all-gather over tp follows
+    Source:  [narayanan2021] sec. 4.1
+    Assumes: the slowest boundary of the pipeline.
+    """
+    hardware, stride = recipe.hardware, layout.tp * layout.cp * layout.dp
+    message = p2p(recipe, layout).bytes_per_tensor
+    sent = collectives.send_s(hardware, stride, layout.pp, message)
+    gathered = collectives.gather_s(hardware, collectives.group(hardware, 1, layout.tp), message * layout.tp)
+    joined = np.where(np.asarray(layout.sp) == 1, 0.0, gathered * recipe.stack.p2p_scatter_over_tp)
+    return (sent + joined) * (np.asarray(layout.pp) > 1)
+
+
+def pp_comm_s(recipe: Recipe, layout: Layout, work: Pace) -> Numeric:
+    """Transfers on the critical path.
+
+    Formula: blocking 1F1B: 2 c (m + p - 2); overlapped interleaving: 2 (p v - 1) c, and 2 m v (c - chunk) where a transfer outlasts a chunk
+    Source:  [megatron-core] schedules; checked against the simulator
+    Assumes: plain 1F1B exchanges in blocking pairs.
+    """
+    c = transfer_s(recipe, layout)
+    blocking = 2 * c * (layout.m + layout.pp - 2)
+    chunk = work.slowest_s / layout.v / 2
+    overlapped = 2 * (layout.pp * layout.v - 1) * c + 2 * layout.m * layout.v * np.maximum(c - chunk, 0.0)
+    interleaved = overlapped if recipe.stack.p2p_overlap else 2 * c * layout.v * (layout.m + layout.pp - 2)
+    return np.where(np.asarray(layout.v) > 1, interleaved, np.where(np.asarray(layout.pp) > 1, blocking, 0.0))
+
+
+def bubble_s(layout: Layout, work: Pace) -> Numeric:
+    """Idle time of the slowest rank.
+
+    Formula: (sum of the other ranks' T) / v; GPipe the same
+    Source:  [narayanan2021] sec. 2.2; upper bound of 1F1B with unequal stages, exact when the slowest is last
+    Assumes: transfers apart; v chunks alike.
+    """
+    rest = work.total_s - work.slowest_s
+    naive = np.asarray(layout.schedule) == SCHEDULE_CODE["naive"]
+    return np.where(naive, rest * layout.m, rest / layout.v)
+
+
+def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> tuple[Numeric, Numeric]:
+    """Gradient reduction and parameter gathering over dp cp: what is exposed, and what hides.
+
+    Formula: reduce-scatter of grad_reduce_bytes + all-gather of 2 bytes a parameter (all-reduce without sharding), once a step;
+             hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for one layer's share
+    Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather
+    Assumes: the first pipeline rank decides, the others wait less.
+    """
+    stack, hardware = recipe.stack, recipe.hardware
+    size = layout.dp * layout.cp
+    members = collectives.group(hardware, layout.tp, size)
+    alone = np.asarray(layout.pp) == 1
+    params = layers.first * layer_params(recipe.model, layout.tp) + embedding_params(recipe.model, layout.tp)
+    params = params + alone * head_params(recipe.model, layout)
+    sharded = np.asarray(layout.zero) >= 1
+    scatter = collectives.gather_s(hardware, members, params * stack.grad_reduce_bytes)
+    reduce = np.where(sharded, scatter, collectives.all_reduce_s(hardware, members, params * stack.grad_reduce_bytes))
+    reduce = reduce * np.where(np.asarray(layout.zero) >= 2, layout.m, 1)
+    gather = np.where(sharded, collectives.gather_s(hardware, members, params * 2.0), 0.0)
+    gather = gather * np.where(np.asarray(layout.zero) >= 3, 2 * layout.m, 1)
+    chunk = 1 / np.maximum(layers.first, 1)
+    window = np.where(np.asarray(layout.zero) >= 2, layout.m, 1)
+    beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
+    beside_forward = np.where(np.asarray(layout.zero) >= 3, layout.m, 1) * layers.first * layer.forward_s
+    hidden_reduce = np.minimum(reduce * (1 - chunk), beside_backward) * stack.grad_overlap_share
+    hidden_gather = np.minimum(gather * (1 - chunk), beside_forward) * stack.param_overlap_share
+    group = np.asarray(size) > 1
+    return (reduce + gather - hidden_reduce - hidden_gather) * group, (hidden_reduce + hidden_gather) * group
+
+
+def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
+    """Gradients of a tied table, summed over first and last stage.
+
+    Formula: all-reduce of padded_vocab h / tp elements between two ranks
+    Source:  [megatron-core] finalize_model_grads
+    Assumes: not hidden.
+    """
+    model = recipe.model
+    size = padded_vocab(model, layout.tp) / layout.tp * model.hidden_size * recipe.stack.grad_reduce_bytes
+    stride = layout.tp * layout.cp * layout.dp * np.maximum(layout.pp - 1, 1)
+    pair = collectives.group(recipe.hardware, stride, 2)
+    return collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * model.tied_embeddings
+
+
+def optimizer_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
+    """The optimizer step as memory traffic.
+
+    Formula: optimizer_bytes a parameter of the shard + gradient_bytes a parameter to zero the gradients, over HBM
+    Source:  [simumax] passes of zeroing, norm, clip, Adam, cast
+    Assumes: the rank with most parameters; states stay on the device.
+    """
+    model, stack = recipe.model, recipe.stack
+    most = np.maximum(layers.first, layers.last) * layer_params(model, layout.tp) + embedding_params(model, layout.tp)
+    shards = np.where(np.asarray(layout.zero) >= 1, layout.dp * layout.cp, 1)
+    return memory_s(recipe.hardware, stack.optimizer_bytes * most / shards + stack.gradient_bytes * most)
+
+
+def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
+    """Slowdown from the slowest of many nodes.
+
+    Formula: straggler_share * log2(nodes)
+    Source:  fit to published runs
+    Assumes: nodes alike.
+    """
+    return recipe.hardware.fabric.straggler_share * np.log2(np.maximum(layout.gpus / recipe.hardware.node.gpus, 1.0))
+
+
+def step_time(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> StepTime:
+    """Every term of a step, closed form.
+
+    Formula: m (slowest rank) + bubble + transfers + exposed data-parallel communication + optimizer + overhead, times stragglers
+    Source:  the terms' own
+    Assumes: partial full recomputation is spread evenly over the layers.
+    """
+    work = pace(recipe, layout, layers, layer, ends)
+    count = layout.m * work.layers
+    bubble, transfers = bubble_s(layout, work), pp_comm_s(recipe, layout, work)
+    exposed, hidden = dp_comm_s(recipe, layout, layers, layer, ends)
+    terms = {
+        "gemm_s": count * (layer.gemm_forward_s + layer.gemm_input_s + layer.gemm_weight_s),
+        "attention_s": count * (layer.attention_forward_s + layer.attention_backward_s),
+        "elementwise_s": count * (layer.elementwise_forward_s + layer.elementwise_backward_s),
+        "head_s": layout.m * work.ends_s,
+        "recompute_s": count * layer.recompute_s,
+        "launch_s": count * (layer.launch_forward_s + layer.launch_backward_s),
+        "tp_comm_s": count * (layer.tp_forward_s + layer.tp_backward_s),
+        "cp_comm_s": count * (layer.cp_forward_s + layer.cp_backward_s),
+        "ep_comm_s": 0.0 * count,
+        "overlap_tax_s": count * layer.tax_backward_s + recipe.stack.overlap_tax_share * hidden,
+        "pp_comm_s": transfers,
+        "bubble_s": bubble,
+        "dp_comm_s": exposed,
+        "embedding_comm_s": embedding_comm_s(recipe, layout),
+        "optimizer_s": optimizer_s(recipe, layout, layers),
+        "overhead_s": recipe.stack.step_overhead_us * MICRO + 0.0 * count,
+    }
+    return StepTime(**terms, straggler_s=sum(terms.values()) * straggler_share(recipe, layout))

@@ -1,0 +1,122 @@
+"""Every layout worth asking about, as one batch: the product of each knob's candidates, legal or not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
+from planner.specs.recipe import Bounds, Recipe
+
+MOST_MICRO_BATCH = 16
+"""Sequences of a micro-batch, unless the question asks for more."""
+FIXED = ("ep", "etp", "group", "first_layers", "last_layers")
+"""Knobs that take a value only when the question fixes one."""
+BLOCKS = 4
+"""Full recomputation of a part of the layers: in quarters of a stage."""
+
+
+def divisors(number: int) -> np.ndarray:
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return np.array(sorted({*small, *(number // n for n in small)}))
+
+
+def within(values: np.ndarray, bounds: Bounds | None) -> np.ndarray:
+    """The candidates that the question allows; a single value that it fixes is always one."""
+    if bounds is None:
+        return values
+    if bounds.low == bounds.high:
+        return np.array([bounds.low])
+    return values[(values >= bounds.low) & (values <= bounds.high)]
+
+
+def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
+    """(recompute, modules, quarters of a stage) choices: none, selective by modules, full for a part or for all layers."""
+    none, selective, full = RECOMPUTE_CODE["none"], RECOMPUTE_CODE["selective"], RECOMPUTE_CODE["full"]
+    core = ["core_attn"] if recipe.attention == "unfused" else []  # under flash it saves next to nothing
+    modules = [m for m in (core, [*core, "layernorm"], [*core, "mlp"], [*core, "layernorm", "mlp"]) if m]
+    if recipe.stack.name != "megatron":
+        modules = [m for m in modules if m == ["core_attn"]]  # the others came with megatron-core 0.12
+    choices = [(none, 0, 0)] + [(selective, module_mask(m), 0) for m in modules]
+    choices += [(full, 0, quarter) for quarter in range(BLOCKS)]
+    if "recompute_layers" in recipe.knobs:
+        choices = [c for c in choices if not c[2]]
+    for name, at in (("recompute", 0), ("recompute_modules", 1)):
+        allowed = within(np.array([c[at] for c in choices]), recipe.knobs.get(name))
+        choices = [c for c in choices if c[at] in allowed]
+    return choices
+
+
+def _accounts(recipe: Recipe) -> list[tuple[int, int]]:
+    """(account_for_embedding, account_for_loss) pairs."""
+    fixed = [recipe.knobs.get(f"account_for_{end}") for end in ("embedding", "loss")]
+    pairs = [(0, 0), (1, 1), (1, 0), (0, 1)]
+    return [p for p in pairs if all(b is None or b.low <= x <= b.high for x, b in zip(p, fixed, strict=True))]
+
+
+def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
+    """Values of the knobs that are varied, before they are combined."""
+    model, node, knobs = recipe.model, recipe.hardware.node, recipe.knobs
+    layers = model.num_layers
+    tp = divisors(model.num_heads)
+    tp = tp[tp <= min(recipe.gpus, max(node.gpus, node.domain_gpus))]
+    pp = divisors(recipe.gpus)
+    split = np.unique(np.concatenate([divisors(layers + more) for more in range(3)]))
+    mbs = divisors(recipe.global_batch_size)
+    return {
+        "tp": within(tp, knobs.get("tp")),
+        "pp": within(pp[pp <= layers + 2], knobs.get("pp")),
+        "cp": within(divisors(recipe.gpus), knobs["cp"]) if "cp" in knobs else np.array([1]),
+        "mbs": within(mbs[mbs <= MOST_MICRO_BATCH], knobs.get("mbs")),
+        "v": within(split[split <= layers], knobs.get("v")),
+        "zero": within(np.array([z for z in recipe.stack.zero_stages if z <= 1]), knobs.get("zero")),
+        "account": np.arange(len(_accounts(recipe))),
+        "recompute": np.arange(len(_recomputations(recipe))),
+    }
+
+
+def layouts(recipe: Recipe) -> Layout:
+    """All combinations as columns.
+
+    dp and m follow from the GPUs and the batch; where they do not divide, a rule removes the row. What cannot differ is left out at once:
+    more virtual stages than layers of a rank, interleaving without a pipeline, accounting where layers divide anyway.
+    """
+    values = candidates(recipe)
+    grid = np.meshgrid(*values.values(), indexing="ij")
+    knob = {name: column.ravel() for name, column in zip(values, grid, strict=True)}
+    account = np.array(_accounts(recipe)).reshape(-1, 2)[knob["account"]]
+    uneven = account.sum(axis=1)
+    even = (recipe.model.num_layers + uneven) // knob["pp"]
+    divides = recipe.model.num_layers % knob["pp"] == 0
+    forced = "account_for_embedding" in recipe.knobs or "account_for_loss" in recipe.knobs
+    kept = ((knob["v"] == 1) | ((knob["pp"] > 1) & (even % knob["v"] == 0))) & ((uneven == 0) | ~divides | forced)
+    choice = np.array(_recomputations(recipe)).reshape(-1, 3)[knob["recompute"]]
+    part = -(-even * choice[:, 2] // (BLOCKS * knob["v"]))
+    kept &= (choice[:, 2] == 0) | (part < even // knob["v"])
+    columns = {name: knob[name][kept] for name in ("tp", "pp", "cp", "mbs", "v", "zero")}
+    return _complete(recipe, columns, account[kept], choice[kept], part[kept])
+
+
+def _recompute_layers(recipe: Recipe, choice: np.ndarray, part: np.ndarray) -> np.ndarray:
+    stated = recipe.knobs.get("recompute_layers")
+    full = choice[:, 0] == RECOMPUTE_CODE["full"]
+    return np.where(full, stated.low, 0) if stated else np.where(choice[:, 2] > 0, part, 0)
+
+
+def _complete(recipe: Recipe, columns: dict[str, np.ndarray], account: np.ndarray, choice: np.ndarray, part: np.ndarray) -> Layout:
+    tp, pp = columns["tp"], columns["pp"]
+    dp = np.maximum(recipe.gpus // (tp * pp * columns["cp"]), 1)
+    m = np.maximum(recipe.global_batch_size // (dp * columns["mbs"]), 1)
+    sp = within(np.array([1 if recipe.stack.sequence_parallel else 0]), recipe.knobs.get("sp"))
+    fixed = {n: b.low for n, b in recipe.knobs.items() if n in FIXED and b.low == b.high}
+    layout = Layout(
+        **columns, dp=dp, m=m, sp=int(sp[0]) * (tp > 1), account_for_embedding=account[:, 0], account_for_loss=account[:, 1],
+        recompute=choice[:, 0], recompute_modules=choice[:, 1], recompute_layers=_recompute_layers(recipe, choice, part),
+        schedule=np.where(columns["v"] > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"]), **fixed,
+    )  # fmt: skip
+    allowed = np.ones(len(tp), dtype=bool)
+    for name in ("dp", "m", "schedule"):
+        bounds = recipe.knobs.get(name)
+        if bounds is not None:
+            column = getattr(layout, name)
+            allowed &= (column >= bounds.low) & (column <= bounds.high)
+    return layout[np.flatnonzero(allowed)]

@@ -1,0 +1,103 @@
+"""The one way to an Estimate: closed form for columns, the simulated order for one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from planner.cost import memory, step
+from planner.cost.activations import activations
+from planner.cost.ends import ends_time
+from planner.cost.flops import model_flops
+from planner.cost.layer import layer_time
+from planner.cost.stages import split
+from planner.cost.kernels import peak_flops_per_s
+from planner.cost.terms import Estimate, Memory, StepTime, row
+from planner.layout import Layout, Numeric
+from planner.specs.recipe import Recipe
+from planner.specs.residuals import residual_range
+from planner.units import GIB, TERA
+
+T = TypeVar("T")
+_LAYER_KNOBS = ("tp", "cp", "mbs", "sp", "recompute", "recompute_modules")
+"""What a layer's time and memory depend on: far fewer combinations than layouts."""
+
+
+def factored(formula: Callable[[Recipe, Layout], T], recipe: Recipe, layout: Layout, rows: tuple[Any, Any]) -> T:
+    """formula(recipe, layout), computed once for each combination of the knobs it depends on and spread over the batch."""
+    first, inverse = rows
+    if inverse is None:
+        return formula(recipe, layout)
+    few = formula(recipe, layout[first])
+    spread = {f.name: _spread(getattr(few, f.name), inverse) for f in fields(few)}  # type: ignore[arg-type]
+    return type(few)(**spread)
+
+
+def _spread(column: Numeric, inverse: np.ndarray) -> Numeric:
+    return column[inverse] if isinstance(column, np.ndarray) and column.ndim else column
+
+
+def _combinations(layout: Layout) -> tuple[Any, Any]:
+    """First row of each combination of the layer's knobs, and for every row its combination; nothing for one layout."""
+    columns = [getattr(layout, name) for name in _LAYER_KNOBS]
+    if not any(isinstance(c, np.ndarray) for c in columns):
+        return None, None
+    key = np.zeros(len(layout), dtype=np.int64)
+    for column in columns:
+        key = key * (int(np.max(column)) + 1) + column
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first, inverse
+
+
+def _limit_bytes(recipe: Recipe) -> float:
+    own = recipe.hardware.gpu.usable_bytes
+    return min(own, recipe.max_memory_gib * GIB) if recipe.max_memory_gib else own
+
+
+def closed_form(recipe: Recipe, layout: Layout) -> Estimate:
+    """Estimate of one layout or of a batch, every field a number or a column."""
+    rows = _combinations(layout)
+    layer = factored(layer_time, recipe, layout, rows)
+    ends = factored(ends_time, recipe, layout, rows)
+    acts = factored(activations, recipe, layout, rows)
+    layers = split(recipe.model, layout)
+    layer = replace(layer, recompute_s=layer.recompute_s * step.recompute_share(layout, layers))
+    time = step.step_time(recipe, layout, layers, layer, ends)
+    candidates = [memory.rank_memory(recipe, layout, acts, rank) for rank in memory.ranks(recipe, layout, layers)]
+    return assemble(recipe, layout, time, memory.worst(candidates))
+
+
+def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> Estimate:
+    """What follows from the terms: totals, rates, range, probability of running out of memory."""
+    step_s = time.step_s
+    limit = _limit_bytes(recipe)
+    low, high = residual_range(recipe)
+    causal, full = (model_flops(recipe, full_attention=whole) for whole in (False, True))
+    per_gpu = causal / step_s / recipe.gpus
+    peak = peak_flops_per_s(recipe.hardware, "fp16" if recipe.precision == "fp16" else "bf16")
+    working = time.launch_s + time.gemm_s + time.attention_s + time.elementwise_s + time.head_s + time.recompute_s
+    busy = working + time.tp_comm_s + time.cp_comm_s + time.ep_comm_s
+    return Estimate(
+        time=time, memory=worst, p2p=step.p2p(recipe, layout),
+        model_flops=causal, model_flops_full_attention=full,
+        step_s=step_s, step_s_low=step_s * low, step_s_high=step_s * high,
+        tokens_per_s_per_gpu=recipe.tokens / step_s / recipe.gpus,
+        model_tflops_per_gpu=per_gpu / TERA,
+        mfu=per_gpu / peak, mfu_full_attention=per_gpu / peak * (full / causal),
+        bubble_share=time.bubble_s / (busy + time.bubble_s + time.pp_comm_s),
+        memory_bytes=worst.device_bytes, memory_limit_bytes=limit,
+        oom_probability=memory.oom_probability(recipe, worst, limit),
+        assumed=recipe.assumed,
+    )  # fmt: skip
+
+
+def estimate(recipe: Recipe, layout: Layout, exact: bool = False) -> Estimate:
+    """Time and memory of a layout, or of a batch of them (then every field is a column).
+
+    exact: one layout only; its pipeline is simulated with the true stage times, and every stage is listed.
+    """
+    found = closed_form(recipe, layout)
+    return found

@@ -1,0 +1,92 @@
+"""Why a plan: what limits it, what it wins over the next, in sentences with their figures."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from planner.cost.terms import Estimate, StepTime
+from planner.layout import RECOMPUTE, Layout
+from planner.specs.recipe import Recipe
+from planner.units import GIB
+
+TERMS = {
+    "gemm_s": "matrix products", "attention_s": "attention", "elementwise_s": "memory-bound operations", "head_s": "embedding, head and loss",
+    "recompute_s": "recomputation", "launch_s": "kernel launches by the CPU", "tp_comm_s": "tensor-parallel communication",
+    "cp_comm_s": "context-parallel communication", "ep_comm_s": "expert communication",
+    "overlap_tax_s": "compute slowed by communication beside it", "pp_comm_s": "transfers between stages", "bubble_s": "the pipeline bubble",
+    "dp_comm_s": "data-parallel communication", "embedding_comm_s": "tied embedding gradients", "optimizer_s": "the optimizer step",
+    "overhead_s": "host overhead", "straggler_s": "waiting for the slowest node",
+}  # fmt: skip
+"""Each term of StepTime in words."""
+_USEFUL = ("gemm_s", "attention_s")
+
+
+def _terms(time: StepTime) -> dict[str, float]:
+    return {f.name: float(getattr(time, f.name)) for f in fields(time)}
+
+
+def limit(best: Estimate) -> str:
+    """What costs most beside the model's own matrix products and attention."""
+    lost = {name: s for name, s in _terms(best.time).items() if name not in _USEFUL}
+    name = max(lost, key=lambda n: lost[n])
+    return f"{TERMS[name]}: {lost[name] / float(best.step_s):.0%} of the step"
+
+
+def why(recipe: Recipe, plans: list[tuple[Layout, Estimate]], rank: int) -> tuple[str, ...]:
+    """Sentences about the plan of this rank (0 = best)."""
+    layout, said = plans[rank]
+    if rank:
+        return (_behind(plans[0], plans[rank]),)
+    sentences = [
+        f"{said.mfu:.1%} of peak by the causal count; beyond matrix products and attention the most goes to {limit(said)}",
+        _memory(layout, said),
+    ]
+    if layout.pp > 1:
+        sentences.append(_pipeline(layout, said))
+    if len(plans) > 1:
+        sentences.append(_ahead(plans[0], plans[1]))
+    return tuple(sentences)
+
+
+def _memory(layout: Layout, said: Estimate) -> str:
+    held, limit_gib = said.memory_bytes / GIB, said.memory_limit_bytes / GIB
+    return (
+        f"{held:.1f} of {limit_gib:.1f} GiB on the fullest stage, {said.oom_probability:.0%} chance to run out; "
+        f"recomputation {RECOMPUTE[layout.recompute]}"
+    )
+
+
+def _pipeline(layout: Layout, said: Estimate) -> str:
+    share = (layout.pp - 1) / (layout.v * layout.m + layout.pp - 1)
+    return (
+        f"pp {layout.pp}, v {layout.v}, m {layout.m}: bubble {said.bubble_share:.1%} of the pipeline's time "
+        f"((p-1)/(v m + p-1) = {share:.1%} with equal stages)"
+    )
+
+
+def _differences(one: Estimate, other: Estimate) -> list[tuple[str, float]]:
+    a, b = _terms(one.time), _terms(other.time)
+    return sorted(((name, b[name] - a[name]) for name in a), key=lambda pair: -pair[1])
+
+
+def describe(layout: Layout) -> str:
+    """The knobs that tell layouts apart."""
+    more = f" v {layout.v}" if layout.v > 1 else ""
+    kind = RECOMPUTE[layout.recompute]
+    part = f" ({layout.recompute_layers} layers)" if layout.recompute_layers else ""
+    again = "" if kind == "none" else f" {kind} recompute{part}"
+    return f"tp {layout.tp} pp {layout.pp} dp {layout.dp}{more} mbs {layout.mbs}{again}"
+
+
+def _ahead(best: tuple[Layout, Estimate], second: tuple[Layout, Estimate]) -> str:
+    gap = float(second[1].step_s / best[1].step_s - 1)
+    won = [(name, s) for name, s in _differences(best[1], second[1]) if s > 0.001 * best[1].step_s][:2]
+    saved = " and ".join(f"{s * 1e3:,.0f} ms less in {TERMS[name]}" for name, s in won) or "less memory at the same speed"
+    return f"{gap:.1%} faster than the next ({describe(second[0])}): {saved}"
+
+
+def _behind(best: tuple[Layout, Estimate], other: tuple[Layout, Estimate]) -> str:
+    gap = float(other[1].step_s / best[1].step_s - 1)
+    lost = [(name, s) for name, s in _differences(best[1], other[1]) if s > 0][:1]
+    costs = f"{lost[0][1] * 1e3:,.0f} ms more in {TERMS[lost[0][0]]}" if lost else "the same terms"
+    return f"{gap:.1%} slower than the best: {costs}"

@@ -1,0 +1,182 @@
+"""Enumerate, mask, estimate, rank; the best few again with their pipeline simulated; and what to say of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import reasons
+from planner.cost.terms import Estimate
+from planner.enumerate import layouts
+from planner.estimate import closed_form, estimate
+from planner.layout import Layout
+from planner.rules.table import mask
+from planner.specs.recipe import Recipe
+
+CHUNK = 16_384
+"""Layouts estimated at once: their columns stay in the processor's cache."""
+FINALISTS = 4
+"""More layouts than asked for that are simulated, since the simulation may reorder them."""
+MOST_GPUS = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A layout with its estimate and rank."""
+
+    rank: int
+    layout: Layout
+    estimate: Estimate
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the question that would let a layout fit."""
+
+    change: str
+    layout: Layout
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer, and what was looked at on the way."""
+
+    enumerated: int
+    legal: int
+    fit: int
+    removed: dict[str, int]
+    """Layouts that each rule removed, counted at the first rule that does."""
+    estimated: int
+    estimate_seconds: float
+    seconds: float
+    plans: tuple[Plan, ...]
+    nearest: tuple[Change, ...] | None = None
+    min_gpus: int | None = None
+    limits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """Legal layouts and, of each, what ranking needs."""
+
+    enumerated: int
+    removed: dict[str, int]
+    layout: Layout
+    step_s: np.ndarray
+    memory_bytes: np.ndarray
+    fits: np.ndarray
+    seconds: float
+
+
+def search(recipe: Recipe, top: int = 5) -> SearchResult:
+    """The fastest layouts that fit. An empty answer carries the nearest changes that would let one fit, and the fewest GPUs."""
+    started = time.perf_counter()
+    ranked = _rank(recipe)
+    plans = _finalists(recipe, ranked, top)
+    counts = {
+        "enumerated": ranked.enumerated, "legal": len(ranked.step_s), "fit": int(ranked.fits.sum()), "removed": ranked.removed,
+        "estimated": len(ranked.step_s), "estimate_seconds": ranked.seconds,
+    }  # fmt: skip
+    if plans:
+        limits = reasons.limit(plans[0].estimate)
+        return SearchResult(**counts, seconds=time.perf_counter() - started, plans=plans, limits=limits)  # type: ignore[arg-type]
+    fewest = min_gpus(recipe)
+    nearest = _nearest(recipe, fewest)
+    return SearchResult(**counts, seconds=time.perf_counter() - started, plans=(), nearest=nearest, min_gpus=fewest)  # type: ignore[arg-type]
+
+
+def min_gpus(recipe: Recipe) -> int | None:
+    """The smallest number of GPUs on which a layout fits, or None up to 131,072.
+
+    Doubles until one fits, then looks at whole nodes in between (single GPUs below a node); a count that no layout can use is passed over.
+    """
+    counts = _counts(recipe)
+    for index, gpus in enumerate(counts):
+        if fitting(recipe, gpus) is not None:
+            between = _between(recipe, counts[index - 1] if index else 0, gpus)
+            return next((n for n in between if fitting(recipe, n) is not None), gpus)
+    return None
+
+
+def fitting(recipe: Recipe, gpus: int) -> tuple[Layout, Estimate] | None:
+    """The fastest layout that fits on so many GPUs, closed form."""
+    asked = recipe.model_copy(update={"gpus": gpus})
+    ranked = _rank(asked)
+    if not ranked.fits.any():
+        return None
+    best = int(np.argmin(np.where(ranked.fits, ranked.step_s, np.inf)))
+    layout = ranked.layout[best]
+    return layout, closed_form(asked, layout)
+
+
+def _rank(recipe: Recipe) -> _Ranked:
+    every = layouts(recipe)
+    ok, removed = mask(recipe, every)
+    legal = every[np.flatnonzero(ok)]
+    started = time.perf_counter()
+    step_s, memory_bytes, fits = _estimated(recipe, legal, int(ok.sum()))
+    return _Ranked(len(ok), removed, legal, step_s, memory_bytes, fits, time.perf_counter() - started)
+
+
+def _estimated(recipe: Recipe, legal: Layout, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    parts = [closed_form(recipe, legal[slice(at, at + CHUNK)]) for at in range(0, count, CHUNK)]
+    columns = ([np.broadcast_to(getattr(p, name), p.step_s.shape) for p in parts] for name in ("step_s", "memory_bytes", "fits"))
+    step_s, memory_bytes, fits = (np.concatenate(c) if c else np.empty(0) for c in columns)
+    return step_s, memory_bytes, fits.astype(bool)
+
+
+def _finalists(recipe: Recipe, ranked: _Ranked, top: int) -> tuple[Plan, ...]:
+    """The best by closed form, estimated exactly, ranked again; of equally fast ones the one that needs least memory."""
+    order = np.lexsort((ranked.memory_bytes, ranked.step_s.round(9), ~ranked.fits))[: top + FINALISTS]
+    chosen = [ranked.layout[int(i)] for i in order if ranked.fits[i]]
+    exact = [(layout, estimate(recipe, layout, exact=True)) for layout in chosen]
+    exact = [pair for pair in exact if pair[1].fits]
+    exact.sort(key=lambda pair: (pair[1].step_s, pair[1].memory_bytes))
+    best = exact[:top]
+    return tuple(
+        Plan(rank + 1, layout, said, reasons.why(recipe, best, rank)) for rank, (layout, said) in enumerate(best)
+    )
+
+
+def _counts(recipe: Recipe) -> list[int]:
+    """GPU counts to try: powers of two up to a node, then doubling nodes."""
+    node = recipe.hardware.node.gpus
+    most = min(recipe.hardware.max_gpus or MOST_GPUS, MOST_GPUS)
+    small = [n for n in (2**i for i in range(node.bit_length())) if n < node]
+    return [n for n in [*small, *(node * 2**i for i in range(most.bit_length()))] if n <= most]
+
+
+def _between(recipe: Recipe, failed: int, fits: int) -> list[int]:
+    """Counts above the largest that failed and up to the smallest that fits: whole nodes, at most 16 of them."""
+    step = max(recipe.hardware.node.gpus if fits > recipe.hardware.node.gpus else 1, -(-(fits - failed) // 16))
+    return list(range(failed + step, fits, step)) + [fits]
+
+
+def _nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:
+    """Changes that let a layout fit, cheapest first: a limit of the question lifted, another number of GPUs."""
+    found = []
+    for name in recipe.knobs:
+        freed = recipe.model_copy(update={"knobs": {k: b for k, b in recipe.knobs.items() if k != name}})
+        found += _change(f"leave {name} to the search", freed, recipe.gpus)
+    if recipe.max_memory_gib:
+        found += _change("lift the memory limit", recipe.model_copy(update={"max_memory_gib": None}), recipe.gpus)
+    for gpus in sorted({*_usable(recipe), *([fewest] if fewest else [])} - {recipe.gpus}):
+        found += _change(f"use {gpus:,} GPUs", recipe, gpus)
+    return tuple(sorted(found, key=lambda c: abs(c.layout.gpus - recipe.gpus))[:5])
+
+
+def _usable(recipe: Recipe) -> list[int]:
+    """Whole-node counts around the asked one, which layouts may divide better."""
+    node = recipe.hardware.node.gpus
+    below = recipe.gpus // node * node
+    near = {below, below + node, 1 << (recipe.gpus.bit_length() - 1), 1 << recipe.gpus.bit_length()}
+    return sorted(n for n in near if 0 < n <= MOST_GPUS and n != recipe.gpus)
+
+
+def _change(says: str, recipe: Recipe, gpus: int) -> list[Change]:
+    best = fitting(recipe, gpus)
+    return [Change(says, *best)] if best else []
