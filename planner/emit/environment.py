@@ -1,0 +1,28 @@
+"""Environment variables that a Megatron-LM run needs."""
+
+from __future__ import annotations
+
+from planner.layout import Layout
+from planner.specs.recipe import Recipe
+
+BLACKWELL = 10.0
+"""Compute capability from which launch order no longer depends on the number of connections."""
+CUDA_DEFAULT_CONNECTIONS = "8"
+
+
+def megatron(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
+    """Name and value, in the order to export.
+
+    CUDA_DEVICE_MAX_CONNECTIONS=1 keeps NCCL's launches in order with the GEMMs that they overlap: Megatron asserts it for
+    tp > 1 or cp > 1 before Blackwell; Megatron-FSDP (zero 2, 3) asserts that it is not 1.
+    Source: [megatron-core] training/arguments.py; Transformer Engine pytorch/softmax.py.
+    """
+    out = [("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1")]
+    split = layout.tp > 1 or layout.cp > 1
+    if layout.zero >= 2:
+        out.append(("CUDA_DEVICE_MAX_CONNECTIONS", CUDA_DEFAULT_CONNECTIONS))
+    elif split and recipe.hardware.gpu.compute_capability < BLACKWELL:
+        out.append(("CUDA_DEVICE_MAX_CONNECTIONS", "1"))
+    if recipe.attention == "unfused":
+        out.append(("NVTE_MASKED_SOFTMAX_FUSION", "0"))
+    return tuple(out)

@@ -1,0 +1,43 @@
+"""What a launcher starts: a Python program, its flags in groups, its environment. The framework writes it, the launcher prints it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+Flag = tuple[str, ...]
+"""A flag and its values, unquoted: ("--lr", "3e-4")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One training program, ready for any launcher. Bash text is marked as such; everything else is plain and gets quoted."""
+
+    name: str
+    """For the scheduler's list of jobs."""
+    comments: tuple[str, ...]
+    """What stands at the top: the plan in words, and what it is expected to do."""
+    variables: tuple[tuple[str, str, str], ...]
+    """What a user may set: name, default, meaning."""
+    environment: tuple[tuple[str, str], ...]
+    groups: tuple[tuple[str, tuple[Flag, ...]], ...]
+    """Flags by group: MODEL, PARALLEL, ..."""
+    data_switch: str
+    """Bash text: fills the array DATA_FLAGS."""
+    entry: str
+    """Bash text: the path of the Python file."""
+    gpus: int
+    gpus_per_node: int
+
+    @property
+    def nodes(self) -> int:
+        return self.gpus // self.gpus_per_node
+
+
+def gpus_per_node(gpus: int, node_gpus: int) -> int:
+    """GPUs that the program uses on each node: all, or the most that divide an odd number evenly."""
+    return max(size for size in range(1, min(gpus, node_gpus) + 1) if gpus % size == 0)
+
+
+def quoted(flag: Flag) -> str:
+    return " ".join(shlex.quote(word) for word in flag)
