@@ -1,0 +1,177 @@
+"""The layouts that a measured run may have had: one when it states every knob, else one for each way to fill the gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from planner.accuracy.shapes import Row
+from planner.accuracy.skipped import Skipped
+from planner.layout import MODULES, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask, module_names
+from planner.specs.recipe import Recipe
+
+MOST_SEQUENCES = 64
+"""Largest micro-batch that is tried for a row that states none."""
+TWO_CHUNKS = ("zbv", "zbv-auto", "v-half", "v-min", "dualpipev")
+"""Schedules whose ranks hold two chunks by construction."""
+ONE_LESS = "first and last stage have one layer fewer"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    layouts: Layout
+    """Columns."""
+    open: tuple[str, ...]
+    """Knobs with several entries in the columns."""
+    assumed: tuple[str, ...]
+
+
+def layouts(row: Row, recipe: Recipe) -> Choice:
+    """Every layout that agrees with the row.
+
+    Errors: Skipped when the row contradicts itself.
+    """
+    fixed = _degrees(row, recipe)
+    modules, said = _modules(row, recipe)
+    options = {
+        "mbs": _micro_batch(row, recipe, fixed["dp"]),
+        "v": _virtual(row, recipe, fixed["pp"]),
+        "recompute": modules,
+        "sp": _sequence_parallel(row, recipe, fixed["tp"]),
+        "zero": _sharding(row, recipe),
+    }
+    grid = np.array(list(product(*options.values())), dtype=np.int64).reshape(-1, len(options))
+    columns = dict(zip(options, grid.T, strict=True))
+    recompute = columns.pop("recompute")
+    count = len(grid)
+    whole: dict[str, Any] = {name: np.full(count, value) for name, value in fixed.items()} | columns
+    whole |= {"recompute": recompute % 4, "recompute_modules": recompute // 4, "schedule": _schedules(row, columns["v"])}
+    whole |= _split(row, recipe, fixed["pp"], columns["v"])
+    whole["m"] = recipe.global_batch_size // (fixed["dp"] * columns["mbs"])
+    unstated = [name for name, cell in _CELLS.items() if row[cell] is None]
+    open_knobs = tuple(name for name in unstated if len(options[name]) > 1)
+    alone = tuple(_alone(name, options[name][0]) for name in unstated if name not in open_knobs)
+    return Choice(Layout(**whole), open_knobs, (*_degrees_said(row, fixed), *said, *alone))
+
+
+_CELLS = {"mbs": "mbs", "v": "vpp", "recompute": "recompute", "sp": "sp", "zero": "zero"}
+
+
+def described(knob: str, layout: Layout) -> str:
+    """A knob of one layout in words."""
+    if knob == "recompute":
+        names = module_names(layout.recompute_modules)
+        return RECOMPUTE[layout.recompute] + (f" {'+'.join(names)}" if names else "")
+    return str(getattr(layout, knob))
+
+
+def _alone(knob: str, value: int) -> str:
+    if knob == "recompute":
+        return f"recompute {described(knob, Layout(recompute=value % 4, recompute_modules=value // 4))}: not stated"
+    return f"{knob} {value}: not stated"
+
+
+def _degrees(row: Row, recipe: Recipe) -> dict[str, int]:
+    """dp follows from the GPUs: where the two disagree the cell is a remainder of the source's table."""
+    tp, pp, cp = int(row["tp"]), int(row["pp"]), int(row["cp"] or 1)
+    dp, rest = divmod(recipe.gpus, tp * pp * cp)
+    if rest or not dp:
+        raise Skipped("gpus is no multiple of tp * pp * cp")
+    return {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": int(row["ep"] or 1), "etp": int(row["etp"] or 1)}
+
+
+def _degrees_said(row: Row, fixed: dict[str, int]) -> tuple[str, ...]:
+    blank = [f"{name} {fixed[name]}" for name in ("cp", "ep") if row[name] is None]
+    said = [f"{', '.join(blank)}: not stated"] if blank else []
+    if row["dp"] is not None and int(row["dp"]) != fixed["dp"]:
+        said.append(f"dp {fixed['dp']}: gpus / (tp pp cp), the row says {int(row['dp'])}")
+    return tuple(said)
+
+
+def _micro_batch(row: Row, recipe: Recipe, dp: int) -> list[int]:
+    share, rest = divmod(recipe.global_batch_size, dp)
+    if rest or not share:
+        raise Skipped("the global batch is no multiple of dp")
+    if row["mbs"] is None:
+        return [size for size in range(1, min(share, MOST_SEQUENCES) + 1) if share % size == 0]
+    size = int(row["mbs"])
+    if share % size:
+        raise Skipped("the global batch is no multiple of dp * mbs")
+    return [size]
+
+
+def _virtual(row: Row, recipe: Recipe, pp: int) -> list[int]:
+    schedule = str(row["schedule"] or "").lower()
+    if schedule and schedule not in SCHEDULE_CODE:
+        raise Skipped(f"unknown schedule: {schedule[:60]}")
+    if pp == 1:
+        return [1]
+    if row["vpp"] is not None:
+        return [int(row["vpp"])]
+    if schedule in TWO_CHUNKS:
+        return [2]
+    if schedule and not schedule.startswith("interleaved"):
+        return [1]
+    least = 2 if schedule else 1
+    return [v for v in range(least, recipe.model.num_layers // pp + 2) if _accounted(recipe.model.num_layers, pp, v) is not None] or [1]
+
+
+def _accounted(layers: int, pp: int, v: int) -> tuple[int, int] | None:
+    """Whether embedding and loss must stand for a layer so that the stages come out even; None when nothing helps."""
+    return next(((e, loss) for e, loss in ((0, 0), (1, 1), (0, 1), (1, 0)) if (layers + e + loss) % (pp * v) == 0), None)
+
+
+def _split(row: Row, recipe: Recipe, pp: int, v: np.ndarray) -> dict[str, np.ndarray]:
+    """Even stages as far as they go; where nothing makes them even the cost model spreads fractions of layers."""
+    less = ONE_LESS in str(row["notes"] or "") and pp > 1
+    pairs = {x: (1, 1) if less else _accounted(recipe.model.num_layers, pp, int(x)) or (0, 0) for x in set(v.tolist())}
+    chosen = np.array([pairs[x] for x in v.tolist()], dtype=np.int64).reshape(-1, 2) * (pp > 1)
+    return {"account_for_embedding": chosen[:, 0], "account_for_loss": chosen[:, 1]}
+
+
+def _schedules(row: Row, v: np.ndarray) -> np.ndarray:
+    """1F1B and interleaving are one schedule with v stages a rank; the others are as named."""
+    named = str(row["schedule"] or "1f1b").lower()
+    if named in ("1f1b", "interleaved"):
+        return np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"])
+    return np.full(len(v), SCHEDULE_CODE[named])
+
+
+def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
+    """Recomputation as one number: code + 4 * mask of modules."""
+    core = 4 * module_mask(["core_attn"])
+    cell = row["recompute"]
+    if cell is None:
+        selective = [RECOMPUTE_CODE["selective"] + core] if recipe.attention == "unfused" else []
+        return [RECOMPUTE_CODE["none"], *selective, RECOMPUTE_CODE["full"]], ()
+    name = str(cell).lower()
+    if name not in RECOMPUTE_CODE:
+        raise Skipped(f"unknown recompute: {name[:60]}")
+    if name != "selective":
+        return [RECOMPUTE_CODE[name]], ()
+    wanted = [x.strip() for x in str(row["recompute_modules"] or "core_attn").split(",") if x.strip()]
+    known = [x for x in wanted if x in MODULES]
+    said = [f"recompute module {x[:40]}: not modelled" for x in wanted if x not in MODULES]
+    if row["recompute_modules"] is None:
+        said.append("recompute_modules core_attn: not stated")
+    return [RECOMPUTE_CODE[name] + 4 * module_mask(known)], tuple(said)
+
+
+def _sequence_parallel(row: Row, recipe: Recipe, tp: int) -> list[int]:
+    if tp == 1:
+        return [0]
+    if row["sp"] is not None:
+        return [int(row["sp"])]
+    return [1, 0] if recipe.stack.sequence_parallel else [0]
+
+
+def _sharding(row: Row, recipe: Recipe) -> list[int]:
+    """A row that shards more than the optimizer would say so."""
+    if row["zero"] is not None:
+        if row["zero"] not in (0, 1, 2, 3):
+            raise Skipped("zero is none of 0, 1, 2, 3")
+        return [int(row["zero"])]
+    return sorted({stage for stage in recipe.stack.zero_stages if stage <= 1} | {recipe.stack.zero}) or [recipe.stack.zero]

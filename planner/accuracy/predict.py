@@ -1,0 +1,150 @@
+"""Predictions beside measurements: the cost model over every row of a table of runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from planner.accuracy.choices import described
+from planner.accuracy.columns import COLUMNS
+from planner.accuracy.measured import add_measured
+from planner.accuracy.rows import Run, run
+from planner.accuracy.skipped import Skipped
+from planner.cost.terms import Estimate
+from planner.errors import InputError
+from planner.estimate import estimate
+from planner.layout import SCHEDULE_CODE, SCHEDULES, Layout
+from planner.rules.table import mask
+from planner.specs.recipe import Recipe
+from planner.units import GIB
+
+FITS = 0.1
+"""OOM probability under which a layout counts as fitting."""
+CLOSED = tuple(SCHEDULE_CODE[name] for name in ("naive", "gpipe", "1f1b", "interleaved"))
+"""Schedules with a closed form; the others are simulated, one layout at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The figures of an estimate that a run can be held against, one entry a layout."""
+
+    step_s: np.ndarray
+    step_s_low: np.ndarray
+    step_s_high: np.ndarray
+    allocated_bytes: np.ndarray
+    reserved_bytes: np.ndarray
+    device_bytes: np.ndarray
+    oom_probability: np.ndarray
+    model_flops: np.ndarray
+    model_flops_full_attention: np.ndarray
+
+
+def predicted(runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows with `predicted_*`, `error`, `memory_error`, `assumed`, `skipped` and the layout that was taken."""
+    records = runs[list(COLUMNS)].to_dict("records")
+    answers: list[dict[str, Any]] = [{} for _ in records]
+    for places in _by_question(records, answers).values():
+        _answer(places, answers)
+    names = [*(f"predicted_{name}" for name in _OUT), "layout", "assumed", "skipped", "hfu_flops"]
+    table = {name: [answer.get(name, math.nan) for answer in answers] for name in names}
+    joined = runs.drop(columns=[name for name in table if name in runs]).reset_index(drop=True)
+    return add_measured(pd.concat([joined, pd.DataFrame(table)], axis=1))
+
+
+_OUT = ("step_s", "step_s_low", "step_s_high", "allocated_gib", "reserved_gib", "device_gib", "oom_probability",
+        "model_flops", "model_flops_full_attention")  # fmt: skip
+
+
+def _by_question(records: list[dict[Any, Any]], answers: list[dict[str, Any]]) -> dict[tuple[int, bool], list[tuple[int, Run]]]:
+    """Rows that share a Recipe, so that one call of the cost model estimates all their layouts."""
+    groups: dict[tuple[int, bool], list[tuple[int, Run]]] = {}
+    for place, record in enumerate(records):
+        row = {name: None if cell != cell else cell for name, cell in record.items()}
+        try:
+            found = run(row)
+        except Skipped as reason:
+            answers[place]["skipped"] = str(reason)
+            continue
+        simulated = not set(np.unique(found.layouts.schedule).tolist()) <= set(CLOSED)
+        groups.setdefault((id(found.recipe), simulated), []).append((place, found))
+    return groups
+
+
+def _answer(rows: list[tuple[int, Run]], answers: list[dict[str, Any]]) -> None:
+    recipe = rows[0][1].recipe
+    batch = joined([found.layouts for _, found in rows])
+    try:
+        figures, legal = estimates(recipe, batch), mask(recipe, batch)[0]
+    except InputError as reason:
+        for place, _ in rows:
+            answers[place]["skipped"] = str(reason)
+        return
+    start = 0
+    for place, found in rows:
+        end = start + len(found.layouts)
+        best = start + _best(figures, legal, slice(start, end))
+        answers[place] |= _told(recipe, found, batch[best], figures, best, end - start)
+        start = end
+
+
+def joined(parts: list[Layout]) -> Layout:
+    """One batch of several."""
+    if len(parts) == 1:
+        return parts[0]
+    names = [f.name for f in fields(Layout) if isinstance(getattr(parts[0], f.name), np.ndarray)]
+    return Layout(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def estimates(recipe: Recipe, batch: Layout) -> Columns:
+    """Closed form in columns, or one simulated layout after another where the schedule has none."""
+    if set(np.unique(batch.schedule).tolist()) <= set(CLOSED):
+        return _columns(estimate(recipe, batch), len(batch))
+    each = [_columns(estimate(recipe, batch[i], exact=True), 1) for i in range(len(batch))]
+    return Columns(**{f.name: np.concatenate([getattr(one, f.name) for one in each]) for f in fields(Columns)})
+
+
+def _columns(found: Estimate, count: int) -> Columns:
+    memory = found.memory
+    whole = {name: getattr(memory, name) for name in ("allocated_bytes", "reserved_bytes", "device_bytes")}
+    whole |= {f.name: getattr(found, f.name) for f in fields(Columns) if f.name not in whole}
+    return Columns(**{name: np.broadcast_to(np.asarray(value, dtype=float), (count,)) for name, value in whole.items()})
+
+
+def _best(figures: Columns, legal: np.ndarray, rows: slice) -> int:
+    """The fastest legal layout that fits; where none does the one most likely to, where none is legal as if all were."""
+    time, oom, allowed = figures.step_s[rows], figures.oom_probability[rows], legal[rows]
+    if len(time) == 1:
+        return 0
+    allowed = allowed if allowed.any() else np.ones_like(allowed)
+    fits = allowed & (oom < FITS)
+    if fits.any():
+        return int(np.argmin(np.where(fits, time, np.inf)))
+    return int(np.lexsort((time, oom, ~allowed))[0])
+
+
+def _told(recipe: Recipe, found: Run, layout: Layout, figures: Columns, at: int, choices: int) -> dict[str, Any]:
+    chosen = [f"{knob} {described(knob, layout)}: not stated, the best of {choices} layouts" for knob in found.open]
+    out: dict[str, Any] = {"assumed": "; ".join([*found.assumed, *chosen]), "layout": knobs(layout), "hfu_flops": _hfu_flops(recipe, layout, figures, at)}
+    for name in _OUT:
+        gib = name.endswith("_gib")
+        value = float(getattr(figures, name.replace("_gib", "_bytes"))[at])
+        out[f"predicted_{name}"] = value / GIB if gib else value
+    return out
+
+
+def knobs(layout: Layout) -> str:
+    """A layout in one line."""
+    recompute = described("recompute", layout)
+    degrees = " ".join(f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "dp", "cp", "v", "mbs", "m", "zero", "sp"))
+    return f"{degrees} {SCHEDULES[layout.schedule]} recompute {recompute}"
+
+
+def _hfu_flops(recipe: Recipe, layout: Layout, figures: Columns, at: int) -> float:
+    """FLOPs of a step that count full attention and the forward of recomputed layers, not of the head [narayanan2021 eq. 3]."""
+    full = float(figures.model_flops_full_attention[at])
+    head = 6.0 * recipe.tokens * recipe.model.hidden_size * recipe.model.vocab_size
+    return full + (full - head) / 3 if layout.recompute == 2 else full

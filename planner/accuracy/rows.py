@@ -1,0 +1,161 @@
+"""A measured run as documents: the Recipe, and the layouts that it may have been (one, when the row states every knob)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+from typing import Any
+
+from planner.accuracy.choices import layouts
+from planner.accuracy.columns import COUNTS
+from planner.accuracy.shapes import Row, shape
+from planner.accuracy.skipped import Skipped
+from planner.errors import InputError
+from planner.layout import Layout
+from planner.specs import library
+from planner.specs.hardware import HardwareProfile
+from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
+from planner.specs.resolve import PRECISIONS, VERSIONS, operand
+from planner.specs.stack import Stack
+
+NEEDED = ("hardware", "gpus", "tp", "pp", "seq", "gbs_sequences")
+MOST = 10**12
+"""Larger counts belong to no training run, and would wrap in the products of a formula."""
+SPELLINGS = {
+    "amp_bf16": "bf16", "bfloat16": "bf16", "amp_fp16": "fp16", "float16": "fp16", "float32": "fp32", "fp8-mx": "mxfp8",
+    "fp8-cs": "fp8-tensorwise", "fp8-ds": "fp8-delayed", "fp8-sc": "fp8-blockwise", "fp4": "nvfp4",
+}  # fmt: skip
+ATTENTIONS = ("flash", "fused", "unfused")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the cost model needs of a measured run."""
+
+    recipe: Recipe
+    layouts: Layout
+    """Columns: an entry for each layout that the row may mean."""
+    open: tuple[str, ...]
+    """Knobs that the row leaves open: the best of `layouts` decides."""
+    assumed: tuple[str, ...]
+
+
+def run(row: Row) -> Run:
+    """The documents of one row. Rows that ask the same question share one Recipe object.
+
+    Errors: Skipped with the reason why it cannot be predicted.
+    """
+    _needed(row)
+    model, said_model = shape(row)
+    stack, said_stack = _stack(row["stack"], str(row["notes"] or ""))
+    cluster = (str(row["hardware"]), row["gpus_per_node"], row["node_net_gbytes_per_s"])
+    hardware = _hardware(*cluster)
+    precision, said_precision = _precision(row["precision"], hardware)
+    attention, said_attention = _attention(row, stack)
+    gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
+    recipe = _recipe(model, cluster, stack, (gpus, seq, batch), precision, attention)
+    choice = layouts(row, recipe)
+    return Run(recipe, choice.layouts, choice.open, (*said_model, *said_stack, *said_precision, *said_attention, *choice.assumed))
+
+
+def _needed(row: Row) -> None:
+    for name in NEEDED:
+        if row[name] is None:
+            raise Skipped(f"{name} not stated")
+    for name in COUNTS:
+        value = row[name]
+        if value is not None and not (1 <= value <= MOST and value == int(value)):
+            raise Skipped(f"{name} is no whole number of at least 1")
+    if re.search(r"cpu[\w ]*offload|offload\w*[\w ]* cpu|activation offload", str(row["notes"] or ""), re.I):
+        raise Skipped("offloading to the host is not modelled yet")
+
+
+@lru_cache(maxsize=8192)
+def _recipe(model: ModelSpec, cluster: tuple[Any, ...], stack: Stack, size: tuple[int, int, int], precision: Any, attention: Any) -> Recipe:
+    gpus, seq, batch = size
+    return Recipe(model=model, hardware=_hardware(*cluster), stack=stack, gpus=gpus, seq_length=seq, global_batch_size=batch,
+                  precision=precision, framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention)  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> HardwareProfile:
+    """The profile, with the node that the row describes."""
+    try:
+        profile = library.hardware(name)
+    except InputError:
+        raise Skipped(f"unknown hardware: {name[:60]}") from None
+    node, fabric = profile.node, profile.fabric
+    if node_gpus and int(node_gpus) != node.gpus:
+        gpus = int(node_gpus)
+        inside = node.domain_gpus if node.domain_gpus > node.gpus else min(node.domain_gpus, gpus)
+        whole = gpus % inside == 0 or inside % gpus == 0
+        node = node.model_copy(update={"gpus": gpus, "domain_gpus": inside if whole else gcd(inside, gpus)})
+    if node_net:
+        fabric = fabric.model_copy(update={"nic_gbytes_per_s": node_net / fabric.nics})
+    return profile.model_copy(update={"node": node, "fabric": fabric})
+
+
+def _stack(name: str | None, notes: str) -> tuple[Stack, tuple[str, ...]]:
+    """The stack named; else its nearest kin, said; Megatron of today when nothing is."""
+    if name is None:
+        return _known_stack("megatron"), ("stack megatron: not stated",)
+    low = name.lower()
+    known = library.stacks()
+    if re.search(r"RMS kernel|fused RMSNorm", notes) and f"{low}-rmsnorm" in known:
+        low = f"{low}-rmsnorm"
+    if low in known:
+        return _known_stack(low), ()
+    kin = _kin(low, known)
+    return _known_stack(kin), (f"stack {kin}: nearest to {name[:60]}",)
+
+
+@lru_cache(maxsize=64)
+def _known_stack(name: str) -> Stack:
+    return library.stack(name)
+
+
+def _kin(name: str, known: list[str]) -> str:
+    """Eras of one software are ordered by year; other software by its framework."""
+    era = re.fullmatch(r"(.*)-(20\d\d)", name)
+    if era:
+        years = {int(found[1]): x for x in known if (found := re.fullmatch(re.escape(era[1]) + r"-(20\d\d)", x))}
+        if years:
+            return years[min(years, key=lambda year: abs(year - int(era[2])))]
+    for word, kin in (("fsdp", "torch-fsdp"), ("torch", "torch-fsdp"), ("composer", "torch-fsdp"), ("deepspeed", "deepspeed"), ("zero", "deepspeed")):
+        if word in name and kin in known:
+            return kin
+    return "megatron"
+
+
+def _precision(cell: str | None, hardware: HardwareProfile) -> tuple[str, tuple[str, ...]]:
+    """The recipe of numbers; `fp8` alone leaves it open: delayed scaling on Hopper and Ada, whole tensors' current scale later."""
+    peaks = hardware.gpu.peak_tflops
+    if cell is None:
+        usual = "bf16" if "bf16" in peaks else "fp16"
+        return usual, (f"precision {usual}: not stated",)
+    name = SPELLINGS.get(cell.lower(), cell.lower())
+    said: tuple[str, ...] = ()
+    if name == "fp8":
+        name = "fp8-delayed" if hardware.gpu.compute_capability < 10 else "fp8-tensorwise"
+        said = (f"precision {name}: fp8 without its recipe",)
+    if name not in PRECISIONS:
+        raise Skipped(f"unknown precision: {cell[:60]}")
+    if operand(name) not in peaks:
+        raise Skipped(f"{hardware.name} does not compute {operand(name)}")
+    return name, said
+
+
+def _attention(row: Row, stack: Stack) -> tuple[str, tuple[str, ...]]:
+    """The kernel of the cell; where a stack brings no unfused one of its own, the note tells Megatron's fused softmax from torch's."""
+    cell = row["attention"]
+    if cell is None:
+        return stack.attention, (f"attention {stack.attention}: that of the stack",)
+    name = cell.lower()
+    if name not in ATTENTIONS:
+        raise Skipped(f"unknown attention: {cell[:60]}")
+    if name == "unfused" and stack.attention != "unfused" and "attention: megatron-kernel" in str(row["notes"] or ""):
+        name = "fused"
+    return name, ()

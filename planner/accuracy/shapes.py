@@ -1,0 +1,140 @@
+"""The model of a measured run: the preset of its name, what the row states, and the family's usual values for the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from planner.accuracy.skipped import Skipped
+from planner.errors import InputError
+from planner.specs import library
+from planner.specs.model import ModelSpec
+
+Row = Mapping[str, Any]
+"""The cells of a run; None where a cell is empty."""
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt": {"norm": "layernorm", "position": "learned", "activation": "gelu", "attention_bias": "qkvo", "mlp_bias": True,
+            "gated_mlp": False, "tied_embeddings": True, "vocab_size": 51_200},
+    "mpt": {"norm": "layernorm_nobias", "position": "alibi", "activation": "gelu", "attention_bias": "none", "mlp_bias": False,
+            "gated_mlp": False, "tied_embeddings": True, "vocab_size": 50_368},
+    "llama": {"norm": "rmsnorm", "position": "rope", "activation": "silu", "attention_bias": "none", "mlp_bias": False,
+              "gated_mlp": True, "tied_embeddings": False, "vocab_size": 32_000},
+}  # fmt: skip
+"""What a row may leave open. 51,200 rows: GPT-2's 50,257 as Megatron of 2021 pads them over 8 ranks."""
+CELLS = {
+    "layers": "num_layers", "hidden": "hidden_size", "heads": "num_heads", "kv_heads": "num_kv_heads", "ffn": "ffn_size",
+    "vocab": "vocab_size", "tied_embed": "tied_embeddings", "gated_mlp": "gated_mlp",
+}  # fmt: skip
+NOT_DECODERS = re.compile(r"\bm?t5\b|\bbert\b|diffusion|not an llm|\bclip\b|stable|imagen|\bvit\b", re.I)
+HYBRIDS = re.compile(r"hybrid (mamba|linear|moe)|mamba|linear attention|\bgdn|\bkda\b|qwen3-next|nemotron-?3|nemotron-h\b|sparse attention", re.I)
+MIXTURES = re.compile(r"moe|mixtral|deepseek-?v|\ba\d+b\b|gpt[ -]oss|kimi|glm4\.5|-a3b|_a\d+b", re.I)
+
+
+def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The model, and what was assumed of it.
+
+    Errors: Skipped when the architecture is not modelled, or layers and hidden size are neither stated nor known by name.
+    """
+    name, notes = str(row["model"] or ""), str(row["notes"] or "")
+    _modelled(row, name, notes)
+    stated = {field: _as(field, row[cell]) for cell, field in CELLS.items() if row[cell] is not None}
+    preset = _preset(_plain(name)) if name else None
+    if preset is not None and stated.get("hidden_size", preset.hidden_size) == preset.hidden_size:
+        return _resized(preset, stated, row, notes)
+    if "num_layers" not in stated or "hidden_size" not in stated:
+        raise Skipped("no layers and hidden size, and no preset of that name")
+    return _built(name, stated, row, notes)
+
+
+def _modelled(row: Row, name: str, notes: str) -> None:
+    said = f"{name}; {notes}"
+    if NOT_DECODERS.search(name) or "not an LLM" in notes:
+        raise Skipped("not a decoder-only language model")
+    if re.search(r"\blora\b|\bpeft\b", said, re.I):
+        raise Skipped("frozen weights (LoRA) are not modelled yet")
+    if HYBRIDS.search(said):
+        raise Skipped("hybrid architectures are not modelled")
+    if (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name):
+        raise Skipped("mixture of experts is not modelled yet")
+
+
+def _plain(name: str) -> str:
+    """The model's own name: `Llama3-70B SFT` and `LLAMA3_8B (BF16)` without what was done with it."""
+    return re.sub(r"\(.*?\)|\b(sft|pretrain\w*|finetun\w*)\b", "", name, flags=re.I).strip(" -_")
+
+
+@lru_cache(maxsize=1024)
+def _preset(name: str) -> ModelSpec | None:
+    try:
+        return library.model(name)
+    except InputError:
+        return None
+
+
+def _as(field: str, value: float) -> int | bool:
+    return bool(value) if field in ("tied_embeddings", "gated_mlp") else int(value)
+
+
+def _head_dim(notes: str, hidden: int, heads: int) -> int:
+    said = re.search(r"head_dim (\d+)", notes)
+    if said:
+        return int(said[1])
+    if hidden % heads:
+        raise Skipped("hidden size is no multiple of the heads")
+    return hidden // heads
+
+
+def _resized(preset: ModelSpec, stated: dict[str, Any], row: Row, notes: str) -> tuple[ModelSpec, tuple[str, ...]]:
+    """The preset with what the row says instead: trimmed layers, another vocabulary."""
+    changed = {field: value for field, value in stated.items() if value != getattr(preset, field)}
+    if "num_heads" in changed:
+        changed["head_dim"] = _head_dim(notes, preset.hidden_size, changed["num_heads"])
+        changed.setdefault("num_kv_heads", changed["num_heads"])
+    if preset.position == "learned":
+        changed["position_rows"] = max(int(row["seq"]), preset.position_rows)
+    blank = [cell for cell, field in CELLS.items() if field not in stated]
+    said = (f"{', '.join(blank)}: those of {preset.name}",) if blank else ()
+    return _valid(preset.model_dump() | {"parameters": None} | changed), said
+
+
+def _built(name: str, stated: dict[str, Any], row: Row, notes: str) -> tuple[ModelSpec, tuple[str, ...]]:
+    family = _family(name, stated, str(row["stack"] or ""))
+    usual = FAMILIES[family]
+    heads = stated.get("num_heads") or max(stated["hidden_size"] // 128, 1)
+    gated = stated.get("gated_mlp", usual["gated_mlp"])
+    usual = usual | {"num_heads": heads, "num_kv_heads": heads, "ffn_size": _ffn(stated["hidden_size"], gated)}
+    blank = {cell: usual[field] for cell, field in CELLS.items() if field not in stated}
+    fields = usual | stated
+    fields |= {"head_dim": _head_dim(notes, fields["hidden_size"], heads), "max_seq_length": int(row["seq"])}
+    if fields["position"] == "learned":
+        fields["position_rows"] = int(row["seq"])
+    said = (", ".join(f"{cell} {value:,}" for cell, value in blank.items()) + f": usual for {family}",) if blank else ()
+    return _valid(fields | {"name": name or "unnamed", "family": family, "source": "the row"}), said
+
+
+def _family(name: str, stated: dict[str, Any], stack: str) -> str:
+    """By name; else by the MLP: gated ones came with Llama."""
+    low = name.lower()
+    if low.startswith("mpt"):
+        return "mpt"
+    if "gated_mlp" in stated:
+        return "llama" if stated["gated_mlp"] else "gpt"
+    if low.startswith(("gpt", "opt", "bloom", "megatron", "nemotron", "falcon", "pythia", "neox")):
+        return "gpt"
+    square = stated.get("ffn_size") == 4 * stated["hidden_size"]
+    return "gpt" if square or re.match(r"megatron-20", stack) else "llama"
+
+
+def _ffn(hidden: int, gated: bool) -> int:
+    """4 h, or what holds as many parameters with three matrices, in whole 256ths as Llama has it."""
+    return -(-8 * hidden // 3 // 256) * 256 if gated else 4 * hidden
+
+
+def _valid(fields: dict[str, Any]) -> ModelSpec:
+    try:
+        return ModelSpec(**fields)
+    except ValueError as error:
+        raise Skipped(f"no such model can be: {str(error).splitlines()[-2].strip()[:120]}") from None
