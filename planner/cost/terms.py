@@ -5,22 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
 from planner.layout import Numeric
 
 
 def added(terms: Any) -> Numeric:
     """The sum of a dataclass's fields."""
     return sum(getattr(terms, f.name) for f in fields(terms))
-
-
-def row(terms: Any, index: int) -> Any:
-    """One layout's terms out of columns of them."""
-    picked = {f.name: getattr(terms, f.name) for f in fields(terms)}
-    taken = {k: x[index].item() if isinstance(x, np.ndarray) else row(x, index) if hasattr(x, "__dataclass_fields__") else x
-             for k, x in picked.items()}  # fmt: skip
-    return type(terms)(**taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +20,21 @@ class StepTime:
     gemm_s: Numeric
     """Matrix products of the layers, forward and backward, without recomputation."""
     attention_s: Numeric
+    """Scores, softmax and values; the projections are matrix products."""
     elementwise_s: Numeric
     """Memory-bound operations: norms, residuals, activation function, rotary embedding."""
     head_s: Numeric
     """Embedding, LM head and loss, where the slowest rank has them."""
     recompute_s: Numeric
+    """Forward work that the backward pass repeats to save memory."""
     launch_s: Numeric
     """What the CPU needs to launch kernels beyond the GPU's own time."""
     tp_comm_s: Numeric
     """Tensor-parallel communication that is not hidden."""
     cp_comm_s: Numeric
+    """Keys and values around the context-parallel ring, where attention does not hide them."""
     ep_comm_s: Numeric
+    """Tokens to their experts and back."""
     overlap_tax_s: Numeric
     """Compute that runs slower because NCCL runs beside it."""
     pp_comm_s: Numeric
@@ -52,6 +46,7 @@ class StepTime:
     embedding_comm_s: Numeric
     """All-reduce of tied embedding gradients between first and last stage."""
     optimizer_s: Numeric
+    """The update of the parameters: memory traffic over the shard of the states."""
     overhead_s: Numeric
     """Host time of a step: data loading, loss and norm reductions."""
     straggler_s: Numeric
@@ -67,8 +62,11 @@ class Memory:
     """Bytes of device memory on the worst stage."""
 
     weights_bytes: Numeric
+    """Parameters as the forward pass reads them."""
     gradients_bytes: Numeric
+    """Main gradients, accumulated over micro-batches."""
     optimizer_bytes: Numeric
+    """Master weights and moments, over the sharding group."""
     activations_bytes: Numeric
     """Kept between forward and backward, of all micro-batches in flight."""
     working_bytes: Numeric
