@@ -12,6 +12,7 @@ from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, Question, bounds, limits
 from planner.specs.recipe import Recipe
 from planner.specs.stack import Stack
+from planner.specs.versions import version_of
 
 TOKENS = 2**22
 """Default batch: about 4M tokens, what models of 7B to 400B are trained with."""
@@ -64,11 +65,13 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     precision = _precision(asked, hardware)
     seq_length = _seq_length(asked, model)
     batch = _batch(asked, seq_length.value, gpus, unit)
+    version = asked.framework_version or VERSIONS[stack.framework]
+    version_of(stack.framework, version)
     attention = _of("attention", asked.attention, ATTENTIONS) or stack.attention
     return Recipe(
         model=model, hardware=hardware, stack=stack, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
-        precision=precision.value, framework=stack.framework, framework_version=asked.framework_version or VERSIONS[stack.framework],
-        attention=attention, knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
+        precision=precision.value, framework=stack.framework, framework_version=version, attention=attention,
+        knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
         assumed=tuple(chosen.says for chosen in (cluster, precision, seq_length, batch) if chosen.says),
     )  # fmt: skip
 

@@ -1,0 +1,77 @@
+"""What the verbs return: plain values that reports draw and other programs read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from planner.cost.terms import Estimate
+from planner.layout import Layout
+from planner.rules.rule import Breach
+from planner.search import SearchResult
+from planner.specs.question import Question
+from planner.specs.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The best layouts for a question, or the nearest changes that would let one fit."""
+
+    question: Question
+    recipe: Recipe
+    search: SearchResult | None
+    """None when the smallest GPU count was asked for and there is none."""
+    min_gpus: int | None = None
+    """The smallest number of GPUs on which some layout fits; filled when asked for or when nothing fits."""
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One layout: what the cost model says of it and which rules it breaks."""
+
+    question: Question
+    recipe: Recipe
+    layout: Layout
+    estimate: Estimate
+    breaches: tuple[Breach, ...] = ()
+    beside: tuple[tuple[str, Estimate], ...] = ()
+    """The same layout under the plain schedules, by name: what each keeps in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """One point of a sweep; layout and estimate are None where the words state no layout, and a breach says why."""
+
+    words: dict[str, int | str]
+    layout: Layout | None
+    estimate: Estimate | None
+    breaches: tuple[Breach, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One layout with one or more words swept: the last word varies fastest."""
+
+    question: Question
+    recipe: Recipe
+    rows: tuple[SweepRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """Launch files of a plan: their texts by name, and the paths where they were written."""
+
+    texts: dict[str, str]
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Documents of one kind that are known by name, as plain values with their sources."""
+
+    kind: str
+    """models, clusters, schedules or stacks."""
+    documents: tuple[dict[str, Any], ...]
+    one: bool
+    """Whether one was asked for by name."""

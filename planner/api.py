@@ -1,0 +1,186 @@
+"""The verbs: what `ppplan` does, for programs. Questions and paths in, answers out; nothing is printed.
+
+>>> from planner import api
+>>> answer = api.recommend(api.question(model="llama3-70b", gpus=32, cluster="h100-sxm"))
+>>> answer.search.plans[0].layout.named()
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import InputError, unknown
+from planner.layout import SCHEDULE_CODE
+from planner.specs import plan as plans
+from planner.specs import resolve
+from planner.specs.question import Question, changed
+from planner.specs.question import question as _question
+from planner.specs.sweep import MOST
+
+if TYPE_CHECKING:
+    from planner.answers import Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
+    from planner.cost.terms import Estimate
+    from planner.layout import Layout
+    from planner.specs.recipe import Recipe
+
+BESIDE = ("1f1b", "gpipe")
+"""Plain schedules whose activations in flight are set beside those of a plan."""
+
+
+def question(**words: Any) -> Question:
+    """A question in the words of the command line (`tp=8`, `pp="1..8"`, `sp=False`). InputError names every faulty word."""
+    return _question(words)
+
+
+def recommend(
+    asked: Question, top: int = 5, min_gpus: bool = False, out: str | Path | None = None, launcher: str = "torchrun"
+) -> Recommendation:
+    """The best layouts that fit, and the files to launch the first of them when `out` names a folder.
+
+    With `min_gpus` and no GPU count the answer is for the smallest count on which a layout fits.
+    """
+    from planner import search
+    from planner.answers import Recommendation
+
+    if not 1 <= top <= 1000:
+        raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
+    _check_out(Path(out) if out is not None else None, launcher)
+    fewest = None
+    if min_gpus:
+        recipe = resolve.recipe(asked if asked.gpus else asked.model_copy(update={"gpus": 1}))
+        fewest = search.min_gpus(recipe)
+        if fewest is None and asked.gpus is None:
+            return Recommendation(asked, recipe, None)
+        asked = asked if asked.gpus else asked.model_copy(update={"gpus": fewest})
+    recipe = resolve.recipe(asked)
+    found = search.search(recipe, top=top)
+    fewest = fewest or found.min_gpus
+    stated = plans.stated(asked, recipe)
+    if not found.plans or out is None:
+        return Recommendation(stated, recipe, found, fewest)
+    best = found.plans[0]
+    files = _write(Path(out), stated, recipe, best.layout, best.estimate, launcher)
+    return Recommendation(stated, recipe, found, fewest, files)
+
+
+def explain(asked: Question) -> Explanation:
+    """Every term of one layout. The question states it; degrees not stated are 1, dp follows from the GPUs, m from the batch."""
+    from planner.answers import Explanation
+    from planner.estimate import estimate
+    from planner.rules.table import breaches
+
+    recipe, layout = resolve.recipe_and_layout(asked)
+    said = estimate(recipe, layout, exact=True)
+    return Explanation(plans.stated(asked, recipe), recipe, layout, said, breaches(recipe, layout), _beside(recipe, layout))
+
+
+def sweep(asked: Question, over: Mapping[str, Sequence[Any]]) -> Sweep:
+    """The table of one layout over the values of swept words, all combinations; m swept at fixed tp and pp changes the batch."""
+    from planner.answers import Sweep
+
+    rows = math.prod(len(values) for values in over.values())
+    if not over or not 1 <= rows <= MOST:
+        raise InputError(f"a sweep must have from 1 to {MOST:,} rows, but got {rows:,}; name fewer values")
+    points = [dict(zip(over, values, strict=True)) for values in product(*over.values())]
+    found = tuple(_sweep_row(asked, words) for words in points)
+    recipe = next((row_recipe for row_recipe, _ in found if row_recipe), None)
+    if recipe is None:
+        raise InputError(f"a sweep must hold a layout that can be stated, but none is: {found[0][1].breaches[0].message}")
+    return Sweep(asked, recipe, tuple(row for _, row in found))
+
+
+def emit(path: str | Path, framework: str | None = None, launcher: str = "torchrun", out: str | Path | None = None) -> Emitted:
+    """The launch files of a saved plan; written when `out` names a folder. InputError when the plan breaks a rule."""
+    from planner.answers import Emitted
+    from planner.files import write_all
+    from planner.rules.table import breaches
+
+    _check_out(Path(out) if out is not None else None, launcher)
+    asked = plans.asked(plans.read(path), str(path))
+    if framework and framework != asked.framework:
+        asked = changed(asked, {"framework": framework})
+    recipe, layout = resolve.recipe_and_layout(asked)
+    broken = breaches(recipe, layout)
+    if broken:
+        raise InputError(f"{path} must hold a layout that {recipe.framework} can run, but {broken[0].message}")
+    texts = _texts(recipe, layout, launcher)
+    return Emitted(texts, write_all(Path(out), texts) if out is not None else ())
+
+
+def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, SweepRow]:
+    from planner.answers import SweepRow
+    from planner.estimate import estimate
+    from planner.rules.rule import Breach
+    from planner.rules.table import breaches
+
+    try:
+        recipe, layout = resolve.recipe_and_layout(changed(asked, words))
+    except InputError as fault:
+        return None, SweepRow(words, None, None, (Breach("the words state no layout", str(fault)),))
+    return recipe, SweepRow(words, layout, estimate(recipe, layout, exact=True), breaches(recipe, layout))
+
+
+def _beside(recipe: Recipe, layout: Layout) -> tuple[tuple[str, Estimate], ...]:
+    from planner.estimate import estimate
+
+    plain = {name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="") for name in BESIDE}
+    return tuple((name, estimate(recipe, one, exact=True)) for name, one in plain.items())
+
+
+def _texts(recipe: Recipe, layout: Layout, launcher: str) -> dict[str, str]:
+    from planner.emit.table import files
+    from planner.estimate import estimate
+
+    return files(recipe, layout, estimate(recipe, layout, exact=True), launcher)
+
+
+def _write(out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, launcher: str) -> tuple[str, ...]:
+    from planner.emit.table import files
+    from planner.files import write_all
+    from planner.save import plan_text
+
+    return write_all(out, {"plan.yaml": plan_text(asked, recipe, layout, said), **files(recipe, layout, said, launcher)})
+
+
+def _check_out(out: Path | None, launcher: str) -> None:
+    """What can go wrong at the end of the work is asked before it."""
+    from planner.emit.table import LAUNCHERS
+    from planner.files import check_folder
+
+    if launcher not in LAUNCHERS:
+        raise unknown("launcher", launcher, LAUNCHERS)
+    if out is not None:
+        check_folder(out)
+
+
+def models(name: str | None = None) -> Known:
+    """Model presets with sizes and sources; with a name (or a path) that one in full."""
+    from planner import known
+
+    return known.models(name)
+
+
+def clusters(name: str | None = None) -> Known:
+    """Hardware profiles with the source of every group of figures; with a name (or a path) that one in full."""
+    from planner import known
+
+    return known.clusters(name)
+
+
+def schedules(name: str | None = None) -> Known:
+    """Pipeline schedules and the stacks that run them; with a name that one in full."""
+    from planner import known
+
+    return known.schedules(name)
+
+
+def stacks(name: str | None = None) -> Known:
+    """Training software as the cost model sees it; with a name (or a path) that one in full."""
+    from planner import known
+
+    return known.stacks(name)

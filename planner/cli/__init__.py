@@ -1,0 +1,65 @@
+"""The command line: parse, call one verb, print. One command a file; only typer and the commands' signatures are imported at start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import typer
+
+from planner.errors import InputError
+
+COMMANDS = ("recommend", "explain", "emit", "models", "clusters", "schedules", "stacks")
+"""Each is a function in the file of its name, in the order that --help lists them."""
+
+# Of click, or of the copy inside typer: whichever this version of typer raises.
+_ClickException: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+
+
+def app() -> typer.Typer:
+    """The application with every command registered."""
+    made = typer.Typer(
+        name="ppplan", pretty_exceptions_enable=False, context_settings={"max_content_width": 100},
+        help="Plans and tunes the parallelism of LLM training from an analytic cost model.",
+    )  # fmt: skip
+    for name in COMMANDS:
+        made.command(name)(getattr(import_module(f"planner.cli.{name}"), name))
+    return made
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """Runs one command and exits: 0 yes or done, 1 no, 2 the input is wrong. Unexpected exceptions pass through."""
+    sys.exit(code(arguments))
+
+
+def code(arguments: list[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    try:
+        result = app()(args=(sys.argv[1:] if arguments is None else arguments) or ["--help"], prog_name="ppplan", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except InputError as fault:
+        return _says(" ".join(str(fault).split()))
+    except typer.Exit as done:
+        return done.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        _says("interrupted")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough; the interpreter must not complain while it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except _ClickException as fault:
+        return _says(_usage(fault))
+
+
+def _usage(fault: BaseException) -> str:
+    context = getattr(fault, "ctx", None)
+    message = " ".join(str(getattr(fault, "format_message", fault.__str__)()).split())
+    return f"{message} (see {context.command_path} --help)" if context else message
+
+
+def _says(message: str) -> int:
+    typer.echo(f"ppplan: {message}", err=True)
+    return 2

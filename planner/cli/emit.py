@@ -1,0 +1,31 @@
+"""`ppplan emit`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+
+
+def emit(
+    plan: Annotated[str, typer.Argument(help="A plan.yaml of `ppplan recommend --out`.", show_default=False)],
+    framework: Annotated[str | None, typer.Option("--framework", help="Default: that of the plan.", metavar="NAME")] = None,
+    launcher: o.Launcher = "torchrun",
+    out: Annotated[str | None, typer.Option("--out", help="Folder for the files; default: print them.", metavar="DIR")] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Launch files of a saved plan.
+
+    Example: ppplan emit plan/plan.yaml --launcher slurm --out plan
+    """
+    from planner import api
+    from planner.cli.show import print_json
+    from planner.report import document
+
+    emitted = api.emit(plan, framework=framework, launcher=launcher, out=out)
+    if as_json:
+        print_json(document.emitted(emitted))
+    else:
+        typer.echo("\n".join(emitted.files or emitted.texts.values()).rstrip("\n"))

@@ -1,0 +1,41 @@
+"""`ppplan explain`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+
+Sweep = Annotated[list[str] | None, typer.Option("--sweep", help="A table over a word; repeatable.", metavar="WORD=A,B,C")]
+
+Formulas = Annotated[bool, typer.Option("--formulas/--no-formulas", help="Formulas, sources and assumptions at the end.")]
+
+
+def explain(
+    file: o.File = None, model: o.Model = None, gpus: o.Gpus = None, cluster: o.Cluster = None, set: o.Set = None,
+    seq_length: o.SeqLength = None, global_batch_size: o.GlobalBatchSize = None, global_batch_tokens: o.GlobalBatchTokens = None,
+    precision: o.Precision = None, stack: o.Stack = None, framework: o.Framework = None, framework_version: o.FrameworkVersion = None,
+    attention: o.Attention = None, max_memory_gib: o.MaxMemory = None, tp: o.Tp = None, pp: o.Pp = None, dp: o.Dp = None, cp: o.Cp = None,
+    ep: o.Ep = None, etp: o.Etp = None, v: o.V = None, mbs: o.Mbs = None, m: o.M = None, zero: o.Zero = None, sp: o.Sp = None,
+    schedule: o.Schedule = None, group: o.Group = None, recompute: o.Recompute = None, no_recompute: o.NoRecompute = False,
+    recompute_layers: o.RecomputeLayers = None, recompute_modules: o.RecomputeModules = None,
+    account_for_embedding: o.AccountEmbedding = None, account_for_loss: o.AccountLoss = None,
+    first_layers: o.FirstLayers = None, last_layers: o.LastLayers = None, stage_layout: o.StageLayout = None,
+    sweep: Sweep = None, formulas: Formulas = True, as_json: o.Json = False,
+) -> None:  # fmt: skip
+    """Every term of one layout, or a table over a swept word.
+
+    Example: ppplan explain --model llama3-70b --gpus 32 --tp 8 --pp 4 --sweep v=1,2,5
+    """
+    asked = o.question(locals(), layout=True)
+    from planner import api
+    from planner.cli.show import show
+    from planner.report import document
+    from planner.specs.sweep import sweeps
+
+    if sweep:
+        show(api.sweep(asked, sweeps(sweep)), document.sweep, "sweep", as_json)
+    else:
+        show(api.explain(asked), document.explanation, "explanation" if formulas else "brief", as_json)

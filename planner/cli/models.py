@@ -1,0 +1,17 @@
+"""`ppplan models`."""
+
+from __future__ import annotations
+
+from planner.cli import options as o
+
+
+def models(name: o.Name = None, as_json: o.Json = False) -> None:
+    """Models that are known, or one of them with its source.
+
+    Example: ppplan models llama3-70b
+    """
+    from planner import api
+    from planner.cli.show import show
+    from planner.report import document
+
+    show(api.models(name), document.known, "known", as_json)

@@ -1,0 +1,90 @@
+"""The options that several commands share: one word, one meaning, one help text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+_PRECISIONS = "bf16, fp16, fp32, fp8-delayed, fp8-tensorwise, fp8-rowwise, fp8-blockwise, mxfp8, nvfp4."
+_EMBEDDING = "The embedding counts as a layer of the first stage."
+_LOSS = "The loss counts as a layer of the last stage."
+_QUESTION, _LIMITS = "The question", "Knobs of the layout"
+
+
+def _ask(*names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION)
+
+
+def _knob(*names: str, help: str, metavar: str | None = "N|LOW..HIGH") -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_LIMITS)
+
+
+File = Annotated[str | None, typer.Argument(help="A recipe.yaml or plan.yaml; options restate words of it.", show_default=False)]
+Name = Annotated[str | None, typer.Argument(help="One of them, in full.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Out = Annotated[str | None, typer.Option("--out", help="Folder for plan.yaml and the launch files.", metavar="DIR")]
+Launcher = Annotated[str, typer.Option("--launcher", help="torchrun or slurm.", metavar="NAME")]
+
+Model = Annotated[str | None, _ask("--model", help="Preset, Hugging Face config.json or its folder, or model YAML.", metavar="NAME|PATH")]
+Gpus = Annotated[int | None, _ask("--gpus", help="Number of GPUs.", metavar="N")]
+Cluster = Annotated[str | None, _ask("--cluster", help="Profile or YAML; default: the local GPUs, else h100-sxm.", metavar="NAME|PATH")]
+Set = Annotated[list[str] | None, _ask("--set", help="Changes one figure of the cluster; repeatable.", metavar="FIELD=VALUE")]
+SeqLength = Annotated[int | None, _ask("--seq-length", help="Tokens; default 4,096 for models up to 4k, else 8,192.", metavar="N")]
+GlobalBatchSize = Annotated[int | None, _ask("--global-batch-size", "--gbs", help="Sequences a step; default about 4M tokens", metavar="N")]
+GlobalBatchTokens = Annotated[int | None, _ask("--global-batch-tokens", help="The batch in tokens.", metavar="N")]
+Precision = Annotated[str | None, _ask("--precision", help=_PRECISIONS, metavar="NAME")]
+Stack = Annotated[str | None, _ask("--stack", help="Training software; default: the framework's.", metavar="NAME")]
+Framework = Annotated[str | None, _ask("--framework", help="megatron, deepspeed or torch.", metavar="NAME")]
+FrameworkVersion = Annotated[str | None, _ask("--framework-version", help="Its rules, flags and defaults.", metavar="VERSION")]
+Attention = Annotated[str | None, _ask("--attention", help="flash, fused or unfused; default: the stack's.", metavar="NAME")]
+MaxMemory = Annotated[float | None, _ask("--max-memory-gib", help="Use at most so much of a GPU's memory.", metavar="GIB")]
+
+Tp = Annotated[str | None, _knob("--tp", help="Tensor parallelism.")]
+Pp = Annotated[str | None, _knob("--pp", help="Pipeline parallelism.")]
+Dp = Annotated[str | None, _knob("--dp", help="Data parallelism.")]
+Cp = Annotated[str | None, _knob("--cp", help="Context parallelism.")]
+Ep = Annotated[str | None, _knob("--ep", help="Expert parallelism.")]
+Etp = Annotated[str | None, _knob("--etp", help="Tensor parallelism of experts.")]
+V = Annotated[str | None, _knob("--v", help="Virtual stages per pipeline rank.")]
+Mbs = Annotated[str | None, _knob("--mbs", help="Sequences per micro-batch.")]
+M = Annotated[str | None, _knob("--m", help="Micro-batches per step.")]
+Zero = Annotated[str | None, _knob("--zero", help="Optimizer sharding stage, 0 to 3; Megatron: 1 is the distributed optimizer.")]
+Sp = Annotated[bool | None, _knob("--sp/--no-sp", help="Sequence parallelism.", metavar=None)]
+Schedule = Annotated[str | None, _knob("--schedule", help="Pipeline schedule.", metavar="NAME")]
+Group = Annotated[int | None, _knob("--group", help="Micro-batch group size of a virtual stage; default pp.", metavar="N")]
+Recompute = Annotated[str | None, _knob("--recompute", help="none, selective or full.", metavar="NAME")]
+NoRecompute = Annotated[bool, _knob("--no-recompute", help="Short for --recompute none.", metavar=None)]
+RecomputeLayers = Annotated[int | None, _knob("--recompute-layers", help="With full: layers of each virtual stage.", metavar="N")]
+RecomputeModules = Annotated[list[str] | None, _knob("--recompute-modules", help="With selective; by comma.", metavar="NAME")]
+AccountEmbedding = Annotated[bool | None, _knob("--account-for-embedding/--no-account-for-embedding", help=_EMBEDDING, metavar=None)]
+AccountLoss = Annotated[bool | None, _knob("--account-for-loss/--no-account-for-loss", help=_LOSS, metavar=None)]
+FirstLayers = Annotated[int | None, _knob("--first-layers", help="Layers of the first pipeline rank.", metavar="N")]
+LastLayers = Annotated[int | None, _knob("--last-layers", help="Layers of the last pipeline rank.", metavar="N")]
+StageLayout = Annotated[str | None, _knob("--stage-layout", help="Megatron's pipeline layout string.", metavar="STR")]
+
+_NOT_WORDS = {"file", "as_json", "top", "out", "launcher", "min_gpus", "sweep", "no_recompute", "formulas"}
+
+
+def question(given: dict[str, Any], layout: bool = False) -> Any:
+    """The question of a file, of options, or of a file with options that restate it; with `layout` a saved plan states its layout."""
+    from planner.errors import InputError
+    from planner.specs import plan
+    from planner.specs.question import changed
+    from planner.specs.question import question as asked
+
+    words = {name: _value(value) for name, value in given.items() if name not in _NOT_WORDS}
+    if given["no_recompute"]:
+        if words["recompute"] not in (None, "none"):
+            raise InputError(f"recompute must be stated once, but got --no-recompute and --recompute {words['recompute']}")
+        words["recompute"] = "none"
+    if given["file"] is not None:
+        return changed((plan.read_layout if layout else plan.read_question)(given["file"]), words)
+    if words["model"] is None:
+        raise InputError("a model must be stated, but got none; add --model NAME (`ppplan models` lists them) or name a recipe.yaml")
+    return asked(words, "the command line")
+
+
+def _value(value: Any) -> Any:
+    """Repeated options as one tuple, each also split at commas; none given is None."""
+    return tuple(part.strip() for text in value for part in text.split(",")) or None if isinstance(value, list) else value

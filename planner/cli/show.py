@@ -1,0 +1,35 @@
+"""An answer on the terminal: JSON for programs, or text for a person on 100 columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+WIDTH = 100
+
+
+def show(answer: Any, as_document: Callable[[Any], dict[str, Any]], view: str, as_json: bool) -> None:
+    """Prints one answer; `view` names the function of report.text. rich is imported for text alone."""
+    if as_json:
+        print_json(as_document(answer))
+        return
+    from planner.report import text
+
+    print_text(getattr(text, view)(answer))
+
+
+def print_json(document: dict[str, Any]) -> None:
+    typer.echo(json.dumps(document, allow_nan=False))
+
+
+def print_text(content: Any) -> None:
+    """A rich renderable; 100 columns where stdout is no terminal."""
+    import sys
+
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=False)
+    console.print(content)

@@ -1,0 +1,76 @@
+"""What is known: a table of all of a kind, or one document in full with its sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from planner.answers import Known
+from planner.report.parts import grid
+
+BILLION = 1e9
+
+
+def parts(answer: Known) -> list[Any]:
+    if answer.one:
+        return [Text.assemble((f"{'  ' * depth}{label}: ", "bold"), text) for depth, label, text in lines(answer.documents[0])]
+    return [_TABLES[answer.kind](answer.documents)]
+
+
+def lines(value: dict[str, Any], depth: int = 0) -> list[tuple[int, str, str]]:
+    """(depth, field, value) of a document; fields that say nothing are left out."""
+    out: list[tuple[int, str, str]] = []
+    for key, held in value.items():
+        if isinstance(held, dict):
+            out += [(depth, str(key), ""), *lines(held, depth + 1)]
+        elif held not in (None, "", [], ()):
+            out.append((depth, str(key), _shown(held)))
+    return out
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _models(documents: tuple[dict[str, Any], ...]) -> Table:
+    table = grid("model", "B parameters", "layers", "hidden", "ffn", "heads", "kv", "vocab", "tokens")
+    for one in documents:
+        sizes = (one[k] for k in ("num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads", "vocab_size", "max_seq_length"))
+        table.add_row(one["name"], f"{one['parameters'] / BILLION:.2f}", *(f"{size:,}" for size in sizes))
+    return table
+
+
+def _clusters(documents: tuple[dict[str, Any], ...]) -> Table:
+    table = grid("cluster", "GPUs a node", "GiB", "bf16 TFLOP/s", "HBM GB/s", "in node GB/s", "NICs GB/s", "rates")
+    for one in documents:
+        gpu, node, fabric = one["gpu"], one["node"], one["fabric"]
+        inside = node["domain" if node["domain_gpus"] > 1 else "host"]["gbytes_per_s"]
+        peak = gpu["peak_tflops"].get("bf16") or gpu["peak_tflops"].get("fp16")
+        table.add_row(
+            one["name"], str(node["gpus"]), f"{gpu['memory_gib']:.0f}", f"{peak:,.0f}", f"{gpu['hbm_gbytes_per_s']:,.0f}", f"{inside:,.0f}",
+            f"{fabric['nics']} x {fabric['nic_gbytes_per_s']:g}", "assumed" if one["kernels"]["assumed"] else "measured",
+        )  # fmt: skip
+    return table
+
+
+def _schedules(documents: tuple[dict[str, Any], ...]) -> Table:
+    return _said(documents, "schedule", lambda one: f"{one['says']} Runs on: {', '.join(one['stacks']) or 'no stack yet'}.")
+
+
+def _stacks(documents: tuple[dict[str, Any], ...]) -> Table:
+    return _said(documents, "stack", lambda one: f"{one['framework']}, {one['attention']} attention; {', '.join(one['schedules'])}")
+
+
+def _said(documents: tuple[dict[str, Any], ...], kind: str, says: Any) -> Table:
+    table = grid(kind, "what it is")
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    for one in documents:
+        table.add_row(one["name"], says(one))
+    return table
+
+
+_TABLES = {"models": _models, "clusters": _clusters, "schedules": _schedules, "stacks": _stacks}

@@ -1,0 +1,76 @@
+"""Pieces that several answers share: the question in a line, the table of layouts, labelled paragraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from planner.cost.terms import Estimate
+from planner.layout import RECOMPUTE, SCHEDULES, Layout, module_names
+from planner.specs.recipe import Recipe
+from planner.units import GIB
+
+
+def heading(recipe: Recipe) -> Group:
+    """The question in a line, and below it what was not stated."""
+    line = Text.assemble(
+        (recipe.model.name, "bold"), " on ", (f"{recipe.gpus:,} x {recipe.hardware.name}", "bold"),
+        f": {recipe.global_batch_size:,} sequences of {recipe.seq_length:,} tokens a step, {recipe.precision}, "
+        f"{recipe.framework} {recipe.framework_version} ({recipe.stack.name})",
+    )  # fmt: skip
+    return Group(line, *([paragraph("Assumed", "; ".join(recipe.assumed) + ".")] if recipe.assumed else []))
+
+
+def plans(recipe: Recipe, rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Table:
+    """Layouts with the arithmetic of their columns: GPUs and batch as products."""
+    listed = list(rows)
+    cp = any(layout.cp > 1 for _, layout, _ in listed)
+    table = grid(first, f"{recipe.gpus:,} = tp x pp x dp{' x cp' if cp else ''}", f"{recipe.global_batch_size:,} = dp x mbs x m", "v",
+                 "zero", "recompute", "step s", "TFLOP/s", "MFU", "bubble", "GiB", "OOM")  # fmt: skip
+    for name, layout, said in listed:
+        degrees = f"{layout.tp} x {layout.pp} x {layout.dp}{f' x {layout.cp}' if cp else ''}"
+        table.add_row(
+            name, degrees, f"{layout.dp} x {layout.mbs} x {layout.m}", virtual(layout), str(layout.zero), recomputed(layout), f"{said.step_s:.3f}",
+            f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:.1%}", f"{said.memory_bytes / GIB:.1f}",
+            f"{said.oom_probability:.0%}",
+        )  # fmt: skip
+    return table
+
+
+def grid(*headers: str) -> Table:
+    """A plain table: numbers to the right, the first column to the left."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")
+    for at, header in enumerate(headers):
+        table.add_column(header, justify="left" if at == 0 else "right", no_wrap=at > 0)
+    return table
+
+
+def virtual(layout: Layout) -> str:
+    """v, with the schedule's name where v does not say it."""
+    usual = "interleaved" if layout.v > 1 else "1f1b"
+    name = SCHEDULES[layout.schedule]
+    return str(layout.v) if name == usual else f"{layout.v} {name}"
+
+
+def recomputed(layout: Layout) -> str:
+    """none, the modules of selective, or how many layers of full."""
+    name = RECOMPUTE[layout.recompute]
+    if name == "selective":
+        return ",".join(module_names(layout.recompute_modules)) or name
+    return f"{layout.recompute_layers} layers" if name == "full" and layout.recompute_layers else name
+
+
+def paragraph(label: str, text: str) -> Text:
+    return Text.assemble((f"{label}: ", "bold"), text)
+
+
+def bullets(lines: Iterable[str]) -> Table:
+    """Sentences under a label, long ones indented."""
+    table = Table.grid(padding=(0, 1))
+    for line in lines:
+        table.add_row("  -", line)
+    return table

@@ -1,0 +1,90 @@
+"""Answers as text for a person on 100 columns: one table whose columns show the arithmetic, then reasons, then files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from planner.answers import Explanation, Known, Recommendation, Sweep
+from planner.report import explained, listing, swept
+from planner.report.parts import bullets, heading, paragraph, plans
+from planner.search import SearchResult
+from planner.specs.recipe import Recipe
+from planner.units import GIB
+
+REMOVED = 6
+"""Rules named of those that removed layouts."""
+
+
+def ranking(answer: Recommendation) -> Group:
+    """What `recommend` prints."""
+    found = answer.search
+    if found is None:
+        return Group(Text(f"No layout of {answer.recipe.model.name} fits any number of {answer.recipe.hardware.name} GPUs.", "bold red"))
+    parts: list[Any] = [heading(answer.recipe)]
+    if found.plans:
+        parts += [plans(answer.recipe, [(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"), *reasons(found)]
+    else:
+        parts += nothing_fits(answer.recipe, found)
+    if answer.min_gpus:
+        parts.append(paragraph("Smallest", f"{answer.min_gpus} GPUs are the fewest on which a layout fits."))
+    parts.append(paragraph("Search", counts(found)))
+    return Group(*parts, files(answer))
+
+
+def reasons(found: SearchResult) -> list[Any]:
+    best = found.plans[0]
+    parts: list[Any] = [Text("Why plan 1:", "bold"), bullets(best.why)] if best.why else []
+    low, high = best.estimate.step_s_low, best.estimate.step_s_high
+    parts.append(paragraph("Range", f"a step of plan 1 takes {low:.2f} to {high:.2f} s in 80% of runs like it; "
+                                    f"{best.estimate.memory_limit_bytes / GIB:.1f} GiB are usable."))  # fmt: skip
+    return parts + ([paragraph("Limits", found.limits)] if found.limits else [])
+
+
+def nothing_fits(recipe: Recipe, found: SearchResult) -> list[Any]:
+    """The answer no: the nearest changes that would let a layout fit."""
+    parts: list[Any] = [Text("No layout fits." if found.legal else "No layout is legal.", "bold red")]
+    if found.limits:
+        parts.append(paragraph("Limits", found.limits))
+    for near in found.nearest or ():
+        parts += [Text(f"\nWith {near.change}:"), plans(recipe, [("", near.layout, near.estimate)])]
+    return parts
+
+
+def counts(found: SearchResult) -> str:
+    removed = sorted(found.removed.items(), key=lambda item: -item[1])
+    named = "; ".join(f"{rule} {count:,}" for rule, count in removed[:REMOVED])
+    more = f"; {len(removed) - REMOVED} more rules" if len(removed) > REMOVED else ""
+    gone = f" Removed: {named}{more}." if removed else ""
+    return f"{found.enumerated:,} layouts in {found.seconds:.2f} s: {found.legal:,} legal, {found.fit:,} fit.{gone}"
+
+
+def files(answer: Recommendation) -> Text:
+    if answer.files:
+        return paragraph("Files", ", ".join(answer.files))
+    if answer.search and answer.search.plans:
+        return paragraph("Files", "none written; --out DIR writes plan.yaml and the launch script of plan 1.")
+    return Text()
+
+
+def explanation(answer: Explanation) -> Group:
+    """What `explain` prints."""
+    table = plans(answer.recipe, [("", answer.layout, answer.estimate)])
+    return Group(heading(answer.recipe), table, *explained.parts(answer), *explained.formulas(answer))
+
+
+def brief(answer: Explanation) -> Group:
+    """What `explain --no-formulas` prints."""
+    return Group(heading(answer.recipe), plans(answer.recipe, [("", answer.layout, answer.estimate)]), *explained.parts(answer))
+
+
+def sweep(answer: Sweep) -> Group:
+    """What `explain --sweep` prints."""
+    return Group(heading(answer.recipe), swept.table(answer), *swept.notes(answer))
+
+
+def known(answer: Known) -> Group:
+    """What `models`, `clusters`, `schedules` and `stacks` print."""
+    return Group(*listing.parts(answer))

@@ -1,0 +1,71 @@
+"""plan.yaml: a saved plan, read back by `explain`, `emit` and whatever refines it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from planner.specs.documents import build, read_mapping
+from planner.specs.question import LAYOUT_WORDS, Question, question
+from planner.specs.recipe import Recipe
+
+
+class SavedPlan(BaseModel):
+    """The question with every word stated, the layout, what the cost model said of it, and what it came from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    question: dict[str, Any]
+    layout: dict[str, Any]
+    estimate: dict[str, Any]
+    assumed: tuple[str, ...] = ()
+    versions: dict[str, str]
+    """Of ppplan, of the framework whose rules and flags hold, of numpy."""
+    profile: dict[str, Any]
+    """Name and source of the hardware profile, and the figures of it that were changed."""
+
+
+def read(path: str | Path) -> SavedPlan:
+    """A plan file; InputError names every fault of it."""
+    return build(SavedPlan, read_mapping(Path(path)), str(path))
+
+
+def read_question(path: str | Path) -> Question:
+    """The question of a recipe file or of a saved plan."""
+    data = read_mapping(Path(path))
+    return question(data.get("question", {}) if "layout" in data and "question" in data else data, str(path))
+
+
+def read_layout(path: str | Path) -> Question:
+    """The question that states the layout of a saved plan; a recipe file's own words else."""
+    data = read_mapping(Path(path))
+    return asked(build(SavedPlan, data, str(path)), str(path)) if "layout" in data else question(data, str(path))
+
+
+def asked(saved: SavedPlan, where: str) -> Question:
+    """The question that states the saved layout: what `explain` and `emit` resolve again."""
+    kept = {word: value for word, value in saved.question.items() if word not in LAYOUT_WORDS}
+    knobs = {word: value for word, value in saved.layout.items() if word in LAYOUT_WORDS and value not in ("", [], ())}
+    if knobs.get("recompute") != "selective":
+        knobs.pop("recompute_modules", None)
+    return question({**kept, **knobs}, where)
+
+
+def stated(words: Question, recipe: Recipe) -> Question:
+    """The question with its defaults written out, so that it reads the same on another machine and with another version."""
+    return words.model_copy(update={
+        "model": _kept(words.model, recipe.model.name),
+        "cluster": _kept(words.cluster, recipe.hardware.name),
+        "stack": _kept(words.stack, recipe.stack.name),
+        "gpus": recipe.gpus, "seq_length": recipe.seq_length, "global_batch_size": recipe.global_batch_size, "global_batch_tokens": None,
+        "precision": recipe.precision, "framework": recipe.framework, "framework_version": recipe.framework_version,
+        "attention": recipe.attention,
+    })  # fmt: skip
+
+
+def _kept(word: str | None, name: str) -> str:
+    """The name of a preset, or the whole path of a document of one's own."""
+    own = word is not None and ("/" in word or word.endswith((".yaml", ".yml", ".json"))) and Path(word).exists()
+    return str(Path(str(word)).resolve()) if own else name

@@ -1,0 +1,47 @@
+"""Swept words: `v=1,2,4`, `m=8..12`, `sp=on,off`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from planner.errors import InputError, unknown
+from planner.specs.question import LAYERS, RANGED, SWITCHES
+
+WORDS = (*RANGED, *SWITCHES, *LAYERS, "schedule", "recompute", "stage_layout", "gpus", "global_batch_size", "global_batch_tokens",
+         "seq_length", "precision", "attention", "stack", "cluster")  # fmt: skip
+"""What may be swept."""
+MOST = 2000
+"""Rows of a sweep."""
+_SHORT = {"gbs": "global_batch_size", "microbatches": "m"}
+_SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+_RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
+
+
+def sweeps(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Values by word, in the order given. InputError for a word that is unknown or stated twice, and for no values."""
+    out: dict[str, list[Any]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        word = name.strip().lstrip("-").replace("-", "_")
+        word = _SHORT.get(word, word)
+        if not equals or not values.strip():
+            raise InputError(f"--sweep must read WORD=VALUE,VALUE such as v=1,2,4, but got {text[:60]!r}")
+        if word not in WORDS:
+            raise unknown("a swept word", word, WORDS)
+        if word in out:
+            raise InputError(f"--sweep must name a word once, but got {word} twice; write {word}=A,B,C")
+        out[word] = [value for part in values.split(",") for value in _values(word, part.strip())]
+    return out
+
+
+def _values(word: str, text: str) -> list[Any]:
+    found = _RANGE.fullmatch(text)
+    if found and int(found[2]) - int(found[1]) < MOST:
+        return list(range(int(found[1]), int(found[2]) + 1))
+    if word in SWITCHES:
+        if text.lower() not in _SWITCH:
+            raise InputError(f"--sweep {word} must get on or off, but got {text[:40]!r}")
+        return [_SWITCH[text.lower()]]
+    return [int(text) if re.fullmatch(r"\d{1,15}", text) else text]
