@@ -1,0 +1,280 @@
+"""The process that judges flags: Megatron-LM's own code with stand-ins only for what a GPU or an NVIDIA package would supply.
+
+Reads cases as JSON lines (the fields of megatron_oracle.Case) and answers each with a JSON line, from a fork of one warm process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+
+def _stand_in_for_triton() -> None:
+    """Its decorators run at import; afterwards torch must see that it is not there."""
+    import importlib.util
+    from unittest import mock
+
+    if importlib.util.find_spec("triton") is None:
+        sys.modules.update({"triton": mock.MagicMock(__version__="3.5.0"), "triton.language": mock.MagicMock()})
+
+
+def _import_megatron() -> None:
+    import megatron.core.distributed
+    import megatron.core.models.gpt.gpt_layer_specs
+    import megatron.core.optimizer
+    import megatron.core.tokenizers.utils.build_tokenizer
+    import megatron.training.arguments  # noqa: F401
+
+    for name in ("triton", "triton.language"):
+        if not isinstance(sys.modules.get(name), type(os)):
+            sys.modules.pop(name, None)
+
+
+def _stand_in_for_gpu(machine: Any) -> None:
+    """Device properties, Transformer Engine's version and the symbols whose presence Megatron asks for."""
+    import importlib.machinery
+    import types
+    import typing
+
+    import torch
+    import typing_extensions
+
+    if not hasattr(typing, "override"):
+        typing.override = typing_extensions.override  # type: ignore[attr-defined]
+    torch.compile = lambda function=None, **_: function or (lambda inner: inner)  # type: ignore[assignment]
+    torch.cuda.get_device_properties = lambda *_: machine  # type: ignore[assignment]
+    torch.cuda.get_device_capability = lambda *_: (machine.major, machine.minor)  # type: ignore[assignment]
+
+    import megatron.core.models.common.embeddings.rope_utils as rope
+    import megatron.core.utils as core
+    from packaging.version import Version
+
+    core._te_version = Version("2.14.0")
+    for symbol in ("fused_apply_rotary_pos_emb", "fused_apply_rotary_pos_emb_thd"):
+        if getattr(rope, symbol, None) is None:
+            setattr(rope, symbol, lambda *_: None)
+    for name in ("transformer_engine", "transformer_engine.pytorch", "transformer_engine.pytorch.optimizers"):
+        module = types.ModuleType(name)
+        module.__path__ = []
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        module.__version__ = "2.14.0"  # type: ignore[attr-defined]
+        module.FusedAdam = _fused_adam()  # type: ignore[attr-defined]
+        sys.modules.setdefault(name, module)
+
+
+def _fused_adam() -> type:
+    """Megatron reads the names of its parameters to know what the optimizer can do."""
+
+    class FusedAdam:
+        def __init__(self, params=None, master_weight_dtype=None, exp_avg_dtype=None, exp_avg_sq_dtype=None,  # type: ignore[no-untyped-def]
+                     use_decoupled_grad=None, store_param_remainders=None) -> None: ...  # fmt: skip
+
+    return FusedAdam
+
+
+def _accepts(function: Any, **wanted: Any) -> dict[str, Any]:
+    """The arguments that this version's function has."""
+    import inspect
+
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in wanted.items() if name in known}
+
+
+def _parse(case: dict[str, Any]) -> Any:
+    import megatron.training.arguments as arguments
+
+    sys.argv = ["pretrain_gpt.py", *case["flags"]]
+    args = arguments.parse_args()
+    args.rank, args.world_size = 0, case["world_size"]
+    return args
+
+
+def _validate(args: Any) -> Any:
+    import megatron.training.arguments as arguments
+
+    arguments.validate_args(args, {"tokenizer_type": "GPT2BPETokenizer"})
+    return arguments.core_transformer_config_from_args(args)
+
+
+def _training_configs(args: Any) -> None:
+    from dataclasses import fields
+
+    from megatron.core.distributed import DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig
+
+    for kind, more in ((OptimizerConfig, {}), (DistributedDataParallelConfig, {
+        "grad_reduce_in_fp32": args.accumulate_allreduce_grads_in_fp32, "bucket_size": args.ddp_bucket_size})):  # fmt: skip
+        given = {f.name: getattr(args, f.name) for f in fields(kind) if hasattr(args, f.name)}
+        kind(**{**given, **more})
+
+
+def _micro_batches(args: Any) -> int:
+    import megatron.core.num_microbatches_calculator as calculator
+
+    start = calculator.init_num_microbatches_calculator
+    start(**_accepts(
+        start, rank=0, rampup_batch_size=args.rampup_batch_size, global_batch_size=args.global_batch_size,
+        micro_batch_size=args.micro_batch_size, data_parallel_size=args.data_parallel_size,
+        decrease_batch_size_if_needed=args.decrease_batch_size_if_needed, seq_length=args.seq_length,
+    ))  # fmt: skip
+    return int(calculator.get_num_microbatches())
+
+
+def _interleaving(args: Any, config: Any, m: int) -> None:
+    """The two checks at the head of forward_backward_pipelining_with_interleaving, which needs a running pipeline to be called."""
+    pp, group = args.pipeline_model_parallel_size, getattr(config, "microbatch_group_size_per_vp_stage", None)
+    if args.virtual_pipeline_model_parallel_size is None or pp == 1 or group is None:
+        return
+    if not pp <= group <= m:
+        raise ValueError(f"interleaving: the group of micro-batches must lie between pp={pp} and m={m}, but is {group}")
+    if 0 < m % group < pp:
+        raise RuntimeError(f"interleaving: m={m} leaves a rest of {m % group} in groups of {group}, less than pp={pp}")
+
+
+def _process_groups(args: Any, rank: int, world_size: int) -> None:
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        parallel_state.destroy_model_parallel()
+        dist.destroy_process_group()
+    dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
+    start = parallel_state.initialize_model_parallel
+    start(args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size, **_accepts(
+        start, context_parallel_size=args.context_parallel_size, expert_model_parallel_size=args.expert_model_parallel_size,
+        expert_tensor_parallel_size=args.expert_tensor_parallel_size, create_gloo_process_groups=False,
+        hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
+        num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
+    ))  # fmt: skip
+
+
+def _padded_vocab(args: Any) -> int:
+    """As the tokenizer of this version pads by itself, whatever the flags say of it."""
+    import copy
+
+    from megatron.core.tokenizers.utils.build_tokenizer import build_tokenizer
+
+    unpadded = copy.copy(args)
+    unpadded.padded_vocab_size = None
+    build_tokenizer(unpadded)
+    return int(unpadded.padded_vocab_size)
+
+
+def _for_a_cpu(config: Any) -> None:
+    """Fusions that need a GPU build are off; they add no parameter."""
+    import torch
+
+    for name in ("perform_initialization", "gradient_accumulation_fusion", "persist_layer_norm", "apply_rope_fusion",
+                 "sequence_parallel", "moe_grouped_gemm", "bias_activation_fusion"):  # fmt: skip
+        setattr(config, name, False)
+    config.use_cpu_initialization = True
+    torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # type: ignore[method-assign,assignment]
+    torch.cuda.current_device = lambda: torch.device("meta")  # type: ignore[assignment,return-value]
+
+
+def _chunk(args: Any, config: Any, virtual: int | None) -> dict[str, int]:
+    """One virtual stage as the real GPTModel on the meta device."""
+    import torch
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+
+    spec = get_gpt_decoder_block_spec(config, **_accepts(
+        get_gpt_decoder_block_spec, use_transformer_engine=False, vp_stage=virtual, normalization=args.normalization))  # fmt: skip
+    ends = _accepts(parallel_state.is_pipeline_first_stage, ignore_virtual=False, vp_stage=virtual)
+    with torch.device("meta"):
+        model = GPTModel(
+            config, spec, args.padded_vocab_size, args.max_position_embeddings,
+            pre_process=parallel_state.is_pipeline_first_stage(**ends), post_process=parallel_state.is_pipeline_last_stage(**ends),
+            share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
+            position_embedding_type=args.position_embedding_type, **_accepts(GPTModel.__init__, vp_stage=virtual),
+        )  # fmt: skip
+    return {"layers": len(model.decoder.layers), "params": sum(parameter.numel() for parameter in model.parameters())}
+
+
+def _build(args: Any, config: Any) -> list[list[dict[str, int]]]:
+    """Chunks of every pipeline rank, on the smallest world that has them all."""
+    from megatron.core import parallel_state
+
+    _for_a_cpu(config)
+    step = args.tensor_model_parallel_size * args.context_parallel_size
+    pp, v = args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size
+    out = []
+    for stage in range(pp):
+        _process_groups(args, stage * step, pp * step)
+        chunks = []
+        for virtual in range(v or 1):
+            if v:
+                parallel_state.set_virtual_pipeline_model_parallel_rank(virtual)
+            chunks.append(_chunk(args, config, virtual if v else None))
+        out.append(chunks)
+    return out
+
+
+def _judge(case: dict[str, Any]) -> dict[str, Any]:
+    """Runs the stages in order; each may refuse."""
+    stage, facts = "parse_args", {}
+    try:
+        args = _parse(case)
+        stage = "validate_args, TransformerConfig"
+        config = _validate(args)
+        stage = "optimizer and DDP configuration"
+        _training_configs(args)
+        stage = "micro-batches"
+        facts["m"] = _micro_batches(args)
+        _interleaving(args, config, facts["m"])
+        stage = "process groups"
+        _process_groups(args, 0, case["world_size"])
+        stage = "tokenizer"
+        facts["padded_vocab"] = _padded_vocab(args)
+        facts["dp"], facts["v"] = args.data_parallel_size, args.virtual_pipeline_model_parallel_size or 1
+        if case["build"]:
+            stage = "GPTModel"
+            facts["stages"] = _build(args, config)
+    except (Exception, SystemExit) as refusal:
+        return {"accepted": False, "stage": stage, "message": str(refusal) or type(refusal).__name__, **facts}
+    return {"accepted": True, "stage": "", "message": "", **facts}
+
+
+def _answer(answers: int, case: dict[str, Any], verdict: dict[str, Any]) -> None:
+    os.write(answers, (json.dumps({"name": case["name"], **verdict}) + "\n").encode())
+
+
+def _answer_in_fork(case: dict[str, Any], machine: Any, answers: int) -> None:
+    machine.major = case["arch"]
+    os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+    os.environ.update({name: value for name, value in case["env"].items() if value is not None})
+    os.environ.update(WORLD_SIZE=str(case["world_size"]), RANK="0", MASTER_ADDR="127.0.0.1")
+    _answer(answers, case, _judge(case))
+    os._exit(0)
+
+
+def _main() -> None:
+    """One import for all cases, one fork for each: Megatron keeps its state in globals."""
+    import logging
+    import types
+    import warnings
+
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    machine = types.SimpleNamespace(major=9, minor=0, name="stand-in", total_memory=80 << 30, multi_processor_count=132)
+    _stand_in_for_triton()
+    _stand_in_for_gpu(machine)
+    _import_megatron()
+    for line in sys.stdin:
+        case = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _answer_in_fork(case, machine, answers)
+        _, status = os.waitpid(child, 0)
+        if status:
+            _answer(answers, case, {"accepted": False, "stage": "died", "message": f"status {status}"})
+
+
+if __name__ == "__main__":
+    _main()
