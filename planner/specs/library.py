@@ -44,7 +44,7 @@ def model(name_or_path: str) -> ModelSpec:
 
 def hardware(name_or_path: str, overrides: Sequence[str] = ()) -> HardwareProfile:
     """A profile by name or path, with single figures replaced: `fabric.nic_gbytes_per_s=12.5`."""
-    path = _document(name_or_path, _profiles(), clusters, "cluster")
+    path = _document(name_or_path, profiles_folder(), clusters, "cluster")
     profile = build(HardwareProfile, read_mapping(path), _where(path))
     if not overrides:
         return profile
@@ -65,7 +65,7 @@ def models() -> list[str]:
 
 
 def clusters() -> list[str]:
-    return _names(_profiles())
+    return _names(profiles_folder())
 
 
 def stacks() -> list[str]:
@@ -84,7 +84,7 @@ def local_cluster() -> str | None:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    found = {_find(line.strip(), _profiles()) for line in answer.splitlines() if line.strip()}
+    found = {_find(line.strip(), profiles_folder()) for line in answer.splitlines() if line.strip()}
     path = found.pop() if len(found) == 1 else None
     return path.stem if path else None
 
@@ -99,7 +99,7 @@ def fold(name: str) -> str:
     return _SAME_SHAPE.sub("", text)
 
 
-def _profiles() -> Path:
+def profiles_folder() -> Path:
     """In a wheel the profiles lie inside the package, in a checkout beside it."""
     inside = _HERE.parent / "hardware_profiles"
     return inside if inside.is_dir() else _HERE.parent.parent / "hardware_profiles"
@@ -110,7 +110,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _where(path: Path) -> str:
-    return str(path) if path.parent not in (_MODELS, _STACKS, _profiles()) else path.name
+    return str(path) if path.parent not in (_MODELS, _STACKS, profiles_folder()) else path.name
 
 
 def _document(name: str, folder: Path, known: Callable[[], list[str]], kind: str) -> Path:
