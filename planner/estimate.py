@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from planner.cost import memory, step
-from planner.cost.activations import activations
-from planner.cost.ends import ends_time
+from planner.cost import memory, pipeline, step
+from planner.cost.activations import Activations, activations
+from planner.cost.ends import EndsTime, ends_time
 from planner.cost.flops import model_flops
-from planner.cost.layer import layer_time
-from planner.cost.stages import split
 from planner.cost.kernels import peak_flops_per_s
-from planner.cost.terms import Estimate, Memory, StepTime, row
+from planner.cost.layer import LayerTime, layer_time
+from planner.cost.stages import Split, split
+from planner.cost.terms import Estimate, Memory, Stage, StepTime
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.specs.residuals import residual_range
@@ -57,15 +57,19 @@ def _limit_bytes(recipe: Recipe) -> float:
     return min(own, recipe.max_memory_gib * GIB) if recipe.max_memory_gib else own
 
 
+def parts(recipe: Recipe, layout: Layout) -> tuple[Split, LayerTime, EndsTime, Activations]:
+    """What every estimate is built from: the split of layers, a layer's time, the ends' time, a micro-batch's activations."""
+    rows = _combinations(layout)
+    layers = split(recipe.model, layout)
+    layer = factored(layer_time, recipe, layout, rows)
+    layer = replace(layer, recompute_s=layer.recompute_s * step.recompute_share(layout, layers))
+    return layers, layer, factored(ends_time, recipe, layout, rows), factored(activations, recipe, layout, rows)
+
+
 def closed_form(recipe: Recipe, layout: Layout) -> Estimate:
     """Estimate of one layout or of a batch, every field a number or a column."""
-    rows = _combinations(layout)
-    layer = factored(layer_time, recipe, layout, rows)
-    ends = factored(ends_time, recipe, layout, rows)
-    acts = factored(activations, recipe, layout, rows)
-    layers = split(recipe.model, layout)
-    layer = replace(layer, recompute_s=layer.recompute_s * step.recompute_share(layout, layers))
-    time = step.step_time(recipe, layout, layers, layer, ends)
+    layers, layer, ends, acts = parts(recipe, layout)
+    time = step.step_time(recipe, layout, layers, layer, ends, step.closed_pipeline(recipe, layout, layers, layer, ends))
     candidates = [memory.rank_memory(recipe, layout, acts, rank) for rank in memory.ranks(recipe, layout, layers)]
     return assemble(recipe, layout, time, memory.worst(candidates))
 
@@ -99,5 +103,43 @@ def estimate(recipe: Recipe, layout: Layout, exact: bool = False) -> Estimate:
 
     exact: one layout only; its pipeline is simulated with the true stage times, and every stage is listed.
     """
-    found = closed_form(recipe, layout)
-    return found
+    if not exact:
+        return closed_form(recipe, layout)
+    why_not = pipeline.refused(recipe, layout)
+    if why_not:
+        said = plain(closed_form(recipe, layout))
+        return replace(said, assumed=(*said.assumed, why_not))
+    return _simulated(recipe, layout)
+
+
+def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool]:
+    """For the simulator: (S, 4) seconds of every virtual stage, one transfer, and whether transfers block."""
+    _, layer, ends, _ = parts(recipe, layout)
+    return pipeline.durations(recipe, layout, layer, ends), float(step.transfer_s(recipe, layout)), pipeline.blocking(recipe, layout)
+
+
+def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
+    layers, layer, ends, acts = parts(recipe, layout)
+    found = pipeline.simulated(recipe, layout, layer, ends, acts)
+    time = step.step_time(recipe, layout, layers, layer, ends, found.pipeline)
+    each = memory.rank_memory(recipe, layout, acts, found.ranks)
+    held = np.broadcast_to(each.device_bytes, found.ranks.layers.shape)
+    said = assemble(recipe, layout, time, memory.at(each, int(np.argmax(held))))
+    stages = tuple(
+        Stage(rank, int(found.ranks.layers[rank]), int(found.ranks.params[rank]), float(held[rank]),
+              float(found.forward_s[rank]), float(found.backward_s[rank]), float(found.ranks.in_flight[rank]))
+        for rank in range(layout.pp)
+    )  # fmt: skip
+    return replace(plain(said), stages=stages)
+
+
+def plain(said: Estimate) -> Estimate:
+    """An estimate of one layout with Python numbers in place of numpy's."""
+    picked = {f.name: getattr(said, f.name) for f in fields(said)}
+    return type(said)(**{k: _plain(x) for k, x in picked.items()})
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: _plain(getattr(value, f.name)) for f in fields(value)})
+    return value.item() if isinstance(value, np.generic | np.ndarray) else value

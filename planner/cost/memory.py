@@ -57,6 +57,18 @@ def state_bytes(recipe: Recipe, layout: Layout, params: Numeric) -> tuple[Numeri
     return weights, gradients, stack.optimizer_state_bytes * params / np.where(zero >= 1, shards, 1)
 
 
+def kept_bytes(layout: Layout, acts: Activations, layers: Numeric, has_embedding: Numeric) -> Numeric:
+    """Activations of one micro-batch that a virtual stage of so many layers keeps.
+
+    Formula: recomputed layers * input + other layers * kept + embedding's
+    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-num-layers counts within a virtual stage
+    Assumes: full recomputation starts with the first layers of the stage.
+    """
+    limited = np.where(np.asarray(layout.recompute_layers) > 0, layout.recompute_layers, layers)
+    recomputed = np.where(np.asarray(layout.recompute) == 2, np.minimum(limited, layers), 0.0)
+    return recomputed * acts.input_bytes + (layers - recomputed) * acts.layer_bytes + has_embedding * acts.embedding_bytes
+
+
 def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -> Memory:
     """Memory terms of one pipeline rank.
 
@@ -67,10 +79,7 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     stack = recipe.stack
     weights, gradients, optimizer = state_bytes(recipe, layout, rank.params)
     full = np.asarray(layout.recompute) == 2
-    per_chunk = rank.layers / layout.v
-    limited = np.where(np.asarray(layout.recompute_layers) > 0, layout.recompute_layers, per_chunk)
-    recomputed = np.where(full, np.minimum(limited, per_chunk), 0.0) * layout.v
-    kept = recomputed * acts.input_bytes + (rank.layers - recomputed) * acts.layer_bytes + rank.has_embedding * acts.embedding_bytes
+    kept = kept_bytes(layout, acts, rank.layers / layout.v, rank.has_embedding / layout.v) * layout.v
     inner = acts.temporary_bytes + np.where(full, acts.whole_layer_bytes - acts.input_bytes, 0.0)
     inner = inner + np.where(np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0)
     working = np.maximum(inner, rank.has_head * acts.head_bytes)
@@ -121,6 +130,11 @@ def worst(memories: list[Memory]) -> Memory:
         names = Memory.__dataclass_fields__
         best = Memory(**{n: np.where(more, getattr(other, n), getattr(best, n)) for n in names})
     return best
+
+
+def at(memories: Memory, rank: int) -> Memory:
+    """One rank's terms out of columns over the ranks."""
+    return Memory(**{n: np.broadcast_to(getattr(memories, n), np.shape(memories.weights_bytes))[rank] for n in Memory.__dataclass_fields__})
 
 
 def oom_probability(recipe: Recipe, memory: Memory, limit_bytes: Numeric) -> Numeric:

@@ -201,16 +201,33 @@ def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
     return recipe.hardware.fabric.straggler_share * np.log2(np.maximum(layout.gpus / recipe.hardware.node.gpus, 1.0))
 
 
-def step_time(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> StepTime:
-    """Every term of a step, closed form.
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How the ranks' work becomes a step: by closed form, or by simulating the order."""
+
+    work: Pace
+    bubble_s: Numeric
+    pp_comm_s: Numeric
+
+
+def closed_pipeline(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> Pipeline:
+    """Formula: bubble_s() and pp_comm_s() of pace()
+    Source:  [narayanan2021] sec. 2.2
+    Assumes: middle ranks alike.
+    """
+    work = pace(recipe, layout, layers, layer, ends)
+    return Pipeline(work, bubble_s(layout, work), pp_comm_s(recipe, layout, work))
+
+
+def step_time(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime, pipeline: Pipeline) -> StepTime:
+    """Every term of a step.
 
     Formula: m (slowest rank) + bubble + transfers + exposed data-parallel communication + optimizer + overhead, times stragglers
     Source:  the terms' own
     Assumes: partial full recomputation is spread evenly over the layers.
     """
-    work = pace(recipe, layout, layers, layer, ends)
+    work = pipeline.work
     count = layout.m * work.layers
-    bubble, transfers = bubble_s(layout, work), pp_comm_s(recipe, layout, work)
     exposed, hidden = dp_comm_s(recipe, layout, layers, layer, ends)
     terms = {
         "gemm_s": count * (layer.gemm_forward_s + layer.gemm_input_s + layer.gemm_weight_s),
@@ -223,8 +240,8 @@ def step_time(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
         "cp_comm_s": count * (layer.cp_forward_s + layer.cp_backward_s),
         "ep_comm_s": 0.0 * count,
         "overlap_tax_s": count * layer.tax_backward_s + recipe.stack.overlap_tax_share * hidden,
-        "pp_comm_s": transfers,
-        "bubble_s": bubble,
+        "pp_comm_s": pipeline.pp_comm_s,
+        "bubble_s": pipeline.bubble_s,
         "dp_comm_s": exposed,
         "embedding_comm_s": embedding_comm_s(recipe, layout),
         "optimizer_s": optimizer_s(recipe, layout, layers),

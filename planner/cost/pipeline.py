@@ -1,0 +1,133 @@
+"""One layout's pipeline, simulated: the schedule's order with the true time of every stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.action import Order
+from planner.cost.activations import Activations
+from planner.cost.ends import EndsTime
+from planner.cost.layer import LayerTime
+from planner.cost.memory import Rank, kept_bytes
+from planner.cost.params import embedding_params, head_params, layer_params
+from planner.cost.stages import chunk_layers
+from planner.cost.step import Pace, Pipeline, transfer_s
+from planner.errors import InputError
+from planner.layout import SCHEDULES, Layout
+from planner.schedules.table import order as order_of
+from planner.schedules.table import schedule
+from planner.simulator import peak_in_flight, simulate
+from planner.specs.recipe import Recipe
+
+MOST_ACTIONS = 400_000
+"""Larger orders are left to the closed form: their simulation would take longer than a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What the order says of a layout: its pace, and every pipeline rank as time and as memory see it."""
+
+    pipeline: Pipeline
+    ranks: Rank
+    """Columns, one value a pipeline rank."""
+    forward_s: np.ndarray
+    backward_s: np.ndarray
+    """Per rank and micro-batch."""
+
+
+def refused(recipe: Recipe, layout: Layout) -> str:
+    """Why the order of a layout is not simulated; empty when it is."""
+    count = 2 * layout.pp * layout.v * layout.m
+    if count > MOST_ACTIONS:
+        return f"pipeline by closed form: {count:,} actions are more than the {MOST_ACTIONS:,} that are simulated"
+    if sum(map(sum, chunk_layers(recipe.model, layout))) != recipe.model.num_layers:
+        return "pipeline by closed form: the layers do not divide over the stages"
+    try:
+        schedule(SCHEDULES[layout.schedule]).legal(layout.pp, layout.m, layout.v, **_group(layout))
+    except InputError as fault:
+        return f"pipeline by closed form: {fault}"
+    return ""
+
+
+def _group(layout: Layout) -> dict[str, int]:
+    return {"group": layout.group} if layout.group and SCHEDULES[layout.schedule] == "interleaved" else {}
+
+
+def order(layout: Layout, spent: np.ndarray, transfer: float) -> Order:
+    """The order of the layout's schedule; automatic ones look at the durations."""
+    name = SCHEDULES[layout.schedule]
+    return order_of(name, layout.pp, layout.m, layout.v, durations=spent, transfer=transfer, **_group(layout))
+
+
+def stage_layers(recipe: Recipe, layout: Layout) -> np.ndarray:
+    """(S,) layers of every virtual stage in the order that activations pass them; S = p v."""
+    rows = chunk_layers(recipe.model, layout)
+    return np.array([rows[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * layout.v)])
+
+
+def blocking(recipe: Recipe, layout: Layout) -> bool:
+    """Whether transfers hold up the sender: Megatron's plain 1F1B exchanges in pairs, its interleaving overlaps."""
+    return layout.v == 1 or not recipe.stack.p2p_overlap
+
+
+def durations(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime) -> np.ndarray:
+    """(S, 4) seconds of a forward, a fused backward, an input gradient and a weight gradient of every virtual stage.
+
+    Formula: layers of the stage * layer + embedding on the first + head on the last
+    Source:  [narayanan2021] sec. 2.2
+    Assumes: every layer alike; only matrix products have delayable weight gradients.
+    """
+    layers = stage_layers(recipe, layout).astype(float)
+    forward = layers * layer.forward_s
+    weight = layers * layer.gemm_weight_s
+    inputs = layers * (layer.backward_s - layer.gemm_weight_s)
+    forward[0] += ends.embedding_forward_s
+    inputs[0] += ends.embedding_backward_s
+    forward[-1] += ends.head_forward_s
+    weight[-1] += ends.head_weight_s
+    inputs[-1] += ends.head_backward_s - ends.head_weight_s
+    return np.stack([forward, inputs + weight, inputs, weight], axis=1)
+
+
+def simulated(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime, acts: Activations) -> Simulated:
+    """Pace, bubble, exposed transfers and the ranks' memory of one layout.
+
+    Formula: bubble = makespan without transfers - work of the busiest rank; transfers = makespan with them - without
+    Source:  the order of the schedule; [megatron-core] exchanges in blocking pairs unless interleaved and overlapped
+    Assumes: transfers of one size between all neighbours.
+    """
+    transfer = float(transfer_s(recipe, layout))
+    spent = durations(recipe, layout, layer, ends)
+    sequence = order(layout, spent, transfer)
+    free = simulate(sequence, spent)
+    slow = simulate(sequence, spent, transfer=transfer, blocking=blocking(recipe, layout)) if transfer else free
+    counts = stage_layers(recipe, layout)
+    rank_of = np.asarray(sequence.rank_of_stage)
+    layers = np.bincount(rank_of, counts, minlength=layout.pp)
+    busiest = int(np.argmax(free.busy))
+    pace = Pace(
+        slowest_s=free.busy[busiest] / layout.m, total_s=free.busy.sum() / layout.m, layers=layers[busiest],
+        ends_s=free.busy[busiest] / layout.m - layers[busiest] * (layer.forward_s + layer.backward_s),
+        first_s=free.busy[0] / layout.m, last_s=free.busy[-1] / layout.m,
+    )  # fmt: skip
+    pipeline = Pipeline(pace, free.makespan - free.busy[busiest], slow.makespan - free.makespan)
+    sums = [np.bincount(rank_of, spent[:, kind], minlength=layout.pp) for kind in (0, 1)]
+    return Simulated(pipeline, _ranks(recipe, layout, sequence, counts, acts), sums[0], sums[1])
+
+
+def _ranks(recipe: Recipe, layout: Layout, sequence: Order, counts: np.ndarray, acts: Activations) -> Rank:
+    rank_of = np.asarray(sequence.rank_of_stage)
+    first, last = np.zeros(len(counts)), np.zeros(len(counts))
+    first[0], last[-1] = 1, 1
+    kept = kept_bytes(layout, acts, counts, first)
+    whole = np.bincount(rank_of, kept, minlength=layout.pp)
+    peak = peak_in_flight(sequence, stage_weight=kept)
+    layers, has_first, has_last = (np.bincount(rank_of, column, minlength=layout.pp) for column in (counts, first, last))
+    params = (
+        layers * layer_params(recipe.model, layout.tp)
+        + has_first * embedding_params(recipe.model, layout.tp)
+        + has_last * head_params(recipe.model, layout)
+    )
+    return Rank(layers, params, peak / np.maximum(whole, 1.0), has_first, has_last)
