@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from planner.errors import InputError
+from planner.specs.documents import build, read_mapping
 
 MAX_STAGES = 4096
-MAX_FILE_BYTES = 64_000_000
 MAX_BATCHES = 1_000_000
+MAX_FAULTS = 6
 Mode = Literal["prefill", "decode", "mixed", "disaggregated"]
 Chunking = Literal["none", "fixed", "dynamic"]
 
 
 class _Pipeline(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     p: int = Field(ge=1, le=MAX_STAGES)
     """Stages."""
@@ -40,12 +41,14 @@ class _Pipeline(BaseModel):
 class BatchScenario(_Pipeline):
     """The lowest form: the batches in order, their time on a plain stage, and whose tokens they wait for."""
 
-    stage_times_ms: tuple[NonNegativeFloat, ...] = Field(min_length=1)
+    stage_times_ms: tuple[NonNegativeFloat, ...]
     returns: tuple[int, ...] | None = None
     """For each batch the earlier one whose sampled tokens it needs; -1 none."""
 
     @model_validator(mode="after")
     def _returns_look_back(self) -> BatchScenario:
+        if not self.stage_times_ms:
+            raise ValueError("stage_times_ms must have at least one batch, but is empty")
         needs = self.returns or ()
         if self.returns is not None and len(needs) != len(self.stage_times_ms):
             raise ValueError(f"returns must have one entry a batch, {len(self.stage_times_ms)}, but got {len(needs)}")
@@ -58,7 +61,7 @@ class BatchScenario(_Pipeline):
 class StageCost(BaseModel):
     """What a batch takes on one plain stage: a chunk of x tokens after l costs constant + b x + a ((l + x)^2 - l^2)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     constant_ms: NonNegativeFloat
     """Of any batch: launches, reading the weights."""
@@ -158,41 +161,19 @@ def _decode_faults(asked: ServingScenario) -> list[str]:
 
 
 def scenario(document: Any, name: str = "scenario") -> BatchScenario | ServingScenario:
-    """The scenario of a parsed document; all its faults in one InputError."""
+    """The scenario of a parsed document; its faults, the first few of many, in one InputError."""
     if not isinstance(document, dict):
         raise InputError(f"{name} must be a mapping of names to values, as `p: 4`, but got {type(document).__name__}")
-    lowest = "stage_times_ms" in document or "returns" in document
     try:
-        return (BatchScenario if lowest else ServingScenario).model_validate(document)
-    except ValidationError as wrong:
-        faults = [_fault(error) for error in wrong.errors(include_url=False, include_input=False)]
-        more = f"; and {len(faults) - 6} more" if len(faults) > 6 else ""
-        raise InputError(f"{name}: {'; '.join(faults[:6])}{more}") from None
+        if "stage_times_ms" in document or "returns" in document:
+            return build(BatchScenario, document, name)
+        return build(ServingScenario, document, name)
+    except InputError as wrong:
+        faults = str(wrong).split("; ")
+        more = f"; and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
+        raise InputError("; ".join(faults[:MAX_FAULTS]) + more) from None
 
 
-def _fault(error: Any) -> str:
-    where = ".".join(str(part) for part in error["loc"])
-    what = str(error["msg"]).removeprefix("Value error, ")
-    return f"{where}: {what}" if where else what
-
-
-def read_document(path: str | Path) -> dict[str, Any]:
-    """The YAML mapping of a file; unreadable, binary, huge or malformed files are one InputError."""
-    import yaml
-
-    file = Path(path)
-    try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{file} must be at most {MAX_FILE_BYTES // 1_000_000} MB, but is larger; is it a scenario?")
-        document = yaml.load(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, ValueError) as wrong:
-        reason = wrong.strerror if isinstance(wrong, OSError) else "it is not text in UTF-8"
-        raise InputError(f"{file} must be a readable YAML file, but: {reason}") from None
-    except (yaml.YAMLError, RecursionError) as wrong:
-        mark = getattr(wrong, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(wrong, "problem", None) or "it cannot be parsed"
-        raise InputError(f"{file} must be well-formed YAML, but{where}: {problem}") from None
-    if not isinstance(document, dict):
-        raise InputError(f"{file} must hold a mapping of names to values, as `p: 4`, but holds {type(document).__name__}")
-    return document
+def read_scenario(path: str | Path) -> dict[str, Any]:
+    """The fields of a scenario's file, not yet checked: options of the command line may add to them. Raises InputError."""
+    return read_mapping(Path(path))

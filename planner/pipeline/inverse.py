@@ -1,0 +1,117 @@
+"""The inverse: how many micro-batches bring a schedule's bubble under a share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.errors import InputError
+from planner.pipeline.timelines import MAX_COMPARED, Simulated, Work, check_legal, check_sizes, check_work, chunks, is_automatic, simulate_schedule
+
+NEAR = 1e-9
+"""A bubble of exactly the share asked for, up to rounding, is not under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fewest:
+    """The smallest m with a bubble under the share asked for; none with the reason."""
+
+    schedule: str
+    pp: int
+    v: int
+    bubble: float
+    m: int | None
+    simulated: Simulated | None
+    reason: str = ""
+
+
+def smallest_m(name: str, pp: int, bubble: float, v: int | None = None, group: int | None = None, work: Work | None = None) -> Fewest:
+    """The fewest micro-batches that the schedule accepts and whose bubble (idle time over makespan) is under `bubble`.
+
+    Doubles m until the bubble is under it, halves the gap, then looks at the 2 p counts below one by one, as what a schedule
+    accepts and leaves idle may depend on remainders (automatic schedules take any m: there the gap is halved to the end).
+    Raises InputError.
+    """
+    work = work or Work()
+    check_sizes(pp, 1, v, group)
+    check_work(work)
+    if not 0 < bubble < 1:
+        raise InputError(f"bubble must be a share between 0 and 1, such as 0.1 for 10%, but got {bubble}")
+    asked = _Asked(name, pp, chunks(name, v), group, work)
+    best, seen = _first_under(asked, bubble)
+    if best is None:
+        return Fewest(name, pp, asked.v, bubble, None, None, _why_not(asked, seen))
+    best = _last_under(asked, bubble, best)
+    if not is_automatic(name):
+        below = (_try(asked, m) for m in range(max(best.m - 2 * pp - 1, 1), best.m))
+        best = next((found for found in below if found is not None and _under(found, bubble)), best)
+    return Fewest(name, pp, asked.v, bubble, best.m, best)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    name: str
+    pp: int
+    v: int
+    group: int | None
+    work: Work
+
+    @property
+    def most(self) -> int:
+        """Micro-batches at most."""
+        return max(MAX_COMPARED // (3 * self.pp * self.v), 1)
+
+
+def _under(found: Simulated, bubble: float) -> bool:
+    return found.timeline.bubble_share < bubble * (1 - NEAR)
+
+
+def _first_under(asked: _Asked, bubble: float) -> tuple[Simulated | None, Simulated | None]:
+    """(the first of doubling counts whose bubble is under the share, the last one looked at)."""
+    m, seen = 1, None
+    while m <= asked.most:
+        found = _at_or_above(asked, m, asked.most + 1)
+        if found is None:
+            break
+        seen = found
+        if _under(found, bubble):
+            return found, seen
+        m = 2 * found.m
+    return None, seen
+
+
+def _last_under(asked: _Asked, bubble: float, best: Simulated) -> Simulated:
+    """Halves the counts between the best and half of it, taking the bubble to fall with m."""
+    low = best.m // 2
+    while best.m - low > 1:
+        middle = (low + best.m) // 2
+        found = _at_or_above(asked, middle, best.m)
+        if found is not None and _under(found, bubble):
+            best = found
+        else:
+            low = middle
+    return best
+
+
+def _at_or_above(asked: _Asked, m: int, end: int) -> Simulated | None:
+    """The timeline of the first accepted count from m on, below `end`, among as many as remainders can rule out."""
+    counts = range(m, min(end, m + 2 * asked.pp + (asked.group or 0) + 1))
+    return next((found for count in counts if (found := _try(asked, count)) is not None), None)
+
+
+def _try(asked: _Asked, m: int) -> Simulated | None:
+    try:
+        check_legal(asked.name, asked.pp, m, asked.v, asked.group)
+    except InputError:
+        return None
+    return simulate_schedule(asked.name, asked.pp, m, asked.v, asked.group, asked.work)
+
+
+def _why_not(asked: _Asked, seen: Simulated | None) -> str:
+    """The bubble that more micro-batches do not mend. Raises InputError when the schedule accepts no count at all."""
+    if seen is None:
+        check_legal(asked.name, asked.pp, asked.most, asked.v, asked.group)
+        raise InputError(f"{asked.name} accepts no number of micro-batches up to {asked.most:,} with pp={asked.pp}, v={asked.v}")
+    if seen.m < asked.most // 4:
+        return f"at m={seen.m:,} the bubble is {seen.timeline.bubble_share:.2%}, and {asked.name} takes no more micro-batches"
+    return (f"at m={seen.m:,} the bubble is still {seen.timeline.bubble_share:.2%}: what is left comes from transfers, unequal stages "
+            "or the schedule itself, and more micro-batches do not remove it")  # fmt: skip
