@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -58,20 +59,24 @@ def fit_link(rows: Columns, gbytes_per_s: float) -> Fit:
 
     only = len(set(rows["op_name"])) == 1  # all-reduce alone cannot tell its gain from the efficiency
     gains = (0.999, 1.001) if only else (0.5, 3)
-    found = _least_squares(
-        predicted, rows["latency_us"],
-        start=(10, 1, 1, *(0.6 for _ in members)), low=(1, 0.05, gains[0], *(0.001 for _ in members)), high=(200, 50, gains[1], *(1.1 for _ in members)),
-    )  # fmt: skip
-    base_us, hop_us, gain, *efficiency, median, p90 = found
-    return {"efficiency": dict(zip(members, efficiency, strict=True)), "base_us": base_us, "hop_us": hop_us, "gain": gain, "median": median, "p90": p90}
+    count = len(members)
+    start = (10, 1, 1, *[0.6] * count)
+    low, high = (1, 0.05, gains[0], *[0.001] * count), (200, 50, gains[1], *[1.1] * count)
+    base_us, hop_us, gain, *efficiency, median, p90 = _least_squares(predicted, rows["latency_us"], start, low, high)
+    shares = dict(zip(members, efficiency, strict=True))
+    return {"efficiency": shares, "base_us": base_us, "hop_us": hop_us, "gain": gain, "median": median, "p90": p90}
 
 
 def _least_squares(
-    predicted: Callable[[npt.NDArray[Any]], Any], measured: npt.NDArray[Any], start: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...]
+    predicted: Callable[[npt.NDArray[Any]], Any],
+    measured: npt.NDArray[Any],
+    start: tuple[float, ...],
+    low: tuple[float, ...],
+    high: tuple[float, ...],
 ) -> list[float]:
     """Parameters (positive: searched by their logarithm), then median and p90 of |predicted / measured - 1|."""
-    from scipy.optimize import least_squares
-
-    result = least_squares(lambda p: np.log(predicted(p) / measured), np.log(start), loss="soft_l1", f_scale=0.03, bounds=(np.log(low), np.log(high)))
+    least_squares: Any = import_module("scipy.optimize").least_squares  # needed by nothing else: not a dependency of planning
+    bounds = (np.log(low), np.log(high))
+    result = least_squares(lambda p: np.log(predicted(p) / measured), np.log(start), loss="soft_l1", f_scale=0.03, bounds=bounds)
     error = np.abs(predicted(result.x) / measured - 1)
     return [*(float(x) for x in np.exp(result.x)), float(np.median(error)), float(np.quantile(error, 0.9))]

@@ -11,6 +11,7 @@ import gzip
 import re
 import sys
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from planner.specs.library import hardware, profiles_folder
 
 _MEASURED = Path(__file__).parent / "measured"
 _PRECISIONS = {"bf16": ("bfloat16", "bf16"), "fp8": ("fp8", "fp8"), "fp8-block": ("fp8_block", "fp8"), "fp4": ("nvfp4", "fp4")}
-"""Profile's name of the operands: the data's name, and the peak that the efficiency refers to."""
+"""Operands as a profile names them: the data's name for them, and the peak that the efficiency refers to."""
 _ATTENTION_LIBRARY = "sglang"
-"""Its kernels (FlashAttention 2 and 3, and Blackwell's) run within 2% of the flash attention that SimuMax measured in a training stack on the A100
-(32 and 64 heads, 4,096 tokens); the rows of vllm, over a paged cache, are 15% slower there, those of trtllm 40%."""
+"""Of the three libraries the one that runs like the flash attention of training. On the A100 its fit is within 2% of what SimuMax measured
+there (16 heads and more, 4,096 tokens), where vllm's is 8 to 16% slower and trtllm's 32 to 42%; on the B200 within 15%."""
 _SMALLEST_BYTES = 4 * 2**20
 """Collectives of training are larger; below it the two lines of the form (latency, bandwidth) pull the fit away from them."""
 
@@ -64,8 +65,9 @@ _PROFILE_OF = {
 """The profile of the GPU that was measured."""
 
 
+@cache
 def read(name: str) -> Columns:
-    """The columns of a measured table: floats where every cell is a number, else text."""
+    """The columns of a measured table: floats where every cell is a number, else text. Shared: not to be changed."""
     with gzip.open(_MEASURED / name, "rt", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     columns: Columns = {}
@@ -118,7 +120,8 @@ def attention_rows(source: str) -> Columns:
 def link_rows(source: str) -> Columns:
     if source == "v100":
         rows = read("allreduce_a100_v100.csv.gz")
-        rows |= {"num_gpus": rows["gpus"], "latency_us": rows["oop_time_ns"] / 1e3, "op_name": np.full(len(rows["gpus"]), "all_reduce")}
+        named = {"num_gpus": rows["gpus"], "latency_us": rows["oop_time_ns"] / 1e3, "op_name": np.full(len(rows["gpus"]), "all_reduce")}
+        rows = rows | named
         return where(rows, (rows["hardware"] == source) & np.isin(rows["gpus"], (2, 4, 8)) & (rows["bytes"] >= _SMALLEST_BYTES))
     rows = read("collectives.csv.gz")
     return where(rows, (rows["gpu"] == source) & (rows["op_name"] != "alltoall") & (rows["bytes"] >= _SMALLEST_BYTES))
@@ -155,8 +158,8 @@ def _attention_line(source: str) -> str:
     rows = attention_rows(source)
     fit = fit_attention(rows, _peak_tflops(source, "bf16"))
     return (
-        f"{{efficiency: {fit['efficiency']:.3f}, seq_half: {fit['seq_half']:.0f}, heads_half: {fit['heads_half']:.2f}, fixed_us: {fit['fixed_us']:.1f}, "
-        f"backward_share: {backward_share():.2f}, {_errors(fit)}, "
+        f"{{efficiency: {fit['efficiency']:.3f}, seq_half: {fit['seq_half']:.0f}, heads_half: {fit['heads_half']:.2f}, "
+        f"fixed_us: {fit['fixed_us']:.1f}, backward_share: {backward_share():.2f}, {_errors(fit)}, "
         f"source: \"aiconfigurator-core 0.12.0 {source} {_ATTENTION_LIBRARY}, {len(rows['isl'])} sizes{_tail(fit)}; backward SimuMax\"}}"
     )
 
@@ -170,8 +173,9 @@ def _link_line(source: str, gbytes_per_s: float, domain_gpus: int) -> str:
     written = ", ".join(f"{members}: {share:.3f}" for members, share in shares.items())
     gain = f"all_reduce_gain: {fit['gain']:.2f}, " if fit["gain"] > 1.02 else ""
     named = "vTrain V100, all-reduce" if source == "v100" else f"aiconfigurator-core 0.12.0 {source}, NCCL"
+    latencies = f"base_us: {fit['base_us']:.1f}, hop_us: {fit['hop_us']:.1f}"
     return (
-        f"{{gbytes_per_s: {gbytes_per_s:g}, efficiency: {{{written}}}, base_us: {fit['base_us']:.1f}, hop_us: {fit['hop_us']:.1f}, {gain}"
+        f"{{gbytes_per_s: {gbytes_per_s:g}, efficiency: {{{written}}}, {latencies}, {gain}"
         f"source: \"{named} of 4 MiB and more{_tail(fit)}; median error {fit['median']:.1%}\"}}"
     )
 
@@ -184,27 +188,24 @@ def _tail(fit: Fit) -> str:
     return f", p90 error {fit['p90']:.0%}"
 
 
-def rewritten(name: str) -> tuple[str, str]:
-    """A profile's text as it is, and with its fitted lines replaced."""
-    before = (profiles_folder() / f"{name}.yaml").read_text(encoding="utf-8")
-    lines = fitted_lines(name)
+def rewritten(text: str, lines: dict[str, str]) -> str:
+    """A profile's text with its fitted lines replaced."""
     pattern = re.compile(rf"^( +)({'|'.join(map(re.escape, lines))}): \{{.*\}}$", re.MULTILINE)
-    return before, pattern.sub(lambda match: f"{match[1]}{match[2]}: {lines[match[2]]}", before)
+    return pattern.sub(lambda match: f"{match[1]}{match[2]}: {lines[match[2]]}", text)
 
 
 def main(arguments: list[str]) -> int:
     """Rewrites every profile that has a source here; with --check only says whether one would change."""
-    changed = []
+    changed = False
     for name in sorted(SOURCES):
-        before, after = rewritten(name)
-        print(f"{name}{' (changed)' if before != after else ''}")
-        for key, line in fitted_lines(name).items():
-            print(f"  {key}: {line}")
-        if before != after:
-            changed.append(name)
-            if "--check" not in arguments:
-                (profiles_folder() / f"{name}.yaml").write_text(after, encoding="utf-8")
-    return 1 if changed and "--check" in arguments else 0
+        path, lines = profiles_folder() / f"{name}.yaml", fitted_lines(name)
+        before = path.read_text(encoding="utf-8")
+        after = rewritten(before, lines)
+        print(f"{name}{' (changed)' if before != after else ''}", *(f"  {key}: {line}" for key, line in lines.items()), sep="\n")
+        changed |= before != after
+        if before != after and "--check" not in arguments:
+            path.write_text(after, encoding="utf-8")
+    return int(changed and "--check" in arguments)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} must be valid JSON, but line {fault.lineno}: {fault.msg}") from None
     except yaml.YAMLError as fault:
         raise InputError(f"{path} must be valid YAML, but {_yaml_fault(fault)}") from None
-    except (RecursionError, ValueError) as fault:
-        raise InputError(f"{path} must be valid {kind}, but {'it nests too deeply' if isinstance(fault, RecursionError) else fault}") from None
+    except RecursionError:
+        raise InputError(f"{path} must be valid {kind}, but it nests too deeply") from None
+    except ValueError as fault:
+        raise InputError(f"{path} must be valid {kind}, but {fault}") from None
     if not isinstance(data, dict):
         raise InputError(f"{path} must hold fields (name: value), but it is {_shown(data)}")
     return {str(key): value for key, value in data.items()}
@@ -93,17 +95,28 @@ def _shown(value: Any) -> str:
         return f"the text {value[:60]!r}"
     if value is None:
         return "nothing"
-    if isinstance(value, (dict, list, tuple)):
-        return {dict: "a group of fields"}.get(type(value), "a list")
-    return str(value)[:60]
+    if isinstance(value, dict):
+        return "a group of fields"
+    return "a list" if isinstance(value, (list, tuple)) else str(value)[:60]
 
 
 _MUST = {
-    "greater_than": "be above {gt}", "greater_than_equal": "be at least {ge}", "less_than_equal": "be at most {le}", "less_than": "be below {lt}",
-    "finite_number": "be a finite number", "int_type": "be a whole number", "int_from_float": "be a whole number", "float_type": "be a number",
-    "string_type": "be text", "bool_type": "be true or false", "literal_error": "be {expected}", "tuple_type": "be a list",
-    "dict_type": "be a group of fields", "model_type": "be a group of fields",
-}  # fmt: skip
+    "greater_than": "be above {gt}",
+    "greater_than_equal": "be at least {ge}",
+    "less_than_equal": "be at most {le}",
+    "less_than": "be below {lt}",
+    "finite_number": "be a finite number",
+    "int_type": "be a whole number",
+    "int_from_float": "be a whole number",
+    "float_type": "be a number",
+    "string_type": "be text",
+    "bool_type": "be true or false",
+    "literal_error": "be {expected}",
+    "tuple_type": "be a list",
+    "dict_type": "be a group of fields",
+    "model_type": "be a group of fields",
+    "too_short": "hold at least {min_length} entry",
+}
 
 
 def _says(kind: type[BaseModel], error: Any) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from planner.units import GB, GIB, MICRO, TERA
 
-Share = PositiveFloat
+Share = Annotated[float, Field(gt=0, le=2)]
+"""A fraction of 1: 80 for 80% is caught. Some may pass 1 a little: a gain, an efficiency over a cautious peak."""
 
 
 class _Document(BaseModel):
@@ -88,7 +91,7 @@ class Link(_Document):
     """A hop class. Bandwidth is per GPU, one direction."""
 
     gbytes_per_s: PositiveFloat
-    efficiency: dict[int, Share]
+    efficiency: Annotated[dict[PositiveInt, Share], Field(min_length=1)]
     """Bus bandwidth of a large collective over gbytes_per_s, by members of the group on this hop class."""
     base_us: NonNegativeFloat
     """Latency of any collective or message."""
@@ -156,9 +159,20 @@ class HardwareProfile(_Document):
     note: str = ""
 
     @model_validator(mode="after")
+    def _needed_rates(self) -> HardwareProfile:
+        missing = [f"gpu.peak_tflops.{key}" for key in ("fp32", "fp16") if key not in self.gpu.peak_tflops]
+        missing += [] if "bf16" in self.kernels.gemm else ["kernels.gemm.bf16"]
+        if missing:
+            raise ValueError(f"{' and '.join(missing)} must be there, but got none")
+        if self.gpu.usable_gib > self.gpu.memory_gib:
+            raise ValueError(f"gpu.usable_gib must be at most gpu.memory_gib, but got {self.gpu.usable_gib:g} of {self.gpu.memory_gib:g}")
+        return self
+
+    @model_validator(mode="after")
     def _whole_domains(self) -> HardwareProfile:
         if self.node.gpus % self.node.domain_gpus and self.node.domain_gpus % self.node.gpus:
-            raise ValueError(f"node.gpus and node.domain_gpus must divide one another, but got {self.node.gpus} and {self.node.domain_gpus}")
+            got = f"{self.node.gpus} and {self.node.domain_gpus}"
+            raise ValueError(f"node.gpus and node.domain_gpus must divide one another, but got {got}")
         return self
 
     @property

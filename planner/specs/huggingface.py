@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, PositiveFloat
 
 from planner.errors import InputError
 from planner.specs.documents import build
-from planner.specs.model import ModelSpec
+from planner.specs.model import ModelSpec, Width
 
 _LLAMA_LIKE = {"gated_mlp": True, "norm": "rmsnorm", "position": "rope"}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -31,14 +31,14 @@ class _Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
-    hidden_size: PositiveInt
-    intermediate_size: PositiveInt
-    num_hidden_layers: PositiveInt
-    num_attention_heads: PositiveInt
-    num_key_value_heads: PositiveInt | None = None
-    head_dim: PositiveInt | None = None
-    vocab_size: PositiveInt
-    max_position_embeddings: PositiveInt
+    hidden_size: Width
+    intermediate_size: Width
+    num_hidden_layers: Width
+    num_attention_heads: Width
+    num_key_value_heads: Width | None = None
+    head_dim: Width | None = None
+    vocab_size: Width
+    max_position_embeddings: Width
     hidden_act: str = "silu"
     tie_word_embeddings: bool | None = None
     attention_bias: bool | None = None
@@ -85,7 +85,8 @@ def _architecture(config: dict[str, Any], where: str) -> str:
         if name in FAMILIES:
             return name
     got = f"{', '.join(names)[:80]}, which is not understood" if names else "neither architectures nor model_type"
-    raise InputError(f"{where}: architectures must name one of {', '.join(FAMILIES)}, but got {got}; other models can be written as a model YAML")
+    way_out = "other models can be written as a model YAML"
+    raise InputError(f"{where}: architectures must name one of {', '.join(FAMILIES)}, but got {got}; {way_out}")
 
 
 def _kv_heads(read: _Config, config: dict[str, Any], architecture: str) -> int:

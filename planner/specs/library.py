@@ -26,14 +26,13 @@ _SAME_SHAPE = re.compile(r"-(hf|base|instruct|chat|it)$")
 
 def model(name_or_path: str) -> ModelSpec:
     """A preset by name, alias or Hub id; or a config.json, its folder, or a model YAML."""
-    from planner.specs import huggingface
-
     path = _document(name_or_path, _MODELS, models, "model")
-    name = path.stem if path.stem != "config" else path.absolute().parent.name
     if path.is_dir():
-        path, name = path / "config.json", path.absolute().name
+        path = path / "config.json"
         if not path.is_file():
-            raise InputError(f"a model folder must hold config.json, but {path.parent} has none; pass a preset name, a config.json or a model YAML")
+            way_out = "pass a preset name, a config.json or a model YAML"
+            raise InputError(f"a model folder must hold config.json, but {path.parent} has none; {way_out}")
+    name = (path.absolute().parent.name if path.stem == "config" else path.stem) or "model"
     data = read_mapping(path)
     if path.suffix.lower() == ".json" and not {"name", "family"} <= data.keys():
         from planner.specs.huggingface import model_from_config
@@ -92,7 +91,8 @@ def local_cluster() -> str | None:
 def fold(name: str) -> str:
     """What names have in common: case, dots, underscores and the Hub's owner do not count, nor do -hf, -base, -instruct, -chat, -it.
 
-    `meta-llama/Llama-3.1-70B-Instruct` and `llama3.1-70b` both give `llama3-1-70b`. Dots become hyphens rather than vanish: gpt-1.8b is not gpt-18b.
+    `meta-llama/Llama-3.1-70B-Instruct` and `llama3.1-70b` both give `llama3-1-70b`. Dots become hyphens rather than vanish:
+    gpt-1.8b is not gpt-18b.
     """
     text = re.sub(r"[\s._-]+", "-", name.rsplit("/", 1)[-1].lower()).strip("-")
     text = re.sub(r"(?<=[a-z])-(?=\d)", "", text).removeprefix("meta-").removeprefix("nvidia-")
@@ -117,15 +117,24 @@ def _document(name: str, folder: Path, known: Callable[[], list[str]], kind: str
     """A path when it looks like one, else a name, else a path again."""
     if not str(name).strip():
         raise InputError(f"{kind} must be a name or a path, but got nothing; known: {', '.join(known())}")
-    path = Path(name).expanduser()
+    path = _path(name)
     looks = path.suffix.lower() in _SUFFIXES or name.startswith((".", "/", "~"))
     there = _exists(path)
     if there and (looks or len(path.parts) > 1):
         return path
     found = None if looks else _find(name, folder)
-    if found is None and not there:
-        raise InputError(f"{kind} must be a known name or an existing path, but there is no {name[:200]}") if looks else unknown(kind, name, known())
-    return found or path
+    if found is not None or there:
+        return found or path
+    if looks:
+        raise InputError(f"{kind} must be a known name or an existing path, but there is no {name[:200]}")
+    raise unknown(kind, name, known())
+
+
+def _path(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # no such user
+        return Path(name)
 
 
 def _exists(path: Path) -> bool:
@@ -137,7 +146,7 @@ def _exists(path: Path) -> bool:
 
 def _find(name: str, folder: Path) -> Path | None:
     """By file name; else by folded file name; else by the aliases in the documents."""
-    if re.fullmatch(r"[\w.-]+", name) and (folder / f"{name}.yaml").is_file():
+    if re.fullmatch(r"[\w.-]{1,100}", name) and (folder / f"{name}.yaml").is_file():
         return folder / f"{name}.yaml"
     wanted, names = fold(name), _names(folder)
     matches = [x for x in names if fold(x) == wanted] or [x for x in names if wanted in map(fold, _aliases(folder / f"{x}.yaml"))]

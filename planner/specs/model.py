@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+Width = Annotated[int, Field(gt=0, le=100_000_000)]
+"""A size of the network; the bound keeps products of a few of them exact in 64 bits."""
 
 
 class ModelSpec(BaseModel):
@@ -15,25 +18,25 @@ class ModelSpec(BaseModel):
     name: str
     family: str
     aliases: tuple[str, ...] = ()
-    hidden_size: PositiveInt
-    ffn_size: PositiveInt
+    hidden_size: Width
+    ffn_size: Width
     """Width of the MLP, one branch."""
-    num_layers: PositiveInt
-    num_heads: PositiveInt
-    num_kv_heads: PositiveInt
-    head_dim: PositiveInt
-    vocab_size: PositiveInt
+    num_layers: Width
+    num_heads: Width
+    num_kv_heads: Width
+    head_dim: Width
+    vocab_size: Width
     """Rows of the embedding table as released; the framework pads it further."""
-    max_seq_length: PositiveInt
+    max_seq_length: Width
     gated_mlp: bool
     """Three MLP matrices (SwiGLU) instead of two."""
     activation: Literal["gelu", "silu", "squared_relu"] = "silu"
     tied_embeddings: bool
     norm: Literal["rmsnorm", "layernorm", "layernorm_nobias"]
     position: Literal["learned", "rope", "alibi", "none"]
-    position_rows: int = 0
+    position_rows: Annotated[int, Field(ge=0, le=100_000_000)] = 0
     """Rows of the learned position table."""
-    rope_theta: float = 10_000.0
+    rope_theta: PositiveFloat = 10_000.0
     attention_bias: Literal["none", "qkv", "qkvo"] = "none"
     mlp_bias: bool = False
     qk_norm: bool = False
