@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.action import Order
+from planner.action import KIND, STAGE, B, F, Order
 from planner.cost.activations import Activations
 from planner.cost.ends import EndsTime
 from planner.cost.layer import LayerTime
@@ -23,6 +23,8 @@ from planner.specs.recipe import Recipe
 
 MOST_ACTIONS = 400_000
 """Larger orders are left to the closed form: their simulation would take longer than a second."""
+REPEATS = 8
+"""Groups of micro-batches after which an order is taken to have settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Simulated:
 
 def refused(recipe: Recipe, layout: Layout) -> str:
     """Why the order of a layout is not simulated; empty when it is."""
-    count = 2 * layout.pp * layout.v * layout.m
+    count = 2 * layout.pp * layout.v * max(_lengths(layout))
     if count > MOST_ACTIONS:
         return f"pipeline by closed form: {count:,} actions are more than the {MOST_ACTIONS:,} that are simulated"
     if sum(map(sum, chunk_layers(recipe.model, layout))) != recipe.model.num_layers:
@@ -98,29 +100,67 @@ def simulated(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime, 
     Source:  the order of the schedule; [megatron-core] exchanges in blocking pairs unless interleaved and overlapped
     Assumes: transfers of one size between all neighbours.
     """
+    run = _run(recipe, layout, durations(recipe, layout, layer, ends))
+    rank_of, pp = run.sequence.rank_of_stage, layout.pp
+    copies = run.sequence.stages // len(stage_layers(recipe, layout))  # DualPipe holds the model twice
+    counts = np.tile(stage_layers(recipe, layout), copies)
+    layers = np.bincount(rank_of, counts, minlength=pp)
+    each = run.work.sum(axis=1)
+    busiest = int(np.argmax(each))
+    ends_s = each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)
+    pace = Pace(each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1])
+    pipeline = Pipeline(pace, run.free_s - layout.m * each[busiest], run.slow_s - run.free_s)
+    return Simulated(pipeline, _ranks(recipe, layout, run.sequence, counts, acts), run.work[:, 0], run.work[:, 1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    sequence: Order
+    work: np.ndarray
+    """(p, 2) forward and backward seconds of a rank and micro-batch."""
+    free_s: float
+    """Makespan without transfers."""
+    slow_s: float
+    """Makespan with them."""
+
+
+def _run(recipe: Recipe, layout: Layout, spent: np.ndarray) -> _Run:
+    """The simulation; many micro-batches by two shorter ones, as an order repeats itself and its makespan then grows evenly with m."""
     transfer = float(transfer_s(recipe, layout))
-    spent = durations(recipe, layout, layer, ends)
+    lengths = _lengths(layout)
+    runs = [_once(recipe, replace(layout, m=m), spent, transfer) for m in lengths]
+    last = runs[-1]
+    if len(runs) == 1:
+        return last
+    more = (layout.m - lengths[1]) / (lengths[1] - lengths[0])
+    free, slow = (one + more * (one - other) for one, other in ((last.free_s, runs[0].free_s), (last.slow_s, runs[0].slow_s)))
+    return _Run(last.sequence, last.work, free, slow)
+
+
+def _lengths(layout: Layout) -> tuple[int, ...]:
+    """Numbers of micro-batches to simulate: all of them, or two that are long after the fill and leave the same remainder."""
+    turn = layout.group or layout.pp
+    short = layout.m % turn + REPEATS * turn
+    longer = short + max(REPEATS // 2, 1) * turn
+    return (layout.m,) if longer >= layout.m else (short, longer)
+
+
+def _once(recipe: Recipe, layout: Layout, spent: np.ndarray, transfer: float) -> _Run:
     sequence = order(layout, spent, transfer)
-    free = simulate(sequence, spent)
-    slow = simulate(sequence, spent, transfer=transfer, blocking=blocking(recipe, layout)) if transfer else free
-    counts = stage_layers(recipe, layout)
-    rank_of = np.asarray(sequence.rank_of_stage)
-    layers = np.bincount(rank_of, counts, minlength=layout.pp)
-    busiest = int(np.argmax(free.busy))
-    pace = Pace(
-        slowest_s=free.busy[busiest] / layout.m, total_s=free.busy.sum() / layout.m, layers=layers[busiest],
-        ends_s=free.busy[busiest] / layout.m - layers[busiest] * (layer.forward_s + layer.backward_s),
-        first_s=free.busy[0] / layout.m, last_s=free.busy[-1] / layout.m,
-    )  # fmt: skip
-    pipeline = Pipeline(pace, free.makespan - free.busy[busiest], slow.makespan - free.makespan)
-    sums = [np.bincount(rank_of, spent[:, kind], minlength=layout.pp) for kind in (0, 1)]
-    return Simulated(pipeline, _ranks(recipe, layout, sequence, counts, acts), sums[0], sums[1])
+    spent = np.tile(spent, (sequence.stages // len(spent), 1))
+    rows = np.concatenate(sequence.actions)
+    passes = np.bincount(rows[rows[:, KIND] == F, STAGE], minlength=sequence.stages) / layout.m
+    work = np.stack([np.bincount(sequence.rank_of_stage, passes * spent[:, k], minlength=layout.pp) for k in (F, B)], axis=1)
+    free = simulate(sequence, spent).makespan
+    blocked = blocking(recipe, layout)
+    slow = simulate(sequence, spent, transfer=transfer, blocking=blocked).makespan if transfer else free
+    return _Run(sequence, work, free, slow)
 
 
 def _ranks(recipe: Recipe, layout: Layout, sequence: Order, counts: np.ndarray, acts: Activations) -> Rank:
-    rank_of = np.asarray(sequence.rank_of_stage)
-    first, last = np.zeros(len(counts)), np.zeros(len(counts))
-    first[0], last[-1] = 1, 1
+    rank_of = sequence.rank_of_stage
+    first = (sequence.previous_stage < 0).astype(float)
+    last = (sequence.next_stage < 0).astype(float)
     kept = kept_bytes(layout, acts, counts, first)
     whole = np.bincount(rank_of, kept, minlength=layout.pp)
     peak = peak_in_flight(sequence, stage_weight=kept)
