@@ -124,7 +124,10 @@ def link_rows(source: str) -> Columns:
         rows = rows | named
         return where(rows, (rows["hardware"] == source) & np.isin(rows["gpus"], (2, 4, 8)) & (rows["bytes"] >= _SMALLEST_BYTES))
     rows = read("collectives.csv.gz")
-    return where(rows, (rows["gpu"] == source) & (rows["op_name"] != "alltoall") & (rows["bytes"] >= _SMALLEST_BYTES))
+    # One gain serves all groups: that of the largest, where reduction in the switch pays most and all-reduce is used most.
+    largest = rows["num_gpus"] == rows["num_gpus"][rows["gpu"] == source].max()
+    fitted = np.isin(rows["op_name"], ("all_gather", "reduce_scatter")) | (rows["op_name"] == "all_reduce") & largest
+    return where(rows, (rows["gpu"] == source) & fitted & (rows["bytes"] >= _SMALLEST_BYTES))
 
 
 def fitted_lines(name: str) -> dict[str, str]:
