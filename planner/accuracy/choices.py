@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.accuracy.shapes import Row
+from planner.accuracy.shapes import Row, facts_of
 from planner.accuracy.skipped import Skipped
 from planner.layout import MODULES, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask, module_names
 from planner.specs.recipe import Recipe
@@ -17,7 +17,6 @@ MOST_SEQUENCES = 64
 """Largest micro-batch that is tried for a row that states none."""
 TWO_CHUNKS = ("zbv", "zbv-auto", "v-half", "v-min", "dualpipev")
 """Schedules whose ranks hold two chunks by construction."""
-ONE_LESS = "first and last stage have one layer fewer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ def _accounted(layers: int, pp: int, v: int) -> tuple[int, int] | None:
 
 def _split(row: Row, recipe: Recipe, pp: int, v: np.ndarray) -> dict[str, np.ndarray]:
     """Even stages as far as they go; where nothing makes them even the cost model spreads fractions of layers."""
-    less = ONE_LESS in str(row["notes"] or "") and pp > 1
+    less = facts_of(row).one_less
     pairs = {x: (1, 1) if less else _accounted(recipe.model.num_layers, pp, int(x)) or (0, 0) for x in set(v.tolist())}
     chosen = np.array([pairs[x] for x in v.tolist()], dtype=np.int64).reshape(-1, 2) * (pp > 1)
     return {"account_for_embedding": chosen[:, 0], "account_for_loss": chosen[:, 1]}

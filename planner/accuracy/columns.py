@@ -10,7 +10,8 @@ COUNTS = (
 SWITCHES = ("tied_embed", "gated_mlp", "sp", "oom")
 """0 or 1."""
 FIGURES = (
-    "params_b", "node_net_gbytes_per_s", "zero", "step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "hfu", "peak_mem_gib",
+    "params_b", "node_net_gbytes_per_s", "zero", "step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "hfu",
+    "peak_mem_gib",
 )  # fmt: skip
 """Numbers of at least 0."""
 TEXTS = (

@@ -14,6 +14,7 @@ from planner.accuracy.columns import COLUMNS, FIGURES, NUMBERS, REQUIRED, SWITCH
 from planner.errors import InputError, unknown
 
 LARGEST_BYTES = 256 * 10**6
+LARGEST = 1e18
 BLANKS = {"", "nan", "na", "n/a", "none", "null", "-"}
 WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
@@ -88,7 +89,7 @@ def _cells(path: Path, rows: Iterator[tuple[int, list[str]]], names: list[str]) 
     lines, cells = [], []
     for line, row in rows:
         if len(row) != len(names):
-            raise InputError(f"{path} line {line}: must have {len(names)} cells as the header has, but got {len(row)}; quote cells with commas")
+            raise InputError(f"{path} line {line}: must have {len(names)} cells as the header has, but got {len(row)}; quote commas")
         lines.append(line)
         cells.append([cell.strip() for cell in row])
     return lines, cells
@@ -100,7 +101,8 @@ def _column(path: Path, name: str, lines: list[int], cells: list[str]) -> pd.Ser
         return pd.Series([_number(path, name, line, cell) for line, cell in zip(lines, cells, strict=True)], dtype=float)
     if name not in COLUMNS and (found := _as_numbers(cells)) is not None:
         return pd.Series(found, dtype=float)
-    return pd.Series([np.nan if cell.lower() in BLANKS else cell for cell in cells], dtype=object)
+    # `none` is a word in text columns (recompute none), not a blank.
+    return pd.Series([np.nan if cell.lower() in BLANKS - {"none"} else cell for cell in cells], dtype=object)
 
 
 def _as_numbers(cells: list[str]) -> list[float] | None:
@@ -119,17 +121,17 @@ def _number(path: Path, name: str, line: int, cell: str) -> float:
         value = math.nan if "_" in cell else float(cell)
     except ValueError:
         value = math.nan
-    kind = "0 or 1" if name in SWITCHES else "a number" if name in FIGURES else "a whole number"
-    if not 0 <= value < 1e18:
-        raise InputError(f"{path} line {line}, column {name!r}: must be {kind}, but got {cell[:60]!r}; leave the cell empty when it is not stated")
-    if name in SWITCHES and value not in (0, 1):
-        raise InputError(f"{path} line {line}, column {name!r}: must be 0 or 1, but got {cell[:60]!r}")
+    if not 0 <= value < LARGEST or (name in SWITCHES and value > 1):
+        kind = "0 or 1" if name in SWITCHES else "a number of at least 0" if name in FIGURES else "a whole number"
+        got = f"must be {kind}, but got {cell[:60]!r}; leave it empty when it is not stated"
+        raise InputError(f"{path} line {line}, column {name!r}: {got}")
     return value
 
 
 def _completed(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Every column of the contract; a run without a source is of its file."""
-    empty = {name: pd.Series(np.nan, index=frame.index, dtype=float if name in NUMBERS else object) for name in COLUMNS if name not in frame}
+    kinds = {name: float if name in NUMBERS else object for name in COLUMNS if name not in frame}
+    empty = {name: pd.Series(np.nan, index=frame.index, dtype=kind) for name, kind in kinds.items()}
     whole = pd.concat([frame, pd.DataFrame(empty)], axis=1) if empty else frame
     named = whole["source"].where(whole["source"].notna(), path.stem)
     return whole.assign(source=named.astype(object))

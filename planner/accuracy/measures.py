@@ -14,7 +14,9 @@ OOM, FIT = 0.9, 0.1
 BINS = 10
 SETTING = ("source", "model", "hardware", "gpus", "seq", "tokens")
 """Rows alike in these differ only in layout."""
-FIGURES = ("median_abs_error", "p90_abs_error", "bias", "kendall_tau", "regret", "regret_top3", "inside_range_share", "memory_median_abs_error")
+FIGURES = (
+    "median_abs_error", "p90_abs_error", "bias", "kendall_tau", "regret", "regret_top3", "inside_range_share", "memory_median_abs_error",
+)  # fmt: skip
 
 
 def overall(rows: pd.DataFrame) -> dict[str, Any]:
@@ -121,8 +123,8 @@ def _bins(chance: np.ndarray, real: np.ndarray, weight: np.ndarray) -> list[dict
     for step in range(BINS):
         inside = place == step
         if inside.any():
-            mean = {"predicted": chance, "observed": real}
-            out.append({name: float(np.average(x[inside], weights=weight[inside])) for name, x in mean.items()} | {"rows": int(inside.sum())})
+            said, happened = (float(np.average(x[inside], weights=weight[inside])) for x in (chance, real))
+            out.append({"predicted": said, "observed": happened, "rows": int(inside.sum())})
     return out
 
 

@@ -96,7 +96,8 @@ def joined(parts: list[Layout]) -> Layout:
     if len(parts) == 1:
         return parts[0]
     names = [f.name for f in fields(Layout) if isinstance(getattr(parts[0], f.name), np.ndarray)]
-    return Layout(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return Layout(**columns)
 
 
 def estimates(recipe: Recipe, batch: Layout) -> Columns:
@@ -128,7 +129,8 @@ def _best(figures: Columns, legal: np.ndarray, rows: slice) -> int:
 
 def _told(recipe: Recipe, found: Run, layout: Layout, figures: Columns, at: int, choices: int) -> dict[str, Any]:
     chosen = [f"{knob} {described(knob, layout)}: not stated, the best of {choices} layouts" for knob in found.open]
-    out: dict[str, Any] = {"assumed": "; ".join([*found.assumed, *chosen]), "layout": knobs(layout), "hfu_flops": _hfu_flops(recipe, layout, figures, at)}
+    out: dict[str, Any] = {"assumed": "; ".join([*found.assumed, *chosen]), "layout": knobs(layout)}
+    out["hfu_flops"] = _hfu_flops(recipe, layout, figures, at)
     for name in _OUT:
         gib = name.endswith("_gib")
         value = float(getattr(figures, name.replace("_gib", "_bytes"))[at])

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.accuracy.choices import layouts
 from planner.accuracy.columns import COUNTS
-from planner.accuracy.shapes import Row, shape
+from planner.accuracy.shapes import Row, facts_of, shape
 from planner.accuracy.skipped import Skipped
 from planner.errors import InputError
 from planner.layout import Layout
@@ -28,6 +28,8 @@ SPELLINGS = {
     "amp_bf16": "bf16", "bfloat16": "bf16", "amp_fp16": "fp16", "float16": "fp16", "float32": "fp32", "fp8-mx": "mxfp8",
     "fp8-cs": "fp8-tensorwise", "fp8-ds": "fp8-delayed", "fp8-sc": "fp8-blockwise", "fp4": "nvfp4",
 }  # fmt: skip
+KIN = (("fsdp", "torch-fsdp"), ("torch", "torch-fsdp"), ("composer", "torch-fsdp"), ("deepspeed", "deepspeed"), ("neox", "deepspeed"))
+"""Words in the name of a stack that is not known, and the stack that comes nearest."""
 ATTENTIONS = ("flash", "fused", "unfused")
 
 
@@ -50,7 +52,7 @@ def run(row: Row) -> Run:
     """
     _needed(row)
     model, said_model = shape(row)
-    stack, said_stack = _stack(row["stack"], str(row["notes"] or ""))
+    stack, said_stack = _stack(row["stack"], facts_of(row).fused_norm)
     cluster = (str(row["hardware"]), row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
     precision, said_precision = _precision(row["precision"], hardware)
@@ -69,15 +71,17 @@ def _needed(row: Row) -> None:
         value = row[name]
         if value is not None and not (1 <= value <= MOST and value == int(value)):
             raise Skipped(f"{name} is no whole number of at least 1")
-    if re.search(r"cpu[\w ]*offload|offload\w*[\w ]* cpu|activation offload", str(row["notes"] or ""), re.I):
+    if facts_of(row).offloaded:
         raise Skipped("offloading to the host is not modelled yet")
 
 
 @lru_cache(maxsize=8192)
 def _recipe(model: ModelSpec, cluster: tuple[Any, ...], stack: Stack, size: tuple[int, int, int], precision: Any, attention: Any) -> Recipe:
     gpus, seq, batch = size
-    return Recipe(model=model, hardware=_hardware(*cluster), stack=stack, gpus=gpus, seq_length=seq, global_batch_size=batch,
-                  precision=precision, framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention)  # fmt: skip
+    return Recipe(
+        model=model, hardware=_hardware(*cluster), stack=stack, gpus=gpus, seq_length=seq, global_batch_size=batch, precision=precision,
+        framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
@@ -98,23 +102,18 @@ def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> Har
     return profile.model_copy(update={"node": node, "fabric": fabric})
 
 
-def _stack(name: str | None, notes: str) -> tuple[Stack, tuple[str, ...]]:
-    """The stack named; else its nearest kin, said; Megatron of today when nothing is."""
+@lru_cache(maxsize=256)
+def _stack(name: str | None, fused_norm: bool) -> tuple[Stack, tuple[str, ...]]:
+    """The stack named, or the document of its fused norm kernel; else its nearest kin, said; Megatron of today when none is named."""
     if name is None:
-        return _known_stack("megatron"), ("stack megatron: not stated",)
-    low = name.lower()
-    known = library.stacks()
-    if re.search(r"RMS kernel|fused RMSNorm", notes) and f"{low}-rmsnorm" in known:
-        low = f"{low}-rmsnorm"
+        return library.stack("megatron"), ("stack megatron: not stated",)
+    low, known = name.lower(), library.stacks()
+    if fused_norm and f"{low}-rmsnorm" in known:
+        return library.stack(f"{low}-rmsnorm"), ()
     if low in known:
-        return _known_stack(low), ()
+        return library.stack(low), ()
     kin = _kin(low, known)
-    return _known_stack(kin), (f"stack {kin}: nearest to {name[:60]}",)
-
-
-@lru_cache(maxsize=64)
-def _known_stack(name: str) -> Stack:
-    return library.stack(name)
+    return library.stack(kin), (f"stack {kin}: nearest to {name[:60]}",)
 
 
 def _kin(name: str, known: list[str]) -> str:
@@ -124,10 +123,7 @@ def _kin(name: str, known: list[str]) -> str:
         years = {int(found[1]): x for x in known if (found := re.fullmatch(re.escape(era[1]) + r"-(20\d\d)", x))}
         if years:
             return years[min(years, key=lambda year: abs(year - int(era[2])))]
-    for word, kin in (("fsdp", "torch-fsdp"), ("torch", "torch-fsdp"), ("composer", "torch-fsdp"), ("deepspeed", "deepspeed"), ("zero", "deepspeed")):
-        if word in name and kin in known:
-            return kin
-    return "megatron"
+    return next((kin for word, kin in KIN if word in name and kin in known), "megatron")
 
 
 def _precision(cell: str | None, hardware: HardwareProfile) -> tuple[str, tuple[str, ...]]:
@@ -156,6 +152,6 @@ def _attention(row: Row, stack: Stack) -> tuple[str, tuple[str, ...]]:
     name = cell.lower()
     if name not in ATTENTIONS:
         raise Skipped(f"unknown attention: {cell[:60]}")
-    if name == "unfused" and stack.attention != "unfused" and "attention: megatron-kernel" in str(row["notes"] or ""):
+    if name == "unfused" and stack.attention != "unfused" and facts_of(row).megatron_kernel:
         name = "fused"
     return name, ()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from planner.accuracy.notes import Facts, facts
 from planner.accuracy.skipped import Skipped
 from planner.errors import InputError
 from planner.specs import library
@@ -28,9 +29,12 @@ CELLS = {
     "layers": "num_layers", "hidden": "hidden_size", "heads": "num_heads", "kv_heads": "num_kv_heads", "ffn": "ffn_size",
     "vocab": "vocab_size", "tied_embed": "tied_embeddings", "gated_mlp": "gated_mlp",
 }  # fmt: skip
-NOT_DECODERS = re.compile(r"\bm?t5\b|\bbert\b|diffusion|not an llm|\bclip\b|stable|imagen|\bvit\b", re.I)
-HYBRIDS = re.compile(r"hybrid (mamba|linear|moe)|mamba|linear attention|\bgdn|\bkda\b|qwen3-next|nemotron-?3|nemotron-h\b|sparse attention", re.I)
-MIXTURES = re.compile(r"moe|mixtral|deepseek-?v|\ba\d+b\b|gpt[ -]oss|kimi|glm4\.5|-a3b|_a\d+b", re.I)
+MIXTURES = re.compile(r"moe|mixtral|deepseek-?v|[-_ ]a\d+b\b|gpt[ -]oss|kimi|glm4\.5", re.I)
+
+
+def facts_of(row: Row) -> Facts:
+    """What the notes of a row say."""
+    return facts(str(row["model"] or ""), str(row["notes"] or ""))
 
 
 def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
@@ -38,24 +42,30 @@ def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
 
     Errors: Skipped when the architecture is not modelled, or layers and hidden size are neither stated nor known by name.
     """
-    name, notes = str(row["model"] or ""), str(row["notes"] or "")
-    _modelled(row, name, notes)
-    stated = {field: _as(field, row[cell]) for cell, field in CELLS.items() if row[cell] is not None}
+    said = facts_of(row)
+    name = str(row["model"] or "")
+    _modelled(row, name, said)
+    stated = tuple((field, _as(field, row[cell])) for cell, field in CELLS.items() if row[cell] is not None)
+    return _shape(name, stated, int(row["seq"]), str(row["stack"] or ""), said.head_dim)
+
+
+@lru_cache(maxsize=4096)
+def _shape(name: str, cells: tuple[tuple[str, int], ...], seq: int, stack: str, head_dim: int | None) -> tuple[ModelSpec, tuple[str, ...]]:
+    stated: dict[str, Any] = dict(cells)
     preset = _preset(_plain(name)) if name else None
     if preset is not None and stated.get("hidden_size", preset.hidden_size) == preset.hidden_size:
-        return _resized(preset, stated, row, notes)
+        return _resized(preset, stated, seq, head_dim)
     if "num_layers" not in stated or "hidden_size" not in stated:
         raise Skipped("no layers and hidden size, and no preset of that name")
-    return _built(name, stated, row, notes)
+    return _built(name, stated, seq, stack, head_dim)
 
 
-def _modelled(row: Row, name: str, notes: str) -> None:
-    said = f"{name}; {notes}"
-    if NOT_DECODERS.search(name) or "not an LLM" in notes:
+def _modelled(row: Row, name: str, said: Facts) -> None:
+    if said.not_decoder:
         raise Skipped("not a decoder-only language model")
-    if re.search(r"\blora\b|\bpeft\b", said, re.I):
+    if said.frozen:
         raise Skipped("frozen weights (LoRA) are not modelled yet")
-    if HYBRIDS.search(said):
+    if said.hybrid:
         raise Skipped("hybrid architectures are not modelled")
     if (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name):
         raise Skipped("mixture of experts is not modelled yet")
@@ -78,39 +88,37 @@ def _as(field: str, value: float) -> int | bool:
     return bool(value) if field in ("tied_embeddings", "gated_mlp") else int(value)
 
 
-def _head_dim(notes: str, hidden: int, heads: int) -> int:
-    said = re.search(r"head_dim (\d+)", notes)
+def _head_dim(said: int | None, hidden: int, heads: int) -> int:
     if said:
-        return int(said[1])
+        return said
     if hidden % heads:
         raise Skipped("hidden size is no multiple of the heads")
     return hidden // heads
 
 
-def _resized(preset: ModelSpec, stated: dict[str, Any], row: Row, notes: str) -> tuple[ModelSpec, tuple[str, ...]]:
+def _resized(preset: ModelSpec, stated: dict[str, Any], seq: int, head_dim: int | None) -> tuple[ModelSpec, tuple[str, ...]]:
     """The preset with what the row says instead: trimmed layers, another vocabulary."""
     changed = {field: value for field, value in stated.items() if value != getattr(preset, field)}
     if "num_heads" in changed:
-        changed["head_dim"] = _head_dim(notes, preset.hidden_size, changed["num_heads"])
+        changed["head_dim"] = _head_dim(head_dim, preset.hidden_size, changed["num_heads"])
         changed.setdefault("num_kv_heads", changed["num_heads"])
     if preset.position == "learned":
-        changed["position_rows"] = max(int(row["seq"]), preset.position_rows)
+        changed["position_rows"] = max(seq, preset.position_rows)
     blank = [cell for cell, field in CELLS.items() if field not in stated]
     said = (f"{', '.join(blank)}: those of {preset.name}",) if blank else ()
     return _valid(preset.model_dump() | {"parameters": None} | changed), said
 
 
-def _built(name: str, stated: dict[str, Any], row: Row, notes: str) -> tuple[ModelSpec, tuple[str, ...]]:
-    family = _family(name, stated, str(row["stack"] or ""))
-    usual = FAMILIES[family]
+def _built(name: str, stated: dict[str, Any], seq: int, stack: str, head_dim: int | None) -> tuple[ModelSpec, tuple[str, ...]]:
+    family = _family(name, stated, stack)
     heads = stated.get("num_heads") or max(stated["hidden_size"] // 128, 1)
-    gated = stated.get("gated_mlp", usual["gated_mlp"])
-    usual = usual | {"num_heads": heads, "num_kv_heads": heads, "ffn_size": _ffn(stated["hidden_size"], gated)}
+    gated = stated.get("gated_mlp", FAMILIES[family]["gated_mlp"])
+    usual = FAMILIES[family] | {"num_heads": heads, "num_kv_heads": heads, "ffn_size": _ffn(stated["hidden_size"], gated)}
     blank = {cell: usual[field] for cell, field in CELLS.items() if field not in stated}
     fields = usual | stated
-    fields |= {"head_dim": _head_dim(notes, fields["hidden_size"], heads), "max_seq_length": int(row["seq"])}
+    fields |= {"head_dim": _head_dim(head_dim, fields["hidden_size"], heads), "max_seq_length": seq}
     if fields["position"] == "learned":
-        fields["position_rows"] = int(row["seq"])
+        fields["position_rows"] = seq
     said = (", ".join(f"{cell} {value:,}" for cell, value in blank.items()) + f": usual for {family}",) if blank else ()
     return _valid(fields | {"name": name or "unnamed", "family": family, "source": "the row"}), said
 

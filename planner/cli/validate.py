@@ -1,0 +1,43 @@
+"""`ppplan validate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+
+Files = Annotated[list[str] | None, typer.Argument(help="Measured runs; default: the published ones of ppplan.", metavar="FILE.csv")]
+Source = Annotated[str | None, typer.Option("--source", help="Only runs of this source.", metavar="NAME")]
+Where = Annotated[str | None, typer.Option("--where", help="Only runs for which this pandas query over the columns holds.", metavar="EXPR")]
+Out = Annotated[str | None, typer.Option("--out", help="Writes the rows with their predictions.", metavar="FILE.csv")]
+Plot = Annotated[str | None, typer.Option("--plot", help="Draws predicted against measured times: .html, .svg or .png.", metavar="FILE")]
+MaxError = Annotated[float | None, typer.Option("--max-error", help="Exit code 1 when the median error is above.", metavar="SHARE")]
+
+
+def validate(
+    files: Files = None, source: Source = None, where: Where = None, out: Out = None, plot: Plot = None, max_error: MaxError = None,
+    as_json: o.Json = False,
+) -> int:  # fmt: skip
+    """Predictions against measured runs: ppplan validate --source korthikanti2022"""
+    from planner.accuracy import validate as accuracy
+    from planner.cli.show import print_json, print_text
+    from planner.report import save, scatter, validation
+
+    for path in (out, plot):
+        if path is not None:
+            save.check(path)
+    if plot is not None:
+        scatter.check(plot)
+    found = accuracy.validate(files, source, where)
+    if out is not None:
+        save.write(out, validation.csv_text(found))
+    if plot is not None:
+        save.write(plot, scatter.drawn(found, plot))
+    if as_json:
+        print_json(validation.document(found))
+    else:
+        print_text(validation.text(found))
+    error = found.overall["median_abs_error"]
+    return 1 if max_error is not None and not error <= max_error else 0
