@@ -84,6 +84,9 @@ OWN = (
     Rule("GPU runs the precision", _precision_runs,
          "{recipe.precision} needs a newer GPU, but got {recipe.hardware.gpu.name} (compute capability "
          "{recipe.hardware.gpu.compute_capability})", lambda recipe, layout: "try fp16" if recipe.precision == "bf16" else "try bf16"),
+    Rule("attention runs under cp", lambda recipe, layout: (layout.cp == 1) | (recipe.attention == "flash"),
+         "Transformer Engine's unfused attention has no context parallelism, but got attention={recipe.attention} and cp={layout.cp}",
+         lambda recipe, layout: "try flash attention or cp 1"),
     Rule("low precision aligns", _aligned,
          "hidden size, MLP width and query width over tp, and the tokens of a micro-batch must align for {recipe.precision}, but got "
          "tp={layout.tp}, mbs={layout.mbs}, cp={layout.cp}", _aligned_out),

@@ -1,0 +1,35 @@
+"""How many launch commands Megatron-LM's own parser, validation, configuration and process groups accept.
+
+    python -m tests.bench.megatron_sweep [--questions 400] [--each 5] [--version 0.19.2] [--seed 1]
+
+Legal layouts at random over every preset that Megatron-LM expresses, every cluster, 8 to 16,384 GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from tests import sweep
+from tests.megatron_oracle import NEWEST, verdicts
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--questions", type=int, default=400)
+    options.add_argument("--each", type=int, default=5)
+    options.add_argument("--version", default=NEWEST)
+    options.add_argument("--seed", type=int, default=1)
+    asked = options.parse_args()
+    started = time.perf_counter()
+    cases = [case for _, _, case in sweep.commands(asked.seed, asked.questions, asked.each)]
+    answers = verdicts(cases, asked.version)
+    refused = [answer for answer in answers if not answer["accepted"]]
+    for answer in refused[:20]:
+        print(f"refused at {answer['stage']}: {answer['message'][:300]}\n  {answer['name']}")
+    seconds = time.perf_counter() - started
+    print(f"megatron-core {asked.version}: {len(answers) - len(refused)} of {len(answers)} commands accepted, {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

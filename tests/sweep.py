@@ -1,0 +1,85 @@
+"""Random legal layouts of many questions: what the sweep with Megatron-LM's own parser runs over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from planner.emit import environment, megatron
+from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
+from planner.rules.table import mask
+from planner.specs import library
+from planner.specs.recipe import Recipe
+from tests import documents
+from tests.megatron_oracle import Case
+
+MEGATRON_STACKS = ("megatron", "megatron-2022", "megatron-2021")
+GPUS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+DRAWN = 40_000
+"""Layouts drawn for one question; the rules leave some of them."""
+
+
+def presets() -> list[str]:
+    """The models that Megatron-LM can express."""
+    return [name for name in library.models() if not megatron.missing_features(library.model(name))]
+
+
+def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> Recipe:
+    """Batch, sequence length, precision and stack at random, as far as the model and the GPU have them."""
+    document, hardware = library.model(model), library.hardware(cluster)
+    longest = min(document.max_seq_length, 8192)
+    known = [name for name in ("bf16", "fp8-delayed", "fp8-tensorwise", "mxfp8") if name.partition("-")[0] in hardware.gpu.peak_tflops]
+    if hardware.gpu.compute_capability < 10:
+        known = [name for name in known if name != "mxfp8"]
+    return documents.recipe(
+        document, gpus, hardware=hardware, stack=str(rng.choice(MEGATRON_STACKS)),
+        seq_length=longest, global_batch_size=int(max(rng.choice([128, 256, 480, 1024, 2048]), gpus // 8)),
+        precision=str(rng.choice(known)) if known else "fp16",
+        framework_version="0.19",
+    )  # fmt: skip
+
+
+def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout:
+    """Layouts whose GPUs and batch are right where that is possible; much else about them may be illegal."""
+
+    def pick(*values: int) -> np.ndarray:
+        return rng.choice(np.array(values), count)
+
+    tp, pp, cp = pick(1, 2, 3, 4, 5, 8, 16), pick(1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 32), pick(1, 1, 1, 2, 4)
+    v, mbs, recompute = pick(1, 1, 2, 3, 4, 5, 8), pick(1, 2, 4), pick(*RECOMPUTE_CODE.values())
+    dp = np.maximum(recipe.gpus // (tp * pp * cp), 1)
+    uneven = pick(0, 0, 0, 1)
+    return Layout(
+        tp=tp, pp=pp, cp=cp, dp=dp, v=v, mbs=mbs, m=np.maximum(recipe.global_batch_size // (dp * mbs), 1),
+        sp=np.where(tp > 1, pick(0, 1, 1), 0) * recipe.stack.sequence_parallel, zero=pick(*recipe.stack.zero_stages),
+        schedule=np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"]), group=pick(0, 0, 0, 4, 8),
+        recompute=recompute, recompute_layers=np.where(recompute == RECOMPUTE_CODE["full"], pick(0, 0, 1, 2, 5), 0),
+        account_for_embedding=pick(0, 0, 1) * (1 - uneven), account_for_loss=pick(0, 0, 1) * (1 - uneven),
+        first_layers=uneven * pick(0, 1, 2, 4, 6, 9), last_layers=uneven * pick(0, 1, 2, 4, 6, 9),
+    )  # fmt: skip
+
+
+def command(name: str, recipe: Recipe, layout: Layout, build: bool = False) -> Case:
+    """The flags and environment that are written for a layout."""
+    flags = [word for flag in megatron.flags(recipe, layout) for word in flag]
+    env: dict[str, str | None] = dict(environment.megatron(recipe, layout))
+    return Case(name, flags, recipe.gpus, env, int(recipe.hardware.gpu.compute_capability), build)
+
+
+def legal(rng: np.random.Generator, recipe: Recipe, count: int) -> Iterator[Layout]:
+    """A few of the drawn layouts that hold every rule, preferring none."""
+    drawn = draw(rng, recipe)
+    rows = np.flatnonzero(mask(recipe, drawn)[0])
+    for row in rng.permutation(rows)[:count]:
+        yield drawn[int(row)]
+
+
+def commands(seed: int, questions: int, each: int) -> Iterator[tuple[Recipe, Layout, Case]]:
+    """Questions at random over presets, clusters and sizes; of each a few legal layouts."""
+    rng = np.random.default_rng(seed)
+    for index in range(questions):
+        model, cluster, gpus = str(rng.choice(presets())), str(rng.choice(library.clusters())), int(rng.choice(GPUS))
+        recipe = question(rng, model, cluster, gpus)
+        for layout in legal(rng, recipe, each):
+            yield recipe, layout, command(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout)
