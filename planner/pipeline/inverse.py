@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.pipeline.timelines import MAX_COMPARED, Simulated, Work, check_legal, check_sizes, check_work, chunks, is_automatic, simulate_schedule
+from planner.pipeline.timelines import (
+    MAX_COMPARED,
+    Simulated,
+    Work,
+    check_legal,
+    check_sizes,
+    check_work,
+    chunks,
+    is_automatic,
+    simulate_schedule,
+)
 
 NEAR = 1e-9
 """A bubble of exactly the share asked for, up to rounding, is not under it."""

@@ -52,6 +52,8 @@ class Served:
     chunks: tuple[int, ...] | None
     passed: Passage | None
     """For the picture; none where two pools answer together."""
+    returns: tuple[int, ...] = ()
+    """For each batch the earlier one whose tokens it waits for; -1 none."""
     pools: tuple[tuple[str, Served], ...] = ()
     """Disaggregated: the prefill and the decode pool."""
 
@@ -169,6 +171,7 @@ def _served(asked: BatchScenario | ServingScenario, batches: Batches, sequences:
         tokens_per_s=1000.0 * sequences / tpot if tpot and sequences else None,
         chunks=batches.chunks,
         passed=passed,
+        returns=batches.returns,
     )
 
 

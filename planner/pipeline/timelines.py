@@ -109,7 +109,12 @@ def compare_schedules(pp: int, m: int, v: int | None = None, group: int | None =
             done.append(_run(name, pp, m, _choice(name, v), group, work, MAX_COMPARED))
         except InputError as reason:
             refused.append((name, str(reason)))
-    return Comparison(tuple(sorted(done, key=lambda one: one.timeline.makespan)), tuple(refused))
+    return Comparison(tuple(sorted(done, key=_rank)), tuple(refused))
+
+
+def _rank(one: Simulated) -> tuple[float, float, int]:
+    """Fastest first; as fast to nine digits, then fewer activations, then fewer messages."""
+    return float(f"{one.timeline.makespan:.9g}"), float(one.timeline.peak_in_flight.max()) / one.v, one.timeline.messages
 
 
 def chunks(name: str, v: int | None) -> int:

@@ -45,16 +45,17 @@ class Chart:
 
 
 def of_timeline(order: Order, timeline: Timeline, title: str, note: str, unit: str = "") -> Chart:
-    """The chart of a training schedule."""
+    """The chart of a training schedule; seconds become milliseconds."""
     rows = np.concatenate(order.actions)
     _few_enough(len(rows))
     second = np.concatenate([np.concatenate(([0], actions[:-1, PAIR])) for actions in order.actions])
     stage, kind, microbatch = rows[:, STAGE], rows[:, KIND], rows[:, MICROBATCH]
+    scale, unit = (1e3, "ms") if unit == "s" else (1.0, unit)
     return Chart(
-        title=title, note=note, row_name="rank", rows=order.ranks, makespan=timeline.makespan, unit=unit,
+        title=title, note=note, row_name="rank", rows=order.ranks, makespan=timeline.makespan * scale, unit=unit,
         row=np.repeat(np.arange(order.ranks), [len(actions) for actions in order.actions]),
-        start=np.concatenate(timeline.start),
-        end=np.concatenate(timeline.end),
+        start=np.concatenate(timeline.start) * scale,
+        end=np.concatenate(timeline.end) * scale,
         kind=np.array(list(KINDS))[kind],
         label=microbatch,
         shade=_chunks(order)[stage],

@@ -67,7 +67,8 @@ def _line(chart: Chart, row: int, columns: int) -> Text:
 def _cell(chart: Chart, bar: int, width: int) -> str:
     fill = PAIR_FILL if chart.half[bar] else FILL[str(chart.kind[bar])]
     label = str(chart.label[bar])
-    return label + fill * (width - len(label)) if len(label) < width else fill * width
+    room = width if fill == FILL["F"] else width - 1  # a number alone is a forward: other kinds keep some of their filling
+    return label + fill * (width - len(label)) if len(label) <= room else fill * width
 
 
 def _style(chart: Chart, bar: int) -> str:

@@ -1,0 +1,129 @@
+"""What `simulate` was asked, from the words of the command line to one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.errors import InputError, unknown
+from planner.pipeline.inverse import Fewest, smallest_m
+from planner.pipeline.serving import Served, alternatives, simulate_forward_only
+from planner.pipeline.timelines import Comparison, Simulated, Work, check_sizes, compare_schedules, simulate_schedule
+from planner.schedules.table import SCHEDULES
+from planner.specs.scenario import ServingScenario, StageCost, read_scenario, scenario
+
+QUESTION = ("model", "cluster", "set", "seq_length", "tp", "mbs", "recompute", "precision", "stack", "attention")
+TIMES = ("forward", "backward", "input_grad", "weight_grad", "pair", "transfer")
+ORDERS = ("schedule", "pp", "microbatches", "v", "group", "bubble", "memory_limit", "blocking", "stage_scale", *TIMES)
+"""Words of a training schedule, none of which a scenario takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedAnswer:
+    """A scenario's answer, and the other ways to serve the same."""
+
+    served: Served
+    others: tuple[tuple[str, Served], ...]
+    assumed: tuple[str, ...] = ()
+
+
+Answer = Simulated | Comparison | Fewest | ServedAnswer
+
+
+def answer(words: Mapping[str, Any]) -> Answer:
+    """One schedule, all of them, the fewest micro-batches, or a forward-only pipeline. Raises InputError."""
+    if words["forward_only"] is not None:
+        return _served(words)
+    name, pp, v, group = _name(words), words["pp"], words["v"], words["group"]
+    _stated(words)
+    if words["bubble"] is not None:
+        return smallest_m(name, pp, words["bubble"], v, group, work(words, name))
+    if name == "all":
+        return compare_schedules(pp, words["microbatches"], v, group, work(words, name))
+    return simulate_schedule(name, pp, words["microbatches"], v, group, work(words, name))
+
+
+def work(words: Mapping[str, Any], name: str) -> Work:
+    """Times of the words, or of a model on a cluster."""
+    asked = Work(
+        stage_scale=_factors(words["stage_scale"]), head_extra=words["head_extra"], weight_retained=words["weight_retained"],
+        memory_limit=words["memory_limit"], pair=words["pair"], transfer=words["transfer"] or 0.0, blocking=bool(words["blocking"]),
+    )  # fmt: skip
+    if words["model"] is None:
+        stray = [word for word in QUESTION if words[word]]
+        if stray:
+            raise InputError(f"--{stray[0].replace('_', '-')} speaks of a model, but none is stated; add --model NAME")
+        forward, input_grad, weight_grad = _times(words)
+        return replace(asked, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
+    stray = [word for word in (*TIMES, "stage_scale") if words[word] is not None]
+    if stray or words["head_extra"]:
+        first = (stray or ["head_extra"])[0].replace("_", "-")
+        raise InputError(f"times come from the model or from words, not both, but got --model and --{first}; leave one out")
+    from planner.pipeline.modelled import modelled
+
+    return modelled(asked, words, name)
+
+
+def _times(words: Mapping[str, Any]) -> tuple[float, float, float]:
+    """forward, input_grad, weight_grad of the words: a fused backward is split in half."""
+    forward = 1.0 if words["forward"] is None else words["forward"]
+    inputs, weights, backward = words["input_grad"], words["weight_grad"], words["backward"]
+    if inputs is None and weights is None:
+        half = (2.0 if backward is None else backward) / 2
+        return forward, half, half
+    if backward is not None:
+        raise InputError("the backward must be stated once: give --backward, or --input-grad and --weight-grad, not both")
+    if inputs is None or weights is None:
+        raise InputError(f"--input-grad and --weight-grad go together, but --{'input' if inputs is None else 'weight'}-grad is missing")
+    return forward, inputs, weights
+
+
+def _name(words: Mapping[str, Any]) -> str:
+    name = words["schedule"]
+    if name is None:
+        raise InputError("a schedule must be stated, but got none; add --schedule NAME (see `ppplan schedules`), or --forward-only FILE")
+    name = str(name).strip().lower()
+    if name != "all" and name not in SCHEDULES:
+        raise unknown("schedule", words["schedule"], (*SCHEDULES, "all"))
+    return name
+
+
+def _stated(words: Mapping[str, Any]) -> None:
+    if words["pp"] is None:
+        raise InputError("the pipeline ranks must be stated, but got none; add --pp P")
+    if words["bubble"] is None and words["microbatches"] is None:
+        raise InputError("micro-batches must be stated, but got none; add --microbatches M, or --bubble 0.1 for the fewest under 10%")
+    if words["bubble"] is not None and words["microbatches"] is not None:
+        raise InputError("--bubble looks for the micro-batches, but --microbatches states them; leave one out")
+    if words["bubble"] is not None and words["schedule"] == "all":
+        raise InputError("--bubble needs one schedule, but got all; name one")
+    check_sizes(words["pp"], words["microbatches"] or 1, words["v"], words["group"])
+
+
+def _factors(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"stage-scale must be numbers with commas between, such as 1,1,1,1.2, but got {text[:60]!r}") from None
+
+
+def _served(words: Mapping[str, Any]) -> ServedAnswer:
+    stray = [word for word in ORDERS if words[word] is not None]
+    if stray:
+        raise InputError(f"--forward-only takes a scenario alone, but got --{stray[0].replace('_', '-')} too; leave one out")
+    path = words["forward_only"]
+    document = read_scenario(path)
+    document |= {word: words[word] for word in ("model", "cluster", "tp") if words[word] is not None}
+    asked = scenario(document, str(path))
+    if not isinstance(asked, ServingScenario):
+        return ServedAnswer(simulate_forward_only(asked), ())
+    cost: StageCost | None = None
+    assumed: tuple[str, ...] = ()
+    if asked.cost is None and asked.model is not None:
+        from planner.pipeline.serving_cost import stage_cost
+
+        cost, assumed = stage_cost(asked)
+    return ServedAnswer(simulate_forward_only(asked, cost), alternatives(asked, cost), assumed)
