@@ -109,7 +109,7 @@ def _setting(part: pd.DataFrame) -> str:
 def worst(rows: pd.DataFrame, count: int, by: str = "error") -> list[str]:
     """The rows that are furthest off, a line each: predicted, measured, layout."""
     unit = "s" if by == "error" else "GiB"
-    columns = ("predicted_step_s", "measured_step_s") if by == "error" else ("predicted_memory_gib", "peak_mem_gib")
+    columns = ("predicted_step_s", "measured_step_s") if by == "error" else ("predicted_memory_gib", "measured_memory_gib")
     order = rows[rows[by].notna()].assign(size=rows[by].abs()).sort_values("size", ascending=False).head(count)
     return [
         f"{one[by]:+8.1%} {one[columns[0]]:10.4g} {one[columns[1]]:10.4g} {unit}  {one['source']}: {one['model']} {one['hardware']} "

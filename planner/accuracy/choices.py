@@ -74,11 +74,14 @@ def _alone(knob: str, value: int) -> str:
 
 
 def _degrees(row: Row, recipe: Recipe) -> dict[str, int]:
-    """dp follows from the GPUs: where the two disagree the cell is a remainder of the source's table."""
+    """dp follows from the GPUs; where the row's own dp differs and only that one divides the batch, cp follows instead."""
     tp, pp, cp = int(row["tp"]), int(row["pp"]), int(row["cp"] or 1)
     dp, rest = divmod(recipe.gpus, tp * pp * cp)
     if rest or not dp:
         raise Skipped("gpus is no multiple of tp * pp * cp")
+    said = int(row["dp"] or dp)
+    if recipe.global_batch_size % dp and recipe.global_batch_size % said == 0 and recipe.gpus % (tp * pp * said) == 0:
+        dp, cp = said, recipe.gpus // (tp * pp * said)
     return {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": int(row["ep"] or 1), "etp": int(row["etp"] or 1)}
 
 
@@ -87,6 +90,8 @@ def _degrees_said(row: Row, fixed: dict[str, int]) -> tuple[str, ...]:
     said = [f"{', '.join(blank)}: not stated"] if blank else []
     if row["dp"] is not None and int(row["dp"]) != fixed["dp"]:
         said.append(f"dp {fixed['dp']}: gpus / (tp pp cp), the row says {int(row['dp'])}")
+    if row["cp"] is not None and int(row["cp"]) != fixed["cp"]:
+        said.append(f"cp {fixed['cp']}: gpus / (tp pp dp), the row says {int(row['cp'])}")
     return tuple(said)
 
 
@@ -141,11 +146,9 @@ def _schedules(row: Row, v: np.ndarray) -> np.ndarray:
 
 def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
     """Recomputation as one number: code + 4 * mask of modules."""
-    core = 4 * module_mask(["core_attn"])
     cell = row["recompute"]
     if cell is None:
-        selective = [RECOMPUTE_CODE["selective"] + core] if recipe.attention == "unfused" else []
-        return [RECOMPUTE_CODE["none"], *selective, RECOMPUTE_CODE["full"]], ()
+        return [RECOMPUTE_CODE["none"], *_selective(recipe), RECOMPUTE_CODE["full"]], ()
     name = str(cell).lower()
     if name not in RECOMPUTE_CODE:
         raise Skipped(f"unknown recompute: {name[:60]}")
@@ -157,6 +160,15 @@ def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
     if row["recompute_modules"] is None:
         said.append("recompute_modules core_attn: not stated")
     return [RECOMPUTE_CODE[name] + 4 * module_mask(known)], tuple(said)
+
+
+def _selective(recipe: Recipe) -> list[int]:
+    """What a tuned run may recompute: the scores of unfused attention; beside flash attention what Megatron of today can name."""
+    if recipe.attention == "unfused":
+        names: tuple[tuple[str, ...], ...] = (("core_attn",),)
+    else:
+        names = (("layernorm",), ("mlp",), ("layernorm", "mlp")) if recipe.framework == "megatron" else ()
+    return [RECOMPUTE_CODE["selective"] + 4 * module_mask(modules) for modules in names]
 
 
 def _sequence_parallel(row: Row, recipe: Recipe, tp: int) -> list[int]:

@@ -29,7 +29,7 @@ class Facts:
 
 _NOT_DECODER = re.compile(r"\bm?t5\b|\bbert\b|diffusion|not an llm|\bclip\b|\bvit\b|imagen", re.I)
 _FROZEN = re.compile(r"\blora\b|\bpeft\b", re.I)
-_HYBRID = re.compile(r"hybrid (mamba|linear|moe)|mamba|linear attention|\bgdn|\bkda\b|qwen3-next|nemotron-?(3|h\b)|sparse attention", re.I)
+_HYBRID = re.compile(r"hybrid (mamba|linear|moe)|mamba|linear attention|\bgdn|\bkda\b|qwen3-next|nemotron-?(3(?!\d)|h\b)", re.I)
 _OFFLOADED = re.compile(r"cpu[\w ]*offload|offload\w*[\w ]* cpu|activation offload|act_offload=true", re.I)
 _HEAD_DIM = re.compile(r"head_dim (\d+)")
 

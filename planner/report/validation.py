@@ -16,9 +16,9 @@ from planner.report.parts import grid
 
 SHARES = ("median_abs_error", "p90_abs_error", "bias", "regret", "regret_top3", "inside_range_share", "memory_median_abs_error")
 WRITTEN = (
-    "measured_step_s", "predicted_step_s", "predicted_step_s_low", "predicted_step_s_high", "error", "predicted_memory_gib",
-    "memory_error", "predicted_allocated_gib", "predicted_reserved_gib", "predicted_device_gib", "predicted_oom_probability",
-    "layout", "assumed", "skipped",
+    "measured_step_s", "predicted_step_s", "predicted_step_s_low", "predicted_step_s_high", "error", "measured_memory_gib",
+    "predicted_memory_gib", "memory_error", "predicted_allocated_gib", "predicted_reserved_gib", "predicted_device_gib",
+    "predicted_oom_probability", "layout", "assumed", "skipped",
 )  # fmt: skip
 """Columns that --out adds to those of the rows."""
 INSIDE = ("predicted_model_flops", "predicted_model_flops_full_attention", "hfu_flops", "measured_allocated_gib")
