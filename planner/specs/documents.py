@@ -68,21 +68,29 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def build(kind: type[Document], data: Mapping[str, Any], where: str) -> Document:
     """The document, or one InputError that names every faulty field of `where`."""
     try:
-        return kind.model_validate(_tuples(data), strict=True)
+        return kind.model_validate(_tuples(dict(data), {}), strict=True)
     except ValidationError as fault:
         says = [_says(kind, error) for error in fault.errors(include_url=False)]
     except RecursionError:
-        says = ["it nests into itself"]
+        says = ["it nests too deeply"]
     raise InputError(f"{where}: " + "; ".join(dict.fromkeys(says)))
 
 
-def _tuples(value: Any, depth: int = 0) -> Any:
-    """Lists as tuples: strict validation then refuses true for 1 and text for numbers, but takes a YAML list."""
+def _tuples(value: Any, done: dict[int, Any], depth: int = 0) -> Any:
+    """Lists as tuples: strict validation then refuses true for 1 and text for numbers, but takes a YAML list.
+
+    `done` holds what was converted: YAML anchors may repeat a part a billion times without holding it twice.
+    """
     if depth > 20:
         raise RecursionError
-    if isinstance(value, Mapping):
-        return {key: _tuples(x, depth + 1) for key, x in value.items()}
-    return tuple(_tuples(x, depth + 1) for x in value) if isinstance(value, (list, tuple)) else value
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if id(value) not in done:
+        if isinstance(value, dict):
+            done[id(value)] = {key: _tuples(x, done, depth + 1) for key, x in value.items()}
+        else:
+            done[id(value)] = tuple(_tuples(x, done, depth + 1) for x in value)
+    return done[id(value)]
 
 
 def _yaml_fault(fault: yaml.YAMLError) -> str:

@@ -80,7 +80,7 @@ def local_cluster() -> str | None:
         return None
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=3, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     found = {_find(line.strip(), profiles_folder()) for line in answer.splitlines() if line.strip()}

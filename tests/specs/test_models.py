@@ -1,0 +1,90 @@
+"""Presets of models against counts that others published."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.cost.params import total_params
+from planner.specs import library
+
+EXACT = [name for name in library.models() if library.model(name).parameters]
+
+# Narayanan et al., SC21, arXiv 2104.04473, table 1: billions of parameters, heads, hidden size, layers
+SC21 = [
+    ("gpt-1.7b", 1.7, 24, 2304, 24),
+    ("gpt-3.6b", 3.6, 32, 3072, 30),
+    ("gpt-7.5b", 7.5, 32, 4096, 36),
+    ("gpt-18b", 18.4, 48, 6144, 40),
+    ("gpt-39b", 39.1, 64, 8192, 48),
+    ("gpt-76b", 76.1, 80, 10240, 60),
+    ("gpt-145b", 145.6, 96, 12288, 80),
+    ("gpt-310b", 310.1, 128, 16384, 96),
+    ("gpt-530b", 529.6, 128, 20480, 105),
+    ("gpt-1t", 1008.0, 160, 25600, 128),
+]
+
+# Parameters of the released weights, from safetensors.total of the Hub (tied heads stored twice subtracted) or the release's own count.
+RELEASED = {
+    "llama2-7b": 6_738_415_616,
+    "llama2-13b": 13_015_864_320,
+    "llama2-70b": 68_976_648_192,
+    "llama3-8b": 8_030_261_248,
+    "llama3-70b": 70_553_706_496,
+    "llama3-405b": 405_853_388_800,
+    "llama3.2-1b": 1_235_814_400,
+    "llama3.2-3b": 3_212_749_824,
+    "mistral-7b": 7_241_732_096,
+    "qwen2-0.5b": 494_032_768,
+    "qwen2-7b": 7_615_616_512,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "phi4-14b": 14_659_507_200,
+    "yi-34b": 34_388_917_248,
+    "internlm2-20b": 19_861_149_696,
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_shape_gives_the_published_count(name: str) -> None:
+    model = library.model(name)
+    assert total_params(model) == model.parameters
+
+
+@pytest.mark.parametrize(("name", "parameters"), RELEASED.items())
+def test_released_weights(name: str, parameters: int) -> None:
+    assert total_params(library.model(name)) == parameters
+
+
+@pytest.mark.parametrize(("name", "billions", "heads", "hidden", "layers"), SC21)
+def test_table_1_of_sc21(name: str, billions: float, heads: int, hidden: int, layers: int) -> None:
+    model = library.model(name)
+    assert (model.num_heads, model.hidden_size, model.num_layers) == (heads, hidden, layers)
+    assert total_params(model) / 1e9 == pytest.approx(billions, abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t"])
+def test_the_papers_formula(name: str) -> None:
+    """Narayanan et al., eq. 2: P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)), which leaves the final norm (2 h) out."""
+    model = library.model(name)
+    layers, h, vocab, s = model.num_layers, model.hidden_size, 51200, 2048
+    formula = 12 * layers * h**2 + 13 * layers * h + (vocab + s) * h
+    assert total_params(model) - 2 * h == formula
+
+
+def test_gpt3_of_the_paper() -> None:
+    """Brown et al., table 2.1: 175.0 B nominal, 96 layers of 12,288; with GPT-2's 50,257 tokens 174.6 B."""
+    assert total_params(library.model("gpt3-175b")) / 1e9 == pytest.approx(174.6, abs=0.05)
+
+
+@pytest.mark.parametrize("name", library.models())
+def test_every_preset_is_whole(name: str) -> None:
+    model = library.model(name)
+    assert model.source and model.name == name
+    assert model.position_rows >= model.max_seq_length if model.position == "learned" else model.position_rows == 0
+    assert model.ffn_size == 4 * model.hidden_size if not model.gated_mlp else model.ffn_size > 2 * model.hidden_size
