@@ -161,26 +161,30 @@ def _check_out(out: Path | None, launcher: str) -> None:
 def models(name: str | None = None) -> Known:
     """Model presets with sizes and sources; with a name (or a path) that one in full."""
     from planner import known
+    from planner.answers import Known
 
-    return known.models(name)
+    return Known("models", known.models(name), name is not None)
 
 
 def clusters(name: str | None = None) -> Known:
     """Hardware profiles with the source of every group of figures; with a name (or a path) that one in full."""
     from planner import known
+    from planner.answers import Known
 
-    return known.clusters(name)
+    return Known("clusters", known.clusters(name), name is not None)
 
 
 def schedules(name: str | None = None) -> Known:
     """Pipeline schedules and the stacks that run them; with a name that one in full."""
     from planner import known
+    from planner.answers import Known
 
-    return known.schedules(name)
+    return Known("schedules", known.schedules(name), name is not None)
 
 
 def stacks(name: str | None = None) -> Known:
     """Training software as the cost model sees it; with a name (or a path) that one in full."""
     from planner import known
+    from planner.answers import Known
 
-    return known.stacks(name)
+    return Known("stacks", known.stacks(name), name is not None)

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from planner.answers import Known
 from planner.cost.params import layer_params, total_params
 from planner.errors import unknown
 from planner.specs import library
 
+Documents = tuple[dict[str, Any], ...]
 
-def models(name: str | None = None) -> Known:
+
+def models(name: str | None = None) -> Documents:
     """Presets with their parameter counts; one of them (or a config.json) in full."""
     documents = [library.model(one) for one in ([name] if name else library.models())]
     counts = [{"parameters": int(total_params(one)), "layer_parameters": int(layer_params(one))} for one in documents]
-    return _known("models", name, ({**one.model_dump(mode="json"), **count} for one, count in zip(documents, counts, strict=True)))
+    return tuple({**one.model_dump(mode="json"), **count} for one, count in zip(documents, counts, strict=True))
 
 
-def clusters(name: str | None = None) -> Known:
+def clusters(name: str | None = None) -> Documents:
     """Hardware profiles: GPU, node, fabric, kernel rates, each group of figures with its source."""
-    return _known("clusters", name, (library.hardware(one).model_dump(mode="json") for one in ([name] if name else library.clusters())))
+    return tuple(library.hardware(one).model_dump(mode="json") for one in ([name] if name else library.clusters()))
 
 
-def stacks(name: str | None = None) -> Known:
+def stacks(name: str | None = None) -> Documents:
     """Training software: what it overlaps, fuses and keeps."""
-    return _known("stacks", name, (library.stack(one).model_dump(mode="json") for one in ([name] if name else library.stacks())))
+    return tuple(library.stack(one).model_dump(mode="json") for one in ([name] if name else library.stacks()))
 
 
-def schedules(name: str | None = None) -> Known:
+def schedules(name: str | None = None) -> Documents:
     """Pipeline schedules, each with what its module says of it, and the stacks that can run it."""
     from planner.schedules.table import SCHEDULES
 
@@ -37,11 +37,7 @@ def schedules(name: str | None = None) -> Known:
     able = {one: library.stack(one).schedules for one in library.stacks()}
     said = ({"name": one, "says": _says(SCHEDULES[one]), "stacks": [stack for stack, runs in able.items() if one in runs]}
             for one in ([name] if name else SCHEDULES))  # fmt: skip
-    return _known("schedules", name, said)
-
-
-def _known(kind: str, name: str | None, documents: Iterable[dict[str, Any]]) -> Known:
-    return Known(kind, tuple(documents), name is not None)
+    return tuple(said)
 
 
 def _says(module: Any) -> str:

@@ -10,9 +10,9 @@ import typer
 
 from planner.errors import InputError
 
-COMMANDS = ("recommend", "explain", "emit", "models", "clusters", "schedules", "stacks")
+COMMANDS = ("recommend", "explain", "emit", "models", "clusters", "schedules", "stacks", "simulate", "validate")
 """Each is a function in the file of its name, in the order that --help lists them."""
-
+INTERRUPTED = 130
 # Of click, or of the copy inside typer: whichever this version of typer raises.
 _ClickException: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
@@ -23,7 +23,7 @@ def app() -> typer.Typer:
         name="ppplan", pretty_exceptions_enable=False, context_settings={"max_content_width": 100},
         help="Plans and tunes the parallelism of LLM training from an analytic cost model.",
     )  # fmt: skip
-    for name in COMMANDS:
+    for name in (one for one in COMMANDS if os.path.exists(os.path.join(os.path.dirname(__file__), f"{one}.py"))):
         made.command(name)(getattr(import_module(f"planner.cli.{name}"), name))
     return made
 
@@ -38,6 +38,8 @@ def code(arguments: list[str] | None = None) -> int:
     try:
         result = app()(args=(sys.argv[1:] if arguments is None else arguments) or ["--help"], prog_name="ppplan", standalone_mode=False)
         sys.stdout.flush()
+        if result == INTERRUPTED:
+            _says("interrupted")
         return result if isinstance(result, int) else 0
     except InputError as fault:
         return _says(" ".join(str(fault).split()))
@@ -45,7 +47,7 @@ def code(arguments: list[str] | None = None) -> int:
         return done.exit_code
     except (typer.Abort, KeyboardInterrupt):
         _says("interrupted")
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has enough; the interpreter must not complain while it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,17 +7,34 @@ from typing import Annotated, Any
 import typer
 
 _PRECISIONS = "bf16, fp16, fp32, fp8-delayed, fp8-tensorwise, fp8-rowwise, fp8-blockwise, mxfp8, nvfp4."
+_BATCH = "Sequences a step; default about 4M tokens."
 _EMBEDDING = "The embedding counts as a layer of the first stage."
 _LOSS = "The loss counts as a layer of the last stage."
 _QUESTION, _LIMITS = "The question", "Knobs of the layout"
 
 
-def _ask(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION)
+def whole(stated: str | int) -> int:
+    """A whole number as an option (or its default) states it; the range is the question's matter."""
+    text = str(stated)
+    if not text.removeprefix("-").isdecimal() or len(text) > 30:
+        raise typer.BadParameter(f"must be a whole number, but got {text[:40]!r}")
+    return int(text)
 
 
-def _knob(*names: str, help: str, metavar: str | None = "N|LOW..HIGH") -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_LIMITS)
+def decimal(stated: str | float) -> float:
+    """A number as an option states it."""
+    try:
+        return float(stated)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number, but got {str(stated)[:40]!r}") from None
+
+
+def _ask(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION, **more)
+
+
+def _knob(*names: str, help: str, metavar: str | None = "N|LOW..HIGH", **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_LIMITS, **more)
 
 
 File = Annotated[str | None, typer.Argument(help="A recipe.yaml or plan.yaml; options restate words of it.", show_default=False)]
@@ -27,18 +44,18 @@ Out = Annotated[str | None, typer.Option("--out", help="Folder for plan.yaml and
 Launcher = Annotated[str, typer.Option("--launcher", help="torchrun or slurm.", metavar="NAME")]
 
 Model = Annotated[str | None, _ask("--model", help="Preset, Hugging Face config.json or its folder, or model YAML.", metavar="NAME|PATH")]
-Gpus = Annotated[int | None, _ask("--gpus", help="Number of GPUs.", metavar="N")]
+Gpus = Annotated[int | None, _ask("--gpus", help="Number of GPUs.", metavar="N", parser=whole)]
 Cluster = Annotated[str | None, _ask("--cluster", help="Profile or YAML; default: the local GPUs, else h100-sxm.", metavar="NAME|PATH")]
 Set = Annotated[list[str] | None, _ask("--set", help="Changes one figure of the cluster; repeatable.", metavar="FIELD=VALUE")]
-SeqLength = Annotated[int | None, _ask("--seq-length", help="Tokens; default 4,096 for models up to 4k, else 8,192.", metavar="N")]
-GlobalBatchSize = Annotated[int | None, _ask("--global-batch-size", "--gbs", help="Sequences a step; default about 4M tokens", metavar="N")]
-GlobalBatchTokens = Annotated[int | None, _ask("--global-batch-tokens", help="The batch in tokens.", metavar="N")]
+SeqLength = Annotated[int | None, _ask("--seq-length", help="Tokens; default 4,096 (models up to 4k) or 8,192.", metavar="N", parser=whole)]
+GlobalBatchSize = Annotated[int | None, _ask("--global-batch-size", "--gbs", help=_BATCH, metavar="N", parser=whole)]
+GlobalBatchTokens = Annotated[int | None, _ask("--global-batch-tokens", help="The batch in tokens.", metavar="N", parser=whole)]
 Precision = Annotated[str | None, _ask("--precision", help=_PRECISIONS, metavar="NAME")]
 Stack = Annotated[str | None, _ask("--stack", help="Training software; default: the framework's.", metavar="NAME")]
 Framework = Annotated[str | None, _ask("--framework", help="megatron, deepspeed or torch.", metavar="NAME")]
 FrameworkVersion = Annotated[str | None, _ask("--framework-version", help="Its rules, flags and defaults.", metavar="VERSION")]
 Attention = Annotated[str | None, _ask("--attention", help="flash, fused or unfused; default: the stack's.", metavar="NAME")]
-MaxMemory = Annotated[float | None, _ask("--max-memory-gib", help="Use at most so much of a GPU's memory.", metavar="GIB")]
+MaxMemory = Annotated[float | None, _ask("--max-memory-gib", help="Use at most so much of a GPU's memory.", metavar="GIB", parser=decimal)]
 
 Tp = Annotated[str | None, _knob("--tp", help="Tensor parallelism.")]
 Pp = Annotated[str | None, _knob("--pp", help="Pipeline parallelism.")]
@@ -52,15 +69,15 @@ M = Annotated[str | None, _knob("--m", help="Micro-batches per step.")]
 Zero = Annotated[str | None, _knob("--zero", help="Optimizer sharding stage, 0 to 3; Megatron: 1 is the distributed optimizer.")]
 Sp = Annotated[bool | None, _knob("--sp/--no-sp", help="Sequence parallelism.", metavar=None)]
 Schedule = Annotated[str | None, _knob("--schedule", help="Pipeline schedule.", metavar="NAME")]
-Group = Annotated[int | None, _knob("--group", help="Micro-batch group size of a virtual stage; default pp.", metavar="N")]
+Group = Annotated[int | None, _knob("--group", help="Micro-batch group size of a virtual stage; default pp.", metavar="N", parser=whole)]
 Recompute = Annotated[str | None, _knob("--recompute", help="none, selective or full.", metavar="NAME")]
 NoRecompute = Annotated[bool, _knob("--no-recompute", help="Short for --recompute none.", metavar=None)]
-RecomputeLayers = Annotated[int | None, _knob("--recompute-layers", help="With full: layers of each virtual stage.", metavar="N")]
+RecomputeLayers = Annotated[int | None, _knob("--recompute-layers", help="With full: layers a virtual stage.", metavar="N", parser=whole)]
 RecomputeModules = Annotated[list[str] | None, _knob("--recompute-modules", help="With selective; by comma.", metavar="NAME")]
 AccountEmbedding = Annotated[bool | None, _knob("--account-for-embedding/--no-account-for-embedding", help=_EMBEDDING, metavar=None)]
 AccountLoss = Annotated[bool | None, _knob("--account-for-loss/--no-account-for-loss", help=_LOSS, metavar=None)]
-FirstLayers = Annotated[int | None, _knob("--first-layers", help="Layers of the first pipeline rank.", metavar="N")]
-LastLayers = Annotated[int | None, _knob("--last-layers", help="Layers of the last pipeline rank.", metavar="N")]
+FirstLayers = Annotated[int | None, _knob("--first-layers", help="Layers of the first pipeline rank.", metavar="N", parser=whole)]
+LastLayers = Annotated[int | None, _knob("--last-layers", help="Layers of the last pipeline rank.", metavar="N", parser=whole)]
 StageLayout = Annotated[str | None, _knob("--stage-layout", help="Megatron's pipeline layout string.", metavar="STR")]
 
 _NOT_WORDS = {"file", "as_json", "top", "out", "launcher", "min_gpus", "sweep", "no_recompute", "formulas"}

@@ -19,7 +19,7 @@ def recommend(
     recompute_layers: o.RecomputeLayers = None, recompute_modules: o.RecomputeModules = None,
     account_for_embedding: o.AccountEmbedding = None, account_for_loss: o.AccountLoss = None,
     first_layers: o.FirstLayers = None, last_layers: o.LastLayers = None, stage_layout: o.StageLayout = None,
-    top: Annotated[int, typer.Option("--top", help="Plans to show.", metavar="K")] = 5,
+    top: Annotated[int, typer.Option("--top", help="Plans to show.", metavar="K", parser=o.whole)] = 5,
     min_gpus: Annotated[bool, typer.Option("--min-gpus", help="The smallest GPU count on which a layout fits.")] = False,
     out: o.Out = None, launcher: o.Launcher = "torchrun", as_json: o.Json = False,
 ) -> None:  # fmt: skip

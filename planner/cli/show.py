@@ -26,10 +26,12 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def print_text(content: Any) -> None:
-    """A rich renderable; 100 columns where stdout is no terminal."""
+    """A rich renderable; 100 columns where stdout is no terminal. Written by us, so that a closed pipe is our matter, not rich's."""
     import sys
 
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=False)
-    console.print(content)
+    with console.capture() as captured:
+        console.print(content)
+    sys.stdout.write(captured.get())
