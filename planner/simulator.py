@@ -150,9 +150,11 @@ def _needs(order: Order, rows: Ints) -> Rows:
     outer = np.where(forwards, forward[other], gradient[other])
     outer[(kind == W) | (neighbour < 0)] = -2
     _check_complete(rows, inner, outer, neighbour)
-    done = np.arange(len(rows)) + pair  # a pair's halves end together, with the second row
-    late = (inner >= 0) & (done[inner] >= np.arange(len(rows)))  # own forward not before its backward: waits for ever
-    return np.where(late | (outer < 0), np.where(late, done[inner], -1), done[outer])
+    place = np.arange(len(rows))
+    done = place + pair  # a pair's halves end together, with the second row
+    own = done[np.maximum(inner, 0)]
+    late = (inner >= 0) & (own >= place)  # own forward not before its backward: waits for ever
+    return np.where(late, own, np.where(outer < 0, -1, done[np.maximum(outer, 0)]))
 
 
 def _where(rows: Ints, key: Rows, chosen: NDArray[np.bool_], size: int) -> Rows:

@@ -76,3 +76,13 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     Assumes: equal stages and transfers c; links do not contend.
     """
     return 2 * (p - 1) * transfer
+
+
+def blocking_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+    """What blocking transfers add to the makespan: the sender waits too.
+
+    Formula: 2 c (p - 1 + m - 1) for p >= 2, none for p = 1
+    Source:  [huang2019 sec. 2.3], derived from the order and compared with the simulator
+    Assumes: equal stages and transfers; any c.
+    """
+    return 2 * transfer * (p + m - 2) * (p > 1)

@@ -79,3 +79,14 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     """
     later = np.maximum(m - 2, 0)
     return np.where(p > 1, 2 * transfer * (p - 1 + later - later // p), 0.0)
+
+
+def blocking_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+    """What blocking transfers add to the makespan: the sender waits too, as in Megatron's 1F1B without interleaving.
+
+    Formula: c (2 (p - 1) + 2 m - 3) for m >= 2; c (p - 1 + m) for p = 2; 2 c (p - 1) for m = 1; none for p = 1
+    Source:  [megatron-core], derived from the order (by hand for p = 2 and 4) and compared with the simulator
+    Assumes: equal stages and transfers; any c.
+    """
+    sends = np.where(np.equal(p, 2), m + 1, 2 * (p - 1) + np.maximum(2 * m - 3, 0))
+    return np.where(p > 1, transfer * sends, 0.0)

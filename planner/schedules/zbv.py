@@ -89,11 +89,11 @@ def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Nume
 def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric:
     """Activations held by a rank at the peak, in chunks of half a stage.
 
-    Formula: 2 p
+    Formula: min(2 p, 2 m, m + 1 + rank); 2 p when m >= 2p - 1
     Source:  [qi2023 sec. 6]
-    Assumes: m >= 2p - 1; below, simulate.
+    Assumes: weight_retained = 1.
     """
-    return 2 * p + 0 * rank
+    return np.minimum(np.minimum(2 * p, 2 * m), m + 1 + rank)
 
 
 def messages(p: Numeric, m: Numeric, v: Numeric = 2) -> Numeric:
