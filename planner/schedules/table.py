@@ -23,9 +23,14 @@ from planner.schedules import (
     looped_bfs,
     naive,
     one_f_one_b,
+    v_half,
+    v_min,
+    zb_1p,
+    zb_2p,
     zb_h1,
     zb_h2,
     zbv,
+    zbv_auto,
 )
 
 _MODULES: tuple[ModuleType, ...] = (
@@ -37,7 +42,12 @@ _MODULES: tuple[ModuleType, ...] = (
     looped_bfs,
     zb_h1,
     zb_h2,
+    zb_1p,
+    zb_2p,
     zbv,
+    zbv_auto,
+    v_half,
+    v_min,
     interleaved_zb,
     dualpipe,
     dualpipev,
