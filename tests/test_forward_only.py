@@ -188,7 +188,7 @@ def test_alternatives_compare_ways_to_serve() -> None:
     asked = scenario({"p": 8, "prompt_tokens": 131072, "chunk_tokens": 8192, "cost": cost})
     assert isinstance(asked, ServingScenario)
     bubbles = {name: served.bubble_ratio for name, served in alternatives(asked)}
-    assert bubbles == pytest.approx({"whole prompt": 7 / 8, "fixed 8,192": 0.401106, "dynamic 8,192, smooth 0.75": 0.244}, abs=5e-4)
+    assert bubbles == pytest.approx({"one chunk": 7 / 8, "fixed 8,192": 0.401106, "dynamic 8,192": 0.244}, abs=5e-4)
 
 
 @pytest.mark.parametrize(

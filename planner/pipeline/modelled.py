@@ -42,5 +42,5 @@ def modelled(asked: Work, words: Mapping[str, Any], name: str) -> Work:
     if words["blocking"] is None and name in ("1f1b", "interleaved"):
         blocking = stage_times(recipe, replace(layout, v=chunks(name, words["v"])))[2]
     how = "transfers block the sender, as Megatron-LM's exchange in pairs does" if blocking else "transfers run beside the work"
-    said = f"tp {layout.tp}, mbs {layout.mbs}, {recipe.seq_length:,} tokens"
-    return replace(asked, measured=measured, unit="s", blocking=blocking, assumed=(*recipe.assumed[:3], said, how))
+    said = f"tp {layout.tp}, mbs {layout.mbs}"
+    return replace(asked, measured=measured, unit="s", blocking=blocking, assumed=(*recipe.assumed, said, how))

@@ -31,6 +31,8 @@ class Batches:
     """Tokens of each prefill chunk; none: not known."""
     last_prefill: int | None = None
     """The batch that ends the prompt."""
+    decodes: np.ndarray | None = None
+    """(batches,) which hold decode work alone; none: those that wait for tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Served:
     """For the picture; none where two pools answer together."""
     returns: tuple[int, ...] = ()
     """For each batch the earlier one whose tokens it waits for; -1 none."""
+    decodes: np.ndarray | None = None
+    """(batches,) which hold decode work alone."""
     pools: tuple[tuple[str, Served], ...] = ()
     """Disaggregated: the prefill and the decode pool."""
 
@@ -79,11 +83,11 @@ def alternatives(asked: ServingScenario, cost: StageCost | None = None) -> tuple
 def _chunkings(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
     if asked.does == "decode":
         return []
-    ways = [("whole prompt", asked.model_copy(update={"chunking": "none"}))]
+    ways = [("one chunk", asked.model_copy(update={"chunking": "none"}))]
     if asked.chunk_tokens is not None:
         ways.append((f"fixed {asked.chunk_tokens:,}", asked.model_copy(update={"chunking": "fixed"})))
         dynamic = asked.model_copy(update={"chunking": "dynamic"})
-        ways += [(f"dynamic {asked.chunk_tokens:,}, smooth {asked.smooth:g}", dynamic)] if asked.chunk_tokens >= asked.align else []
+        ways += [(f"dynamic {asked.chunk_tokens:,}", dynamic)] if asked.chunk_tokens >= asked.align else []
     return ways
 
 
@@ -101,9 +105,9 @@ def _modes(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
         return []
     mixed = asked.model_copy(update={"mode": "mixed", "merge": "every-group"})
     return [
-        ("mixed, a chunk with every group", mixed),
-        ("mixed, a chunk with one group", mixed.model_copy(update={"merge": "one-group"})),
-        ("disaggregated, two pools", asked.model_copy(update={"mode": "disaggregated"})),
+        ("mixed, every group", mixed),
+        ("mixed, one group", mixed.model_copy(update={"merge": "one-group"})),
+        ("two pools", asked.model_copy(update={"mode": "disaggregated"})),
     ]
 
 
@@ -130,7 +134,8 @@ def _decode(asked: ServingScenario, cost: StageCost) -> Batches:
     sizes = np.array(asked.group_sizes, dtype=float)
     count, rounds = len(sizes), asked.rounds
     checked_size(count * rounds, asked.p)
-    return Batches(np.tile(constant + cost.decode_ms * sizes, rounds), tuple(max(k - count, -1) for k in range(count * rounds)))
+    returns = tuple(max(k - count, -1) for k in range(count * rounds))
+    return Batches(np.tile(constant + cost.decode_ms * sizes, rounds), returns, decodes=np.ones(count * rounds, bool))
 
 
 def _mixed(asked: ServingScenario, cost: StageCost) -> Batches:
@@ -143,7 +148,9 @@ def _mixed(asked: ServingScenario, cost: StageCost) -> Batches:
     merged[riding] += prompt.times_ms[: len(riding)] - shared
     alone = prompt.times_ms[len(riding) :]
     last = len(merged) + len(alone) - 1 if len(alone) else int(riding[-1])
-    return Batches(np.concatenate([merged, alone]), ring.returns + (-1,) * len(alone), prompt.chunks, last)
+    decodes = np.ones(len(merged) + len(alone), bool)
+    decodes[riding], decodes[len(merged) :] = False, False
+    return Batches(np.concatenate([merged, alone]), ring.returns + (-1,) * len(alone), prompt.chunks, last, decodes)
 
 
 def _chunks(asked: ServingScenario, cost: StageCost) -> list[int]:
@@ -172,6 +179,7 @@ def _served(asked: BatchScenario | ServingScenario, batches: Batches, sequences:
         chunks=batches.chunks,
         passed=passed,
         returns=batches.returns,
+        decodes=np.array(batches.returns) >= 0 if batches.decodes is None else batches.decodes,
     )
 
 

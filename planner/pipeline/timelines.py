@@ -102,6 +102,7 @@ def compare_schedules(pp: int, m: int, v: int | None = None, group: int | None =
     work = work or Work()
     check_sizes(pp, m, v, group)
     check_work(work)
+    check_count(pp, m, 1, MAX_COMPARED)
     done: list[Simulated] = []
     refused: list[tuple[str, str]] = []
     for name in SCHEDULES:
@@ -143,6 +144,12 @@ def check_sizes(pp: int, m: int, v: int | None = None, group: int | None = None)
         raise InputError(f"pp must be at most {MAX_RANKS:,} ranks, but got {pp:,}")
 
 
+def check_count(pp: int, m: int, v: int, most: int) -> None:
+    """Few enough actions: forward, input gradient and weight gradient of every chunk. Raises InputError."""
+    if 3 * pp * m * v > most:
+        raise InputError(f"pp x microbatches x v must be at most {most // 3:,}, but got {pp:,} x {m:,} x {v:,}")
+
+
 def check_work(work: Work) -> None:
     """Finite times, none negative, and some work at all. Raises InputError naming the word."""
     words = ("forward", "input_grad", "weight_grad", "pair", "transfer", "head_extra")
@@ -167,8 +174,7 @@ def _choice(name: str, v: int | None) -> int:
 
 
 def _run(name: str, pp: int, m: int, v: int, group: int | None, work: Work, most: int) -> Simulated:
-    if 3 * pp * m * v > most:
-        raise InputError(f"pp x microbatches x v must be at most {most // 3:,}, but got {pp:,} x {m:,} x {v:,}")
+    check_count(pp, m, v, most)
     order = _order(name, pp, m, v, group, work)
     spent = durations(order, v, work)
     timeline = simulate(order, spent.stages, spent.transfer, work.blocking, work.weight_retained, spent.pairs)

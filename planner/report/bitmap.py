@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from planner.errors import InputError
-from planner.report.chart import COLOURS, KIND_NAMES, Chart, colour, ink, kinds_shown, ticks
+from planner.report.chart import COLOURS, KIND_NAMES, LIGHTER, Chart, colour, ink, kinds_shown, ticks
 from planner.report.drawing import GAP, LEFT, ROW, TOP, WIDTH
 
 SCALE = 2
@@ -64,6 +64,8 @@ def _legend(draw: Any, chart: Chart, y: float) -> None:
     for place, kind in enumerate(kinds_shown(chart)):
         _fill(draw, LEFT + 150 * place, y - 10, 12, 12, COLOURS[kind])
         _write(draw, LEFT + 150 * place + 18, y, KIND_NAMES[kind], 12, (51, 51, 51))
+    if chart.shade.any():
+        _write(draw, LEFT + 150 * len(kinds_shown(chart)), y, LIGHTER, 12, (51, 51, 51))
 
 
 def _fill(draw: Any, x: float, y: float, width: float, height: float, rgb: tuple[int, int, int]) -> None:

@@ -11,10 +11,11 @@ from planner.errors import InputError
 from planner.forward_only import Passage
 from planner.simulator import Timeline
 
-KIND_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient", "D": "decode"}
-COLOURS = {"F": (76, 120, 168), "B": (84, 162, 75), "I": (114, 183, 178), "W": (245, 133, 24), "D": (160, 106, 172)}
+KIND_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient", "P": "prefill", "D": "decode"}
+COLOURS = {"F": (76, 120, 168), "B": (84, 162, 75), "I": (114, 183, 178), "W": (245, 133, 24), "P": (76, 120, 168), "D": (160, 106, 172)}
 """Red, green, blue; the ink on them is white or black by brightness."""
 MAX_BARS = 100_000
+LIGHTER = "lighter: a later chunk of the rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def of_timeline(order: Order, timeline: Timeline, title: str, note: str, unit: s
 
 
 def of_passage(passed: Passage, decodes: np.ndarray, title: str, note: str) -> Chart:
-    """The chart of a forward-only pipeline; decodes (batches,) tells which batches wait for tokens."""
+    """The chart of a forward-only pipeline; decodes (batches,) tells which hold decode work alone."""
     batches, stages = passed.starts.shape
     _few_enough(batches * stages)
     batch = np.repeat(np.arange(batches), stages)
@@ -75,7 +76,7 @@ def of_passage(passed: Passage, decodes: np.ndarray, title: str, note: str) -> C
         row=stage,
         start=passed.starts.ravel(),
         end=passed.ends.ravel(),
-        kind=np.where(decodes[batch], "D", "F"),
+        kind=np.where(decodes[batch], "D", "P"),
         label=batch,
         shade=np.zeros(batches * stages, int),
         half=np.zeros(batches * stages, int),

@@ -11,7 +11,7 @@ from planner.report.chart import COLOURS, KIND_NAMES, Chart, colour, ink, kinds_
 if TYPE_CHECKING:
     from rich.text import Text
 
-FILL = {"F": "·", "B": "═", "I": "─", "W": "▒", "D": "·"}
+FILL = {"F": "·", "B": "═", "I": "─", "W": "▒", "P": "·", "D": "░"}
 """Tells the kinds apart where there is no colour."""
 PAIR_FILL = "≡"
 MAX_ROWS = 64
@@ -33,7 +33,7 @@ def gantt(chart: Chart, width: int = 100) -> Text:
         out.append("\n")
     out.append_text(_axis(chart, margin, columns))
     out.append("\n")
-    out.append_text(_legend(chart, margin))
+    out.append_text(_legend(chart, margin, width))
     return out
 
 
@@ -58,15 +58,22 @@ def _line(chart: Chart, row: int, columns: int) -> Text:
     first = np.ceil(chart.start[mine] * scale - 0.5 - 1e-9).astype(int)
     last = np.ceil(chart.end[mine] * scale - 0.5 - 1e-9).astype(int)
     line = Text()
+    wide = _labelled(chart, scale)
     for bar, begin, end in zip(mine.tolist(), first.tolist(), last.tolist(), strict=True):
         line.append(" " * (begin - len(line)))
-        line.append(_cell(chart, bar, end - begin), _style(chart, bar))
+        line.append(_cell(chart, bar, end - begin, str(chart.kind[bar]) in wide), _style(chart, bar))
     return line
 
 
-def _cell(chart: Chart, bar: int, width: int) -> str:
+def _labelled(chart: Chart, scale: float) -> set[str]:
+    """Kinds whose usual bar is a column wide: on thinner ones a few stray numbers would mislead."""
+    lengths = chart.end - chart.start
+    return {kind for kind in kinds_shown(chart) if np.median(lengths[chart.kind == kind]) * scale > 1 - 1e-9}
+
+
+def _cell(chart: Chart, bar: int, width: int, labelled: bool) -> str:
     fill = PAIR_FILL if chart.half[bar] else FILL[str(chart.kind[bar])]
-    label = str(chart.label[bar])
+    label = str(chart.label[bar]) if labelled else ""
     room = width if fill == FILL["F"] else width - 1  # a number alone is a forward: other kinds keep some of their filling
     return label + fill * (width - len(label)) if len(label) <= room else fill * width
 
@@ -91,14 +98,23 @@ def _axis(chart: Chart, margin: int, columns: int) -> Text:
     return Text(" " * margin + line + (f" {chart.unit}" if chart.unit else ""), "dim")
 
 
-def _legend(chart: Chart, margin: int) -> Text:
+def _legend(chart: Chart, margin: int, width: int) -> Text:
+    """What the fillings and colours mean, in as many lines as the width needs."""
     from rich.text import Text
 
-    out = Text(" " * margin)
-    for kind in kinds_shown(chart):
-        out.append(f"3{FILL[kind] * 2}", f"{_rgb(ink(COLOURS[kind]))} on {_rgb(COLOURS[kind])}")
-        out.append(f" {KIND_NAMES[kind]}   ")
-    if chart.half.any():
-        out.append(f"3{PAIR_FILL * 2} overlapped pair   ")
-    out.append("(3: micro-batch)" if chart.row_name == "rank" else "(3: batch)", "dim")
+    styles = {kind: f"{_rgb(ink(COLOURS[kind]))} on {_rgb(COLOURS[kind])}" for kind in kinds_shown(chart)}
+    entries = [(f"3{FILL[kind] * 2}", style, KIND_NAMES[kind]) for kind, style in styles.items()]
+    entries += [(f"3{PAIR_FILL * 2}", "", "overlapped pair")] if chart.half.any() else []
+    entries.append(("3", "", "micro-batch" if chart.row_name == "rank" else "batch"))
+    out, column = Text(" " * margin), margin
+    for sample, style, name in entries:
+        size = len(sample) + len(name) + 1
+        gap = 3 if column > margin else 0
+        if gap and column + gap + size > width:
+            out.append("\n" + " " * margin)
+            column, gap = margin, 0
+        out.append(" " * gap)
+        out.append(sample, style)
+        out.append(f" {name}")
+        column += gap + size
     return out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -22,7 +21,7 @@ def report(done: Served, others: Sequence[tuple[str, Served]], assumed: Sequence
     parts: list[RenderableType] = [Text(title(done), "bold")]
     for name, pool in done.pools or (("", done),):
         parts += _picture(name, pool, width)
-    parts.append(_figures((("this", done), *done.pools)))
+    parts.append(_figures((("as asked", done), *done.pools)))
     if done.chunks:
         parts.append(paragraph("Chunks", chunks_in_words(done.chunks)))
     if others:
@@ -41,12 +40,11 @@ def title(done: Served) -> str:
 
 def chart(done: Served, name: str = "") -> Chart:
     """The Gantt chart of one pool."""
-    assert done.passed is not None
-    decodes = np.asarray(done.returns) >= 0
+    assert done.passed is not None and done.decodes is not None
     note = f"Makespan {done.makespan_ms:,.2f} ms, bubble {done.bubble_ratio:.2%}"
     ttft = "" if done.ttft_ms is None else f", time to first token {done.ttft_ms:,.2f} ms"
     tpot = "" if done.tpot_ms is None else f", token period {done.tpot_ms:,.2f} ms"
-    return of_passage(done.passed, decodes, f"{name}: {title(done)}" if name else title(done), note + ttft + tpot)
+    return of_passage(done.passed, done.decodes, f"{name}: {title(done)}" if name else title(done), note + ttft + tpot)
 
 
 def chunks_in_words(chunks: Sequence[int]) -> str:
@@ -57,7 +55,7 @@ def chunks_in_words(chunks: Sequence[int]) -> str:
     else:
         shown = chunks if len(chunks) <= CHUNKS else chunks[:10]
         sizes = ", ".join(f"{size:,}" for size in shown) + (f", ..., {last:,}" if len(chunks) > CHUNKS else "")
-    return f"{len(chunks):,}: {sizes} tokens."
+    return f"{sizes} tokens."
 
 
 def _picture(name: str, done: Served, width: int) -> list[RenderableType]:
@@ -66,7 +64,7 @@ def _picture(name: str, done: Served, width: int) -> list[RenderableType]:
     return [Text(name, "bold"), gantt(chart(done), width), Text()]
 
 
-COLUMNS = ("ms", "makespan", "first token", "token period", "longest", "tokens/s", "bubble", "max/mean", "chunks")
+COLUMNS = ("ms", "makespan", "TTFT", "TPOT", "TPOT max", "tokens/s", "bubble", "max/mean", "chunks")
 
 
 def row(name: str, done: Served) -> list[str]:
@@ -93,6 +91,6 @@ def _count(value: float | None) -> str:
 
 def _words() -> Text:
     return Text(
-        "first token: end of the last prefill chunk on the last stage. token period: of one round of every decode group, longest: the "
-        "longest wait for one token. bubble: idle time / (stages x makespan). max/mean: the largest batch over the mean.", "dim",
+        "TTFT: time to first token, the end of the last prefill chunk on the last stage. TPOT: time per output token, the period of a "
+        "round of the decode groups. bubble: idle time / (stages x makespan). max/mean: the largest batch over the mean.", "dim",
     )  # fmt: skip
