@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import typer
@@ -17,15 +18,19 @@ INTERRUPTED = 130
 _ClickException: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 
-def app() -> typer.Typer:
-    """The application with every command registered."""
+def app(names: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The application with the named commands registered."""
     made = typer.Typer(
         name="ppplan", pretty_exceptions_enable=False, context_settings={"max_content_width": 100},
-        help="Plans and tunes the parallelism of LLM training from an analytic cost model.",
     )  # fmt: skip
-    for name in (one for one in COMMANDS if os.path.exists(os.path.join(os.path.dirname(__file__), f"{one}.py"))):
+    made.callback()(_ppplan)
+    for name in names:
         made.command(name)(getattr(import_module(f"planner.cli.{name}"), name))
     return made
+
+
+def _ppplan() -> None:
+    """Plans and tunes the parallelism of LLM training from an analytic cost model."""
 
 
 def run(arguments: list[str] | None = None) -> None:
@@ -34,9 +39,10 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def code(arguments: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
+    """Runs one command and returns its exit code. Of the commands only the one that is called is imported."""
+    given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        result = app()(args=(sys.argv[1:] if arguments is None else arguments) or ["--help"], prog_name="ppplan", standalone_mode=False)
+        result = app(given[:1] if given[0] in COMMANDS else COMMANDS)(args=given, prog_name="ppplan", standalone_mode=False)
         sys.stdout.flush()
         if result == INTERRUPTED:
             _says("interrupted")
