@@ -124,8 +124,9 @@ def _virtual(row: Row, recipe: Recipe, pp: int) -> list[int]:
 
 
 def _accounted(layers: int, pp: int, v: int) -> tuple[int, int] | None:
-    """Whether embedding and loss must stand for a layer so that the stages come out even; None when nothing helps."""
-    return next(((e, loss) for e, loss in ((0, 0), (1, 1), (0, 1), (1, 0)) if (layers + e + loss) % (pp * v) == 0), None)
+    """Whether embedding and loss stand for a layer, as they do where the layers do not divide; None when no stages come out even."""
+    pairs = ((0, 0),) if layers % pp == 0 else ((1, 1), (0, 1), (1, 0))
+    return next(((e, loss) for e, loss in pairs if (layers + e + loss) % (pp * v) == 0), None)
 
 
 def _split(row: Row, recipe: Recipe, pp: int, v: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,0 +1,180 @@
+"""A row of each published source as documents; what a row leaves open; why a row is skipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.accuracy.rows import Run, run
+from planner.accuracy.skipped import Skipped
+from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE
+from tests.accuracy.runs import published, row
+
+KNOBS = ("tp", "pp", "dp", "cp", "v", "mbs", "m", "sp", "zero")
+
+
+def only(found: Run) -> dict[str, int]:
+    """The one layout of a run."""
+    assert len(found.layouts) == 1
+    one = found.layouts[0]
+    return {name: getattr(one, name) for name in KNOBS}
+
+
+def why(**changes: Any) -> str:
+    with pytest.raises(Skipped) as caught:
+        run(row(**changes))
+    return str(caught.value)
+
+
+# What each published row says, read by eye in its file (line, then facts of model, machine and layout).
+READ = [
+    ("alephalpha_13b", 2, {"num_layers": 40, "hidden_size": 5120, "ffn_size": 13824, "vocab_size": 128_000, "gated_mlp": True},
+     {"tp": 2, "pp": 2, "dp": 16, "mbs": 8, "m": 16, "sp": 0, "zero": 1}),
+    ("dlperf_v100", 2, {"num_layers": 16, "hidden_size": 1536, "ffn_size": 6144}, {"tp": 1, "pp": 1, "dp": 1, "mbs": 2, "m": 1}),
+    ("korthikanti2022", 4, {"num_layers": 96, "hidden_size": 12288, "vocab_size": 51_200, "tied_embeddings": True},
+     {"tp": 8, "pp": 8, "dp": 1, "v": 3, "mbs": 1, "m": 64, "sp": 1}),
+    ("llmfoundry_a100", 2, {"num_layers": 80, "hidden_size": 8192, "ffn_size": 32768, "vocab_size": 50_368, "norm": "layernorm_nobias"},
+     {"tp": 1, "dp": 64, "mbs": 8, "m": 4, "zero": 3}),
+    ("narayanan_sc21", 11, {"num_layers": 128, "hidden_size": 25600, "num_heads": 160, "norm": "layernorm", "position": "learned"},
+     {"tp": 8, "pp": 64, "dp": 6, "v": 1, "mbs": 1, "m": 512}),
+    ("simumax_b200", 2, {"num_layers": 12, "hidden_size": 8192, "num_kv_heads": 8, "vocab_size": 128_256},
+     {"tp": 1, "pp": 2, "dp": 4, "mbs": 1, "m": 4, "zero": 1}),
+    ("ultrascale", 2, {"num_layers": 16, "hidden_size": 2048, "vocab_size": 131_072, "norm": "rmsnorm"},
+     {"tp": 1, "pp": 1, "dp": 8, "mbs": 2, "m": 16}),
+    ("vtrain_multi", 2, {"num_layers": 30, "hidden_size": 3072}, {"tp": 1, "pp": 1, "dp": 64, "mbs": 8, "m": 1}),
+    ("vtrain_single", 2, {"num_layers": 24, "hidden_size": 1024, "num_heads": 16, "head_dim": 64},
+     {"tp": 1, "pp": 2, "dp": 1, "mbs": 8, "m": 2}),
+    ("zero_bubble", 2, {"num_layers": 22, "hidden_size": 2304}, {"tp": 1, "pp": 8, "dp": 1, "mbs": 6, "m": 24}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "line", "model", "layout"), READ, ids=[entry[0] for entry in READ])
+def test_a_row_of_each_source(source: str, line: int, model: dict[str, Any], layout: dict[str, int]) -> None:
+    cells = published(source, line)
+    found = run(cells)
+    assert {name: getattr(found.recipe.model, name) for name in model} == model
+    one = only(found)
+    assert {name: one[name] for name in layout} == layout
+    assert found.recipe.gpus == cells["gpus"] == one["tp"] * one["pp"] * one["dp"] * one["cp"]
+    assert found.recipe.global_batch_size == cells["gbs_sequences"] == one["dp"] * one["mbs"] * one["m"]
+    assert found.recipe.seq_length == cells["seq"]
+    assert found.recipe.attention == (cells["attention"] or found.recipe.stack.attention)
+
+
+def test_network_and_node_of_the_row() -> None:
+    found = run(published("vtrain_multi", 2)).recipe.hardware  # "8 x 12.5 GB/s a node"
+    assert found.fabric.nics * found.fabric.nic_gbytes_per_s == pytest.approx(100)
+    two = run(row(gpus_per_node=2, node_net_gbytes_per_s=50)).recipe.hardware
+    assert (two.node.gpus, two.node.domain_gpus) == (2, 2)
+    assert two.nic_bytes_per_s_per_gpu == pytest.approx(25e9)
+    rack = run(row(hardware="gb200-nvl72", precision="bf16", gpus_per_node=8)).recipe.hardware
+    assert (rack.node.gpus, rack.node.domain_gpus) == (8, 72)
+
+
+def test_zero_bubble_stages_are_even_with_one_layer_less_at_the_ends() -> None:
+    one = run(published("zero_bubble", 2)).layouts[0]
+    assert (one.account_for_embedding, one.account_for_loss) == (1, 1)
+    assert one.schedule == SCHEDULE_CODE["zb-2p"]
+
+
+def test_shape_of_a_preset_where_the_row_has_none() -> None:
+    blank = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "tied_embed", "gated_mlp"))
+    found = run(row(model="LLAMA3.1_405B", gpus=128, tp=8, pp=8, dp=2, hardware="h100-sxm", precision="bf16", stack="megatron",
+                    gbs_sequences=256, mbs=1, sp=1, vpp=None, schedule=None, recompute=None, zero=1, **blank))  # fmt: skip
+    model = found.recipe.model
+    assert (model.num_layers, model.hidden_size, model.num_kv_heads, model.vocab_size) == (126, 16384, 8, 128_256)
+    assert any("those of llama3-405b" in text for text in found.assumed)
+    # 126 layers over 8 ranks: even only with embedding and loss as layers, 16 a rank, so v of 1, 2, 4, 8, 16.
+    assert set(found.layouts.v.tolist()) == {1, 2, 4, 8, 16}
+    assert found.layouts.account_for_embedding.min() == 1 and found.layouts.account_for_loss.min() == 1
+    assert set(found.open) == {"v", "recompute"}
+
+
+def test_usual_values_are_listed() -> None:
+    found = run(row(model="gpt-mine", kv_heads=None, ffn=None, vocab=None, tied_embed=None, gated_mlp=None, cp=None))
+    model = found.recipe.model
+    assert (model.num_kv_heads, model.ffn_size, model.vocab_size, model.tied_embeddings) == (16, 8192, 51_200, True)
+    said = "; ".join(found.assumed)
+    for words in ("kv_heads 16", "ffn 8,192", "vocab 51,200", "cp 1"):
+        assert words in said
+    llama = run(row(model="llama-mine", ffn=None, gated_mlp=1, kv_heads=None)).recipe.model
+    assert llama.ffn_size == 5632  # 8/3 of 2,048, up to a multiple of 256
+    assert (llama.norm, llama.position) == ("rmsnorm", "rope")
+
+
+def test_open_knobs_are_columns_that_agree_with_the_row() -> None:
+    found = run(row(mbs=None, recompute=None, vpp=None, schedule=None))
+    batch = found.layouts
+    assert set(batch.mbs.tolist()) == {1, 2, 4, 8, 16}  # 32 sequences over 2 replicas
+    assert (batch.mbs * batch.m == 16).all()
+    assert set(batch.v.tolist()) == {1, 2, 3, 4, 6, 12}  # 24 layers over 2 ranks
+    assert ((batch.schedule == SCHEDULE_CODE["interleaved"]) == (batch.v > 1)).all()
+    assert set(batch.recompute.tolist()) == set(RECOMPUTE_CODE.values())
+    assert len(batch) == 5 * 6 * 3 and set(found.open) == {"mbs", "recompute", "v"}
+
+
+def test_rows_of_one_question_share_their_recipe() -> None:
+    assert run(row(tp=4, pp=1)).recipe is run(row(tp=1, pp=4)).recipe
+    assert run(row(tp=4, pp=1)).recipe is not run(row(tp=4, pp=1, seq=2048)).recipe
+
+
+def test_dp_that_contradicts_the_gpus() -> None:
+    assert only(run(row(dp=4)))["dp"] == 2
+    odd = run(row(gpus=128, tp=2, pp=1, cp=4, dp=4, gbs_sequences=4, mbs=1, seq=4096))  # 16 replicas of 4 sequences cannot be
+    assert (odd.layouts[0].dp, odd.layouts[0].cp) == (4, 16)
+
+
+def test_attention_by_megatrons_kernel() -> None:
+    own = run(published("korthikanti2022", 4))
+    assert own.recipe.attention == "unfused"  # what that stack's unfused attention is
+    other = row(stack="megatron", notes="kernel=fused; attention: megatron-kernel")
+    assert run(other).recipe.attention == "fused"
+
+
+def test_precision_words() -> None:
+    modern = {"hardware": "h100-sxm", "stack": "megatron"}
+    assert run(row(precision=None, **modern)).recipe.precision == "bf16"
+    assert run(row(precision="amp_bf16", **modern)).recipe.precision == "bf16"
+    left_open = run(row(precision="fp8", **modern))
+    assert left_open.recipe.precision == "fp8-delayed" and any("without its recipe" in text for text in left_open.assumed)
+    assert run(row(hardware="v100-16g-sxm2", precision=None)).recipe.precision == "fp16"
+
+
+def test_unknown_stack_takes_its_nearest_kin() -> None:
+    found = run(row(stack="megatron-2020"))
+    assert found.recipe.stack.name == "megatron-2021" and any("nearest to megatron-2020" in text for text in found.assumed)
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"gpus": None}, "gpus not stated"),
+    ({"tp": None}, "tp not stated"),
+    ({"seq": None}, "seq not stated"),
+    ({"gbs_sequences": None}, "gbs_sequences not stated"),
+    ({"hardware": None}, "hardware not stated"),
+    ({"hardware": "tpu-v5p"}, "unknown hardware: tpu-v5p"),
+    ({"model": "who-knows", "hidden": None}, "no layers and hidden size, and no preset of that name"),
+    ({"model": "Llama3-70B LoRA"}, "frozen weights (LoRA) are not modelled yet"),
+    ({"notes": "hybrid Mamba/MoE"}, "hybrid architectures are not modelled"),
+    ({"model": "T5-3B"}, "not a decoder-only language model"),
+    ({"notes": "DeepSpeed ZeRO-3 + CPU AdamW offload"}, "offloading to the host is not modelled yet"),
+    ({"precision": "int3"}, "unknown precision: int3"),
+    ({"precision": "mxfp8"}, "a100-80g-sxm does not compute fp8"),
+    ({"attention": "psychic"}, "unknown attention: psychic"),
+    ({"recompute": "some"}, "unknown recompute: some"),
+    ({"schedule": "chaos"}, "unknown schedule: chaos"),
+    ({"zero": 4}, "zero is none of 0, 1, 2, 3"),
+    ({"tp": 3}, "gpus is no multiple of tp * pp * cp"),
+    ({"gbs_sequences": 33}, "the global batch is no multiple of dp"),
+    ({"mbs": 3}, "the global batch is no multiple of dp * mbs"),
+    ({"layers": 0}, "layers is no whole number of at least 1"),
+    ({"pp": 1.5}, "pp is no whole number of at least 1"),
+    ({"model": "gpt-odd", "heads": 24, "kv_heads": 24}, "hidden size is no multiple of the heads"),
+])  # fmt: skip
+def test_why_a_row_is_skipped(changes: dict[str, Any], reason: str) -> None:
+    assert why(**changes) == reason
+
+
+def test_nemotron_340b_is_no_nemotron_3() -> None:
+    assert why(model="Nemotron-3-Nano", notes=None) == "hybrid architectures are not modelled"
+    assert run(row(model="Nemotron-340B")).recipe.model.num_layers == 24
