@@ -1,0 +1,58 @@
+"""Speed of orders and the simulator: `python -m tests.bench.schedules`. Best and median of several warm runs, in milliseconds."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+from planner.errors import InputError
+from planner.schedules import durations, table
+from planner.simulator import simulate
+
+
+def timed(run: Callable[[], object], times: int = 20) -> tuple[float, float]:
+    """Best and median in milliseconds, after one run to warm up."""
+    run()
+    took = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        run()
+        took.append(1e3 * (time.perf_counter() - begin))
+    return min(took), statistics.median(took)
+
+
+def one(name: str, p: int, m: int, v: int) -> int:
+    """Order and timeline of one schedule; returns its number of actions."""
+    order = table.order(name, p, m, v)
+    simulate(order, durations.stage_durations(order, v, 1.0, 1.0, 1.0))
+    return sum(len(rows) for rows in order.actions)
+
+
+def every(p: int, m: int) -> int:
+    """Every schedule of the table that p and m allow; returns how many."""
+    ran = 0
+    for name, schedule in table.SCHEDULES.items():
+        v = schedule.CHUNKS[0]
+        try:
+            schedule.legal(p, m, v)
+        except InputError:
+            continue
+        one(name, p, m, v)
+        ran += 1
+    return ran
+
+
+def main() -> None:
+    actions = one("interleaved", 16, 512, 4)
+    best, median = timed(lambda: one("interleaved", 16, 512, 4))
+    print(f"interleaved, 16 ranks, v = 4, m = 512, {actions:,} actions, order and simulation: best {best:.1f} ms, median {median:.1f} ms")
+    best, median = timed(lambda: one("zb-1p", 16, 128, 1), 3)
+    print(f"zb-1p, 16 ranks, m = 128, order and simulation: best {best:.1f} ms, median {median:.1f} ms")
+    ran = every(8, 64)
+    best, median = timed(lambda: every(8, 64), 3)
+    print(f"all {ran} schedules that p = 8, m = 64 allow: best {best:.1f} ms, median {median:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
