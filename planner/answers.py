@@ -27,6 +27,17 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """The same layout under a plain schedule, v = 1: what that keeps in flight."""
+
+    schedule: str
+    in_flight: float
+    """Micro-batches whose activations the first stage holds."""
+    estimate: Estimate
+    """Closed form."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """One layout: what the cost model says of it and which rules it breaks."""
 
@@ -35,8 +46,7 @@ class Explanation:
     layout: Layout
     estimate: Estimate
     breaches: tuple[Breach, ...] = ()
-    beside: tuple[tuple[str, Estimate], ...] = ()
-    """The same layout under the plain schedules, by name: what each keeps in flight."""
+    beside: tuple[Beside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from planner.specs.question import question as _question
 from planner.specs.sweep import MOST
 
 if TYPE_CHECKING:
-    from planner.answers import Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
+    from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
     from planner.cost.terms import Estimate
     from planner.layout import Layout
     from planner.specs.recipe import Recipe
@@ -125,11 +125,13 @@ def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, S
     return recipe, SweepRow(words, layout, estimate(recipe, layout, exact=True), breaches(recipe, layout))
 
 
-def _beside(recipe: Recipe, layout: Layout) -> tuple[tuple[str, Estimate], ...]:
+def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
+    from planner.answers import Beside
+    from planner.cost.memory import in_flight
     from planner.estimate import estimate
 
     plain = {name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="") for name in BESIDE}
-    return tuple((name, estimate(recipe, one, exact=True)) for name, one in plain.items())
+    return tuple(Beside(name, float(in_flight(one, 0)), estimate(recipe, one)) for name, one in plain.items())
 
 
 def _texts(recipe: Recipe, layout: Layout, launcher: str) -> dict[str, str]:

@@ -53,7 +53,7 @@ def explanation(answer: Explanation) -> dict[str, Any]:
     return {
         "question": question(answer.recipe), "layout": answer.layout.named(), "estimate": named(answer.estimate),
         "breaches": breaches(answer.breaches),
-        "beside": [{"schedule": name, "estimate": named(other)} for name, other in answer.beside],
+        "beside": [{"schedule": one.schedule, "in_flight": one.in_flight, "estimate": named(one.estimate)} for one in answer.beside],
     }  # fmt: skip
 
 

@@ -77,11 +77,11 @@ def in_flight_table(answer: Explanation) -> Table:
     """This plan's schedule beside the plain ones on the same layout: O(p) of 1F1B, O(m) of GPipe."""
     table = grid("schedule", "in flight", "activations GiB", "memory GiB", "limit GiB", "bubble", "step s")
     layout = answer.layout
-    own = (f"{SCHEDULES[layout.schedule]}, v {layout.v} (this plan)", answer.estimate)
-    for name, said in (own, *((f"{name}, v 1", other) for name, other in answer.beside)):
-        held = max((stage.in_flight for stage in said.stages), default=None)
+    held = max((stage.in_flight for stage in answer.estimate.stages), default=0.0)
+    own = (f"{SCHEDULES[layout.schedule]}, v {layout.v} (this plan)", held, answer.estimate)
+    for name, in_flight, said in (own, *((f"{one.schedule}, v 1", one.in_flight, one.estimate) for one in answer.beside)):
         table.add_row(
-            name, "" if held is None else f"{held:g}", f"{said.memory.activations_bytes / GIB:.2f}", f"{said.memory_bytes / GIB:.2f}",
+            name, f"{in_flight:g}", f"{said.memory.activations_bytes / GIB:.2f}", f"{said.memory_bytes / GIB:.2f}",
             f"{said.memory_limit_bytes / GIB:.2f}", f"{said.bubble_share:.1%}", f"{said.step_s:.3f}",
         )  # fmt: skip
     return table

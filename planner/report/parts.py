@@ -15,30 +15,39 @@ from planner.specs.recipe import Recipe
 from planner.units import GIB
 
 
-def heading(recipe: Recipe) -> Group:
-    """The question in a line, and below it what was not stated."""
+def heading(recipe: Recipe, batch: str = "") -> Group:
+    """The question in a line, and below it what was not stated. A batch that varies is given in words."""
     line = Text.assemble(
         (recipe.model.name, "bold"), " on ", (f"{recipe.gpus:,} x {recipe.hardware.name}", "bold"),
-        f": {recipe.global_batch_size:,} sequences of {recipe.seq_length:,} tokens a step, {recipe.precision}, "
+        f": {batch or f'{recipe.global_batch_size:,}'} sequences of {recipe.seq_length:,} tokens a step, {recipe.precision}, "
         f"{recipe.framework} {recipe.framework_version} ({recipe.stack.name})",
     )  # fmt: skip
     return Group(line, *([paragraph("Assumed", "; ".join(recipe.assumed) + ".")] if recipe.assumed else []))
 
 
-def plans(recipe: Recipe, rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Table:
+def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Table:
     """Layouts with the arithmetic of their columns: GPUs and batch as products."""
     listed = list(rows)
     cp = any(layout.cp > 1 for _, layout, _ in listed)
-    table = grid(first, f"{recipe.gpus:,} = tp x pp x dp{' x cp' if cp else ''}", f"{recipe.global_batch_size:,} = dp x mbs x m", "v",
+    gpus, batch = (" or ".join(f"{n:,}" for n in sorted({count(one) for _, one, _ in listed})) for count in (_gpus, _batch))
+    table = grid(first, f"{gpus} = tp x pp x dp{' x cp' if cp else ''}", f"{batch} = dp x mbs x m", "v",
                  "zero", "recompute", "step s", "TFLOP/s", "MFU", "bubble", "GiB", "OOM")  # fmt: skip
     for name, layout, said in listed:
         degrees = f"{layout.tp} x {layout.pp} x {layout.dp}{f' x {layout.cp}' if cp else ''}"
         table.add_row(
-            name, degrees, f"{layout.dp} x {layout.mbs} x {layout.m}", virtual(layout), str(layout.zero), recomputed(layout), f"{said.step_s:.3f}",
-            f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:.1%}", f"{said.memory_bytes / GIB:.1f}",
+            name, degrees, f"{layout.dp} x {layout.mbs} x {layout.m}", virtual(layout), str(layout.zero), recomputed(layout),
+            f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:.1%}", f"{said.memory_bytes / GIB:.1f}",
             f"{said.oom_probability:.0%}",
         )  # fmt: skip
     return table
+
+
+def _gpus(layout: Layout) -> int:
+    return int(layout.gpus)
+
+
+def _batch(layout: Layout) -> int:
+    return int(layout.gbs)
 
 
 def grid(*headers: str) -> Table:

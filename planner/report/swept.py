@@ -23,6 +23,12 @@ def table(answer: Sweep) -> Table:
     return out
 
 
+def batches(answer: Sweep) -> str:
+    """The batch, or the range of batches, of all rows."""
+    sizes = sorted({int(row.layout.gbs) for row in answer.rows if row.layout})
+    return f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+
+
 def runs(row: SweepRow) -> bool:
     """Whether the framework can run it and it fits."""
     return row.layout is not None and not row.breaches and row.estimate is not None and bool(row.estimate.fits)

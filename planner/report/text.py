@@ -11,7 +11,6 @@ from planner.answers import Explanation, Known, Recommendation, Sweep
 from planner.report import explained, listing, swept
 from planner.report.parts import bullets, heading, paragraph, plans
 from planner.search import SearchResult
-from planner.specs.recipe import Recipe
 from planner.units import GIB
 
 REMOVED = 6
@@ -25,9 +24,9 @@ def ranking(answer: Recommendation) -> Group:
         return Group(Text(f"No layout of {answer.recipe.model.name} fits any number of {answer.recipe.hardware.name} GPUs.", "bold red"))
     parts: list[Any] = [heading(answer.recipe)]
     if found.plans:
-        parts += [plans(answer.recipe, [(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"), *reasons(found)]
+        parts += [plans([(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"), *reasons(found)]
     else:
-        parts += nothing_fits(answer.recipe, found)
+        parts += nothing_fits(found)
     if answer.min_gpus:
         parts.append(paragraph("Smallest", f"{answer.min_gpus} GPUs are the fewest on which a layout fits."))
     parts.append(paragraph("Search", counts(found)))
@@ -43,13 +42,13 @@ def reasons(found: SearchResult) -> list[Any]:
     return parts + ([paragraph("Limits", found.limits)] if found.limits else [])
 
 
-def nothing_fits(recipe: Recipe, found: SearchResult) -> list[Any]:
+def nothing_fits(found: SearchResult) -> list[Any]:
     """The answer no: the nearest changes that would let a layout fit."""
     parts: list[Any] = [Text("No layout fits." if found.legal else "No layout is legal.", "bold red")]
     if found.limits:
         parts.append(paragraph("Limits", found.limits))
     for near in found.nearest or ():
-        parts += [Text(f"\nWith {near.change}:"), plans(recipe, [("", near.layout, near.estimate)])]
+        parts += [Text.assemble("\nIt would fit: ", (near.change, "bold")), plans([("", near.layout, near.estimate)])]
     return parts
 
 
@@ -71,18 +70,18 @@ def files(answer: Recommendation) -> Text:
 
 def explanation(answer: Explanation) -> Group:
     """What `explain` prints."""
-    table = plans(answer.recipe, [("", answer.layout, answer.estimate)])
+    table = plans([("", answer.layout, answer.estimate)])
     return Group(heading(answer.recipe), table, *explained.parts(answer), *explained.formulas(answer))
 
 
 def brief(answer: Explanation) -> Group:
     """What `explain --no-formulas` prints."""
-    return Group(heading(answer.recipe), plans(answer.recipe, [("", answer.layout, answer.estimate)]), *explained.parts(answer))
+    return Group(heading(answer.recipe), plans([("", answer.layout, answer.estimate)]), *explained.parts(answer))
 
 
 def sweep(answer: Sweep) -> Group:
     """What `explain --sweep` prints."""
-    return Group(heading(answer.recipe), swept.table(answer), *swept.notes(answer))
+    return Group(heading(answer.recipe, swept.batches(answer)), swept.table(answer), *swept.notes(answer))
 
 
 def known(answer: Known) -> Group:
