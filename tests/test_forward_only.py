@@ -230,3 +230,29 @@ def test_absurd_sizes_are_refused_before_memory_is_taken() -> None:
     for asked in ({"prompt_tokens": 10**6, "chunk_tokens": 1}, {"decode_sequences": 10**6, "groups": 10**6, "rounds": 10**6}):
         with pytest.raises(InputError, match="batches x stages must be at most 5,000,000"):
             simulate_forward_only(scenario({"p": 4096, "cost": cost, **asked}))
+
+
+WEIRD = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 5000), st.floats(), st.text(max_size=5), st.lists(st.integers(-2, 9), max_size=4),
+    st.sampled_from(["prefill", "decode", "mixed", "disaggregated", "none", "fixed", "dynamic", "one-group", 10**30]),
+)  # fmt: skip
+FIELDS = sorted({*ServingScenario.model_fields, "stage_times_ms", "returns", "other"} - {"model"})
+COST = {"constant_ms": 1.0, "per_token_ms": 0.5, "per_token_squared_ms": 0.0, "decode_ms": 0.1}
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from([{"p": 2, "stage_times_ms": [1, 2]}, {"p": 3, "cost": COST, "prompt_tokens": 500, "chunk_tokens": 100},
+                     {"p": 2, "cost": COST, "decode_sequences": 8}]),
+    st.dictionaries(st.sampled_from(FIELDS), WEIRD, max_size=3),
+)  # fmt: skip
+def test_any_document_gives_an_answer_or_one_message(base: dict[str, object], changes: dict[str, object]) -> None:
+    try:
+        asked = scenario({**base, **changes})
+        served = simulate_forward_only(asked)
+    except InputError as fault:
+        assert str(fault)
+        return
+    assert np.isfinite(served.makespan_ms) and -1e-9 <= served.bubble_ratio <= 1
+    if isinstance(asked, ServingScenario):
+        assert all(np.isfinite(other.makespan_ms) for _, other in alternatives(asked))

@@ -89,9 +89,9 @@ def test_dualpipe_pairs(simulate: Run) -> None:
 
 
 def test_all_schedules_in_one_table(simulate: Run, tmp_path: Path) -> None:
-    before = time.perf_counter()
+    before = time.process_time()
     said = answer(simulate("--schedule", "all", "--pp", 8, "--microbatches", 64, "--json", "--csv", tmp_path / "all.csv"))
-    assert time.perf_counter() - before < 3
+    assert time.process_time() - before < 3
     found = {one["schedule"]: one for one in said["schedules"]}
     assert found["1f1b"]["bubble_share"] == pytest.approx(7 / 71) and found["interleaved"]["bubble_share"] == pytest.approx(7 / 135)
     assert found["gpipe"]["ranks"][0]["peak_in_flight"] == 64 and found["zb-h2"]["span_bubble_share"] == pytest.approx(0)
@@ -105,6 +105,15 @@ def test_all_schedules_in_one_table(simulate: Run, tmp_path: Path) -> None:
     text = simulate("--schedule", "all", "--pp", 8, "--microbatches", 64)
     assert "naive runs the batch as one microbatch" in text.out and "896" in text.out
     assert max(map(len, text.out.splitlines())) <= 100
+
+
+def test_automatic_schedules_keep_their_memory_limit(simulate: Run) -> None:
+    held = {}
+    for limit in (2, 4, 8):
+        said = answer(simulate("--schedule", "zb-1p", "--pp", 4, "--m", 12, "--memory-limit", limit, "--json"))
+        held[limit] = said["makespan"]
+        assert max(rank["peak_in_flight_stages"] for rank in said["ranks"]) <= limit
+    assert held[2] > held[4] == 12 * 3 + 3 and held[8] <= held[4]      # at 4 = p: m T + (p - 1) t, as ZB-H1
 
 
 @pytest.mark.parametrize(
@@ -214,7 +223,8 @@ ONE = ("--schedule", "1f1b", "--pp", "4", "--microbatches", "8")
         ((*ONE, "--memory-limit", 4), "memory-limit is a word of"),
         ((*ONE, "--forward", "nan"), "forward must be a finite time"),
         ((*ONE, "--forward", "inf"), "forward must be a finite time"),
-        ((*ONE, "--transfer", -1), "transfer must be a finite time of at least 0, but got -1"),
+        ((*ONE, "--forward", 1e308), "forward must be a finite time"),
+        ((*ONE, "--transfer", -1), "transfer must be a finite time from 0 to 1e+12, but got -1"),
         ((*ONE, "--forward", 0, "--backward", 0), "must take some time"),
         ((*ONE, "--backward", 2, "--input-grad", 1), "stated once"),
         ((*ONE, "--input-grad", 1), "weight-grad is missing"),
@@ -230,6 +240,8 @@ ONE = ("--schedule", "1f1b", "--pp", "4", "--microbatches", "8")
         ((*ONE, "--gantt", "nowhere/picture.svg"), "folder that exists"),
         ((*ONE, "--trace", "."), "it is a folder"),
         (("--schedule", "all", "--pp", 4, "--m", 8, "--order"), "--order is of one schedule"),
+        (("--schedule", "zb-1p", "--pp", 4, "--m", 8, "--memory-limit", "nan"), "memory-limit must be a finite number"),
+        (("--schedule", "zb-1p", "--pp", 4, "--m", 8, "--memory-limit", 0.5), "memory limit must hold one microbatch"),
         (("--forward-only", "missing.yaml"), "there is none"),
         (("--forward-only", "missing.yaml", "--pp", 4), "--forward-only takes a scenario alone, but got --pp"),
         (("--forward-only", "bad.yaml"), "must be valid YAML"),

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,10 @@ MAX_ACTIONS = 4_000_000
 """Of one schedule: a few seconds of simulation."""
 MAX_COMPARED = 400_000
 """Of each schedule when all are compared."""
+LONGEST = 1e12
+"""Any longer time is a slip of the pen; sums of these stay far from overflow."""
+COMPARED_EFFORT = 8_000
+"""Actions that an automatic schedule may place in its attempts when all are compared, if it lets itself be told: a table comes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ def simulate_schedule(name: str, pp: int, m: int, v: int | None = None, group: i
         if value is not None and knob not in known:
             others = ", ".join(other for other, module in SCHEDULES.items() if knob in inspect.signature(module.order).parameters)
             raise InputError(f"{knob.replace('_', '-')} is a word of {others or 'no schedule'}, but the schedule is {name}; leave it out")
-    return _run(name, pp, m, chunks(name, v), group, work, MAX_ACTIONS)
+    return _run(name, pp, m, chunks(name, v), group, work)
 
 
 def compare_schedules(pp: int, m: int, v: int | None = None, group: int | None = None, work: Work | None = None) -> Comparison:
@@ -107,7 +112,7 @@ def compare_schedules(pp: int, m: int, v: int | None = None, group: int | None =
     refused: list[tuple[str, str]] = []
     for name in SCHEDULES:
         try:
-            done.append(_run(name, pp, m, _choice(name, v), group, work, MAX_COMPARED))
+            done.append(_run(name, pp, m, _choice(name, v), group, work, compared=True))
         except InputError as reason:
             refused.append((name, str(reason)))
     return Comparison(tuple(sorted(done, key=_rank)), tuple(refused))
@@ -155,11 +160,11 @@ def check_work(work: Work) -> None:
     words = ("forward", "input_grad", "weight_grad", "pair", "transfer", "head_extra")
     for word in words:
         value = getattr(work, word)
-        if value is not None and not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{word.replace('_', '-')} must be a finite time of at least 0, but got {value}")
+        if value is not None and not 0 <= value <= LONGEST:
+            raise InputError(f"{word.replace('_', '-')} must be a finite time from 0 to {LONGEST:g}, but got {value}")
     for scale in work.stage_scale or ():
-        if not (math.isfinite(scale) and scale > 0):
-            raise InputError(f"stage-scale must be finite factors above 0, but got {scale}")
+        if not 0 < scale <= LONGEST:
+            raise InputError(f"stage-scale must be finite factors above 0, at most {LONGEST:g}, but got {scale}")
     if work.measured is None and work.forward + work.input_grad + work.weight_grad <= 0:
         raise InputError("forward and backward must take some time together, but both are 0")
     if not 0 <= work.weight_retained <= 1:
@@ -173,23 +178,25 @@ def _choice(name: str, v: int | None) -> int:
     return int(least if least == most else (2 if v is None else v))
 
 
-def _run(name: str, pp: int, m: int, v: int, group: int | None, work: Work, most: int) -> Simulated:
-    check_count(pp, m, v, most)
-    order = _order(name, pp, m, v, group, work)
+def _run(name: str, pp: int, m: int, v: int, group: int | None, work: Work, compared: bool = False) -> Simulated:
+    check_count(pp, m, v, MAX_COMPARED if compared else MAX_ACTIONS)
+    order = _order(name, pp, m, v, group, work, {"effort": COMPARED_EFFORT} if compared else {})
     spent = durations(order, v, work)
     timeline = simulate(order, spent.stages, spent.transfer, work.blocking, work.weight_retained, spent.pairs)
     return Simulated(name, pp, m, v, order, timeline, work.unit, work.assumed)
 
 
-def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work) -> Order:
+def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work, more: dict[str, Any]) -> Order:
     """The order; automatic schedules plan theirs for the durations, on stages placed as a V when a rank has two."""
     if not is_automatic(name):
         return order_of(name, pp, m, v, group=group or 0)
     limits.sizes(name, pp, m, v, schedule(name).CHUNKS)
     placement = v_shaped(pp) if v == 2 else looped(pp, v)
     spent = durations(Order((np.empty((0, 4), np.int32),) * pp, *placement), v, work)
-    knobs = {"durations": spent.stages, "transfer": spent.transfer, "weight_retained": work.weight_retained}
-    return order_of(name, pp, m, v, **knobs, **({} if work.memory_limit is None else {"memory_limit": work.memory_limit}))
+    return order_of(
+        name, pp, m, v, durations=spent.stages, transfer=spent.transfer, weight_retained=work.weight_retained,
+        memory_limit=work.memory_limit, **more,
+    )  # fmt: skip
 
 
 def durations(order: Order, v: int, work: Work) -> Durations:

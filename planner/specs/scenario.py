@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from planner.errors import InputError
 from planner.specs.documents import build, read_mapping
@@ -13,6 +13,7 @@ from planner.specs.documents import build, read_mapping
 MAX_STAGES = 4096
 MAX_BATCHES = 1_000_000
 MAX_FAULTS = 6
+Time = Annotated[float, Field(ge=0.0, le=1e12)]
 Mode = Literal["prefill", "decode", "mixed", "disaggregated"]
 Chunking = Literal["none", "fixed", "dynamic"]
 
@@ -22,13 +23,13 @@ class _Pipeline(BaseModel):
 
     p: int = Field(ge=1, le=MAX_STAGES)
     """Stages."""
-    t_p2p: NonNegativeFloat = 0.0
+    t_p2p: Time = 0.0
     """Transfer between neighbouring stages, and from the last back to the first."""
-    host: NonNegativeFloat = 0.0
+    host: Time = 0.0
     """Host time before a token's batch may start again."""
     slots: PositiveInt | None = None
     """Batches in flight at most; none: no limit."""
-    stage_scale: tuple[PositiveFloat, ...] | None = None
+    stage_scale: tuple[Annotated[float, Field(gt=0.0, le=1e12)], ...] | None = None
     """Time of each stage over that of a plain one; none: all equal."""
 
     @model_validator(mode="after")
@@ -41,7 +42,7 @@ class _Pipeline(BaseModel):
 class BatchScenario(_Pipeline):
     """The lowest form: the batches in order, their time on a plain stage, and whose tokens they wait for."""
 
-    stage_times_ms: tuple[NonNegativeFloat, ...]
+    stage_times_ms: tuple[Time, ...]
     returns: tuple[int, ...] | None = None
     """For each batch the earlier one whose sampled tokens it needs; -1 none."""
 
@@ -63,13 +64,13 @@ class StageCost(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    constant_ms: NonNegativeFloat
+    constant_ms: Time
     """Of any batch: launches, reading the weights."""
-    per_token_ms: NonNegativeFloat
-    per_token_squared_ms: NonNegativeFloat
-    decode_ms: NonNegativeFloat = 0.0
+    per_token_ms: Time
+    per_token_squared_ms: Time
+    decode_ms: Time = 0.0
     """Of one decode sequence for one token: a group of n costs constant + n times this."""
-    decode_constant_ms: NonNegativeFloat | None = None
+    decode_constant_ms: Time | None = None
     """Constant of decode work where it differs; a merged batch then pays both constants, else one."""
 
 
