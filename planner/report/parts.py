@@ -36,8 +36,8 @@ def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Tabl
         degrees = f"{layout.tp} x {layout.pp} x {layout.dp}{f' x {layout.cp}' if cp else ''}"
         table.add_row(
             name, degrees, f"{layout.dp} x {layout.mbs} x {layout.m}", virtual(layout), str(layout.zero), recomputed(layout),
-            f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:.1%}", f"{said.memory_bytes / GIB:.1f}",
-            f"{said.oom_probability:.0%}",
+            f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:.1%}",
+            f"{said.memory_bytes / GIB:.1f}", f"{said.oom_probability:.0%}",
         )  # fmt: skip
     return table
 
