@@ -12,11 +12,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.action import KIND, KINDS, PAIR, STAGE, B, F, I, Ints, Order, W, grid
+from planner.action import KIND, KINDS, PAIR, STAGE, B, F, Ints, Order, W, grid
 from planner.errors import InputError
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
+
+_GROUP = np.array([0, 1, 1, 2])
+"""Of each kind: forwards, gradients for the stage before, weight gradients; each needs its own stage's row of the group before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,8 @@ def _graph(order: Order) -> _Graph:
 
 def _check_rows(order: Order, rows: Ints, rank: Ints, first: Rows) -> None:
     limits = (order.stages, len(KINDS), len(rows))
-    if rows[:, :PAIR].min() < 0 or (rows[:, :PAIR].max(axis=0) >= limits).any():
+    columns = np.ascontiguousarray(rows.T[:PAIR])
+    if columns.min() < 0 or (columns.max(axis=1) >= limits).any():
         got = ", ".join(f"{name} {rows[:, i].min()} to {rows[:, i].max()}" for i, name in enumerate(("stage", "kind", "microbatch")))
         raise InputError(f"stages, kinds and microbatches must be numbered from 0 without gaps, but got {got}")
     astray = np.flatnonzero(order.rank_of_stage[rows[:, STAGE]] != rank)
@@ -137,35 +141,28 @@ def _check_rows(order: Order, rows: Ints, rank: Ints, first: Rows) -> None:
 
 def _needs(order: Order, rows: Ints) -> Rows:
     """(n,) the row that each row waits for: the same microbatch on the neighbour stage of its chain, or -1."""
-    stage, kind, microbatch, pair = rows.T
-    width = int(microbatch.max()) + 1
-    key = stage.astype(np.int64) * width + microbatch
-    size = order.stages * width
-    forwards = kind == F
-    forward, gradient = _where(rows, key, forwards, size), _where(rows, key, (kind == B) | (kind == I), size)
-    _where(rows, key, kind == W, size)
-    inner = np.where(kind == W, gradient[key], np.where(forwards, -2, forward[key]))
-    neighbour = np.where(forwards, order.previous_stage[stage], order.next_stage[stage])
-    other = neighbour.astype(np.int64) * width + microbatch
-    outer = np.where(forwards, forward[other], gradient[other])
-    outer[(kind == W) | (neighbour < 0)] = -2
+    stage, kind, microbatch, pair = np.ascontiguousarray(rows.T, np.int64)
+    width, stages = int(microbatch.max()) + 1, order.stages
+    group = _GROUP[kind]
+    at = group * stages + stage
+    key, place = at * width + microbatch, np.arange(len(rows))
+    found = np.full(3 * stages * width + 1, -1)
+    found[-1] = -2  # where nothing is needed
+    found[key] = place
+    _check_once(rows, np.flatnonzero(found[key] != place))
+    inner = found[np.where(group > 0, key - stages * width, -1)]
+    neighbour = np.concatenate((order.previous_stage, order.next_stage, np.full(stages, -1)))[at]
+    outer = found[np.where(neighbour >= 0, key + (neighbour - stage) * width, -1)]
     _check_complete(rows, inner, outer, neighbour)
-    place = np.arange(len(rows))
-    done = place + pair  # a pair's halves end together, with the second row
-    own = done[np.maximum(inner, 0)]
+    done = np.append(place + pair, (0, 0))  # a pair's halves end together, with the second row
+    own = done[inner]  # of no meaning where inner is -2
     late = (inner >= 0) & (own >= place)  # own forward not before its backward: waits for ever
-    return np.where(late, own, np.where(outer < 0, -1, done[np.maximum(outer, 0)]))
+    return np.where(late, own, np.where(outer < 0, -1, done[outer]))
 
 
-def _where(rows: Ints, key: Rows, chosen: NDArray[np.bool_], size: int) -> Rows:
-    """(size,) the chosen row of each (stage, microbatch); -1 = none."""
-    found = np.full(size, -1, np.int64)
-    at = np.flatnonzero(chosen)
-    found[key[at]] = at
-    again = at[found[key[at]] != at]
+def _check_once(rows: Ints, again: Rows) -> None:
     if len(again):
         raise InputError(f"an order must do each action once, but {_word(rows, again[0])} is there twice (or as B and I)")
-    return found
 
 
 def _check_complete(rows: Ints, inner: Rows, outer: Rows, neighbour: Ints) -> None:
