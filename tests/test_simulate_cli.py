@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import subprocess
@@ -14,6 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from planner.cli import code
+from planner.errors import InputError
+from planner.pipeline.inverse import smallest_m
+from planner.pipeline.timelines import Work, simulate_schedule
 from tests.test_forward_only import ROWS, lowest
 
 PICTURE = ("--pp", "4", "--microbatches", "8")
@@ -127,8 +131,20 @@ def test_the_fewest_micro_batches_under_a_bubble(simulate: Run, schedule: str, p
     """From (p-1)/(m+p-1), (p-1)/(2m+p-1), (p-1)/(3m+p-1) strictly under the share (m = 27 at p = 4 is 10% exactly), and
     (p/2-1) 2 / (3m + (p/2-1) 2) with m even and at least 2p; interleaving in groups of p takes multiples of p."""
     said = answer(simulate("--schedule", schedule, "--pp", pp, "--bubble", bubble, "--json"))
-    assert said["m"] == m and said["simulated"]["m"] == m and said["bubble_share"] < bubble
+    assert said["m"] == m and said["bubble_share"] < bubble and len(said["ranks"]) == pp
     assert f"m = {m} is the fewest" in simulate("--schedule", schedule, "--pp", pp, "--bubble", bubble).out
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "interleaved-torch", "zb-h2", "zbv", "dualpipe", "dualpipev"])
+@pytest.mark.parametrize("transfer", [0.0, 0.25])
+def test_no_smaller_number_of_micro_batches_would_do(schedule: str, transfer: float) -> None:
+    work = Work(transfer=transfer)
+    for pp, bubble in ((2, 0.3), (4, 0.35), (4, 0.25), (6, 0.4)):
+        found = smallest_m(schedule, pp, bubble, work=work)
+        assert found.m is not None and found.simulated is not None and found.simulated.timeline.bubble_share < bubble
+        for m in range(1, found.m):
+            with contextlib.suppress(InputError):
+                assert simulate_schedule(schedule, pp, m, work=work).timeline.bubble_share >= bubble * (1 - 1e-9)
 
 
 def test_no_number_of_micro_batches_is_an_answer(simulate: Run) -> None:
@@ -136,7 +152,7 @@ def test_no_number_of_micro_batches_is_an_answer(simulate: Run) -> None:
     ran = simulate("--schedule", "1f1b", "--pp", 4, "--bubble", 0.1, "--transfer", 1, "--json")
     assert ran.code == 1
     said = answer(ran)
-    assert said["m"] is None and said["simulated"] is None and "33.3" in said["reason"]
+    assert said["m"] is None and said["makespan"] is None and "33.3" in said["reason"]
     assert simulate("--schedule", "naive", "--pp", 4, "--bubble", 0.1).code == 1
 
 
@@ -158,6 +174,12 @@ def test_files(simulate: Run, tmp_path: Path) -> None:
     assert len(rows) == 4 * 8 * 3 and max(float(row["end"]) for row in rows) == 27
     assert names["png"].read_bytes()[:4] == b"\x89PNG" and names["svg"].read_text().startswith("<svg ")
     assert "<table>" in names["html"].read_text() and "http://www.w3.org/2000/svg" in names["html"].read_text()
+
+
+def test_a_png_without_pillow_is_one_message(simulate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    ran = simulate("--schedule", "1f1b", *PICTURE, "--gantt", tmp_path / "x.png")
+    assert ran.code == 2 and "pip install 'ppplan[report]'" in ran.err and not list(tmp_path.iterdir())
 
 
 def test_times_of_a_model(simulate: Run) -> None:
@@ -219,6 +241,7 @@ ONE = ("--schedule", "1f1b", "--pp", "4", "--microbatches", "8")
         (("--schedule", "all", "--pp", 4096, "--m", 10**12), "pp x microbatches x v must be at most"),
         (("--schedule", "1f1b", "--pp", 4, "--m", 8, "--v", 2), "use v=1"),
         (("--schedule", "interleaved", "--pp", 4, "--m", 9, "--v", 2), "m mod group"),
+        (("--schedule", "zb-h2", "--pp", 4, "--m", 5), "use m=8"),
         ((*ONE, "--group", 4), "group is a word of interleaved"),
         ((*ONE, "--memory-limit", 4), "memory-limit is a word of"),
         ((*ONE, "--forward", "nan"), "forward must be a finite time"),

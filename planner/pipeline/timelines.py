@@ -12,7 +12,6 @@ import numpy as np
 
 from planner.action import Order, looped, v_shaped
 from planner.errors import InputError
-from planner.schedules import limits
 from planner.schedules.durations import pair_durations, stage_durations
 from planner.schedules.table import SCHEDULES, schedule
 from planner.schedules.table import order as order_of
@@ -180,6 +179,7 @@ def _choice(name: str, v: int | None) -> int:
 
 def _run(name: str, pp: int, m: int, v: int, group: int | None, work: Work, compared: bool = False) -> Simulated:
     check_count(pp, m, v, MAX_COMPARED if compared else MAX_ACTIONS)
+    check_legal(name, pp, m, v, group)
     order = _order(name, pp, m, v, group, work, {"effort": COMPARED_EFFORT} if compared else {})
     spent = durations(order, v, work)
     timeline = simulate(order, spent.stages, spent.transfer, work.blocking, work.weight_retained, spent.pairs)
@@ -190,7 +190,6 @@ def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work, mo
     """The order; automatic schedules plan theirs for the durations, on stages placed as a V when a rank has two."""
     if not is_automatic(name):
         return order_of(name, pp, m, v, group=group or 0)
-    limits.sizes(name, pp, m, v, schedule(name).CHUNKS)
     placement = v_shaped(pp) if v == 2 else looped(pp, v)
     spent = durations(Order((np.empty((0, 4), np.int32),) * pp, *placement), v, work)
     return order_of(

@@ -32,12 +32,12 @@ def compared(found: Comparison) -> dict[str, Any]:
 
 
 def fewest(found: Fewest) -> dict[str, Any]:
-    """The inverse: the smallest m for a bubble."""
-    answer = None if found.simulated is None else simulated(found.simulated)
-    return {
-        "schedule": found.schedule, "pp": found.pp, "v": found.v, "bubble_asked": found.bubble, "m": found.m,
-        "bubble_share": found.simulated.timeline.bubble_share if found.simulated else None, "simulated": answer, "reason": found.reason,
-    }  # fmt: skip
+    """The inverse: one schedule with the smallest m for a bubble; every figure null where no m gives it."""
+    asked = {"bubble_asked": found.bubble, "reason": found.reason}
+    if found.simulated is not None:
+        return simulated(found.simulated) | asked
+    figures = ("unit", "makespan", "span", "bubble_share", "span_bubble_share", "messages", "ranks", "assumed")
+    return {"schedule": found.schedule, "pp": found.pp, "m": None, "v": found.v, **dict.fromkeys(figures), **asked}
 
 
 def served(done: Served) -> dict[str, Any]:
