@@ -151,6 +151,14 @@ def _process_groups(args: Any, rank: int, world_size: int) -> None:
     ))  # fmt: skip
 
 
+def _fewer_replicas(args: Any, world_size: int) -> int:
+    """A smaller world that divides into groups, or does not, as the whole one: Megatron makes tens of thousands of groups in Python."""
+    replica = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.context_parallel_size
+    experts = args.expert_tensor_parallel_size * args.expert_model_parallel_size * args.pipeline_model_parallel_size
+    worlds = range(2 * replica, world_size, replica)
+    return next((world for world in worlds if (world % experts == 0) == (world_size % experts == 0)), world_size)
+
+
 def _padded_vocab(args: Any) -> int:
     """As the tokenizer of this version pads by itself, whatever the flags say of it."""
     import copy
@@ -170,7 +178,7 @@ def _for_a_cpu(config: Any) -> None:
     for name in ("perform_initialization", "gradient_accumulation_fusion", "persist_layer_norm", "apply_rope_fusion",
                  "sequence_parallel", "moe_grouped_gemm", "bias_activation_fusion"):  # fmt: skip
         setattr(config, name, False)
-    config.use_cpu_initialization = True
+    config.use_cpu_initialization, config.context_parallel_size = True, 1
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # type: ignore[method-assign,assignment]
     torch.cuda.current_device = lambda: torch.device("meta")  # type: ignore[assignment,return-value]
 
@@ -227,7 +235,7 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
         facts["m"] = _micro_batches(args)
         _interleaving(args, config, facts["m"])
         stage = "process groups"
-        _process_groups(args, 0, case["world_size"])
+        _process_groups(args, 0, case["world_size"] if case["whole"] else _fewer_replicas(args, case["world_size"]))
         stage = "tokenizer"
         facts["padded_vocab"] = _padded_vocab(args)
         facts["dp"], facts["v"] = args.data_parallel_size, args.virtual_pipeline_model_parallel_size or 1

@@ -31,6 +31,8 @@ class Case:
     """Major compute capability."""
     build: bool = False
     """Also make the model of every pipeline stage."""
+    whole: bool = False
+    """Make the process groups of the whole world: 16,384 ranks take 10 s."""
 
 
 def wheel(version: str = NEWEST) -> Path:

@@ -16,9 +16,10 @@ LEAST_COMPUTE = {"bf16": 8.0, "fp8-delayed": 8.9, "fp8-tensorwise": 8.9, "fp8-bl
 """CUDA compute capability that a precision needs."""
 
 
-def _kv_heads_replicated(recipe: Recipe, layout: Layout) -> Any:
+def _kv_heads_shared(recipe: Recipe, layout: Layout) -> Any:
+    """Beyond the heads their weights are still split evenly, and gathered again in the forward pass: widths must divide too."""
     heads = recipe.model.num_kv_heads
-    return divides(layout.tp, heads) | divides(heads, layout.tp)
+    return divides(layout.tp, heads) | (divides(heads, layout.tp) & divides(layout.tp, 2 * recipe.model.kv_size))
 
 
 def _recompute_layers(recipe: Recipe, layout: Layout) -> Any:
@@ -69,8 +70,9 @@ OWN = (
     Rule("key-value heads split over tp", lambda recipe, layout: divides(layout.tp, recipe.model.num_kv_heads),
          "tp must divide the key-value heads before Megatron 0.16, but got tp={layout.tp} and {recipe.model.num_kv_heads}",
          lambda recipe, layout: f"try tp {recipe.model.num_kv_heads} or less, or version 0.16", before=(0, 16)),
-    Rule("key-value heads split over tp", _kv_heads_replicated,
-         "tp must divide the key-value heads or be a multiple of them, but got tp={layout.tp} and {recipe.model.num_kv_heads}",
+    Rule("key-value heads split over tp", _kv_heads_shared,
+         "tp must divide the key-value heads, or be a multiple of them that divides their width, but got tp={layout.tp} and "
+         "{recipe.model.num_kv_heads} of width {recipe.model.head_dim}",
          since=(0, 16)),
     Rule("recompute layers fit a stage", _recompute_layers,
          "recompute_layers belongs to full recomputation and must not exceed the layers of a (virtual) stage, but got "

@@ -1,6 +1,6 @@
 """How many launch commands Megatron-LM's own parser, validation, configuration and process groups accept.
 
-    python -m tests.bench.megatron_sweep [--questions 400] [--each 5] [--version 0.19.2] [--seed 1]
+    python -m tests.bench.megatron_sweep [--questions 400] [--each 5] [--version 0.19.2] [--seed 1] [--whole]
 
 Legal layouts at random over every preset that Megatron-LM expresses, every cluster, 8 to 16,384 GPUs.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 
 from tests import sweep
 from tests.megatron_oracle import NEWEST, verdicts
@@ -20,9 +21,11 @@ def main() -> None:
     options.add_argument("--each", type=int, default=5)
     options.add_argument("--version", default=NEWEST)
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--whole", action="store_true", help="make the process groups of the whole world")
     asked = options.parse_args()
     started = time.perf_counter()
-    cases = [case for _, _, case in sweep.commands(asked.seed, asked.questions, asked.each)]
+    drawn = sweep.commands(asked.seed, asked.questions, asked.each)
+    cases = [replace(case, whole=asked.whole) for _, _, case in drawn]
     answers = verdicts(cases, asked.version)
     refused = [answer for answer in answers if not answer["accepted"]]
     for answer in refused[:20]:

@@ -1,0 +1,155 @@
+"""Flags of a layout, value by value; what Megatron-LM cannot express is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.emit import environment, megatron
+from planner.errors import InputError
+from planner.layout import RECOMPUTE_CODE, Layout, module_mask
+from planner.specs import library
+from planner.specs.recipe import Recipe
+from tests import documents
+
+FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
+
+
+def written(question: Recipe, one: Layout) -> dict[str, list[str]]:
+    """Flags by name; each is written once."""
+    flags = megatron.flags(question, one)
+    assert len({flag[0] for flag in flags}) == len(flags)
+    return {flag[0]: list(flag[1:]) for flag in flags}
+
+
+def of(model: str = "llama3-70b", changes: dict[str, Any] | None = None, **knobs: Any) -> dict[str, list[str]]:
+    question = documents.recipe(model, **(changes or {}))
+    return written(question, documents.layout(question, **knobs))
+
+
+def test_llama_as_its_config_json_says() -> None:
+    """Values of meta-llama/Llama-3.1-70B's config.json; 129,024 is 128,256 rounded up to 128 * 8."""
+    flags = of(tp=8, pp=4)
+    expected = {
+        "--num-layers": ["80"], "--hidden-size": ["8192"], "--ffn-hidden-size": ["28672"], "--num-attention-heads": ["64"],
+        "--num-query-groups": ["8"], "--group-query-attention": [], "--kv-channels": ["128"], "--swiglu": [],
+        "--normalization": ["RMSNorm"],
+        "--rotary-base": ["500000"], "--position-embedding-type": ["rope"], "--untie-embeddings-and-output-weights": [],
+        "--disable-bias-linear": [], "--padded-vocab-size": ["129024"], "--seq-length": ["8192"], "--bf16": [],
+        "--tensor-model-parallel-size": ["8"], "--pipeline-model-parallel-size": ["4"], "--sequence-parallel": [],
+        "--use-distributed-optimizer": [], "--micro-batch-size": ["1"], "--global-batch-size": ["512"], "--attention-backend": ["flash"],
+        "--overlap-grad-reduce": [], "--overlap-param-gather": [], "--vocab-size": ["128256"], "--attention-dropout": ["0.0"],
+    }  # fmt: skip
+    assert {name: flags.get(name) for name in expected} == expected
+    assert not {"--add-qkv-bias", "--qk-layernorm", "--num-virtual-stages-per-pipeline-rank", "--recompute-granularity"} & set(flags)
+
+
+def test_gpt_has_biases_learned_positions_and_tied_tables() -> None:
+    flags = of("gpt3-175b", {"seq_length": 2048, "stack": "megatron-2022", "attention": "unfused"}, tp=8, pp=4, zero=0)
+    assert flags["--position-embedding-type"] == ["learned_absolute"]
+    assert flags["--max-position-embeddings"] == ["2048"]
+    assert flags["--normalization"] == ["LayerNorm"]
+    assert flags["--hidden-dropout"] == ["0.1"]
+    assert flags["--attention-backend"] == ["unfused"]
+    absent = {"--swiglu", "--disable-bias-linear", "--untie-embeddings-and-output-weights", "--group-query-attention", "--rotary-base",
+              "--use-distributed-optimizer", "--overlap-param-gather"}  # fmt: skip
+    assert not absent & set(flags)
+
+
+def test_qwen_particulars() -> None:
+    assert "--qk-layernorm" in of("qwen3-32b", tp=8)
+    assert "--add-qkv-bias" in of("qwen2.5-32b", tp=8)
+    tied = of("qwen3-0.6b", tp=1)
+    assert "--untie-embeddings-and-output-weights" not in tied
+    assert tied["--kv-channels"] == ["128"]  # 16 heads of 128 over a hidden size of 1,024
+
+
+@pytest.mark.parametrize("version, vocab", [
+    ("0.14", "128255"), ("0.17", "128255"), ("0.18", "128256"), ("0.19", "128256"), ("main", "128256"),
+])  # fmt: skip
+def test_null_tokenizer_counts_one_more_until_0_18(version: str, vocab: str) -> None:
+    assert of(changes={"framework_version": version}, tp=8)["--vocab-size"] == [vocab]
+
+
+@pytest.mark.parametrize("knobs, expected", [
+    ({"pp": 4, "v": 5, "group": 8}, {"--num-virtual-stages-per-pipeline-rank": ["5"],
+                                     "--microbatch-group-size-per-virtual-pipeline-stage": ["8"]}),
+    ({"pp": 4, "first_layers": 19, "last_layers": 19}, {"--decoder-first-pipeline-num-layers": ["19"],
+                                                        "--decoder-last-pipeline-num-layers": ["19"]}),
+    ({"pp": 4, "account_for_embedding": 1, "account_for_loss": 1}, {"--account-for-embedding-in-pipeline-split": [],
+                                                                     "--account-for-loss-in-pipeline-split": []}),
+    ({"cp": 2}, {"--context-parallel-size": ["2"], "--cp-comm-type": ["p2p"]}),
+    ({"recompute": FULL}, {"--recompute-granularity": ["full"], "--recompute-method": ["uniform"], "--recompute-num-layers": ["1"]}),
+    ({"recompute": FULL, "recompute_layers": 7}, {"--recompute-method": ["block"], "--recompute-num-layers": ["7"]}),
+    ({"recompute": SELECTIVE}, {"--recompute-granularity": ["selective"], "--recompute-modules": ["core_attn"]}),
+    ({"recompute": SELECTIVE, "recompute_modules": module_mask(["layernorm", "mlp"])}, {"--recompute-modules": ["layernorm", "mlp"]}),
+    ({"zero": 2}, {"--use-megatron-fsdp": [], "--data-parallel-sharding-strategy": ["optim_grads"], "--ckpt-format": ["fsdp_dtensor"]}),
+    ({"zero": 3}, {"--data-parallel-sharding-strategy": ["optim_grads_params"]}),
+])  # fmt: skip
+def test_knobs(knobs: dict[str, Any], expected: dict[str, list[str]]) -> None:
+    flags = of(tp=2, **knobs)
+    assert {name: flags.get(name) for name in expected} == expected
+
+
+def test_stage_layout_says_the_virtual_stages_too() -> None:
+    flags = of(tp=2, pp=4, v=2, stage_layout="Et*9|(t*10|)*6t*11L")
+    assert flags["--pipeline-model-parallel-layout"] == ["Et*9|(t*10|)*6t*11L"]
+    assert "--num-virtual-stages-per-pipeline-rank" not in flags
+
+
+@pytest.mark.parametrize("precision, expected", [
+    ("fp32", {}), ("fp16", {"--fp16": [], "--accumulate-allreduce-grads-in-fp32": []}),
+    ("fp8-delayed", {"--bf16": [], "--fp8-format": ["hybrid"], "--fp8-recipe": ["delayed"]}),
+    ("fp8-blockwise", {"--fp8-recipe": ["blockwise"]}), ("mxfp8", {"--fp8-format": ["e4m3"], "--fp8-recipe": ["mxfp8"]}),
+    ("nvfp4", {"--bf16": [], "--fp4-format": ["e2m1"], "--fp4-recipe": ["nvfp4"]}),
+])  # fmt: skip
+def test_precision(precision: str, expected: dict[str, list[str]]) -> None:
+    flags = of(changes={"precision": precision}, tp=8)
+    assert {name: flags.get(name) for name in expected} == expected
+    assert ("--bf16" in flags) == (precision not in ("fp16", "fp32"))
+
+
+def test_sequence_parallelism_needs_a_split() -> None:
+    assert "--sequence-parallel" not in of(tp=1, sp=1)
+
+
+@pytest.mark.parametrize("model, feature", [("mpt-7b", "alibi positions"), ("mpt-7b", "a LayerNorm without bias")])
+def test_what_megatron_cannot_express_is_named(model: str, feature: str) -> None:
+    with pytest.raises(InputError, match=feature):
+        of(model, {"seq_length": 2048}, tp=1)
+
+
+@pytest.mark.parametrize("change, feature", [
+    ({"activation": "gelu"}, "a gated MLP with gelu"), ({"gated_mlp": False}, "an ungated MLP with silu"),
+    ({"mlp_bias": True}, "biases on attention none and MLP True"), ({"frameworks": ("deepspeed",)}, "for deepspeed alone"),
+])  # fmt: skip
+def test_combinations_without_a_flag_are_named(change: dict[str, Any], feature: str) -> None:
+    model = library.model("llama3-8b").model_copy(update=change)
+    question = documents.recipe(model)
+    with pytest.raises(InputError, match=feature):
+        megatron.flags(question, documents.layout(question))
+
+
+def test_rowwise_fp8_is_refused() -> None:
+    with pytest.raises(InputError, match="tensorwise"):
+        of(changes={"precision": "fp8-rowwise"}, tp=8)
+
+
+@pytest.mark.parametrize("cluster, knobs, expected", [
+    ("h100-sxm", {"tp": 8}, "1"), ("h100-sxm", {"cp": 2}, "1"), ("h100-sxm", {"pp": 4}, None), ("b200-sxm", {"tp": 8}, None),
+    ("h100-sxm", {"tp": 8, "zero": 3}, "8"), ("b200-sxm", {"zero": 2}, "8"),
+])  # fmt: skip
+def test_launch_order_needs_one_connection(cluster: str, knobs: dict[str, Any], expected: str | None) -> None:
+    """Megatron asserts 1 for tp or cp before Blackwell, and not 1 under its FSDP."""
+    question = documents.recipe(hardware=cluster)
+    env = dict(environment.megatron(question, documents.layout(question, **knobs)))
+    assert env.get("CUDA_DEVICE_MAX_CONNECTIONS") == expected
+    assert env["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+
+
+def test_unfused_softmax_is_an_environment_variable_of_transformer_engine() -> None:
+    question = documents.recipe(attention="unfused")
+    assert ("NVTE_MASKED_SOFTMAX_FUSION", "0") in environment.megatron(question, documents.layout(question, tp=8))
+    fused = documents.recipe(attention="fused")
+    assert "NVTE_MASKED_SOFTMAX_FUSION" not in dict(environment.megatron(fused, documents.layout(fused, tp=8)))

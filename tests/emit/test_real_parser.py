@@ -1,0 +1,141 @@
+"""Launch files against Megatron-LM itself: its parser, validation, configuration classes, process groups and model.
+
+The scripts are run under bash; what they hand to torchrun is what Megatron's code judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.cost import params, stages
+from planner.emit import megatron, table
+from planner.layout import RECOMPUTE_CODE, Layout
+from planner.rules.table import breaches
+from planner.specs import library
+from planner.specs.recipe import Recipe
+from tests import documents, recorder, sweep
+from tests.megatron_oracle import Case, verdicts
+
+SAMPLE = 60
+OLDER = "0.18.0"
+# These refuse what dies later than at the parser, or is no matter of Megatron's: a run would stop, its parser cannot know.
+BEYOND_PARSER = {
+    "sequence splits over tp", "recompute layers fit a stage", "attention runs under cp", "low precision aligns",
+    "stack shards this way", "stack runs the schedule", "stack has sequence parallelism", "batch is dp * mbs * m", "GPU runs the precision",
+}  # fmt: skip
+
+
+def by_script(folder: Path, name: str, recipe: Recipe, layout: Layout, launcher: str, build: bool = False) -> Case:
+    """The case that a launch file makes of itself."""
+    [script] = table.files(recipe, layout, None, launcher).values()
+    call = recorder.call(folder, script, MOCK="1")
+    assert call.world_size == recipe.gpus
+    env: dict[str, str | None] = {"CUDA_DEVICE_MAX_CONNECTIONS": call.env.get("CUDA_DEVICE_MAX_CONNECTIONS")}
+    return Case(name, call.flags, call.world_size, env, int(recipe.hardware.gpu.compute_capability), build)
+
+
+def sample(count: int, seed: int, gpus_at_most: int = 16384) -> Iterator[tuple[str, Recipe, Layout]]:
+    """One legal layout of each random question, small and large clusters alike."""
+    rows = ((case.name, recipe, layout) for recipe, layout, case in sweep.commands(seed, 4 * count, 1) if recipe.gpus <= gpus_at_most)
+    for _, row in zip(range(count), rows, strict=False):
+        yield row
+
+
+def test_a_sample_of_the_sweep_is_accepted(tmp_path: Path) -> None:
+    drawn = list(sample(SAMPLE, seed=11))
+    assert len(drawn) == SAMPLE
+    launchers = list(table.LAUNCHERS)
+    cases = [by_script(tmp_path, name, recipe, layout, launchers[i % 2]) for i, (name, recipe, layout) in enumerate(drawn)]
+    answers = verdicts(cases)
+    assert [answer for answer in answers if not answer["accepted"]] == []
+    for answer, (_, recipe, layout) in zip(answers, drawn, strict=True):
+        assert (answer["m"], answer["dp"], answer["v"]) == (layout.m, layout.dp, layout.v)
+        assert answer["padded_vocab"] == params.padded_vocab(recipe.model, layout.tp)
+
+
+@pytest.mark.parametrize("version, framework_version", [(OLDER, "0.18"), ("0.17.1", "0.17")])
+def test_older_versions_accept_too(version: str, framework_version: str, tmp_path: Path) -> None:
+    cases, vocabularies = [], []
+    for name, recipe, layout in sample(6, seed=5, gpus_at_most=1024):
+        older = recipe.model_copy(update={"framework_version": framework_version})
+        cases.append(by_script(tmp_path, name, older, layout, "torchrun"))
+        vocabularies.append(params.padded_vocab(recipe.model, layout.tp))
+    answers = verdicts(cases, version)
+    assert [answer for answer in answers if not answer["accepted"]] == []
+    assert [answer["padded_vocab"] for answer in answers] == vocabularies
+
+
+# GPT and Llama, tied and untied tables, biases, norms of queries and keys, every way to split layers over stages.
+BUILT: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("gpt3-175b", {"gpus": 64, "seq_length": 2048}, {"tp": 8, "pp": 8, "v": 3}),
+    ("gpt-1.7b", {"gpus": 8, "seq_length": 2048}, {"tp": 2, "pp": 1}),
+    ("llama2-7b", {"gpus": 8, "seq_length": 4096}, {"tp": 4, "pp": 2, "v": 4}),
+    ("llama3-70b", {"gpus": 32}, {"tp": 8, "pp": 4, "v": 5}),
+    ("llama3-70b", {"gpus": 64}, {"tp": 8, "pp": 8, "recompute": RECOMPUTE_CODE["full"]}),
+    ("llama3-70b", {"gpus": 64}, {"tp": 8, "pp": 4, "first_layers": 18, "last_layers": 18, "v": 2}),
+    ("llama3-405b", {"gpus": 256}, {"tp": 8, "pp": 16, "v": 8, "account_for_embedding": 1, "account_for_loss": 1}),
+    ("llama3-8b", {"gpus": 16}, {"tp": 2, "pp": 4, "v": 2, "stage_layout": "Et*3|(t*4|)*6t*5L"}),
+    ("llama3.2-1b", {"gpus": 8}, {"tp": 2, "pp": 4, "cp": 1}),
+    ("qwen3-0.6b", {"gpus": 16}, {"tp": 8, "pp": 1}),
+    ("qwen3-32b", {"gpus": 32}, {"tp": 4, "pp": 4, "cp": 2}),
+    ("qwen2.5-32b", {"gpus": 16}, {"tp": 8, "pp": 2, "last_layers": 31}),
+]  # fmt: skip
+
+
+def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]]:
+    """Chunks of every rank by our own count."""
+    table_of_layers = stages.chunk_layers(recipe.model, layout)
+    out = [[{"layers": n, "params": int(n * params.layer_params(recipe.model, layout.tp))} for n in row] for row in table_of_layers]
+    out[0][0]["params"] += int(params.embedding_params(recipe.model, layout.tp))
+    out[-1][-1]["params"] += int(params.head_params(recipe.model, layout))
+    return out
+
+
+def test_stages_have_the_layers_and_parameters_that_megatron_builds(tmp_path: Path) -> None:
+    questions = [documents.recipe(model, **changes) for model, changes, _ in BUILT]
+    layouts = [documents.layout(recipe, **knobs) for recipe, (_, _, knobs) in zip(questions, BUILT, strict=True)]
+    for recipe, layout in zip(questions, layouts, strict=True):
+        assert breaches(recipe, layout) == ()
+    cases = [by_script(tmp_path, recipe.model.name, recipe, layout, "slurm", build=True)
+             for recipe, layout in zip(questions, layouts, strict=True)]  # fmt: skip
+    for recipe, layout, answer in zip(questions, layouts, verdicts(cases), strict=True):
+        assert answer["accepted"], answer
+        assert answer["stages"] == expected_stages(recipe, layout), (recipe.model.name, layout)
+
+
+def drawn_at_random(count: int) -> list[tuple[Recipe, Layout]]:
+    """Layouts of small models, legal and illegal in equal parts, on clusters whose GPUs they fill."""
+    rng = np.random.default_rng(2)
+    found: dict[bool, list[tuple[Recipe, Layout]]] = {True: [], False: []}
+    while min(map(len, found.values())) < count // 2:
+        name = str(rng.choice(["llama3.2-1b", "qwen3-0.6b", "gpt-1.7b", "qwen2.5-0.5b", "phi4-14b"]))
+        recipe = documents.recipe(name, int(rng.choice([12, 16, 24, 30, 64])), seq_length=2048, global_batch_size=480)
+        batch = sweep.draw(rng, recipe, 50)
+        for layout in (batch[row] for row in range(50)):
+            rules = {found.rule for found in breaches(recipe, layout)}
+            # One breach at a time: every refusal has to be Megatron's as well.
+            if layout.gpus == recipe.gpus and layout.recompute != RECOMPUTE_CODE["full"] and not rules & BEYOND_PARSER and len(rules) < 2:
+                found[not rules].append((recipe, layout))
+                break
+    return found[True][: count // 2] + found[False][: count // 2]
+
+
+def test_rules_refuse_what_megatron_refuses_and_nothing_else() -> None:
+    drawn = drawn_at_random(40)
+    cases = [sweep.command(f"{recipe.model.name} {layout.named()}", recipe, layout, build=True) for recipe, layout in drawn]
+    for (recipe, layout), answer in zip(drawn, verdicts(cases), strict=True):
+        said = breaches(recipe, layout)
+        # One stage with both first and last layers stated is built by Megatron with the last ones alone: not what was asked.
+        built = sum(chunk["layers"] for stage in answer.get("stages", []) for chunk in stage)
+        assert (answer["accepted"] and built == recipe.model.num_layers) == (not said), (said, answer)
+
+
+def test_a_model_that_megatron_cannot_express_is_in_no_sweep() -> None:
+    left_out = set(library.models()) - set(sweep.presets())
+    assert all("megatron" not in library.model(name).frameworks for name in left_out)
+    assert all(megatron.missing_features(library.model(name)) for name in left_out)
