@@ -183,7 +183,7 @@ def _spent(order: Order, graph: _Graph, durations: Floats, pair_durations: Float
     """(n,) time that each row adds; the first half of a pair adds none, the second all."""
     if durations.shape != (order.stages, len(KINDS)) or not (np.isfinite(durations) & (durations >= 0)).all():
         wanted = f"{order.stages} stages by {len(KINDS)} kinds, each >= 0"
-        raise InputError(f"durations must be {wanted}, but got shape {durations.shape}, {durations.tolist()}")
+        raise InputError(f"durations must be {wanted}, but got shape {durations.shape}, {str(durations.tolist())[:80]}")
     spent = durations[graph.rows[:, STAGE], graph.rows[:, KIND]]
     one = np.flatnonzero(graph.rows[:, PAIR])
     if not len(one):
@@ -197,7 +197,7 @@ def _spent(order: Order, graph: _Graph, durations: Floats, pair_durations: Float
 
 def _overlapped(rows: Ints, one: Rows, total: Floats, durations: Floats, pair_durations: Floats) -> Floats:
     if pair_durations.shape != durations.shape[:1] or not (np.isfinite(pair_durations) & (pair_durations >= 0)).all():
-        raise InputError(f"pair durations must be one a stage ({len(durations)}), each >= 0, but got {pair_durations.tolist()}")
+        raise InputError(f"pair durations must be one a stage ({len(durations)}), each >= 0, but got {str(pair_durations.tolist())[:80]}")
     saved = durations[:, F] + durations[:, B] - pair_durations
     kinds = rows[one, KIND] + rows[one + 1, KIND]
     kinds_overlap = (kinds == F + B) & (rows[one, KIND] != rows[one + 1, KIND])
@@ -210,7 +210,7 @@ def _lag(order: Order, graph: _Graph, transfer: float | Floats) -> tuple[Floats,
     """(n,) time from the end of what a row needs until the row may start, and whether that crosses ranks."""
     times = np.asarray(transfer, float)
     if times.shape not in ((), (order.ranks, order.ranks)) or not (np.isfinite(times) & (times >= 0)).all():
-        raise InputError(f"transfer must be one time >= 0 or one a pair of {order.ranks} ranks, but got {times.tolist()}")
+        raise InputError(f"transfer must be one time >= 0 or one a pair of {order.ranks} ranks, but got {str(times.tolist())[:80]}")
     source = graph.rank[graph.needs]
     crossing = (graph.needs >= 0) & (source != graph.rank)
     between = np.broadcast_to(times, (order.ranks, order.ranks))
