@@ -31,6 +31,8 @@ SPELLINGS = {
 KIN = (("fsdp", "torch-fsdp"), ("torch", "torch-fsdp"), ("composer", "torch-fsdp"), ("deepspeed", "deepspeed"), ("neox", "deepspeed"))
 """Words in the name of a stack that is not known, and the stack that comes nearest."""
 ATTENTIONS = ("flash", "fused", "unfused")
+_NEMO = re.compile(r"NVIDIA/NeMo docs|Megatron-Bridge docs/performance")
+"""Pages of performance recipes in `source_ref`: Megatron-Core as NeMo and Megatron-Bridge tune it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,13 @@ def run(row: Row) -> Run:
     """
     _needed(row)
     model, said_model = shape(row)
-    stack, said_stack = _stack(row["stack"], facts_of(row).fused_norm)
+    stack, said_stack = _stack(_software(row), facts_of(row).fused_norm)
     cluster = (str(row["hardware"]), row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
     precision, said_precision = _precision(row["precision"], hardware)
     attention, said_attention = _attention(row, stack)
     gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
-    recipe = _recipe(model, cluster, stack, (gpus, seq, batch), precision, attention)
+    recipe = _recipe(model, cluster, stack.name, (gpus, seq, batch), precision, attention)
     choice = layouts(row, recipe)
     return Run(recipe, choice.layouts, choice.open, (*said_model, *said_stack, *said_precision, *said_attention, *choice.assumed))
 
@@ -76,8 +78,9 @@ def _needed(row: Row) -> None:
 
 
 @lru_cache(maxsize=8192)
-def _recipe(model: ModelSpec, cluster: tuple[Any, ...], stack: Stack, size: tuple[int, int, int], precision: Any, attention: Any) -> Recipe:
+def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: str, size: tuple[int, int, int], precision: Any, attention: Any) -> Recipe:
     gpus, seq, batch = size
+    stack = _document(software)
     return Recipe(
         model=model, hardware=_hardware(*cluster), stack=stack, gpus=gpus, seq_length=seq, global_batch_size=batch, precision=precision,
         framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention,
@@ -102,18 +105,31 @@ def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> Har
     return profile.model_copy(update={"node": node, "fabric": fabric})
 
 
+def _software(row: Row) -> str | None:
+    """The stack named; NeMo where the source is its pages; zero-bubble schedules run in their authors' fork, unless the note says that steps end in an all-reduce."""
+    split = str(row["schedule"] or "").startswith("zb") and "instead of optimizer post-validation" not in str(row["notes"] or "")
+    if row["stack"] == "megatron" and _NEMO.search(str(row["source_ref"] or "")):
+        return "nemo"
+    return "zero-bubble" if split and row["stack"] == "megatron-2022" else row["stack"]
+
+
 @lru_cache(maxsize=256)
 def _stack(name: str | None, fused_norm: bool) -> tuple[Stack, tuple[str, ...]]:
     """The stack named, or the document of its fused norm kernel; else its nearest kin, said; Megatron of today when none is named."""
     if name is None:
-        return library.stack("megatron"), ("stack megatron: not stated",)
+        return _document("megatron"), ("stack megatron: not stated",)
     low, known = name.lower(), library.stacks()
     if fused_norm and f"{low}-rmsnorm" in known:
-        return library.stack(f"{low}-rmsnorm"), ()
+        return _document(f"{low}-rmsnorm"), ()
     if low in known:
-        return library.stack(low), ()
+        return _document(low), ()
     kin = _kin(low, known)
-    return library.stack(kin), (f"stack {kin}: nearest to {name[:60]}",)
+    return _document(kin), (f"stack {kin}: nearest to {name[:60]}",)
+
+
+@lru_cache(maxsize=64)
+def _document(name: str) -> Stack:
+    return library.stack(name)
 
 
 def _kin(name: str, known: list[str]) -> str:

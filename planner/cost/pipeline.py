@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.action import KIND, STAGE, B, F, Order
+from planner.action import KIND, STAGE, B, F, Order, W
 from planner.cost.activations import Activations
 from planner.cost.ends import EndsTime
 from planner.cost.layer import LayerTime
@@ -70,8 +70,9 @@ def stage_layers(recipe: Recipe, layout: Layout) -> np.ndarray:
 
 
 def blocking(recipe: Recipe, layout: Layout) -> bool:
-    """Whether transfers hold up the sender: Megatron's plain 1F1B exchanges in pairs, its interleaving overlaps."""
-    return layout.v == 1 or not recipe.stack.p2p_overlap
+    """Whether transfers hold up the sender: Megatron's plain 1F1B exchanges in pairs, its interleaving and split backwards overlap."""
+    plain = SCHEDULES[layout.schedule] in ("naive", "gpipe", "1f1b")
+    return plain or (SCHEDULES[layout.schedule] == "interleaved" and not recipe.stack.p2p_overlap)
 
 
 def durations(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime) -> np.ndarray:
@@ -119,9 +120,9 @@ class _Run:
     work: np.ndarray
     """(p, 2) forward and backward seconds of a rank and micro-batch."""
     free_s: float
-    """Makespan without transfers."""
+    """Makespan (or span, with post-validation) without transfers."""
     slow_s: float
-    """Makespan with them."""
+    """The same with them."""
 
 
 def _run(recipe: Recipe, layout: Layout, spent: np.ndarray) -> _Run:
@@ -151,10 +152,10 @@ def _once(recipe: Recipe, layout: Layout, spent: np.ndarray, transfer: float) ->
     rows = np.concatenate(sequence.actions)
     passes = np.bincount(rows[rows[:, KIND] == F, STAGE], minlength=sequence.stages) / layout.m
     work = np.stack([np.bincount(sequence.rank_of_stage, passes * spent[:, k], minlength=layout.pp) for k in (F, B)], axis=1)
-    free = simulate(sequence, spent).makespan
-    blocked = blocking(recipe, layout)
-    slow = simulate(sequence, spent, transfer=transfer, blocking=blocked).makespan if transfer else free
-    return _Run(sequence, work, free, slow)
+    ends = "span" if recipe.stack.post_validation and (rows[:, KIND] == W).any() else "makespan"
+    free = simulate(sequence, spent)
+    slow = simulate(sequence, spent, transfer=transfer, blocking=blocking(recipe, layout)) if transfer else free
+    return _Run(sequence, work, getattr(free, ends), getattr(slow, ends))
 
 
 def _ranks(recipe: Recipe, layout: Layout, sequence: Order, counts: np.ndarray, acts: Activations) -> Rank:

@@ -7,6 +7,28 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat
 
 
+class AttentionShares(BaseModel):
+    """Speed of a stack's attention kernel over the profile's, by GPU architecture: FlashAttention-2 does not use what Hopper brought."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    hopper: PositiveFloat = 1.0
+    blackwell: PositiveFloat = 1.0
+
+
+class CastBytes(BaseModel):
+    """Bytes moved per element that is quantized, by recipe of precision."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    fp8_delayed: NonNegativeFloat = 0.0
+    fp8_tensorwise: NonNegativeFloat = 0.0
+    fp8_rowwise: NonNegativeFloat = 0.0
+    fp8_blockwise: NonNegativeFloat = 0.0
+    mxfp8: NonNegativeFloat = 0.0
+    nvfp4: NonNegativeFloat = 0.0
+
+
 class Stack(BaseModel):
     """What it overlaps, fuses and keeps, and how long its CPU takes to launch a layer."""
 
@@ -49,6 +71,8 @@ class Stack(BaseModel):
     """Whether dropout masks are kept (GPT of 2020-2022: yes)."""
     p2p_scatter_over_tp: bool
     """Activations between stages are split over tp even without sp (Megatron of 2021)."""
+    post_validation: bool = False
+    """Split-backward schedules end a step rank by rank: the optimizer is checked afterwards, so a step lasts the span, not the makespan."""
     p2p_overlap: bool
     """Interleaved p2p runs beside compute."""
     grad_reduce_bytes: PositiveFloat
@@ -80,4 +104,13 @@ class Stack(BaseModel):
     """Median of reserved over allocated memory."""
     reserved_spread_share: PositiveFloat
     """Standard deviation of that ratio together with the model's own error."""
+    attention_shares: AttentionShares = AttentionShares()
+    cast_bytes: CastBytes = CastBytes()
+    """Memory traffic of quantizing an operand, bytes an element, by precision: inputs once forward, output gradients once backward."""
+    quantized_gathers: bool = False
+    """With 8-bit products sequence parallelism gathers 8-bit tensors (Transformer Engine)."""
+    quantized_activations: bool = False
+    """With 8-bit products the inputs of linears are kept in 8 bits (Transformer Engine)."""
+    dummy_gradient_bytes: NonNegativeFloat = 0.0
+    """Bytes a weight of one layer, and of the head: placeholders that autograd gets where products add to the main gradient (Transformer Engine)."""
     source: str
