@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from planner.emit import environment, megatron
-from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
+from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.rules.table import mask
 from planner.specs import library
 from planner.specs.recipe import Recipe
@@ -16,6 +16,7 @@ from tests.megatron_oracle import Case
 
 MEGATRON_STACKS = ("megatron", "megatron-2022", "megatron-2021")
 GPUS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+MODULES = (0, module_mask(["mlp"]), module_mask(["core_attn", "mlp"]))
 DRAWN = 40_000
 """Layouts drawn for one question; the rules leave some of them."""
 
@@ -36,7 +37,7 @@ def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> R
         document, gpus, hardware=hardware, stack=str(rng.choice(MEGATRON_STACKS)),
         seq_length=longest, global_batch_size=int(max(rng.choice([128, 256, 480, 1024, 2048]), gpus // 8)),
         precision=str(rng.choice(known)) if known else "fp16",
-        framework_version="0.19",
+        framework_version="0.19", attention=str(rng.choice(["flash", "flash", "fused", "unfused"])),
     )  # fmt: skip
 
 
@@ -54,7 +55,8 @@ def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout
         tp=tp, pp=pp, cp=cp, dp=dp, v=v, mbs=mbs, m=np.maximum(recipe.global_batch_size // (dp * mbs), 1),
         sp=np.where(tp > 1, pick(0, 1, 1), 0) * recipe.stack.sequence_parallel, zero=pick(*recipe.stack.zero_stages),
         schedule=np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"]), group=pick(0, 0, 0, 4, 8),
-        recompute=recompute, recompute_layers=np.where(recompute == RECOMPUTE_CODE["full"], pick(0, 0, 1, 2, 5), 0),
+        recompute=recompute, recompute_modules=np.where(recompute == RECOMPUTE_CODE["selective"], pick(*MODULES), 0),
+        recompute_layers=np.where(recompute == RECOMPUTE_CODE["full"], pick(0, 0, 1, 2, 5), 0),
         account_for_embedding=pick(0, 0, 1) * (1 - uneven), account_for_loss=pick(0, 0, 1) * (1 - uneven),
         first_layers=uneven * pick(0, 1, 2, 4, 6, 9), last_layers=uneven * pick(0, 1, 2, 4, 6, 9),
     )  # fmt: skip

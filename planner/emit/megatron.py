@@ -225,7 +225,7 @@ if [[ $MOCK == 1 || -z $DATA ]]; then
 else
   read -r -a DATA_PATHS <<<"$DATA"
   DATA_FLAGS=(
-    --data-path "${{DATA_PATHS[@]}}" --split 99,1,0
+    --data-path "${{DATA_PATHS[@]}}" --split '99,1,0'
     --tokenizer-type HuggingFaceTokenizer --tokenizer-model "${{TOKENIZER:?the tokenizer that DATA was made with}}"
     --train-iters "$TRAIN_ITERS" --eval-interval 1000 --eval-iters 10
   )

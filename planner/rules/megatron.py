@@ -10,8 +10,8 @@ from planner.rules.rule import Rule, divides, quotient
 from planner.specs.recipe import Recipe
 
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
-DENSE_MODULES = module_mask(["core_attn", "layernorm", "mlp"])
-FP8_DELAYED_MODULES = module_mask(["core_attn", "mlp"])
+DENSE_MODULES = module_mask(["core_attn", "mlp"])
+"""NOTE: layernorm passes the parser and does nothing: Transformer Engine's dense layers have their norms inside the linear ones."""
 LEAST_COMPUTE = {"bf16": 8.0, "fp8-delayed": 8.9, "fp8-tensorwise": 8.9, "fp8-blockwise": 9.0, "mxfp8": 10.0, "nvfp4": 10.0}
 """CUDA compute capability that a precision needs."""
 
@@ -32,9 +32,8 @@ def _recompute_layers_out(recipe: Recipe, layout: Layout) -> str:
 
 
 def _recompute_modules(recipe: Recipe, layout: Layout) -> Any:
-    allowed = FP8_DELAYED_MODULES if recipe.precision == "fp8-delayed" else DENSE_MODULES
     none = layout.recompute_modules == 0
-    return none | ((layout.recompute == SELECTIVE) & ((layout.recompute_modules & ~allowed) == 0))
+    return none | ((layout.recompute == SELECTIVE) & ((layout.recompute_modules & ~DENSE_MODULES) == 0))
 
 
 def _precision_known(recipe: Recipe, layout: Layout) -> Any:
@@ -78,8 +77,8 @@ OWN = (
          "recompute_layers belongs to full recomputation and must not exceed the layers of a (virtual) stage, but got "
          "{layout.recompute_layers} with recompute={knobs[recompute]}", _recompute_layers_out),
     Rule("recompute modules fit the model", _recompute_modules,
-         "a dense model can recompute core_attn, layernorm and mlp, selectively (not layernorm with fp8-delayed), but got "
-         "{knobs[recompute_modules]} with recompute={knobs[recompute]}"),
+         "a dense model can recompute core_attn and mlp, selectively (its norms are part of its linear layers), but got "
+         "{knobs[recompute_modules]} with recompute={knobs[recompute]}", lambda recipe, layout: "try core_attn, mlp or both"),
     Rule("Megatron has the precision", _precision_known,
          "Megatron-LM has the fp8 recipes delayed, tensorwise, blockwise and mxfp8, but got {recipe.precision}",
          lambda recipe, layout: "try fp8-tensorwise"),

@@ -90,6 +90,13 @@ def test_precision_needs_its_gpu(cluster: str, precision: str, legal: bool) -> N
     assert ("GPU runs the precision" not in names(question, documents.layout(question, tp=8))) == legal
 
 
+def test_dense_norms_cannot_be_recomputed_apart() -> None:
+    """core/models/gpt/gpt_layer_specs.py: the dense Transformer Engine layer has no norm of its own, so the module would do nothing."""
+    question = documents.recipe()
+    one = documents.layout(question, tp=8, recompute=SELECTIVE, recompute_modules=module_mask(["core_attn", "layernorm"]))
+    assert names(question, one) == {"recompute modules fit the model"}
+
+
 def test_megatron_has_no_rowwise_fp8() -> None:
     question = documents.recipe(precision="fp8-rowwise")
     assert "Megatron has the precision" in names(question, documents.layout(question, tp=8))
