@@ -195,6 +195,13 @@ def test_times_of_a_model(simulate: Run) -> None:
     assert both.code == 2 and "leave one out" in both.err
     uneven = simulate("--schedule", "1f1b", "--pp", 7, "--m", 8, *question)
     assert uneven.code == 2 and "80 layers" in uneven.err
+    moved = answer(simulate("--schedule", "1f1b", *PICTURE, *question, "--first-layers", 21, "--last-layers", 17, "--json"))
+    first, _, _, last = (rank["busy"] for rank in moved["ranks"])
+    assert first > busy[0] and last < busy[3] and moved["makespan"] != said["makespan"]
+    layout = ("--stage-layout", "Et*10|t*10|t*10|t*10|t*10|t*10|t*10|t*10L")
+    assert answer(simulate("--schedule", "interleaved", *PICTURE, "--v", 2, *question, *layout, "--json"))["v"] == 2
+    wrong = simulate("--schedule", "1f1b", *PICTURE, *question, *layout)
+    assert wrong.code == 2 and "state --v 2" in wrong.err
     assert "ms" in simulate("--schedule", "all", *PICTURE, *question).out
 
 
@@ -262,6 +269,7 @@ ONE = ("--schedule", "1f1b", "--pp", "4", "--microbatches", "8")
         ((*ONE, "--gantt", "picture.pdf"), ".html, .svg, .png"),
         ((*ONE, "--gantt", "nowhere/picture.svg"), "folder that exists"),
         ((*ONE, "--trace", "."), "it is a folder"),
+        ((*ONE, "--trace", "x", "--csv", "x"), "named twice"),
         (("--schedule", "all", "--pp", 4, "--m", 8, "--order"), "--order is of one schedule"),
         (("--schedule", "zb-1p", "--pp", 4, "--m", 8, "--memory-limit", "nan"), "memory-limit must be a finite number"),
         (("--schedule", "zb-1p", "--pp", 4, "--m", 8, "--memory-limit", 0.5), "memory limit must hold one microbatch"),

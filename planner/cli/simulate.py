@@ -44,6 +44,7 @@ ForwardOnly = Annotated[str | None, _of(_PIPELINE, "--forward-only", help="A sce
 Degree = Annotated[int | None, typer.Option("--tp", help="With --model: tensor parallelism.", metavar="N", rich_help_panel="The question")]
 Sequences = Annotated[int | None, typer.Option("--mbs", help="With --model: sequences per micro-batch.", metavar="N",
                                                rich_help_panel="The question")]  # fmt: skip
+Context = Annotated[int | None, typer.Option("--cp", help="Context parallelism.", metavar="N", rich_help_panel="The question")]
 Recompute = Annotated[str | None, typer.Option("--recompute", help="With --model: none, selective or full.", metavar="NAME",
                                                rich_help_panel="The question")]  # fmt: skip
 
@@ -54,7 +55,10 @@ def simulate(
     forward: Forward = None, backward: Backward = None, input_grad: InputGrad = None, weight_grad: WeightGrad = None, pair: Pair = None,
     transfer: Transfer = None, blocking: Blocking = None, stage_scale: StageScale = None, head_extra: HeadExtra = 0.0,
     model: o.Model = None, cluster: o.Cluster = None, set: o.Set = None, seq_length: o.SeqLength = None, tp: Degree = None,
-    mbs: Sequences = None, recompute: Recompute = None, precision: o.Precision = None, stack: o.Stack = None, attention: o.Attention = None,
+    mbs: Sequences = None, cp: Context = None, sp: o.Sp = None, recompute: Recompute = None, precision: o.Precision = None,
+    stack: o.Stack = None, attention: o.Attention = None, account_for_embedding: o.AccountEmbedding = None,
+    account_for_loss: o.AccountLoss = None, first_layers: o.FirstLayers = None, last_layers: o.LastLayers = None,
+    stage_layout: o.StageLayout = None,
     order: Order = False, gantt: Gantt = None, trace: Trace = None, csv: Csv = None, as_json: o.Json = False,
 ) -> int:  # fmt: skip
     """The timeline of a pipeline schedule: ppplan simulate --schedule 1f1b --pp 4 --microbatches 8"""
@@ -64,10 +68,7 @@ def simulate(
     from planner.report import save
     from planner.report.simulate_files import check, contents, document, no, order_text, text
 
-    check(schedule == "all", gantt, trace, order)
-    for path in (gantt, trace, csv):
-        if path is not None:
-            save.check(path)
+    check(schedule == "all", gantt, trace, csv, order)
     found = answer(given)
     for path, content in contents(found, gantt, trace, csv).items():
         save.write(path, content)

@@ -9,38 +9,49 @@ from typing import Any
 import numpy as np
 
 from planner.action import Order
+from planner.cost.pipeline import blocking
 from planner.cost.stages import chunk_layers
 from planner.errors import InputError
 from planner.estimate import stage_times
-from planner.layout import SCHEDULE_CODE
+from planner.layout import SCHEDULE_CODE, Layout
 from planner.pipeline.timelines import Durations, Work, chunks
 from planner.specs.question import question
+from planner.specs.recipe import Recipe
 from planner.specs.resolve import recipe_and_layout
+from planner.specs.stage_layout import stages
 
-WORDS = ("model", "cluster", "set", "seq_length", "precision", "stack", "attention", "recompute", "tp", "mbs")
 
+def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], name: str) -> Work:
+    """The work with the durations of the model's stages: embedding on the first, head and loss on the last. Seconds.
 
-def modelled(asked: Work, words: Mapping[str, Any], name: str) -> Work:
-    """The work with the durations of the model's stages: embedding on the first, head and loss on the last. Seconds."""
+    stated: the words of the question that were given; words: all words. Raises InputError.
+    """
     pp, m = words["pp"], words["microbatches"] or 2 * words["pp"]
-    stated = {word: words[word] for word in WORDS if words[word] is not None}
-    stated |= {"set": tuple(words["set"])} if words["set"] else {}
-    told = question({**stated, "pp": pp, "m": m, "v": 1}, "the command line")
-    recipe, layout = recipe_and_layout(told)
-    schedule = "1f1b" if name == "all" else name
-    layout = replace(layout, schedule=SCHEDULE_CODE[schedule])
+    told = {**stated, "set": tuple(stated.get("set", ())), "pp": pp, "m": m, "v": 1}
+    recipe, layout = recipe_and_layout(question(told, "the command line"))
+    layout = replace(layout, schedule=SCHEDULE_CODE["1f1b" if name == "all" else name])
 
     def measured(order: Order, v: int) -> Durations:
         cut = replace(layout, v=v)
-        layers = sum(map(sum, chunk_layers(recipe.model, cut)))
-        if layers != recipe.model.num_layers:
-            raise InputError(f"{recipe.model.name} has {recipe.model.num_layers} layers, which do not divide over pp {pp} x v {v}")
+        _check_layers(recipe, cut)
         spent, transfer, _ = stage_times(recipe, cut)
         return Durations(np.tile(spent, (order.stages // len(spent), 1)), None, transfer)
 
-    blocking = bool(words["blocking"])
+    blocks = bool(words["blocking"])
     if words["blocking"] is None and name in ("1f1b", "interleaved"):
-        blocking = stage_times(recipe, replace(layout, v=chunks(name, words["v"])))[2]
-    how = "transfers block the sender, as Megatron-LM's exchange in pairs does" if blocking else "transfers run beside the work"
+        blocks = blocking(recipe, replace(layout, v=chunks(name, words["v"])))
+    how = "transfers block the sender, as Megatron-LM's exchange in pairs does" if blocks else "transfers run beside the work"
     said = f"tp {layout.tp}, mbs {layout.mbs}"
-    return replace(asked, measured=measured, unit="s", blocking=blocking, assumed=(*recipe.assumed, said, how))
+    return replace(asked, measured=measured, unit="s", blocking=blocks, assumed=(*recipe.assumed, said, how))
+
+
+def _check_layers(recipe: Recipe, layout: Layout) -> None:
+    """Every layer has a stage. Raises InputError."""
+    pp, v, layers = layout.pp, layout.v, recipe.model.num_layers
+    count = len(stages(layout.stage_layout)) if layout.stage_layout else pp * v
+    if count != pp * v:
+        raise InputError(f"stage-layout must have pp x v = {pp} x {v} stages, but has {count}; state --v {max(count // pp, 1)}")
+    placed = [count for rank in chunk_layers(recipe.model, layout) for count in rank]
+    if sum(placed) != layers or min(placed) < 0:
+        raise InputError(f"the {layers} layers of {recipe.model.name} must divide over pp x v = {pp} x {v} stages, but do not; "
+                         "change pp or v, or move layers with --first-layers, --last-layers, --account-for-...")  # fmt: skip

@@ -13,7 +13,11 @@ from planner.pipeline.timelines import Comparison, Simulated, Work, check_sizes,
 from planner.schedules.table import SCHEDULES
 from planner.specs.scenario import ServingScenario, StageCost, read_scenario, scenario
 
-QUESTION = ("model", "cluster", "set", "seq_length", "tp", "mbs", "recompute", "precision", "stack", "attention")
+QUESTION = (
+    "model", "cluster", "set", "seq_length", "tp", "mbs", "cp", "sp", "recompute", "precision", "stack", "attention",
+    "account_for_embedding", "account_for_loss", "first_layers", "last_layers", "stage_layout",
+)  # fmt: skip
+"""Words of a model on a cluster."""
 TIMES = ("forward", "backward", "input_grad", "weight_grad", "pair", "transfer")
 ORDERS = ("schedule", "pp", "microbatches", "v", "group", "bubble", "memory_limit", "blocking", "stage_scale", *TIMES)
 """Words of a training schedule, none of which a scenario takes."""
@@ -51,7 +55,7 @@ def work(words: Mapping[str, Any], name: str) -> Work:
         memory_limit=words["memory_limit"], pair=words["pair"], transfer=words["transfer"] or 0.0, blocking=bool(words["blocking"]),
     )  # fmt: skip
     if words["model"] is None:
-        stray = [word for word in QUESTION if words[word]]
+        stray = [word for word in QUESTION if words[word] not in (None, [])]
         if stray:
             raise InputError(f"--{stray[0].replace('_', '-')} speaks of a model, but none is stated; add --model NAME")
         forward, input_grad, weight_grad = _times(words)
@@ -62,7 +66,7 @@ def work(words: Mapping[str, Any], name: str) -> Work:
         raise InputError(f"times come from the model or from words, not both, but got --model and --{first}; leave one out")
     from planner.pipeline.modelled import modelled
 
-    return modelled(asked, words, name)
+    return modelled(asked, {word: words[word] for word in QUESTION if words[word] not in (None, [])}, words, name)
 
 
 def _times(words: Mapping[str, Any]) -> tuple[float, float, float]:

@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.pipeline.inverse import Fewest
 from planner.pipeline.timelines import Comparison, Simulated
 from planner.pipeline.words import Answer, ServedAnswer
-from planner.report import served, simulate_json, simulated, trace
+from planner.report import save, served, simulate_json, simulated, trace
 from planner.report.bitmap import png
 from planner.report.chart import Chart
 from planner.report.drawing import html, svg
@@ -25,8 +25,12 @@ Drawn = tuple[Chart, Sequence[str], Sequence[Sequence[str]]]
 """A chart, and the table that a page shows under it: its head and rows."""
 
 
-def check(found_all: bool, gantt: str | None, trace_file: str | None, order: bool) -> None:
+def check(found_all: bool, gantt: str | None, trace_file: str | None, csv: str | None, order: bool) -> None:
     """Before the work: a picture's kind by its suffix; pictures, traces and orders are of one schedule. Raises InputError."""
+    for path in (path for path in (gantt, trace_file, csv) if path is not None):
+        save.check(path)
+        if [gantt, trace_file, csv].count(path) > 1:
+            raise InputError(f"every file must have its own name, but {path} is named twice")
     if gantt is not None and Path(gantt).suffix.lower() not in PICTURES:
         raise InputError(f"--gantt must be a file that ends in {', '.join(PICTURES)}, but got {gantt}")
     if found_all:
