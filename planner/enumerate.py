@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
@@ -102,12 +104,12 @@ def _recompute_layers(recipe: Recipe, choice: np.ndarray, part: np.ndarray) -> n
     return np.where(full, stated.low, 0) if stated else np.where(choice[:, 2] > 0, part, 0)
 
 
-def _complete(recipe: Recipe, columns: dict[str, np.ndarray], account: np.ndarray, choice: np.ndarray, part: np.ndarray) -> Layout:
+def _complete(recipe: Recipe, columns: dict[str, Any], account: np.ndarray, choice: np.ndarray, part: np.ndarray) -> Layout:
     tp, pp = columns["tp"], columns["pp"]
     dp = np.maximum(recipe.gpus // (tp * pp * columns["cp"]), 1)
     m = np.maximum(recipe.global_batch_size // (dp * columns["mbs"]), 1)
     sp = within(np.array([1 if recipe.stack.sequence_parallel else 0]), recipe.knobs.get("sp"))
-    fixed = {n: b.low for n, b in recipe.knobs.items() if n in FIXED and b.low == b.high}
+    fixed: dict[str, Any] = {n: b.low for n, b in recipe.knobs.items() if n in FIXED and b.low == b.high}
     layout = Layout(
         **columns, dp=dp, m=m, sp=int(sp[0]) * (tp > 1), account_for_embedding=account[:, 0], account_for_loss=account[:, 1],
         recompute=choice[:, 0], recompute_modules=choice[:, 1], recompute_layers=_recompute_layers(recipe, choice, part),

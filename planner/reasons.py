@@ -10,14 +10,18 @@ from planner.specs.recipe import Recipe
 from planner.units import GIB
 
 TERMS = {
-    "gemm_s": "matrix products", "attention_s": "attention", "elementwise_s": "memory-bound operations", "head_s": "embedding, head and loss",
+    "gemm_s": "matrix products", "attention_s": "attention", "elementwise_s": "memory-bound operations",
+    "head_s": "embedding, head and loss",
     "recompute_s": "recomputation", "launch_s": "kernel launches by the CPU", "tp_comm_s": "tensor-parallel communication",
     "cp_comm_s": "context-parallel communication", "ep_comm_s": "expert communication",
-    "overlap_tax_s": "compute slowed by communication beside it", "pp_comm_s": "transfers between stages", "bubble_s": "the pipeline bubble",
+    "overlap_tax_s": "compute slowed by communication beside it", "pp_comm_s": "transfers between stages",
+    "bubble_s": "the pipeline bubble",
     "dp_comm_s": "data-parallel communication", "embedding_comm_s": "tied embedding gradients", "optimizer_s": "the optimizer step",
     "overhead_s": "host overhead", "straggler_s": "waiting for the slowest node",
 }  # fmt: skip
 """Each term of StepTime in words."""
+PAYS = 0.002
+"""A gain smaller than this is none."""
 _USEFUL = ("gemm_s", "attention_s")
 
 
@@ -32,8 +36,10 @@ def limit(best: Estimate) -> str:
     return f"{TERMS[name]}: {lost[name] / float(best.step_s):.0%} of the step"
 
 
-def why(recipe: Recipe, plans: list[tuple[Layout, Estimate]], rank: int) -> tuple[str, ...]:
-    """Sentences about the plan of this rank (0 = best)."""
+def why(
+    recipe: Recipe, plans: list[tuple[Layout, Estimate]], rank: int, ladder: tuple[tuple[int, float], ...] = ()
+) -> tuple[str, ...]:
+    """Sentences about the plan of this rank (0 = best); ladder: step seconds by number of virtual stages."""
     layout, said = plans[rank]
     if rank:
         return (_behind(plans[0], plans[rank]),)
@@ -43,6 +49,8 @@ def why(recipe: Recipe, plans: list[tuple[Layout, Estimate]], rank: int) -> tupl
     ]
     if layout.pp > 1:
         sentences.append(_pipeline(layout, said))
+    if len(ladder) > 1:
+        sentences.append(_virtual(recipe, ladder))
     if len(plans) > 1:
         sentences.append(_ahead(plans[0], plans[1]))
     return tuple(sentences)
@@ -62,6 +70,15 @@ def _pipeline(layout: Layout, said: Estimate) -> str:
         f"pp {layout.pp}, v {layout.v}, m {layout.m}: bubble {said.bubble_share:.1%} of the pipeline's time "
         f"((p-1)/(v m + p-1) = {share:.1%} with equal stages)"
     )
+
+
+def _virtual(recipe: Recipe, ladder: tuple[tuple[int, float], ...]) -> str:
+    """Where raising v stops paying: the first v that no larger one beats by more than PAYS."""
+    fastest = min(seconds for _, seconds in ladder)
+    enough = next(v for v, seconds in ladder if seconds <= fastest * (1 + PAYS))
+    steps = ", ".join(f"v {v} {seconds:.4g} s" for v, seconds in ladder)
+    beyond = f"raising v beyond {enough} does not pay" if enough < ladder[-1][0] else f"v pays up to {enough}"
+    return f"{beyond} on this network (pipeline simulated: {steps})"
 
 
 def _differences(one: Estimate, other: Estimate) -> list[tuple[str, float]]:

@@ -19,6 +19,10 @@ CHUNK = 16_384
 """Layouts estimated at once: their columns stay in the processor's cache."""
 FINALISTS = 4
 """More layouts than asked for that are simulated, since the simulation may reorder them."""
+ALIKE = 0.002
+"""Layouts this close in time count as equally fast: the simplest is taken."""
+LADDER = 5
+"""Numbers of virtual stages that are tried on the best plan."""
 MOST_GPUS = 131_072
 
 
@@ -130,16 +134,44 @@ def _estimated(recipe: Recipe, legal: Layout, count: int) -> tuple[np.ndarray, n
 
 
 def _finalists(recipe: Recipe, ranked: _Ranked, top: int) -> tuple[Plan, ...]:
-    """The best by closed form, estimated exactly, ranked again; of equally fast ones the one that needs least memory."""
-    order = np.lexsort((ranked.memory_bytes, ranked.step_s.round(9), ~ranked.fits))[: top + FINALISTS]
-    chosen = [ranked.layout[int(i)] for i in order if ranked.fits[i]]
-    exact = [(layout, estimate(recipe, layout, exact=True)) for layout in chosen]
-    exact = [pair for pair in exact if pair[1].fits]
-    exact.sort(key=lambda pair: (pair[1].step_s, pair[1].memory_bytes))
-    best = exact[:top]
+    """The best of each split of the GPUs and batch by closed form, simulated, ranked again."""
+    exact = [(layout, estimate(recipe, layout, exact=True)) for layout in _best_splits(ranked, top + FINALISTS)]
+    best = sorted((pair for pair in exact if pair[1].fits), key=lambda pair: (pair[1].step_s, pair[1].memory_bytes))[:top]
+    ladder = interleaving(recipe, ranked, best[0][0]) if best else ()
     return tuple(
-        Plan(rank + 1, layout, said, reasons.why(recipe, best, rank)) for rank, (layout, said) in enumerate(best)
-    )
+        Plan(rank + 1, layout, said, reasons.why(recipe, best, rank, ladder)) for rank, (layout, said) in enumerate(best)
+    )  # fmt: skip
+
+
+def _best_splits(ranked: _Ranked, count: int) -> list[Layout]:
+    """One layout for each (tp, pp, dp, cp, mbs), fastest first: of those as fast as its fastest the one with fewest virtual stages."""
+    fits = np.flatnonzero(ranked.fits)
+    order = fits[np.lexsort((ranked.memory_bytes[fits], ranked.step_s[fits]))]
+    splits: dict[tuple[int, ...], list[int]] = {}
+    columns = [getattr(ranked.layout, name) for name in ("tp", "pp", "dp", "cp", "mbs")]
+    for row in order.tolist():
+        key = tuple(int(column[row]) for column in columns)
+        if key not in splits and len(splits) == count:
+            continue
+        splits.setdefault(key, []).append(row)
+    return [ranked.layout[_simplest(ranked, rows)] for rows in splits.values()]
+
+
+def _simplest(ranked: _Ranked, rows: list[int]) -> int:
+    fastest = ranked.step_s[rows[0]]
+    alike = [row for row in rows if ranked.step_s[row] <= fastest * (1 + ALIKE)]
+    return min(alike, key=lambda row: (ranked.layout.v[row], ranked.memory_bytes[row]))
+
+
+def interleaving(recipe: Recipe, ranked: _Ranked, best: Layout) -> tuple[tuple[int, float], ...]:
+    """(v, seconds) of the best plan over the legal numbers of virtual stages, the pipeline simulated: where raising v stops paying."""
+    same = np.ones(len(ranked.step_s), dtype=bool)
+    for name in ("tp", "pp", "dp", "cp", "mbs", "zero", "recompute", "recompute_modules", "account_for_embedding", "account_for_loss"):
+        same &= getattr(ranked.layout, name) == getattr(best, name)
+    if best.pp == 1 or best.recompute_layers:
+        return ()
+    rows = [int(row) for row in np.flatnonzero(same & (ranked.layout.recompute_layers == 0))][:LADDER]
+    return tuple(sorted((int(ranked.layout.v[row]), estimate(recipe, ranked.layout[row], exact=True).step_s) for row in rows))
 
 
 def _counts(recipe: Recipe) -> list[int]:
@@ -153,7 +185,7 @@ def _counts(recipe: Recipe) -> list[int]:
 def _between(recipe: Recipe, failed: int, fits: int) -> list[int]:
     """Counts above the largest that failed and up to the smallest that fits: whole nodes, at most 16 of them."""
     step = max(recipe.hardware.node.gpus if fits > recipe.hardware.node.gpus else 1, -(-(fits - failed) // 16))
-    return list(range(failed + step, fits, step)) + [fits]
+    return [*range(failed + step, fits, step), fits]
 
 
 def _nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:
