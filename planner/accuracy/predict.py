@@ -13,6 +13,7 @@ from planner.accuracy.choices import described
 from planner.accuracy.columns import COLUMNS
 from planner.accuracy.measured import add_measured
 from planner.accuracy.rows import Run, run
+from planner.accuracy.simulated import each
 from planner.accuracy.skipped import Skipped
 from planner.cost.terms import Estimate
 from planner.errors import InputError
@@ -26,6 +27,8 @@ FITS = 0.1
 """OOM probability under which a layout counts as fitting."""
 CLOSED = tuple(SCHEDULE_CODE[name] for name in ("naive", "gpipe", "1f1b", "interleaved"))
 """Schedules with a closed form; the others are simulated, one layout at a time."""
+Key = tuple[int, bool]
+"""A question, and whether its layouts are simulated one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +50,23 @@ def predicted(runs: pd.DataFrame) -> pd.DataFrame:
     """The rows with `predicted_*`, `error`, `memory_error`, `assumed`, `skipped` and the layout that was taken."""
     records = runs[list(COLUMNS)].to_dict("records")
     answers: list[dict[str, Any]] = [{} for _ in records]
-    for places in _by_question(records, answers).values():
-        _answer(places, answers)
+    groups = _by_question(records, answers)
+    batches = {key: (rows[0][1].recipe, joined([found.layouts for _, found in rows])) for key, rows in groups.items()}
+    for key, figures in _figures(batches).items():
+        _answer(groups[key], *batches[key], figures, answers)
     names = [*(f"predicted_{name}" for name in _OUT), "layout", "assumed", "skipped", "hfu_flops"]
     table = {name: [answer.get(name, math.nan) for answer in answers] for name in names}
-    joined = runs.drop(columns=[name for name in table if name in runs]).reset_index(drop=True)
-    return add_measured(pd.concat([joined, pd.DataFrame(table)], axis=1))
+    joint = runs.drop(columns=[name for name in table if name in runs]).reset_index(drop=True)
+    return add_measured(pd.concat([joint, pd.DataFrame(table)], axis=1))
 
 
 _OUT = ("step_s", "step_s_low", "step_s_high", "allocated_gib", "reserved_gib", "device_gib", "oom_probability",
         "model_flops", "model_flops_full_attention")  # fmt: skip
 
 
-def _by_question(records: list[dict[Any, Any]], answers: list[dict[str, Any]]) -> dict[tuple[int, bool], list[tuple[int, Run]]]:
+def _by_question(records: list[dict[Any, Any]], answers: list[dict[str, Any]]) -> dict[Key, list[tuple[int, Run]]]:
     """Rows that share a Recipe, so that one call of the cost model estimates all their layouts."""
-    groups: dict[tuple[int, bool], list[tuple[int, Run]]] = {}
+    groups: dict[Key, list[tuple[int, Run]]] = {}
     for place, record in enumerate(records):
         row = {name: None if cell != cell else cell for name, cell in record.items()}
         try:
@@ -74,16 +79,36 @@ def _by_question(records: list[dict[Any, Any]], answers: list[dict[str, Any]]) -
     return groups
 
 
-def _answer(rows: list[tuple[int, Run]], answers: list[dict[str, Any]]) -> None:
-    recipe = rows[0][1].recipe
-    batch = joined([found.layouts for _, found in rows])
+def _figures(batches: dict[Key, tuple[Recipe, Layout]]) -> dict[Key, Columns | InputError]:
+    """Closed forms batch by batch; all layouts that are simulated together."""
+    out = {key: _closed(*pair) for key, pair in batches.items() if not key[1]}
+    simulated = {key: pair for key, pair in batches.items() if key[1]}
+    found = iter(each([(recipe, batch[i]) for recipe, batch in simulated.values() for i in range(len(batch))]))
+    for key, (_, batch) in simulated.items():
+        out[key] = _stacked([next(found) for _ in range(len(batch))])
+    return out
+
+
+def _closed(recipe: Recipe, batch: Layout) -> Columns | InputError:
     try:
-        figures, legal = estimates(recipe, batch), mask(recipe, batch)[0]
-    except InputError as reason:
+        return estimates(recipe, batch)
+    except InputError as fault:
+        return fault
+
+
+def _stacked(found: list[Estimate | InputError]) -> Columns | InputError:
+    fault = next((one for one in found if isinstance(one, InputError)), None)
+    return fault or _joined([_columns(one, 1) for one in found if not isinstance(one, InputError)])
+
+
+def _answer(
+    rows: list[tuple[int, Run]], recipe: Recipe, batch: Layout, figures: Columns | InputError, answers: list[dict[str, Any]]
+) -> None:
+    if isinstance(figures, InputError):
         for place, _ in rows:
-            answers[place]["skipped"] = str(reason)
+            answers[place]["skipped"] = str(figures)
         return
-    start = 0
+    legal, start = mask(recipe, batch)[0], 0
     for place, found in rows:
         end = start + len(found.layouts)
         best = start + _best(figures, legal, slice(start, end))
@@ -104,8 +129,11 @@ def estimates(recipe: Recipe, batch: Layout) -> Columns:
     """Closed form in columns, or one simulated layout after another where the schedule has none."""
     if set(np.unique(batch.schedule).tolist()) <= set(CLOSED):
         return _columns(estimate(recipe, batch), len(batch))
-    each = [_columns(estimate(recipe, batch[i], exact=True), 1) for i in range(len(batch))]
-    return Columns(**{f.name: np.concatenate([getattr(one, f.name) for one in each]) for f in fields(Columns)})
+    return _joined([_columns(estimate(recipe, batch[i], exact=True), 1) for i in range(len(batch))])
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    return Columns(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Columns)})
 
 
 def _columns(found: Estimate, count: int) -> Columns:

@@ -78,7 +78,7 @@ def _needed(row: Row) -> None:
 
 
 @lru_cache(maxsize=8192)
-def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: str, size: tuple[int, int, int], precision: Any, attention: Any) -> Recipe:
+def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: str, size: tuple[int, ...], precision: Any, attention: Any) -> Recipe:
     gpus, seq, batch = size
     stack = _document(software)
     return Recipe(
