@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
     from planner.cost.terms import Estimate
     from planner.layout import Layout
+    from planner.search import Plan
     from planner.specs.recipe import Recipe
 
 BESIDE = ("1f1b", "gpipe")
@@ -50,6 +51,8 @@ def recommend(
     if not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
     _check_out(Path(out) if out is not None else None, launcher)
+    if asked.stage_layout:
+        raise InputError("stage_layout must be stated with a whole layout, but recommend searches layouts; give it to explain")
     fewest = None
     if min_gpus:
         recipe = resolve.recipe(asked if asked.gpus else asked.model_copy(update={"gpus": 1}))
@@ -59,6 +62,7 @@ def recommend(
         asked = asked if asked.gpus else asked.model_copy(update={"gpus": fewest})
     recipe = resolve.recipe(asked)
     found = search.search(recipe, top=top)
+    _check_searched(recipe, found.plans)
     fewest = fewest or found.min_gpus
     stated = plans.stated(asked, recipe)
     if not found.plans or out is None:
@@ -147,6 +151,14 @@ def _write(out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Est
     from planner.save import plan_text
 
     return write_all(out, {"plan.yaml": plan_text(asked, recipe, layout, said), **files(recipe, layout, said, launcher)})
+
+
+def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
+    """A knob that was fixed or bounded but is not searched must not pass in silence."""
+    for name, bound in recipe.knobs.items():
+        if any(not bound.low <= getattr(one.layout, name) <= bound.high for one in found):
+            way_out = "leave it out, or state the whole layout to explain"
+            raise InputError(f"knobs must be ones that recommend searches, but got {name}; {way_out}")
 
 
 def _check_out(out: Path | None, launcher: str) -> None:

@@ -14,6 +14,10 @@ from planner.layout import RECOMPUTE, SCHEDULES, Layout, module_names
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
+GPUS = ("tp", "pp", "dp", "cp")
+BATCH = ("dp", "mbs", "m")
+"""Words whose product is the number of GPUs, and of sequences a step."""
+
 
 def heading(recipe: Recipe, batch: str = "") -> Group:
     """The question in a line, and below it what was not stated. A batch that varies is given in words."""
@@ -30,12 +34,14 @@ def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Tabl
     listed = list(rows)
     cp = any(layout.cp > 1 for _, layout, _ in listed)
     gpus, batch = (" or ".join(f"{n:,}" for n in sorted({count(one) for _, one, _ in listed})) for count in (_gpus, _batch))
-    table = grid(first, f"{gpus} = tp x pp x dp{' x cp' if cp else ''}", f"{batch} = dp x mbs x m", "v",
+    times = "*" if cp else " x "  # four factors need the room
+    table = grid(first, f"{gpus} = {times.join(GPUS[: 3 + cp])}", f"{batch} = {times.join(BATCH)}", "v",
                  "zero", "recompute", "step s", "TFLOP/s", "MFU", "bubble", "GiB", "OOM")  # fmt: skip
+    table.columns[0].no_wrap = True
     for name, layout, said in listed:
-        degrees = f"{layout.tp} x {layout.pp} x {layout.dp}{f' x {layout.cp}' if cp else ''}"
+        degrees, batch = (times.join(str(getattr(layout, word)) for word in words) for words in (GPUS[: 3 + cp], BATCH))
         table.add_row(
-            name, degrees, f"{layout.dp} x {layout.mbs} x {layout.m}", virtual(layout), str(layout.zero), recomputed(layout),
+            name, degrees, batch, virtual(layout), str(layout.zero), recomputed(layout),
             f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:.1%}",
             f"{said.memory_bytes / GIB:.1f}", f"{said.oom_probability:.0%}",
         )  # fmt: skip

@@ -55,7 +55,14 @@ def test_text_shows_the_arithmetic_on_100_columns(ppplan) -> None:
     ran = ppplan(*QUESTION)
     assert ran.code == 0 and "32 = tp x pp x dp" in ran.out and "512 = dp x mbs x m" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 100
+    assert "…" not in ran.out
     assert "Why plan 1" in ran.out and "Assumed:" in ran.out and "legal" in ran.out
+
+
+def test_text_with_context_parallelism_keeps_to_the_width(ppplan) -> None:
+    ran = ppplan("recommend", "--model", "llama3-8b", "--gpus", "16384", "--cluster", "h100-sxm", "--cp", "2", "--gbs", "8192")
+    assert ran.code == 0 and "16,384 = tp*pp*dp*cp" in ran.out and "8,192 = dp*mbs*m" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 100 and "…" not in ran.out
 
 
 @pytest.mark.parametrize(("options", "holds"), [
