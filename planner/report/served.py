@@ -24,7 +24,7 @@ def report(done: Served, others: Sequence[tuple[str, Served]], assumed: Sequence
     parts.append(_figures((("as asked", done), *done.pools)))
     if done.chunks:
         parts.append(paragraph("Chunks", chunks_in_words(done.chunks)))
-    if others:
+    if len(others) > 1:
         parts += [Text("\nOther ways to serve the same", "bold"), _figures(others)]
     if assumed:
         parts.append(paragraph("Assumed", "; ".join(assumed) + "."))
