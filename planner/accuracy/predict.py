@@ -81,9 +81,9 @@ def _by_question(records: list[dict[Any, Any]], answers: list[dict[str, Any]]) -
 
 def _figures(batches: dict[Key, tuple[Recipe, Layout]]) -> dict[Key, Columns | InputError]:
     """Closed forms batch by batch; all layouts that are simulated together."""
-    out = {key: _closed(*pair) for key, pair in batches.items() if not key[1]}
     simulated = {key: pair for key, pair in batches.items() if key[1]}
-    found = iter(each([(recipe, batch[i]) for recipe, batch in simulated.values() for i in range(len(batch))]))
+    found = each([(recipe, batch[i]) for recipe, batch in simulated.values() for i in range(len(batch))])
+    out = {key: _closed(*pair) for key, pair in batches.items() if not key[1]}
     for key, (_, batch) in simulated.items():
         out[key] = _stacked([next(found) for _ in range(len(batch))])
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -19,16 +20,29 @@ FEW = 16
 Asked = tuple[Recipe, Layout]
 
 
-def each(asked: list[Asked]) -> list[Estimate | InputError]:
-    """The exact estimate of every layout, in order; an InputError is an answer too."""
+def each(asked: list[Asked]) -> Iterator[Estimate | InputError]:
+    """The exact estimate of every layout, in order; an InputError is an answer too. Other processes work before the first is asked for."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
     if len(asked) <= FEW or cores == 1:
-        return [one(pair) for pair in asked]
+        return map(one, asked)
     try:
-        with ProcessPoolExecutor(min(cores, 8), mp_context=get_context("fork")) as pool:
-            return list(pool.map(one, asked, chunksize=4))
-    except (OSError, BrokenProcessPool):  # a machine that allows no further processes
-        return [one(pair) for pair in asked]
+        pool = ProcessPoolExecutor(min(cores, 8), mp_context=get_context("fork"))
+        found = pool.map(one, asked, chunksize=4)
+    except OSError:  # a machine that allows no further processes
+        return map(one, asked)
+    pool.shutdown(wait=False)  # takes no more, but finishes these
+    return _gathered(found, asked)
+
+
+def _gathered(found: Iterator[Estimate | InputError], asked: list[Asked]) -> Iterator[Estimate | InputError]:
+    """What the processes found; what a process that was killed left over is done here."""
+    done = 0
+    try:
+        for answer in found:
+            yield answer
+            done += 1
+    except BrokenProcessPool:
+        yield from map(one, asked[done:])
 
 
 def one(pair: Asked) -> Estimate | InputError:
