@@ -14,7 +14,7 @@ from planner.cost.terms import Estimate, Memory, StepTime
 from planner.layout import SCHEDULES
 from planner.references import REFERENCES
 from planner.report.formulas import Formula, cost_formulas, keys, meanings, module_formulas
-from planner.report.parts import grid, paragraph
+from planner.report.parts import grid, more_assumed
 from planner.units import GIB, MIB
 
 MILLI = 1e3
@@ -28,7 +28,7 @@ def parts(answer: Explanation) -> list[Any]:
         *broken, title("Time of a step"), time_table(said), title("Memory of the worst stage"), memory_table(said),
         *([title("Stage by stage"), stage_table(said)] if said.stages else []),
         title("Activations in flight"), in_flight_table(answer), in_flight_says(answer),
-        title("Transfers between stages"), p2p_table(said), *_assumed(answer),
+        title("Transfers between stages"), p2p_table(said), *more_assumed(answer.recipe, said),
     ]  # fmt: skip
 
 
@@ -115,9 +115,3 @@ def _formula(one: Formula) -> Group:
     said = [f"  Source: {one.source}"] if one.source else []
     said += [f"  Assumes: {one.assumes}"] if one.assumes else []
     return Group(*lines, *(Text(line, "dim") for line in said))
-
-
-def _assumed(answer: Explanation) -> list[Text]:
-    """What the estimate assumed beyond the defaults that the heading names."""
-    more = [one for one in answer.estimate.assumed if one not in answer.recipe.assumed]
-    return [paragraph("\nAssumed", "; ".join(more) + ".")] if more else []

@@ -83,6 +83,12 @@ def paragraph(label: str, text: str) -> Text:
     return Text.assemble((f"{label}: ", "bold"), text)
 
 
+def more_assumed(recipe: Recipe, said: Estimate) -> list[Text]:
+    """What an estimate assumed beyond what the heading names."""
+    more = [one for one in said.assumed if one not in recipe.assumed]
+    return [paragraph("Assumed too", "; ".join(more) + ".")] if more else []
+
+
 def bullets(lines: Iterable[str]) -> Table:
     """Sentences under a label, long ones indented."""
     table = Table.grid(padding=(0, 1))

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.answers import Explanation, Known, Recommendation, Sweep
 from planner.report import explained, listing, swept
-from planner.report.parts import bullets, heading, paragraph, plans
+from planner.report.parts import bullets, heading, more_assumed, paragraph, plans
 from planner.search import SearchResult
 from planner.units import GIB
 
@@ -24,7 +24,8 @@ def ranking(answer: Recommendation) -> Group:
         return Group(Text(f"No layout of {answer.recipe.model.name} fits any number of {answer.recipe.hardware.name} GPUs.", "bold red"))
     parts: list[Any] = [heading(answer.recipe)]
     if found.plans:
-        parts += [plans([(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"), *reasons(found)]
+        parts += [plans([(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"), *reasons(found),
+                  *more_assumed(answer.recipe, found.plans[0].estimate)]  # fmt: skip
     else:
         parts += nothing_fits(found)
     if answer.min_gpus:

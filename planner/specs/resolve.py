@@ -68,11 +68,12 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     version = asked.framework_version or VERSIONS[stack.framework]
     version_of(stack.framework, version)
     attention = _of("attention", asked.attention, ATTENTIONS) or stack.attention
+    rates = Chosen(None, hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}")
     return Recipe(
         model=model, hardware=hardware, stack=stack, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
         precision=precision.value, framework=stack.framework, framework_version=version, attention=attention,
         knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
-        assumed=tuple(chosen.says for chosen in (cluster, precision, seq_length, batch) if chosen.says),
+        assumed=tuple(chosen.says for chosen in (cluster, precision, seq_length, batch, rates) if chosen.says),
     )  # fmt: skip
 
 

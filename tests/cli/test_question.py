@@ -35,6 +35,11 @@ def test_precision_follows_the_gpu() -> None:
     assert resolve.recipe(api.question(model="llama2-7b", gpus=8, cluster="v100-32g-sxm2")).precision == "fp16"
 
 
+def test_rates_that_were_not_measured_are_said() -> None:
+    said = resolve.recipe(api.question(model="llama2-7b", gpus=8, cluster="rtx4090-pcie")).assumed
+    assert any(one.startswith("kernel rates of rtx4090-pcie") and "L40S" in one for one in said)
+
+
 def test_what_is_stated_is_not_assumed() -> None:
     asked = api.question(model="llama3-8b", gpus=8, cluster="h100-sxm", seq_length=4096, global_batch_tokens=2**20, precision="bf16")
     recipe = resolve.recipe(asked)
