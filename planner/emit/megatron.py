@@ -19,6 +19,7 @@ ACTIVATIONS = {("silu", True): ("--swiglu",), ("gelu", False): (), ("squared_rel
 FP8_RECIPES = {"fp8-delayed": ("hybrid", "delayed"), "fp8-tensorwise": ("hybrid", "tensorwise"),
                "fp8-blockwise": ("e4m3", "blockwise"), "mxfp8": ("e4m3", "mxfp8")}  # fmt: skip
 FSDP_STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
+AMPERE = 8.0
 ATTENTION = {"flash": "flash", "fused": "unfused", "unfused": "unfused"}
 """Transformer Engine's unfused attention still fuses scale, mask and softmax, unless the environment forbids it."""
 
@@ -159,7 +160,9 @@ def precision_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         narrow = recipe.stack.grad_reduce_bytes < 4
         flags += [("--grad-reduce-in-bf16",)] * (narrow and recipe.precision != "fp16")
         flags += [("--accumulate-allreduce-grads-in-fp32",)] * (not narrow)
-    return [*flags, ("--attention-backend", ATTENTION[recipe.attention]),
+    # FlashAttention takes 16 bits on Ampere and later; elsewhere Transformer Engine chooses among what it has.
+    without_flash = recipe.attention == "flash" and (recipe.precision == "fp32" or recipe.hardware.gpu.compute_capability < AMPERE)
+    return [*flags, ("--attention-backend", "auto" if without_flash else ATTENTION[recipe.attention]),
             ("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "native")]  # fmt: skip
 
 

@@ -110,6 +110,12 @@ def test_precision(precision: str, expected: dict[str, list[str]]) -> None:
     assert ("--bf16" in flags) == (precision not in ("fp16", "fp32"))
 
 
+@pytest.mark.parametrize("changes", [{"precision": "fp32"}, {"hardware": "v100-32g-sxm2", "precision": "fp16"}])
+def test_flash_attention_is_left_open_where_it_cannot_run(changes: dict[str, Any]) -> None:
+    """Transformer Engine turns FlashAttention off for 32 bits and before compute capability 8.0."""
+    assert of(changes=changes, tp=8)["--attention-backend"] == ["auto"]
+
+
 def test_sequence_parallelism_needs_a_split() -> None:
     assert "--sequence-parallel" not in of(tp=1, sp=1)
 
