@@ -15,6 +15,8 @@ from planner.specs.recipe import Recipe
 
 MOST_SEQUENCES = 64
 """Largest micro-batch that is tried for a row that states none."""
+MOST_CHUNKS = 128
+"""Most virtual stages a rank that are tried."""
 TWO_CHUNKS = ("zbv", "zbv-auto", "v-half", "v-min", "dualpipev")
 """Schedules whose ranks hold two chunks by construction."""
 
@@ -120,7 +122,8 @@ def _virtual(row: Row, recipe: Recipe, pp: int) -> list[int]:
     if schedule and not schedule.startswith("interleaved"):
         return [1]
     least = 2 if schedule else 1
-    return [v for v in range(least, recipe.model.num_layers // pp + 2) if _accounted(recipe.model.num_layers, pp, v) is not None] or [1]
+    most = min(recipe.model.num_layers // pp + 1, MOST_CHUNKS)
+    return [v for v in range(least, most + 1) if _accounted(recipe.model.num_layers, pp, v) is not None] or [1]
 
 
 def _accounted(layers: int, pp: int, v: int) -> tuple[int, int] | None:

@@ -122,7 +122,7 @@ def _number(path: Path, name: str, line: int, cell: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < LARGEST or (name in SWITCHES and value > 1):
-        kind = "0 or 1" if name in SWITCHES else "a number of at least 0" if name in FIGURES else "a whole number"
+        kind = "0 or 1" if name in SWITCHES else "a number from 0 to 1e18" if name in FIGURES else "a whole number from 1 to 1e18"
         got = f"must be {kind}, but got {cell[:60]!r}; leave it empty when it is not stated"
         raise InputError(f"{path} line {line}, column {name!r}: {got}")
     return value

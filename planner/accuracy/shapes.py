@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from pydantic import ValidationError
+
 from planner.accuracy.notes import Facts, facts
 from planner.accuracy.skipped import Skipped
 from planner.errors import InputError
@@ -144,5 +146,7 @@ def _ffn(hidden: int, gated: bool) -> int:
 def _valid(fields: dict[str, Any]) -> ModelSpec:
     try:
         return ModelSpec(**fields)
-    except ValueError as error:
-        raise Skipped(f"no such model can be: {str(error).splitlines()[-2].strip()[:120]}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Skipped(f"no such model can be: {where or 'shape'}: {first['msg'].removeprefix('Value error, ')[:120]}") from None

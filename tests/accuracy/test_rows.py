@@ -169,6 +169,9 @@ def test_unknown_stack_takes_its_nearest_kin() -> None:
     ({"mbs": 3}, "the global batch is no multiple of dp * mbs"),
     ({"layers": 0}, "layers is no whole number of at least 1"),
     ({"pp": 1.5}, "pp is no whole number of at least 1"),
+    ({"model": "gpt-odd", "hidden": 2**30, "ffn": None},
+     "no such model can be: hidden_size: Input should be less than or equal to 100000000"),
+    ({"model": "gpt-odd", "kv_heads": 3}, "no such model can be: shape: num_heads must be a multiple of num_kv_heads, but got 16 and 3"),
     ({"model": "gpt-odd", "heads": 24, "kv_heads": 24}, "hidden size is no multiple of the heads"),
 ])  # fmt: skip
 def test_why_a_row_is_skipped(changes: dict[str, Any], reason: str) -> None:
