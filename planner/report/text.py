@@ -8,7 +8,6 @@ from rich.console import Group
 from rich.text import Text
 
 from planner.answers import Explanation, Known, Recommendation, Sweep
-from planner.report import explained, listing, swept
 from planner.report.parts import bullets, heading, more_assumed, paragraph, plans
 from planner.search import SearchResult
 from planner.units import GIB
@@ -71,20 +70,28 @@ def files(answer: Recommendation) -> Text:
 
 def explanation(answer: Explanation) -> Group:
     """What `explain` prints."""
+    from planner.report import explained
+
     table = plans([("", answer.layout, answer.estimate)])
     return Group(heading(answer.recipe), table, *explained.parts(answer), *explained.formulas(answer))
 
 
 def brief(answer: Explanation) -> Group:
     """What `explain --no-formulas` prints."""
+    from planner.report import explained
+
     return Group(heading(answer.recipe), plans([("", answer.layout, answer.estimate)]), *explained.parts(answer))
 
 
 def sweep(answer: Sweep) -> Group:
     """What `explain --sweep` prints."""
+    from planner.report import swept
+
     return Group(heading(answer.recipe, swept.batches(answer)), swept.table(answer), *swept.notes(answer))
 
 
 def known(answer: Known) -> Group:
     """What `models`, `clusters`, `schedules` and `stacks` print."""
+    from planner.report import listing
+
     return Group(*listing.parts(answer))
