@@ -78,9 +78,9 @@ def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> E
     """What follows from the terms: totals, rates, range, probability of running out of memory."""
     step_s = time.step_s
     limit = _limit_bytes(recipe)
-    low, high = residual_range(recipe)
     causal, full = (model_flops(recipe, full_attention=whole) for whole in (False, True))
     per_gpu = causal / step_s / recipe.gpus
+    low, high = residual_range(recipe, per_gpu)
     peak = peak_flops_per_s(recipe.hardware, "fp16" if recipe.precision == "fp16" else "bf16")
     working = time.launch_s + time.gemm_s + time.attention_s + time.elementwise_s + time.head_s + time.recompute_s
     busy = working + time.tp_comm_s + time.cp_comm_s + time.ep_comm_s

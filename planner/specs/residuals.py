@@ -1,24 +1,52 @@
-"""Residuals: how far published runs lie from their predictions, by stack; what the ranges of an estimate come from."""
+"""Residuals: how far published runs lie from their predictions; what the range of an estimate comes from.
+
+The document residuals.yaml is written by planner.accuracy.residuals.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from planner.layout import Numeric
 from planner.specs.recipe import Recipe
+from planner.units import TERA
+
+REGIMES = (0.15, 0.35)
+"""Bounds of the predicted model FLOP utilisation (of the dense bf16 peak) between runs that mostly wait and runs that mostly compute."""
+UNKNOWN = 1.3
+"""How much wider, as a power, a range becomes for a GPU whose kernels were not measured."""
 
 
 @cache
-def _table() -> dict[str, dict[str, float]]:
+def _ranges() -> tuple[dict[str, Any], ...]:
     import yaml
 
     text = Path(__file__).with_name("residuals.yaml").read_text(encoding="utf-8")
-    table: dict[str, dict[str, float]] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["stacks"]
-    return table
+    return tuple(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["ranges"])
 
 
-def residual_range(recipe: Recipe) -> tuple[float, float]:
-    """Measured over predicted time, the 10% and the 90% quantile of runs of this stack; wider for rates that are assumed."""
-    near = _table().get(recipe.stack.name, _table()["default"])
-    wider = _table()["default"] if recipe.hardware.kernels.assumed else near
-    return min(near["low"], wider["low"]), max(near["high"], wider["high"])
+def regime(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> Numeric:
+    """0, 1 or 2 by predicted utilisation: which runs are like this one."""
+    peaks = recipe.hardware.gpu.peak_tflops
+    share = flops_per_s_per_gpu / (peaks.get("bf16", peaks.get("fp16", 1.0)) * TERA)
+    return np.searchsorted(REGIMES, share, side="right")
+
+
+def _nearest(recipe: Recipe, index: int) -> tuple[float, float]:
+    for names in ((recipe.stack.name, recipe.hardware.gpu.name), (recipe.stack.name, ""), ("", recipe.hardware.gpu.name), ("", "")):
+        for one in _ranges():
+            if (one["stack"], one["gpu"], one["regime"]) == (*names, index):
+                return one["low"], one["high"]
+    return 0.5, 2.0
+
+
+def residual_range(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> tuple[Numeric, Numeric]:
+    """Measured over predicted time, the 10% and the 90% quantile of the nearest runs: same stack and GPU, stack, GPU, any."""
+    at = regime(recipe, flops_per_s_per_gpu)
+    power = UNKNOWN if recipe.hardware.kernels.assumed else 1.0
+    bounds = np.array([_nearest(recipe, index) for index in range(len(REGIMES) + 1)]) ** power
+    return bounds[at, 0], bounds[at, 1]
