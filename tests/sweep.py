@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from planner.cost import params, stages
 from planner.emit import environment, megatron
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.rules.table import mask
@@ -85,3 +86,12 @@ def commands(seed: int, questions: int, each: int) -> Iterator[tuple[Recipe, Lay
         recipe = question(rng, model, cluster, gpus)
         for layout in legal(rng, recipe, each):
             yield recipe, layout, command(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout)
+
+
+def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]]:
+    """Chunks of every rank by our own count."""
+    table_of_layers = stages.chunk_layers(recipe.model, layout)
+    out = [[{"layers": n, "params": int(n * params.layer_params(recipe.model, layout.tp))} for n in row] for row in table_of_layers]
+    out[0][0]["params"] += int(params.embedding_params(recipe.model, layout.tp))
+    out[-1][-1]["params"] += int(params.head_params(recipe.model, layout))
+    return out

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost import params, stages
+from planner.cost import params
 from planner.emit import megatron, table
 from planner.layout import RECOMPUTE_CODE, Layout
 from planner.rules.table import breaches
@@ -87,15 +87,6 @@ BUILT: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]]:
-    """Chunks of every rank by our own count."""
-    table_of_layers = stages.chunk_layers(recipe.model, layout)
-    out = [[{"layers": n, "params": int(n * params.layer_params(recipe.model, layout.tp))} for n in row] for row in table_of_layers]
-    out[0][0]["params"] += int(params.embedding_params(recipe.model, layout.tp))
-    out[-1][-1]["params"] += int(params.head_params(recipe.model, layout))
-    return out
-
-
 def test_stages_have_the_layers_and_parameters_that_megatron_builds(tmp_path: Path) -> None:
     questions = [documents.recipe(model, **changes) for model, changes, _ in BUILT]
     layouts = [documents.layout(recipe, **knobs) for recipe, (_, _, knobs) in zip(questions, BUILT, strict=True)]
@@ -105,7 +96,7 @@ def test_stages_have_the_layers_and_parameters_that_megatron_builds(tmp_path: Pa
              for recipe, layout in zip(questions, layouts, strict=True)]  # fmt: skip
     for recipe, layout, answer in zip(questions, layouts, verdicts(cases), strict=True):
         assert answer["accepted"], answer
-        assert answer["stages"] == expected_stages(recipe, layout), (recipe.model.name, layout)
+        assert answer["stages"] == sweep.expected_stages(recipe, layout), (recipe.model.name, layout)
 
 
 def drawn_at_random(count: int) -> list[tuple[Recipe, Layout]]:
