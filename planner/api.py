@@ -79,8 +79,13 @@ def explain(asked: Question) -> Explanation:
     from planner.rules.table import breaches
 
     recipe, layout = resolve.recipe_and_layout(asked)
-    said = estimate(recipe, layout, exact=True)
-    return Explanation(plans.stated(asked, recipe), recipe, layout, said, breaches(recipe, layout), _beside(recipe, layout))
+    broken = breaches(recipe, layout)
+    try:
+        said = estimate(recipe, layout, exact=True)
+    except InputError as fault:
+        # A layout may be too far from legal to be timed; then the rules say it better.
+        raise InputError("; ".join(one.message for one in broken) or str(fault)) from None
+    return Explanation(plans.stated(asked, recipe), recipe, layout, said, broken, _beside(recipe, layout))
 
 
 def sweep(asked: Question, over: Mapping[str, Sequence[Any]]) -> Sweep:
@@ -126,7 +131,12 @@ def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, S
         recipe, layout = resolve.recipe_and_layout(changed(asked, words))
     except InputError as fault:
         return None, SweepRow(words, None, None, (Breach("the words state no layout", str(fault)),))
-    return recipe, SweepRow(words, layout, estimate(recipe, layout, exact=True), breaches(recipe, layout))
+    broken = breaches(recipe, layout)
+    try:
+        said = estimate(recipe, layout, exact=True)
+    except InputError as fault:
+        return recipe, SweepRow(words, layout, None, broken or (Breach("the layout cannot be timed", str(fault)),))
+    return recipe, SweepRow(words, layout, said, broken)
 
 
 def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:

@@ -41,7 +41,7 @@ def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Tabl
     for name, layout, said in listed:
         degrees, batch = (times.join(str(getattr(layout, word)) for word in words) for words in (GPUS[: 3 + cp], BATCH))
         table.add_row(
-            name, degrees, batch, virtual(layout), str(layout.zero), recomputed(layout),
+            name, degrees, batch, str(layout.v), str(layout.zero), recomputed(layout),
             f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:.1%}",
             f"{said.memory_bytes / GIB:.1f}", f"{said.oom_probability:.0%}",
         )  # fmt: skip
@@ -64,11 +64,10 @@ def grid(*headers: str) -> Table:
     return table
 
 
-def virtual(layout: Layout) -> str:
-    """v, with the schedule's name where v does not say it."""
-    usual = "interleaved" if layout.v > 1 else "1f1b"
+def unusual(layout: Layout) -> str:
+    """The schedule's name where v does not say it."""
     name = SCHEDULES[layout.schedule]
-    return str(layout.v) if name == usual else f"{layout.v} {name}"
+    return "" if name == ("interleaved" if layout.v > 1 else "1f1b") else name
 
 
 def recomputed(layout: Layout) -> str:

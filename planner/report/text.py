@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from planner.answers import Explanation, Known, Recommendation, Sweep
-from planner.report.parts import bullets, heading, more_assumed, paragraph, plans
+from planner.report.parts import bullets, heading, more_assumed, paragraph, plans, unusual
 from planner.search import SearchResult
 from planner.units import GIB
 
@@ -48,7 +48,7 @@ def nothing_fits(found: SearchResult) -> list[Any]:
     if found.limits:
         parts.append(paragraph("Limits", found.limits))
     for near in found.nearest or ():
-        parts += [Text.assemble("\nIt would fit: ", (near.change, "bold")), plans([("", near.layout, near.estimate)])]
+        parts += [Text.assemble("\nIt would fit: ", (near.change, "bold")), plans([(unusual(near.layout), near.layout, near.estimate)])]
     return parts
 
 
@@ -72,7 +72,7 @@ def explanation(answer: Explanation) -> Group:
     """What `explain` prints."""
     from planner.report import explained
 
-    table = plans([("", answer.layout, answer.estimate)])
+    table = plans([(unusual(answer.layout), answer.layout, answer.estimate)])
     return Group(heading(answer.recipe), table, *explained.parts(answer), *explained.formulas(answer))
 
 
@@ -80,7 +80,7 @@ def brief(answer: Explanation) -> Group:
     """What `explain --no-formulas` prints."""
     from planner.report import explained
 
-    return Group(heading(answer.recipe), plans([("", answer.layout, answer.estimate)]), *explained.parts(answer))
+    return Group(heading(answer.recipe), plans([(unusual(answer.layout), answer.layout, answer.estimate)]), *explained.parts(answer))
 
 
 def sweep(answer: Sweep) -> Group:

@@ -14,7 +14,10 @@ from planner.layout import MODULES, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, SC
 from planner.specs.documents import build, read_mapping
 from planner.specs.recipe import Bounds
 
-Count = Annotated[int, Field(ge=1, le=2**40)]
+MOST = 2**27
+"""Of tokens in a sequence, sequences in a batch, and every degree: ten times what anyone has run, and products stay exact."""
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Tokens = Annotated[int, Field(ge=1, le=2**40)]
 Gpus = Annotated[int, Field(ge=1, le=2**20)]
 Layers = Annotated[int, Field(ge=0, le=2**20)]
 Knob = int | str | None
@@ -39,7 +42,7 @@ class Question(BaseModel):
     """Figures of the cluster to change: FIELD=VALUE."""
     seq_length: Count | None = None
     global_batch_size: Count | None = None
-    global_batch_tokens: Count | None = None
+    global_batch_tokens: Tokens | None = None
     precision: str | None = None
     framework: str | None = None
     framework_version: str | None = None
@@ -98,12 +101,11 @@ def bounds(word: str, value: Knob) -> Bounds | None:
     if value is None:
         return None
     least = 0 if word == "zero" else 1
-    most = 3 if word == "zero" else 2**40
+    most = 3 if word == "zero" else MOST
     found = _RANGE.fullmatch(str(value).replace(" ", ""))
     low, high = (int(found[1]), int(found[2] or found[1])) if found else (-1, -1)
     if not least <= low <= high <= most:
-        says = "0 to 3" if word == "zero" else f"at least {least}"
-        raise InputError(f"{word} must be a whole number of {says} or a range such as 1..8, but got {str(value)[:40]!r}")
+        raise InputError(f"{word} must be a whole number from {least} to {most:,} or a range such as 1..8, but got {str(value)[:40]!r}")
     return Bounds(low=low, high=high)
 
 

@@ -66,6 +66,12 @@ def test_sweep_is_the_table_of_the_field(ppplan) -> None:
     assert text.code == 0 and "bubble" in text.out and "MFU" in text.out and max(map(len, text.out.splitlines())) <= 100
 
 
+def test_other_schedules_are_named_within_the_width(ppplan) -> None:
+    ran = ppplan("explain", "--model", "llama3-70b", "--gpus", "32", "--cluster", "h100-sxm", "--tp", "8", "--pp", "4", "--schedule", "zbv",
+                 "--v", "2", "--no-formulas")  # fmt: skip
+    assert ran.code == 0 and "zbv" in ran.out and "…" not in ran.out and max(map(len, ran.out.splitlines())) <= 100
+
+
 def test_sweep_keeps_points_that_state_no_layout(ppplan) -> None:
     ran = ppplan("explain", "--model", "llama3-8b", "--gpus", "8", "--cluster", "h100-sxm", "--sweep", "tp=1,3,8", "--json")
     rows = json.loads(ran.out)["sweep"]

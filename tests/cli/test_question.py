@@ -124,6 +124,24 @@ def test_a_model_of_ones_own_is_found_again(ppplan, tmp_path: Path, monkeypatch:
     assert answer["question"]["model"] == "mine" and sum(stage["layers"] for stage in answer["estimate"]["stages"]) == 24
 
 
+WORDS = st.dictionaries(
+    st.sampled_from(["gpus", "tp", "pp", "dp", "cp", "m", "mbs", "v", "zero", "sp", "seq_length", "global_batch_size", "max_memory_gib",
+                     "schedule", "recompute", "recompute_modules", "first_layers", "cluster", "set", "stack", "precision", "nonsense"]),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.lists(st.text(max_size=4), max_size=2),
+              st.sampled_from([1, 2, 4, 8, "1..4", "full", "1f1b", "h100-sxm"])), max_size=6)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=200)
+@given(WORDS)
+def test_any_words_give_a_layout_or_one_message(words: dict[str, object]) -> None:
+    try:
+        recipe, layout = resolve.recipe_and_layout(api.question(model="llama3-8b", **words))
+    except InputError as fault:
+        assert str(fault) and "\n" not in str(fault).strip()
+    else:
+        assert layout.gpus == recipe.gpus and layout.gbs == recipe.global_batch_size
+
+
 def test_sweeps() -> None:
     assert sweeps(["v=1,2", "gbs=8..10", "sp=on,off", "recompute=none,full"]) == {
         "v": [1, 2], "global_batch_size": [8, 9, 10], "sp": [True, False], "recompute": ["none", "full"]}  # fmt: skip
