@@ -17,6 +17,7 @@ REFERENCES: dict[str, str] = {
     "patarasuk2009": "Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, JPDC 2009",
     "nccl-tuning": "NVIDIA NCCL, src/graph/tuning.cc: latencies of protocols and algorithms",
     "aiconfigurator": "NVIDIA aiconfigurator-core 0.12.0 (Apache-2.0): measured kernel and collective latencies",
+    "transformer-engine": "NVIDIA Transformer Engine 2, github.com/NVIDIA/TransformerEngine",
     "simumax": "SimuMax (Apache-2.0): measured kernel efficiencies and modelling notes",
     "abramowitz1964": "Abramowitz and Stegun, Handbook of Mathematical Functions, 1964",
     "vtrain": "Bang et al., vTrain, arXiv 2312.12391; data under MIT licence",

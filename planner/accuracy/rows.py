@@ -106,10 +106,13 @@ def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> Har
 
 
 def _software(row: Row) -> str | None:
-    """The stack named; NeMo where the source is its pages; zero-bubble schedules run in their authors' fork, unless the note says that steps end in an all-reduce."""
+    """The stack named; NeMo where the source is its pages.
+
+    Zero-bubble schedules run in their authors' fork, unless the note says that steps end in an all-reduce.
+    """
     split = str(row["schedule"] or "").startswith("zb") and "instead of optimizer post-validation" not in str(row["notes"] or "")
     if row["stack"] == "megatron" and _NEMO.search(str(row["source_ref"] or "")):
-        return "nemo"
+        return "nemo-2024" if "container 24." in str(row["source_ref"]) else "nemo"
     return "zero-bubble" if split and row["stack"] == "megatron-2022" else row["stack"]
 
 

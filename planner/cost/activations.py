@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.kernels import is_low
 from planner.cost.layer import matrices, tokens
 from planner.cost.params import kv_heads_per_rank, padded_vocab
 from planner.layout import MODULES, Layout, Numeric
@@ -36,7 +37,8 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and out 2 f each branch and 2 f,
              dropout masks 1h each; unfused: softmax 2, its dropout 1 + 2 bytes a score
     Source:  [korthikanti2022] sec. 4.1: 34 s b h + 5 a s^2 b for GPT with ffn = 4h; [dao2022] log-sum-exp for flash
-    Assumes: 2-byte activations; gathered inputs of sp are gathered again, not kept.
+    Assumes: 2-byte activations, with 8-bit products 1-byte inputs of linears beside what attention and activation keep themselves;
+             gathered inputs of sp are gathered again, not kept.
     """
     model, stack, tp = recipe.model, recipe.stack, layout.tp
     count, h = tokens(recipe, layout), float(model.hidden_size)
@@ -48,15 +50,16 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     scores = count * (model.num_heads / tp) * recipe.seq_length
     unfused = recipe.attention == "unfused"
     core = scores * (2 + 3 * mask) if unfused else count * 4.0 * model.num_heads / tp
+    kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
     return {
         "norm_inputs": count * 4 * h / outside,
-        "norm_outputs": count * 4 * h / outside,
+        "norm_outputs": count * 2 * kept * h / outside,
         "qkv": count * 2.0 * (queries + 2 * kv) * (2 if model.qk_norm else 1),
         "core": core,
-        "attention_output": count * 2.0 * queries,
+        "attention_output": count * queries * (2.0 if kept == 2.0 else 3.0),
         "masks": count * 2 * mask * h / outside,
         "mlp_in": count * 2.0 * branches * ffn,
-        "mlp_out": count * 2.0 * ffn,
+        "mlp_out": count * kept * ffn,
     }
 
 
@@ -93,5 +96,5 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
         whole_layer_bytes=whole,
         temporary_bytes=temporary,
         embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
-        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * vocab,
+        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * vocab + stack.dummy_gradient_bytes * vocab * h,
     )

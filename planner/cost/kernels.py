@@ -30,8 +30,16 @@ def peak_flops_per_s(hardware: HardwareProfile, precision: str) -> float:
     return hardware.gpu.peak_flops_per_s(_PEAKS.get(operands, "fp16" if precision == "fp16" else "bf16"))
 
 
-def gemm_s(hardware: HardwareProfile, precision: str, m: Numeric, n: Numeric, k: Numeric) -> Numeric:
+def is_low(precision: str) -> bool:
+    """Whether operands have 8 bits or fewer: they are quantized before the product."""
+    return _OPERANDS[precision] in _PEAKS
+
+
+def gemm_s(hardware: HardwareProfile, precision: str, m: Numeric, n: Numeric, k: Numeric, prepared: bool = False) -> Numeric:
     """One matrix product C[m,n] = A[m,k] B[k,n], warm and at sustained clocks.
+
+    prepared: operands of 8 bits or fewer are quantized already. The measured products quantize A themselves (their n_half is
+    6 to 7 bytes moved an element of A, their fixed time three launches): then n_half and fixed of bf16 stand in.
 
     Formula: fixed + 2mnk / (peak * efficiency * sustained) (1 + k_half/k) (1 + m_half/m) (1 + n_half/n)
     Source:  fit to [aiconfigurator] kernels; sustained_share to published runs
@@ -39,8 +47,9 @@ def gemm_s(hardware: HardwareProfile, precision: str, m: Numeric, n: Numeric, k:
     """
     rates = gemm_rates(hardware, precision)
     rate = peak_flops_per_s(hardware, precision) * rates.efficiency * hardware.kernels.sustained_share
-    shape = (1 + rates.k_half / k) * (1 + rates.m_half / m) * (1 + rates.n_half / n)
-    return rates.fixed_us * MICRO + 2.0 * m * n * k / rate * shape
+    bare = hardware.kernels.gemm["bf16"] if prepared else rates
+    shape = (1 + rates.k_half / k) * (1 + rates.m_half / m) * (1 + min(bare.n_half, rates.n_half) / n)
+    return min(bare.fixed_us, rates.fixed_us) * MICRO + 2.0 * m * n * k / rate * shape
 
 
 def flash_attention_s(hardware: HardwareProfile, sequences: Numeric, heads: Numeric, seq_length: Numeric, head_dim: int) -> Numeric:
@@ -51,7 +60,8 @@ def flash_attention_s(hardware: HardwareProfile, sequences: Numeric, heads: Nume
     Assumes: bf16 or fp16; grouped heads cost the same.
     """
     rates = hardware.kernels.attention
-    rate = peak_flops_per_s(hardware, "fp16") * rates.efficiency * hardware.kernels.sustained_share
+    sustained = hardware.kernels.attention_sustained_share or hardware.kernels.sustained_share
+    rate = peak_flops_per_s(hardware, "fp16") * rates.efficiency * sustained
     shape = (1 + rates.seq_half / seq_length) * (1 + rates.heads_half / (sequences * heads))
     return rates.fixed_us * MICRO + 2.0 * sequences * heads * seq_length * seq_length * head_dim / rate * shape
 

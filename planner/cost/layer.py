@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import collectives
-from planner.cost.kernels import flash_attention_s, flash_backward_s, gemm_s, memory_s
+from planner.cost.kernels import flash_attention_s, flash_backward_s, gemm_s, is_low, memory_s
 from planner.cost.params import kv_heads_per_rank
 from planner.layout import MODULES, Layout, Numeric
 from planner.specs.recipe import Recipe
@@ -84,9 +84,9 @@ def gemm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Numeri
     hardware, precision, count = recipe.hardware, recipe.precision, tokens(recipe, layout)
     forward, inputs, weights, columns = 0.0, 0.0, 0.0, 0.0
     for index, (n, k) in enumerate(matrices(recipe, layout)):
-        forward = forward + gemm_s(hardware, precision, count, n, k)
-        inputs = inputs + gemm_s(hardware, precision, count, k, n)
-        weight = gemm_s(hardware, precision, n, k, count) + memory_s(hardware, recipe.stack.accumulate_bytes * n * k)
+        forward = forward + gemm_s(hardware, precision, count, n, k, prepared=True)
+        inputs = inputs + gemm_s(hardware, precision, count, k, n, prepared=True)
+        weight = gemm_s(hardware, precision, n, k, count, prepared=True) + memory_s(hardware, recipe.stack.accumulate_bytes * n * k)
         weights = weights + weight
         columns = columns + weight * (index % 2 == 0)
     return forward, inputs, weights, columns
@@ -97,12 +97,13 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
 
     Formula: flash: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask and dropout
     Source:  [dao2022]; [korthikanti2022] for unfused
-    Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work.
+    Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp kernels that see s/cp tokens each.
     """
     model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
     if recipe.attention != "unfused":
-        forward = flash_attention_s(hardware, layout.mbs, heads, s, model.head_dim) / layout.cp
+        blocks = flash_attention_s(hardware, layout.mbs, heads, s / layout.cp, model.head_dim)
+        forward = blocks * layout.cp / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
         return forward, flash_backward_s(hardware, forward)
     batch = layout.mbs * heads / layout.cp
     scores = batch * s * s
@@ -128,7 +129,25 @@ def elementwise_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]
     rotated = count * (model.query_size / layout.tp + kv_heads_per_rank(model, layout.tp) * model.head_dim) * (model.position == "rope")
     forward = stack.elementwise_bytes_forward * outside + stack.activation_bytes_forward * inside + stack.rope_bytes * rotated
     backward = stack.elementwise_bytes_backward * outside + stack.activation_bytes_backward * inside + stack.rope_bytes * rotated
-    return memory_s(recipe.hardware, forward), memory_s(recipe.hardware, backward)
+    inputs, outputs = cast_bytes(recipe, layout)
+    return memory_s(recipe.hardware, forward + inputs), memory_s(recipe.hardware, backward + outputs)
+
+
+def cast_bytes(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
+    """Memory traffic of quantizing the operands of a layer's products: inputs in the forward, output gradients in the backward pass.
+
+    Formula: cast_bytes[precision] T sum(k) forward, T sum(n) backward; gathered columns' inputs with sp are cast before the gather
+    Source:  [transformer-engine] quantizers: amax pass, cast, second copy for the weight gradient
+    Assumes: weights are quantized once a step, which is not counted; 16-bit products need none.
+    """
+    each = getattr(recipe.stack.cast_bytes, recipe.precision.replace("-", "_"), 0.0) * tokens(recipe, layout)
+    shared = np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
+    forward, backward = 0.0, 0.0
+    for index, (n, k) in enumerate(matrices(recipe, layout)):
+        columns = index % 2 == 0
+        forward = forward + k / (shared if columns else 1)
+        backward = backward + n / (1 if columns else shared)
+    return each * forward, each * backward
 
 
 def tp_comm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Numeric]:
@@ -141,18 +160,20 @@ def tp_comm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Num
     hardware = recipe.hardware
     members = collectives.group(hardware, 1, layout.tp)
     size = tokens(recipe, layout) * recipe.model.hidden_size * 2.0
-    gather = collectives.gather_s(hardware, members, size)
+    narrow = 0.5 if recipe.stack.quantized_gathers and is_low(recipe.precision) else 1.0
+    gather = collectives.gather_s(hardware, members, size * narrow)
+    scatter = collectives.gather_s(hardware, members, size)
     reduce = collectives.all_reduce_s(hardware, members, size)
     sp = np.asarray(layout.sp) == 1
-    forward = np.where(sp, 4 * gather, 2 * reduce)
-    return forward, np.where(sp, 2 * gather, 0.0), np.where(sp, 2 * gather, 2 * reduce)
+    forward = np.where(sp, 2 * gather + 2 * scatter, 2 * reduce)
+    return forward, np.where(sp, 2 * gather, 0.0), np.where(sp, 2 * scatter, 2 * reduce)
 
 
 def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:
     """Context-parallel ring of keys and values, where it outlasts the attention that hides it.
 
-    Formula: max(0, (cp-1) send(K, V of a rank) - attention (cp-1)/cp); backward K, V and their gradients
-    Source:  [megatron-core] --cp-comm-type p2p
+    Formula: max(0, (cp-1) send(K, V of a rank) - attention (cp-1)/cp) + joining of partial results; backward K, V and their gradients
+    Source:  [megatron-core] --cp-comm-type p2p; [transformer-engine] context_parallel: every hop's output is rescaled and added
     Assumes: the ring's hops are of the group's slowest class.
     """
     kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * 2.0
@@ -160,8 +181,10 @@ def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Nu
     hop = collectives.send_s(recipe.hardware, layout.tp, layout.cp, size)
     hops = layout.cp - 1
     hidden = hops / layout.cp
-    forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0)
-    return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0)
+    partial = recipe.stack.ring_bytes * tokens(recipe, layout) * recipe.model.query_size / layout.tp
+    joined = memory_s(recipe.hardware, partial * hops)
+    forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0) + joined
+    return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined
 
 
 def _recompute_s(recipe: Recipe, layout: Layout, parts: dict[str, Numeric]) -> Numeric:
@@ -200,13 +223,16 @@ def layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
     whole = gemm_forward + attention[0] + forward + tp_forward + cp_forward
     (_, _), (_, _), (n_in, k_in), (n_out, k_out) = matrices(recipe, layout)
     count = tokens(recipe, layout)
-    mlp = gemm_s(recipe.hardware, recipe.precision, count, n_in, k_in) + gemm_s(recipe.hardware, recipe.precision, count, n_out, k_out)
+    mlp = gemm_s(recipe.hardware, recipe.precision, count, n_in, k_in, prepared=True)
+    mlp = mlp + gemm_s(recipe.hardware, recipe.precision, count, n_out, k_out, prepared=True)
     recompute = _recompute_s(recipe, layout, {
         "forward": whole, "attention": attention[0], "norms": forward * 0.5, "mlp": mlp, "tp": tp_forward,
     })  # fmt: skip
     split = np.asarray(layout.tp) > 1
-    launch_forward = (stack.launch_us_forward + stack.launch_us_tp * split) * MICRO
-    launch_backward = (stack.launch_us_backward + stack.launch_us_tp * split) * MICRO + launch_forward * (np.asarray(layout.recompute) == 2)
+    one_us = MICRO * recipe.hardware.node.launch_factor
+    launch_forward = (stack.launch_us_forward + stack.launch_us_tp * split) * one_us
+    launch_backward = (stack.launch_us_backward + stack.launch_us_tp * split) * one_us
+    launch_backward = launch_backward + launch_forward * (np.asarray(layout.recompute) == 2)
     gpu_backward = gemm_input + gemm_weight + attention[1] + backward + recompute + tp_backward + cp_backward
     return LayerTime(
         gemm_forward_s=gemm_forward, gemm_input_s=gemm_input, gemm_weight_s=gemm_weight,

@@ -85,6 +85,7 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     working = np.maximum(inner, rank.has_head * acts.head_bytes)
     gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
     buffers = gathers * np.minimum(rank.params * 2.0, stack.bucket_mib * MIB)
+    buffers = buffers + stack.dummy_gradient_bytes * layer_params(recipe.model, layout.tp)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (np.asarray(layout.tp) > 1).astype(float) + (layout.dp * layout.cp > 1) + 2 * (np.asarray(layout.pp) > 1) + 1

@@ -82,6 +82,8 @@ class Kernels(_Document):
     """Of HBM bandwidth that a memory-bound kernel reaches."""
     sustained_share: Share
     """Speed of long training runs over short cool benchmarks: clocks under power limits, cache misses."""
+    attention_sustained_share: Share | None = None
+    """The same for attention, which draws less power than matrix products; as theirs when not given."""
     assumed: str = ""
     """Not empty: what was not measured on this GPU, and whose rates stand in."""
     source: str
@@ -127,6 +129,8 @@ class Node(_Document):
     host_memory_gib: PositiveFloat
     pcie_gbytes_per_s: PositiveFloat
     """GPU to host memory, one direction."""
+    launch_factor: PositiveFloat = 1.0
+    """CPU time to launch a kernel over that of an x86 server."""
     source: str
 
 

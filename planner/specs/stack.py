@@ -107,10 +107,12 @@ class Stack(BaseModel):
     attention_shares: AttentionShares = AttentionShares()
     cast_bytes: CastBytes = CastBytes()
     """Memory traffic of quantizing an operand, bytes an element, by precision: inputs once forward, output gradients once backward."""
+    ring_bytes: NonNegativeFloat = 0.0
+    """Memory traffic of joining partial results in a context-parallel ring: bytes per token, query unit and hop, each way."""
     quantized_gathers: bool = False
     """With 8-bit products sequence parallelism gathers 8-bit tensors (Transformer Engine)."""
     quantized_activations: bool = False
     """With 8-bit products the inputs of linears are kept in 8 bits (Transformer Engine)."""
     dummy_gradient_bytes: NonNegativeFloat = 0.0
-    """Bytes a weight of one layer, and of the head: placeholders that autograd gets where products add to the main gradient (Transformer Engine)."""
+    """Bytes a weight of one layer, and of the head: what autograd gets where products add to the main gradient (Transformer Engine)."""
     source: str
