@@ -35,7 +35,7 @@ def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
     """(recompute, modules, quarters of a stage) choices: none, selective by modules, full for a part or for all layers."""
     none, selective, full = RECOMPUTE_CODE["none"], RECOMPUTE_CODE["selective"], RECOMPUTE_CODE["full"]
     core = ["core_attn"] if recipe.attention == "unfused" else []  # under flash it saves next to nothing
-    modules = [m for m in (core, [*core, "layernorm"], [*core, "mlp"], [*core, "layernorm", "mlp"]) if m]
+    modules = [m for m in (core, [*core, "mlp"]) if m]  # dense layers of Transformer Engine have no separate norm to recompute
     if recipe.stack.name != "megatron":
         modules = [m for m in modules if m == ["core_attn"]]  # the others came with megatron-core 0.12
     choices = [(none, 0, 0)] + [(selective, module_mask(m), 0) for m in modules]

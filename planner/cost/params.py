@@ -31,20 +31,20 @@ def norm_params(model: ModelSpec) -> int:
 
 
 def kv_heads_per_rank(model: ModelSpec, tp: Numeric) -> Numeric:
-    """Key-value heads on one rank; replicated when tp exceeds them."""
+    """Key-value heads whose activations a rank holds: at least one. (Their weights are split evenly; activations are gathered.)"""
     return np.maximum(model.num_kv_heads // tp, 1)
 
 
 def layer_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     """Parameters of one transformer layer on one tensor-parallel rank.
 
-    Formula: (2 h a d + 2 h k d + (3 or 2) h f) / tp, biases, norms; key-value heads replicated when tp > k
+    Formula: (2 h a d + 2 h k d + (3 or 2) h f) / tp, biases, norms; key and value weights split evenly also when tp > k
     Source:  [megatron-core] built on the meta device; [korthikanti2022]
     Assumes: tp divides heads and ffn_size.
     """
     h, f, d = model.hidden_size, model.ffn_size, model.head_dim
     q = model.num_heads * d // tp
-    kv = kv_heads_per_rank(model, tp) * d
+    kv = model.kv_size // tp
     branches = 2 if model.gated_mlp else 1
     bias = model.attention_bias
     return (

@@ -38,10 +38,10 @@ def test_ranks_together_hold_the_model_and_what_is_on_every_rank() -> None:
     assert 8 * layer_params(model, 8) == layer_params(model, 1) + 7 * 2 * 8192
 
 
-def test_key_value_heads_are_replicated_beyond_their_number() -> None:
-    model = library.model("llama3-70b")  # 8 key-value heads of 128
-    extra = 16 * layer_params(model, 16) - layer_params(model, 1) - 15 * 2 * 8192
-    assert extra == 2 * 8192 * 8 * 128  # a second copy of every key and value matrix
+def test_key_and_value_weights_are_split_evenly_beyond_the_heads() -> None:
+    """megatron-core 0.19.2 built on the meta device: with tp 16 and 8 key-value heads a rank has half a head's weights."""
+    model = library.model("llama3-70b")
+    assert 16 * layer_params(model, 16) == layer_params(model, 1) + 15 * 2 * 8192
 
 
 def test_vocabulary_is_padded_to_128_tp() -> None:
