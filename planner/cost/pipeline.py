@@ -101,7 +101,9 @@ def simulated(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime, 
     Source:  the order of the schedule; [megatron-core] exchanges in blocking pairs unless interleaved and overlapped
     Assumes: transfers of one size between all neighbours.
     """
-    run = _run(recipe, layout, durations(recipe, layout, layer, ends))
+    runs, more = _runs(recipe, layout, durations(recipe, layout, layer, ends))
+    run = runs[-1]
+    free_s, slow_s = (value + more * (value - other) for value, other in ((run.free_s, runs[0].free_s), (run.slow_s, runs[0].slow_s)))
     rank_of, pp = run.sequence.rank_of_stage, layout.pp
     copies = run.sequence.stages // len(stage_layers(recipe, layout))  # DualPipe holds the model twice
     counts = np.tile(stage_layers(recipe, layout), copies)
@@ -110,8 +112,11 @@ def simulated(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime, 
     busiest = int(np.argmax(each))
     ends_s = each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)
     pace = Pace(each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1])
-    pipeline = Pipeline(pace, run.free_s - layout.m * each[busiest], run.slow_s - run.free_s)
-    return Simulated(pipeline, _ranks(recipe, layout, run.sequence, counts, acts), run.work[:, 0], run.work[:, 1])
+    pipeline = Pipeline(pace, free_s - layout.m * each[busiest], slow_s - free_s)
+    kept = kept_bytes(layout, acts, counts, (run.sequence.previous_stage < 0).astype(float))
+    peaks = [peak_in_flight(one.sequence, stage_weight=kept) for one in runs]
+    peak = peaks[-1] + more * (peaks[-1] - peaks[0])
+    return Simulated(pipeline, _ranks(recipe, layout, run.sequence, counts, kept, peak), run.work[:, 0], run.work[:, 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +130,15 @@ class _Run:
     """The same with them."""
 
 
-def _run(recipe: Recipe, layout: Layout, spent: np.ndarray) -> _Run:
-    """The simulation; many micro-batches by two shorter ones, as an order repeats itself and its makespan then grows evenly with m."""
+def _runs(recipe: Recipe, layout: Layout, spent: np.ndarray) -> tuple[list[_Run], float]:
+    """The simulation, or of many micro-batches two shorter ones, and how many times their difference is still to be added.
+
+    An order repeats itself: beyond its fill the makespan, and where it grows the memory in flight, grow evenly with m.
+    """
     transfer = float(transfer_s(recipe, layout))
     lengths = _lengths(layout)
     runs = [_once(recipe, replace(layout, m=m), spent, transfer) for m in lengths]
-    last = runs[-1]
-    if len(runs) == 1:
-        return last
-    more = (layout.m - lengths[1]) / (lengths[1] - lengths[0])
-    free, slow = (one + more * (one - other) for one, other in ((last.free_s, runs[0].free_s), (last.slow_s, runs[0].slow_s)))
-    return _Run(last.sequence, last.work, free, slow)
+    return runs, (layout.m - lengths[-1]) / (lengths[1] - lengths[0]) if len(lengths) == 2 else 0.0
 
 
 def _lengths(layout: Layout) -> tuple[int, ...]:
@@ -158,13 +161,11 @@ def _once(recipe: Recipe, layout: Layout, spent: np.ndarray, transfer: float) ->
     return _Run(sequence, work, getattr(free, ends), getattr(slow, ends))
 
 
-def _ranks(recipe: Recipe, layout: Layout, sequence: Order, counts: np.ndarray, acts: Activations) -> Rank:
+def _ranks(recipe: Recipe, layout: Layout, sequence: Order, counts: np.ndarray, kept: np.ndarray, peak: np.ndarray) -> Rank:
     rank_of = sequence.rank_of_stage
     first = (sequence.previous_stage < 0).astype(float)
     last = (sequence.next_stage < 0).astype(float)
-    kept = kept_bytes(layout, acts, counts, first)
     whole = np.bincount(rank_of, kept, minlength=layout.pp)
-    peak = peak_in_flight(sequence, stage_weight=kept)
     layers, has_first, has_last = (np.bincount(rank_of, column, minlength=layout.pp) for column in (counts, first, last))
     params = (
         layers * layer_params(recipe.model, layout.tp)

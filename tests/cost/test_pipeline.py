@@ -62,3 +62,11 @@ def test_what_cannot_be_simulated_says_so() -> None:
     asked = recipe(gpus=64)
     said = estimate(asked, interleaved(8, 2, 5), exact=True)
     assert any("interleaved needs" in note for note in said.assumed)
+
+
+def test_gpipe_holds_every_micro_batch_also_when_many_are_extrapolated() -> None:
+    """Huang et al. 2019: activations of all m micro-batches are in flight; 1F1B holds p - rank."""
+    asked = recipe("llama3-8b", gpus=64)
+    gpipe = estimate(asked, replace(interleaved(4, 1, 256), schedule=SCHEDULE_CODE["gpipe"]), exact=True)
+    assert [round(s.in_flight) for s in gpipe.stages] == [256] * 4
+    assert [round(s.in_flight) for s in estimate(asked, interleaved(4, 1, 256), exact=True).stages] == [4, 3, 2, 1]
