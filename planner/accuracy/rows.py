@@ -110,10 +110,15 @@ def _software(row: Row) -> str | None:
 
     Zero-bubble schedules run in their authors' fork, unless the note says that steps end in an all-reduce.
     """
-    split = str(row["schedule"] or "").startswith("zb") and "instead of optimizer post-validation" not in str(row["notes"] or "")
-    if row["stack"] == "megatron" and _NEMO.search(str(row["source_ref"] or "")):
-        return "nemo-2024" if "container 24." in str(row["source_ref"]) else "nemo"
-    return "zero-bubble" if split and row["stack"] == "megatron-2022" else row["stack"]
+    stack, page, notes = row["stack"], str(row["source_ref"] or ""), str(row["notes"] or "")
+    if stack == "megatron" and _NEMO.search(page):
+        return "nemo-2024" if "container 24." in page else "nemo"
+    if stack == "torch-fsdp" and "llm-foundry" in page:
+        return "torch-fsdp-2022" if "mp_mode=PURE" in notes else "torch-fsdp-2023"
+    if stack == "megatron-2021" and (row["zero"] or 0) >= 2:
+        return "deepspeed-2021"
+    split = str(row["schedule"] or "").startswith("zb") and "instead of optimizer post-validation" not in notes
+    return "zero-bubble" if split and stack == "megatron-2022" else stack
 
 
 @lru_cache(maxsize=256)

@@ -190,8 +190,9 @@ def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Nu
 def _recompute_s(recipe: Recipe, layout: Layout, parts: dict[str, Numeric]) -> Numeric:
     """Work repeated in the backward pass.
 
-    Formula: full: the whole forward with its communication; selective: each named module's own
-    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules
+    Formula: full: the whole forward with its communication, less the MLP's last product where recomputation stops early;
+             selective: each named module's own
+    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules; [torch-checkpoint] early stop
     Assumes: full recomputation of every layer; partial is weighted by the caller.
     """
 
@@ -223,10 +224,11 @@ def layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
     whole = gemm_forward + attention[0] + forward + tp_forward + cp_forward
     (_, _), (_, _), (n_in, k_in), (n_out, k_out) = matrices(recipe, layout)
     count = tokens(recipe, layout)
-    mlp = gemm_s(recipe.hardware, recipe.precision, count, n_in, k_in, prepared=True)
-    mlp = mlp + gemm_s(recipe.hardware, recipe.precision, count, n_out, k_out, prepared=True)
+    last = gemm_s(recipe.hardware, recipe.precision, count, n_out, k_out, prepared=True)
+    mlp = gemm_s(recipe.hardware, recipe.precision, count, n_in, k_in, prepared=True) + last
     recompute = _recompute_s(recipe, layout, {
-        "forward": whole, "attention": attention[0], "norms": forward * 0.5, "mlp": mlp, "tp": tp_forward,
+        "forward": whole - last * stack.recompute_early_stop,
+        "attention": attention[0], "norms": forward * 0.5, "mlp": mlp, "tp": tp_forward,
     })  # fmt: skip
     split = np.asarray(layout.tp) > 1
     one_us = MICRO * recipe.hardware.node.launch_factor

@@ -46,15 +46,31 @@ def in_flight(layout: Layout, rank: Numeric) -> Numeric:
 def state_bytes(recipe: Recipe, layout: Layout, params: Numeric) -> tuple[Numeric, Numeric, Numeric]:
     """Weights, gradients, optimizer states of so many parameters on a rank.
 
-    Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter; ZeRO 1 shards the last, 2 gradients, 3 weights, over dp cp
-    Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer
+    Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter; ZeRO 1 shards the last, 2 gradients, 3 weights, over dp cp;
+             weights that are a master are sharded as gradients are, and below 3 their gathered copy is held whole
+    Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer; [torch-fsdp]
     Assumes: even shards.
     """
     stack, shards = recipe.stack, layout.dp * layout.cp
     zero = np.asarray(layout.zero)
-    weights = stack.weight_bytes * params / np.where(zero >= 3, shards, 1)
+    master = stack.gathered_bytes > 0
+    weights = stack.weight_bytes * params / np.where(zero >= (2 if master else 3), shards, 1)
+    weights = weights + stack.gathered_bytes * params * (zero < 3)
     gradients = stack.gradient_bytes * params / np.where(zero >= 2, shards, 1)
     return weights, gradients, stack.optimizer_state_bytes * params / np.where(zero >= 1, shards, 1)
+
+
+def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:
+    """Whole weights that a rank holds for a moment when they are sharded, and whole gradients beside them.
+
+    Formula: 2 bytes (gathered_layers layers + gathered_params, at most what the rank has, + embedding and head of the rank)
+    Source:  [torch-fsdp] limit_all_gathers; [deepspeed] stage3_max_live_parameters
+    Assumes: 2-byte copies; tables stay gathered from forward to backward.
+    """
+    stack, layer = recipe.stack, layer_params(recipe.model, layout.tp)
+    inside = rank.layers * layer
+    held = np.minimum(stack.gathered_layers, rank.layers) * layer + np.minimum(stack.gathered_params, inside) + rank.params - inside
+    return 2.0 * held * (np.asarray(layout.zero) >= 3) * (stack.gathered_layers + stack.gathered_params > 0)
 
 
 def kept_bytes(layout: Layout, acts: Activations, layers: Numeric, has_embedding: Numeric) -> Numeric:
@@ -85,7 +101,7 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     working = np.maximum(inner, rank.has_head * acts.head_bytes)
     gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
     buffers = gathers * np.minimum(rank.params * 2.0, stack.bucket_mib * MIB)
-    buffers = buffers + stack.dummy_gradient_bytes * layer_params(recipe.model, layout.tp)
+    buffers = buffers + stack.dummy_gradient_bytes * layer_params(recipe.model, layout.tp) + gathered_bytes(recipe, layout, rank)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (np.asarray(layout.tp) > 1).astype(float) + (layout.dp * layout.cp > 1) + 2 * (np.asarray(layout.pp) > 1) + 1

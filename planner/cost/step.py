@@ -10,7 +10,8 @@ from planner.cost import collectives
 from planner.cost.ends import EndsTime
 from planner.cost.kernels import memory_s
 from planner.cost.layer import LayerTime, tokens
-from planner.cost.params import embedding_params, head_params, layer_params, padded_vocab
+from planner.cost.params import embedding_params, layer_params, padded_vocab
+from planner.cost.sharded import ends_params, sharded_comm_s
 from planner.cost.stages import Split
 from planner.cost.terms import P2P, StepTime
 from planner.layout import SCHEDULE_CODE, Layout, Numeric
@@ -138,30 +139,29 @@ def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
     """Gradient reduction and parameter gathering over dp cp: what is exposed, and what hides.
 
     Formula: reduce-scatter of grad_reduce_bytes + all-gather of 2 bytes a parameter (all-reduce without sharding), once a step;
-             hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for one layer's share
+             hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for one layer's share;
+             sharded weights: sharded_comm_s()
     Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather
-    Assumes: the first pipeline rank decides, the others wait less.
+    Assumes: the first pipeline rank decides, the others wait less; sharded gradients are reduced every micro-batch.
     """
     stack, hardware = recipe.stack, recipe.hardware
     size = layout.dp * layout.cp
     members = collectives.group(hardware, layout.tp, size)
-    alone = np.asarray(layout.pp) == 1
-    params = layers.first * layer_params(recipe.model, layout.tp) + embedding_params(recipe.model, layout.tp)
-    params = params + alone * head_params(recipe.model, layout)
-    sharded = np.asarray(layout.zero) >= 1
+    params = layers.first * layer_params(recipe.model, layout.tp) + ends_params(recipe, layout)
+    scattered = (np.asarray(layout.zero) >= 1) & (not stack.gradients_all_reduced)
     scatter = collectives.gather_s(hardware, members, params * stack.grad_reduce_bytes)
-    reduce = np.where(sharded, scatter, collectives.all_reduce_s(hardware, members, params * stack.grad_reduce_bytes))
-    reduce = reduce * np.where(np.asarray(layout.zero) >= 2, layout.m, 1)
-    gather = np.where(sharded, collectives.gather_s(hardware, members, params * 2.0), 0.0)
-    gather = gather * np.where(np.asarray(layout.zero) >= 3, 2 * layout.m, 1)
-    chunk = 1 / np.maximum(layers.first, 1)
+    reduce = np.where(scattered, scatter, collectives.all_reduce_s(hardware, members, params * stack.grad_reduce_bytes))
     window = np.where(np.asarray(layout.zero) >= 2, layout.m, 1)
+    reduce = reduce * window
+    gather = np.where(np.asarray(layout.zero) >= 1, collectives.gather_s(hardware, members, params * 2.0), 0.0)
+    chunk = 1 / np.maximum(layers.first, 1)
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
-    beside_forward = np.where(np.asarray(layout.zero) >= 3, layout.m, 1) * layers.first * layer.forward_s
-    hidden_reduce = np.minimum(reduce * (1 - chunk), beside_backward) * stack.grad_overlap_share
-    hidden_gather = np.minimum(gather * (1 - chunk), beside_forward) * stack.param_overlap_share
-    group = np.asarray(size) > 1
-    return (reduce + gather - hidden_reduce - hidden_gather) * group, (hidden_reduce + hidden_gather) * group
+    hidden = np.minimum(reduce * (1 - chunk), beside_backward) * stack.grad_overlap_share
+    hidden = hidden + np.minimum(gather * (1 - chunk), layers.first * layer.forward_s) * stack.param_overlap_share
+    exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer)
+    sharded, group = np.asarray(layout.zero) >= 3, np.asarray(size) > 1
+    exposed = np.where(sharded, exposed_sharded, reduce + gather - hidden)
+    return exposed * group, np.where(sharded, hidden_sharded, hidden) * group
 
 
 def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
@@ -181,14 +181,15 @@ def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
 def optimizer_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     """The optimizer step as memory traffic.
 
-    Formula: optimizer_bytes a parameter of the shard + gradient_bytes a parameter to zero the gradients, over HBM
+    Formula: optimizer_bytes a parameter of the shard + (gradient_bytes to zero + gradient_step_bytes) a gradient held, over HBM
     Source:  [simumax] passes of zeroing, norm, clip, Adam, cast
     Assumes: the rank with most parameters; states stay on the device.
     """
     model, stack = recipe.model, recipe.stack
     most = np.maximum(layers.first, layers.last) * layer_params(model, layout.tp) + embedding_params(model, layout.tp)
     shards = np.where(np.asarray(layout.zero) >= 1, layout.dp * layout.cp, 1)
-    return memory_s(recipe.hardware, stack.optimizer_bytes * most / shards + stack.gradient_bytes * most)
+    held = most / np.where(np.asarray(layout.zero) >= 2, shards, 1)
+    return memory_s(recipe.hardware, stack.optimizer_bytes * most / shards + (stack.gradient_bytes + stack.gradient_step_bytes) * held)
 
 
 def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:

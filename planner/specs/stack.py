@@ -12,6 +12,7 @@ class AttentionShares(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    ampere: PositiveFloat = 1.0
     hopper: PositiveFloat = 1.0
     blackwell: PositiveFloat = 1.0
 
@@ -27,6 +28,23 @@ class CastBytes(BaseModel):
     fp8_blockwise: NonNegativeFloat = 0.0
     mxfp8: NonNegativeFloat = 0.0
     nvfp4: NonNegativeFloat = 0.0
+
+
+class KeptBytes(BaseModel):
+    """What autograd keeps of operations that are not fused, beyond what their fused kernels keep: bytes per token and unit of one layer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    norms: NonNegativeFloat = 0.0
+    """Both norms, per hidden unit: normalized inputs before the weight, copies in fp32."""
+    rotary: NonNegativeFloat = 0.0
+    """Per query or key unit: rotated copies beside the product that they came from."""
+    activation: NonNegativeFloat = 0.0
+    """Per ffn unit: the activated branch beside both branches and their product."""
+    scores: NonNegativeFloat = 0.0
+    """Without flash attention, per element of the s x s scores: the softmax in fp32 beside its 16-bit copy."""
+    logits: NonNegativeFloat = 0.0
+    """On the last stage, per vocabulary row: outputs that lie in the pipeline's buffers while the layers go backward."""
 
 
 class Stack(BaseModel):
@@ -105,10 +123,44 @@ class Stack(BaseModel):
     reserved_spread_share: PositiveFloat
     """Standard deviation of that ratio together with the model's own error."""
     attention_shares: AttentionShares = AttentionShares()
+    fused_scores_bytes_forward: NonNegativeFloat = 4.0
+    """Megatron's fused scale-mask-softmax: traffic per element of the s x s scores."""
+    fused_scores_bytes_backward: NonNegativeFloat = 6.0
+    scores_temporary_bytes: NonNegativeFloat = 4.0
+    """Without flash attention: gradients of the scores at the peak of a layer's backward pass, bytes an element."""
+    kept_bytes: KeptBytes = KeptBytes()
+    tp_reduces_backward: PositiveFloat = 2.0
+    """All-reduces of input gradients in a layer's backward pass without sp; one a column-parallel product where each reduces its own."""
+    gathered_inputs_kept: bool = False
+    """With sp linears keep their gathered inputs instead of gathering them again."""
+    gathered_logits: bool = False
+    """Logits are gathered over tp: loss and its memory are of the whole vocabulary on every rank."""
+    head_recomputed: bool = False
+    """Full recomputation repeats the head too."""
+    gradients_all_reduced: bool = False
+    """Sharded optimizers get their gradients by an all-reduce too."""
+    gradient_step_bytes: NonNegativeFloat = 0.0
+    """Memory traffic of gradients before the optimizer, bytes a parameter of the rank: flattening, conversion, norm."""
+    split_items: tuple[int, int] = (0, 0)
+    """What an even split of the pipeline counts as layers before and after them: embedding; final norm and head."""
     cast_bytes: CastBytes = CastBytes()
     """Memory traffic of quantizing an operand, bytes an element, by precision: inputs once forward, output gradients once backward."""
     ring_bytes: NonNegativeFloat = 0.0
     """Memory traffic of joining partial results in a context-parallel ring: bytes per token, query unit and hop, each way."""
+    recompute_early_stop: bool = False
+    """Full recomputation of a layer ends with the last tensor that its backward pass needs: the MLP's last product is not repeated."""
+    gathered_bytes: NonNegativeFloat = 0.0
+    """Bytes a parameter of the copy that is gathered where weights are a sharded master (FSDP); 0 where weights are gathered."""
+    gathered_layers: NonNegativeFloat = 0.0
+    """Whole layers that are held at a time when weights are sharded: the one in use, those fetched ahead, one of gradients (FSDP)."""
+    gathered_params: NonNegativeFloat = 0.0
+    """Whole parameters that are held at a time when weights are sharded one by one (DeepSpeed's stage3_max_live_parameters)."""
+    shard_calls: PositiveFloat = 1.0
+    """Collectives that gather one layer of sharded weights."""
+    shard_overlap_share: NonNegativeFloat = 1.0
+    """Share of the gathers of sharded weights that may hide behind compute: they are fetched ahead."""
+    shard_bandwidth_share: PositiveFloat = 1.0
+    """Bandwidth that collectives of sharded weights reach between nodes, over that of large messages."""
     quantized_gathers: bool = False
     """With 8-bit products sequence parallelism gathers 8-bit tensors (Transformer Engine)."""
     quantized_activations: bool = False

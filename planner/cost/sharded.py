@@ -1,0 +1,54 @@
+"""Sharded weights (ZeRO 3, FSDP full shard): gathered for the forward and again for the backward pass of every micro-batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost import collectives
+from planner.cost.layer import LayerTime
+from planner.cost.params import embedding_params, head_params, layer_params
+from planner.cost.stages import Split
+from planner.layout import Layout, Numeric
+from planner.specs.recipe import Recipe
+
+
+def ends_params(recipe: Recipe, layout: Layout) -> Numeric:
+    """Parameters of embedding and, without a pipeline, of the head, on the first rank.
+
+    Formula: embedding_params + head_params where pp = 1
+    Source:  [megatron-core]; [rajbhandari2020]
+    Assumes: tied tables are counted once.
+    """
+    alone = np.asarray(layout.pp) == 1
+    return embedding_params(recipe.model, layout.tp) + alone * head_params(recipe.model, layout)
+
+
+def moved_s(recipe: Recipe, layout: Layout, size_bytes: Numeric, calls: float) -> Numeric:
+    """All-gather or reduce-scatter of so many bytes of sharded weights, in `calls` collectives.
+
+    Formula: calls * gather(bytes / calls / shard_bandwidth_share), the share only between nodes
+    Source:  [patarasuk2009], [nccl-tuning]
+    Assumes: calls of equal size.
+    """
+    members = collectives.group(recipe.hardware, layout.tp, layout.dp * layout.cp)
+    share = np.where(members.nodes > 1, recipe.stack.shard_bandwidth_share, 1.0)
+    return calls * collectives.gather_s(recipe.hardware, members, size_bytes / calls / share)
+
+
+def sharded_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime) -> tuple[Numeric, Numeric]:
+    """Gathers and reductions of a step: what is exposed, and what hides.
+
+    Formula: a layer's gather g hides behind the forward of another; g and its reduction r behind the backward pass of another;
+             exposed of each micro-batch: what outlasts them, the first gather and the last reduction, those of embedding and head
+    Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] backward prefetch, one gather ahead
+    Assumes: gathers and reductions share one communication stream; the table stays gathered from forward to backward.
+    """
+    stack, one, ends = recipe.stack, layer_params(recipe.model, layout.tp), ends_params(recipe, layout)
+    gather = moved_s(recipe, layout, one * 2.0, stack.shard_calls)
+    reduce = moved_s(recipe, layout, one * stack.grad_reduce_bytes, stack.shard_calls)
+    outside = moved_s(recipe, layout, ends * 2.0, 1.0) + moved_s(recipe, layout, ends * stack.grad_reduce_bytes, 1.0)
+    forward = np.minimum(gather, layer.forward_s) * stack.shard_overlap_share
+    backward = np.minimum(gather * stack.shard_overlap_share + reduce * stack.grad_overlap_share, layer.backward_s)
+    hidden = layout.m * np.maximum(layers.first - 1, 0) * (forward + backward)
+    total = layout.m * (layers.first * (2 * gather + reduce) + outside)
+    return total - hidden, hidden
