@@ -8,43 +8,162 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 Width = Annotated[int, Field(gt=0, le=100_000_000)]
 """A size of the network; the bound keeps products of a few of them exact in 64 bits."""
+Count = Annotated[int, Field(ge=0, le=100_000_000)]
+"""The same, where none is an answer."""
+_FROZEN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Moe(BaseModel):
+    """Mixture of experts: which layers have one, its experts, its router. Experts are gated and activated as the model's MLP is.
+
+    Layer i, counted from 0, has experts when i >= first_dense_layers and (i + 1) % moe_every == 0; the others have the dense MLP.
+    """
+
+    model_config = _FROZEN
+
+    num_experts: Width
+    """Routed experts of a layer."""
+    experts_per_token: Width
+    expert_ffn_size: Width
+    """Width of one routed expert, one branch."""
+    shared_ffn_size: Count = 0
+    """Width of all shared experts together; 0: none."""
+    shared_gate: bool = False
+    """A scalar gate on the shared expert (Qwen2-MoE)."""
+    first_dense_layers: Count = 0
+    moe_every: Width = 1
+    router_bias: Literal["none", "linear", "correction"] = "none"
+    """linear: a trained bias of the router (gpt-oss); correction: the balancing bias, stored, moved by no gradient (DeepSeek-V3)."""
+    router_score: Literal["softmax", "softmax_first", "sigmoid"] = "softmax"
+    """Softmax over the chosen experts, softmax over all before the choice, or sigmoid."""
+    router_groups: Count = 0
+    """Groups of experts of which a token may use groups_per_token (DeepSeek); 0: no limit."""
+    groups_per_token: Count = 0
+    router_scale: PositiveFloat = 1.0
+    """Factor on the routed experts' weights."""
+    expert_bias: bool = False
+    """Biases in the routed experts (gpt-oss)."""
+    dense_residual: bool = False
+    """The dense MLP of ffn_size runs beside the experts of every layer (Arctic)."""
+
+    @model_validator(mode="after")
+    def _choice(self) -> Moe:
+        if self.experts_per_token > self.num_experts:
+            raise ValueError(f"experts_per_token must be at most num_experts, but got {self.experts_per_token} and {self.num_experts}")
+        if self.router_groups and (self.num_experts % self.router_groups or not 1 <= self.groups_per_token <= self.router_groups):
+            got = f"{self.router_groups} groups, {self.groups_per_token} a token, and {self.num_experts} experts"
+            raise ValueError(f"router_groups must divide num_experts and hold groups_per_token, but got {got}")
+        return self
+
+
+class Indexer(BaseModel):
+    """Sparse attention's indexer (DeepSeek-V3.2, GLM-5): small heads that choose which keys a query sees."""
+
+    model_config = _FROZEN
+
+    num_heads: Width
+    head_dim: Width
+    keys_per_query: Width
+
+
+class Mla(BaseModel):
+    """Multi-head latent attention: keys and values, and usually queries, go through a narrow latent."""
+
+    model_config = _FROZEN
+
+    q_lora_rank: Width | None = None
+    """Width of the queries' latent; None: queries are not compressed."""
+    kv_lora_rank: Width
+    qk_nope_dim: Width
+    """Part of a head without positions."""
+    qk_rope_dim: Width
+    """Part of a head with rotary positions; the key's is shared by all heads."""
+    v_head_dim: Width
+    indexer: Indexer | None = None
+
+    @model_validator(mode="after")
+    def _sparse(self) -> Mla:
+        if self.indexer and not self.q_lora_rank:
+            raise ValueError("an indexer reads the queries' latent, but got no q_lora_rank")
+        return self
+
+
+class Window(BaseModel):
+    """Layers whose attention sees a part of the sequence. Layer i, counted from 0, sees all of it when i < first_full_layers or
+    (i + 1) % full_every == 0."""
+
+    model_config = _FROZEN
+
+    tokens: Width
+    kind: Literal["sliding", "chunked"] = "sliding"
+    """The last so many tokens, or those of the token's own chunk (Llama 4)."""
+    full_every: Count = 0
+    """0: no layer but the first ones sees all."""
+    first_full_layers: Count = 0
 
 
 class ModelSpec(BaseModel):
-    """A dense decoder-only transformer. Widths are of the whole model, before any split."""
+    """A decoder-only transformer, dense or with experts. Widths are of the whole model, before any split."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = _FROZEN
 
     name: str
     family: str
     aliases: tuple[str, ...] = ()
     hidden_size: Width
     ffn_size: Width
-    """Width of the MLP, one branch."""
+    """Width of the dense MLP, one branch. A model all of whose layers have experts does not use it."""
     num_layers: Width
     num_heads: Width
     num_kv_heads: Width
+    """With MLA as many as num_heads."""
     head_dim: Width
+    """Of queries and keys; with MLA qk_nope_dim + qk_rope_dim."""
     vocab_size: Width
     """Rows of the embedding table as released; the framework pads it further."""
     max_seq_length: Width
     gated_mlp: bool
-    """Three MLP matrices (SwiGLU) instead of two."""
-    activation: Literal["gelu", "silu", "squared_relu"] = "silu"
+    """Three MLP matrices (SwiGLU; GeGLU with gelu) instead of two."""
+    activation: Literal["gelu", "silu", "squared_relu", "relu", "quick_gelu"] = "silu"
+    """quick_gelu: x sigmoid(1.702 x), clamped, as in gpt-oss."""
     tied_embeddings: bool
     norm: Literal["rmsnorm", "layernorm", "layernorm_nobias"]
+    norms_per_layer: Annotated[int, Field(ge=1, le=4)] = 2
+    """Norms over the hidden width."""
+    norm_place: Literal["before", "after", "both"] = "before"
+    """Of attention and MLP: at their input, at their output, or both (Gemma 2 and 3)."""
+    embedding_norm: bool = False
+    """A norm on the embedding (BLOOM)."""
+    parallel_block: bool = False
+    """Attention and MLP read the same input and are added (GPT-NeoX, Falcon, Command R)."""
     position: Literal["learned", "rope", "alibi", "none"]
-    position_rows: Annotated[int, Field(ge=0, le=100_000_000)] = 0
+    position_rows: Count = 0
     """Rows of the learned position table."""
     rope_theta: PositiveFloat = 10_000.0
+    rotary_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Part of each head that is rotated."""
+    no_rope_every: Count = 0
+    """Every so many layers one has no rotary positions (Llama 4); 0: all have."""
     attention_bias: Literal["none", "qkv", "qkvo"] = "none"
+    attention_sinks: bool = False
+    """One learned number a head in the softmax's denominator (gpt-oss)."""
     mlp_bias: bool = False
+    """Of dense MLPs."""
     qk_norm: bool = False
-    """A norm of width head_dim on queries and on keys (Qwen3)."""
+    """A norm on queries and on keys; which one: qk_norm_kind."""
+    qk_norm_kind: Literal["per_head", "full_width", "per_head_own_weight", "l2"] = "per_head"
+    """One weight of width head_dim (Qwen3); over all heads at once (OLMo 2); a weight for each head (Command R+); none (Llama 4)."""
+    window: Window | None = None
+    mla: Mla | None = None
+    moe: Moe | None = None
+    mtp_layers: Annotated[int, Field(ge=0, le=100)] = 0
+    """Multi-token-prediction layers that are trained with the model; total_params leaves them out, as publishers do."""
     parameters: PositiveInt | None = None
     """Published exact count, where there is one: a test compares."""
     frameworks: tuple[str, ...] = ("megatron", "deepspeed", "torch")
     """Which frameworks can express it."""
+    note: str = ""
+    """What of the released model this document leaves out, to be said with every answer."""
     source: str
 
     @model_validator(mode="after")
@@ -53,6 +172,15 @@ class ModelSpec(BaseModel):
             raise ValueError(f"num_heads must be a multiple of num_kv_heads, but got {self.num_heads} and {self.num_kv_heads}")
         if self.position == "learned" and not self.position_rows:
             raise ValueError("a learned position table needs position_rows, but got none; usually max_seq_length")
+        return self
+
+    @model_validator(mode="after")
+    def _latent(self) -> ModelSpec:
+        if self.mla and self.head_dim != self.mla.qk_nope_dim + self.mla.qk_rope_dim:
+            got = f"{self.head_dim} and {self.mla.qk_nope_dim} + {self.mla.qk_rope_dim}"
+            raise ValueError(f"with mla, head_dim must be qk_nope_dim + qk_rope_dim, but got {got}")
+        if self.mla and self.num_kv_heads != self.num_heads:
+            raise ValueError(f"with mla, num_kv_heads must be num_heads, but got {self.num_kv_heads} and {self.num_heads}")
         return self
 
     @property
