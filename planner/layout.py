@@ -17,9 +17,12 @@ SCHEDULES = (
 RECOMPUTE = ("none", "selective", "full")
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 """Modules of selective recomputation; a layout holds a bit mask of them."""
+OFFLOADS = ("none", "optimizer-cpu", "optimizer-nvme", "params-cpu", "params-nvme")
+"""What DeepSpeed keeps off the device, and where; with the parameters their optimizer goes too."""
 
 SCHEDULE_CODE = {name: code for code, name in enumerate(SCHEDULES)}
 RECOMPUTE_CODE = {name: code for code, name in enumerate(RECOMPUTE)}
+OFFLOAD_CODE = {name: code for code, name in enumerate(OFFLOADS)}
 
 
 def module_mask(names: tuple[str, ...] | list[str]) -> int:
@@ -35,13 +38,14 @@ def module_names(mask: int) -> list[str]:
 class Layout:
     """Parallel degrees (gpus = tp*pp*dp*cp), batch split (gbs = dp*mbs*m), schedule, recomputation, sharding.
 
-    Knobs that are names are small integer codes inside (SCHEDULES, RECOMPUTE, MODULES); switches are 0 or 1.
+    Knobs that are names are small integer codes inside (SCHEDULES, RECOMPUTE, MODULES, OFFLOADS); switches are 0 or 1.
     """
 
     tp: Numeric = 1
     pp: Numeric = 1
     dp: Numeric = 1
     cp: Numeric = 1
+    """Ranks that share a sequence: Megatron's ring, DeepSpeed's Ulysses."""
     ep: Numeric = 1
     etp: Numeric = 1
     v: Numeric = 1
@@ -67,6 +71,10 @@ class Layout:
     last_layers: Numeric = 0
     stage_layout: str = ""
     """Megatron's --pipeline-model-parallel-layout; belongs to one layout, never to columns."""
+    offload: Numeric = 0
+    """DeepSpeed: code of OFFLOADS."""
+    hpz: Numeric = 1
+    """ZeRO++: ranks that share a second copy of the weights, so that the backward pass gathers among them alone; 1 = none."""
 
     def __getitem__(self, row: Any) -> Layout:
         """An int gives one layout of plain ints; a mask, slice or index array gives a batch."""
@@ -92,6 +100,7 @@ class Layout:
         out["gbs"] = self.gbs
         out["schedule"] = SCHEDULES[self.schedule]
         out["recompute"] = RECOMPUTE[self.recompute]
+        out["offload"] = OFFLOADS[self.offload]
         out["recompute_modules"] = module_names(self.recompute_modules)
         for switch in ("sp", "account_for_embedding", "account_for_loss"):
             out[switch] = bool(out[switch])
@@ -101,8 +110,10 @@ class Layout:
     def from_named(knobs: dict[str, Any]) -> Layout:
         """The inverse of named(); names must be known (the caller checks)."""
         known = {f.name for f in fields(Layout)}
-        out = {k: x for k, x in knobs.items() if k in known}
+        out: dict[str, Any] = {k: x for k, x in knobs.items() if k in known}
         out["schedule"] = SCHEDULE_CODE[knobs["schedule"]]
         out["recompute"] = RECOMPUTE_CODE[knobs["recompute"]]
+        out["offload"] = OFFLOAD_CODE[knobs.get("offload", "none")]
         out["recompute_modules"] = module_mask(knobs["recompute_modules"])
-        return Layout(**{k: int(x) if isinstance(x, bool) else x for k, x in out.items()})
+        plain: dict[str, Any] = {k: int(x) if isinstance(x, bool) else x for k, x in out.items()}
+        return Layout(**plain)

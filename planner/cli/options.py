@@ -10,6 +10,7 @@ _PRECISIONS = "bf16, fp16, fp32, fp8-delayed, fp8-tensorwise, fp8-rowwise, fp8-b
 _BATCH = "Sequences a step; default about 4M tokens."
 _EMBEDDING = "The embedding counts as a layer of the first stage."
 _LOSS = "The loss counts as a layer of the last stage."
+_OFFLOAD = "DeepSpeed: none, optimizer-cpu, optimizer-nvme, params-cpu or params-nvme."
 _QUESTION, _LIMITS = "The question", "Knobs of the layout"
 
 
@@ -67,6 +68,8 @@ V = Annotated[str | None, _knob("--v", help="Virtual stages per pipeline rank.")
 Mbs = Annotated[str | None, _knob("--mbs", help="Sequences per micro-batch.")]
 M = Annotated[str | None, _knob("--m", help="Micro-batches per step.")]
 Zero = Annotated[str | None, _knob("--zero", help="Optimizer sharding stage, 0 to 3; Megatron: 1 is the distributed optimizer.")]
+Hpz = Annotated[str | None, _knob("--hpz", help="DeepSpeed, zero 3: ranks that share a second copy of the weights (ZeRO++).")]
+Offload = Annotated[str | None, _knob("--offload", help=_OFFLOAD, metavar="NAME")]
 Sp = Annotated[bool | None, _knob("--sp/--no-sp", help="Sequence parallelism.", metavar=None)]
 Schedule = Annotated[str | None, _knob("--schedule", help="Pipeline schedule.", metavar="NAME")]
 Group = Annotated[int | None, _knob("--group", help="Micro-batch group size of a virtual stage; default pp.", metavar="N", parser=whole)]

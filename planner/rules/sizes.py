@@ -10,7 +10,7 @@ from planner.layout import SCHEDULES, Layout
 from planner.rules.rule import Rule, divides, near_divisors, try_knob
 from planner.specs.recipe import Recipe
 
-DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m")
+DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "hpz")
 COUNTS = ("group", "recompute_layers", "first_layers", "last_layers")
 
 
@@ -89,7 +89,14 @@ def _experts(recipe: Recipe, layout: Layout) -> Any:
 
 POSITIVE = Rule("counts are positive", _positive,
      "degrees, mbs and m must be at least 1 and counts at least 0, but got tp={layout.tp} pp={layout.pp} dp={layout.dp} cp={layout.cp} "
-     "ep={layout.ep} etp={layout.etp} v={layout.v} mbs={layout.mbs} m={layout.m}")  # fmt: skip
+     "ep={layout.ep} etp={layout.etp} v={layout.v} mbs={layout.mbs} m={layout.m} hpz={layout.hpz}")  # fmt: skip
+
+CP = Rule("sequence splits over cp", _sequence_over_cp,
+     "2 * cp must divide the sequence length, but got cp={layout.cp} and {recipe.seq_length} tokens", _cp_out)  # fmt: skip
+
+STATES = Rule("offload and hpZ are DeepSpeed's", lambda recipe, layout: (layout.offload == 0) & (layout.hpz == 1),
+     "offload and hpz are knobs of DeepSpeed, but got offload={knobs[offload]}, hpz={layout.hpz} under {recipe.framework}",
+     lambda recipe, layout: "leave them out, or try --framework deepspeed")  # fmt: skip
 
 RULES = (
     POSITIVE,
@@ -107,8 +114,8 @@ RULES = (
     Rule("ffn splits over tp", lambda recipe, layout: divides(layout.tp, recipe.model.ffn_size),
          "tp must divide the MLP width, but got tp={layout.tp} and ffn_size={recipe.model.ffn_size}",
          lambda recipe, layout: try_knob("tp", recipe.model.ffn_size, layout.tp)),
-    Rule("sequence splits over cp", _sequence_over_cp,
-         "2 * cp must divide the sequence length, but got cp={layout.cp} and {recipe.seq_length} tokens", _cp_out),
+    CP,
+    STATES,
     Rule("sequence splits over tp", _sequence_over_tp,
          "with sequence parallelism tp * cp must divide the sequence length, but got tp={layout.tp}, cp={layout.cp} "
          "and {recipe.seq_length} tokens", lambda recipe, layout: "or turn sequence parallelism off"),

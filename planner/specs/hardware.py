@@ -129,6 +129,8 @@ class Node(_Document):
     host_memory_gib: PositiveFloat
     pcie_gbytes_per_s: PositiveFloat
     """GPU to host memory, one direction."""
+    nvme_gbytes_per_s: NonNegativeFloat = 0.0
+    """Reads of a node's own NVMe drives together; 0 = none, or not stated."""
     launch_factor: PositiveFloat = 1.0
     """CPU time to launch a kernel over that of an x86 server."""
     source: str

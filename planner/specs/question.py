@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
 from planner.errors import InputError, unknown
-from planner.layout import MODULES, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, SCHEDULES, module_mask
+from planner.layout import MODULES, OFFLOAD_CODE, OFFLOADS, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, SCHEDULES, module_mask
 from planner.specs.documents import build, read_mapping
 from planner.specs.recipe import Bounds
 
@@ -23,10 +23,10 @@ Layers = Annotated[int, Field(ge=0, le=2**20)]
 Knob = int | str | None
 """A number fixes the knob, `LOW..HIGH` bounds it, None leaves it to the search (or to the default of explain)."""
 
-RANGED = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "zero")
+RANGED = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "zero", "hpz")
 SWITCHES = ("sp", "account_for_embedding", "account_for_loss")
 LAYERS = ("first_layers", "last_layers", "recompute_layers", "group")
-LAYOUT_WORDS = (*RANGED, *SWITCHES, *LAYERS, "schedule", "recompute", "recompute_modules", "stage_layout")
+LAYOUT_WORDS = (*RANGED, *SWITCHES, *LAYERS, "schedule", "recompute", "recompute_modules", "offload", "stage_layout")
 _RANGE = re.compile(r"(\d{1,12})(?:\.\.(\d{1,12}))?")
 
 
@@ -60,6 +60,8 @@ class Question(BaseModel):
     mbs: Knob = None
     m: Knob = None
     zero: Knob = None
+    hpz: Knob = None
+    offload: str | None = None
     sp: bool | None = None
     schedule: str | None = None
     group: Layers | None = None
@@ -84,7 +86,7 @@ def question(words: Mapping[str, Any], where: str = "the question") -> Question:
     asked = build(Question, {word: value for word, value in words.items() if value is not None}, where)
     for word in RANGED:
         bounds(word, getattr(asked, word))
-    for word, known in (("schedule", SCHEDULES), ("recompute", RECOMPUTE)):
+    for word, known in (("schedule", SCHEDULES), ("recompute", RECOMPUTE), ("offload", OFFLOADS)):
         _known(word, getattr(asked, word), known)
     for name in asked.recompute_modules or ():
         _known("recompute_modules", name, MODULES)
@@ -114,6 +116,7 @@ def limits(asked: Question) -> dict[str, Bounds]:
     fixed: dict[str, int | None] = {word: _number(getattr(asked, word)) for word in (*SWITCHES, *LAYERS)}
     fixed["schedule"] = SCHEDULE_CODE[asked.schedule] if asked.schedule else None
     fixed["recompute"] = RECOMPUTE_CODE[asked.recompute] if asked.recompute else None
+    fixed["offload"] = OFFLOAD_CODE[asked.offload] if asked.offload else None
     fixed["recompute_modules"] = module_mask(asked.recompute_modules) if asked.recompute_modules else None
     ranged = {word: bounds(word, getattr(asked, word)) for word in RANGED}
     out = {word: Bounds(low=value, high=value) for word, value in fixed.items() if value is not None}

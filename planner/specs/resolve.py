@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from planner.errors import InputError, unknown
-from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
+from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
@@ -53,6 +53,7 @@ def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
     zero = stack.zero if degree["zero"] is None else degree["zero"]
     schedule = SCHEDULE_CODE[asked.schedule or ("interleaved" if v > 1 else "1f1b")]
     layout = Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=degree["ep"] or 1, etp=degree["etp"] or 1, v=v, mbs=mbs, m=m, zero=zero,
+                    hpz=degree["hpz"] or 1, offload=OFFLOAD_CODE[asked.offload or "none"],
                     schedule=schedule, stage_layout=asked.stage_layout or "", **kept, **_recompute(asked))  # fmt: skip
     return question, layout
 
