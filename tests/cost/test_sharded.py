@@ -1,0 +1,114 @@
+"""Sharded weights: volumes of the ZeRO paper, states of the FSDP documentation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.cost.layer import layer_time
+from planner.cost.memory import Rank, gathered_bytes, state_bytes
+from planner.cost.params import embedding_params, head_params, layer_params, total_params
+from planner.cost.sharded import sharded_comm_s
+from planner.cost.stages import split
+from planner.estimate import estimate
+from planner.layout import Layout
+from planner.specs.recipe import Recipe
+from planner.units import GIB
+from tests.documents import layout, recipe
+
+
+def fsdp(stack: str = "torch-fsdp-2023", **changes: Any) -> tuple[Recipe, Layout]:
+    """MPT-7B on one A100 node, two micro-batches of 32 sequences, as LLM Foundry ran it."""
+    known = {"gpus": 8, "hardware": "a100-80g-sxm", "seq_length": 2048, "global_batch_size": 512, "framework": "torch",
+             "framework_version": "2.13", "attention": "flash", "precision": "bf16", **changes}  # fmt: skip
+    question = recipe("mpt-7b", stack=stack, **known)
+    return question, layout(question, mbs=32, zero=3)
+
+
+def moved(question: Recipe, one: Layout) -> tuple[float, float]:
+    found = sharded_comm_s(question, one, split(question.model, one), layer_time(question, one))
+    return float(found[0]), float(found[1])
+
+
+def test_three_times_the_parameters_are_moved() -> None:
+    """ZeRO sec. 7.2.2: two gathers and one reduction of Psi elements each, (n - 1)/n of them over the wire; tables once each way."""
+    question, one = fsdp("torch-fsdp-2022")
+    exposed, hidden = moved(question, one)
+    link = question.hardware.node.domain
+    bandwidth = link.bytes_per_s * link.efficiency[8]
+    inside = 32 * layer_params(question.model, 1)
+    ends = embedding_params(question.model, 1) + head_params(question.model, one)
+    volume = 2 * 7 / 8 * 2.0 * (3 * inside + 2 * ends)
+    assert (exposed + hidden) * bandwidth == pytest.approx(volume, rel=0.05)
+
+
+def test_long_layers_hide_all_but_the_first_and_the_last() -> None:
+    question, one = fsdp("torch-fsdp-2022")
+    exposed, hidden = moved(question, one)
+    layer, table = layer_params(question.model, 1), embedding_params(question.model, 1) + head_params(question.model, one)
+    assert hidden / (exposed + hidden) == pytest.approx(31 * 3 * layer / (32 * 3 * layer + 2 * table), rel=0.005)
+
+
+def test_short_layers_hide_as_much_as_they_last() -> None:
+    """With a slow network the step pays the whole communication less the compute beside it."""
+    question, one = fsdp(gpus=64, global_batch_size=64)
+    fabric = question.hardware.fabric.model_copy(update={"nic_gbytes_per_s": 0.25})
+    slow = question.model_copy(update={"hardware": question.hardware.model_copy(update={"fabric": fabric})})
+    one = layout(slow, mbs=1, zero=3)
+    layer = layer_time(slow, one)
+    assert moved(slow, one)[1] == pytest.approx(31 * (layer.forward_s + layer.backward_s))
+
+
+def test_gathers_of_deepspeed_stay_but_its_reductions_do_not_hide() -> None:
+    question, one = fsdp()
+    stack = question.stack.model_copy(update={"grad_overlap_share": 0.0})
+    other = moved(question.model_copy(update={"stack": stack}), one)
+    assert sum(other) == pytest.approx(sum(moved(question, one)))
+    assert other[0] > 5 * moved(question, one)[0]
+
+
+def test_early_stop_spares_a_third_of_the_products() -> None:
+    """The MLP's second product is 4 of the 12 h x h of a GPT layer; torch 1.13 repeats it, torch 2.1 does not."""
+    question, one = fsdp()
+    one = replace(one, recompute=2)
+    late = question.model_copy(update={"stack": question.stack.model_copy(update={"recompute_early_stop": False})})
+    spared = layer_time(late, one).recompute_s - layer_time(question, one).recompute_s
+    assert spared / layer_time(question, one).gemm_forward_s == pytest.approx(1 / 3, rel=0.05)
+
+
+@pytest.mark.parametrize(("zero", "expected"), [(3, 16 / 8), (2, 2 + 16 / 8)])
+def test_fsdp_shards_sixteen_bytes_a_parameter(zero: int, expected: float) -> None:
+    """fp32 master, gradient and two moments over 8 ranks; without resharding the 16-bit copy stays whole."""
+    question, one = fsdp()
+    params = total_params(question.model)
+    found = sum(state_bytes(question, replace(one, zero=zero), params))
+    assert found / params == pytest.approx(expected)
+
+
+def test_deepspeed_holds_no_more_live_parameters_than_it_is_told() -> None:
+    question, one = fsdp("deepspeed", framework="deepspeed", framework_version="0.19")
+    table = embedding_params(question.model, 1)
+    inside = 32 * layer_params(question.model, 1)
+    rank = Rank(layers=32, params=inside + table, in_flight=1, has_embedding=1, has_head=1)
+    assert gathered_bytes(question, one, rank) == pytest.approx(2.0 * (1e9 + table))
+    assert gathered_bytes(question, replace(one, zero=2), rank) == 0
+
+
+def test_columns_and_one_layout_agree() -> None:
+    question, one = fsdp()
+    columns = replace(one, zero=np.array([0, 1, 2, 3]), recompute=np.array([0, 2, 0, 2]))
+    batch = estimate(question, columns)
+    for i in range(4):
+        alone = estimate(question, columns[i])
+        assert alone.step_s == pytest.approx(batch.step_s[i], rel=1e-12)
+        assert alone.memory_bytes == pytest.approx(batch.memory_bytes[i], rel=1e-12)
+
+
+def test_stacks_of_fsdp_plan_seven_billion_on_one_node() -> None:
+    """40 GiB do not hold the unsharded states of 7B (106 GiB); sharded over 8 they do."""
+    question, one = fsdp("torch-fsdp", hardware="a100-40g-sxm", global_batch_size=64)
+    one = layout(question, mbs=2, zero=3, recompute=2)
+    assert estimate(question, one).memory_bytes < 39 * GIB
