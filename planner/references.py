@@ -21,6 +21,7 @@ REFERENCES: dict[str, str] = {
     "nccl-tuning": "NVIDIA NCCL, src/graph/tuning.cc: latencies of protocols and algorithms",
     "aiconfigurator": "NVIDIA aiconfigurator-core 0.12.0 (Apache-2.0): measured kernel and collective latencies",
     "transformer-engine": "NVIDIA Transformer Engine 2, github.com/NVIDIA/TransformerEngine",
+    "aleph-alpha-scaling": "Aleph Alpha, Scaling, github.com/Aleph-Alpha/scaling; runs: Hagemann et al., arXiv 2311.05610",
     "simumax": "SimuMax (Apache-2.0): measured kernel efficiencies and modelling notes",
     "abramowitz1964": "Abramowitz and Stegun, Handbook of Mathematical Functions, 1964",
     "vtrain": "Bang et al., vTrain, arXiv 2312.12391; data under MIT licence",

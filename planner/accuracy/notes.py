@@ -25,12 +25,15 @@ class Facts:
     """Unfused attention by Megatron's fused scale-mask-softmax kernel."""
     fused_norm: bool
     """RMSNorm by a fused kernel."""
+    first_flash: bool
+    """FlashAttention of the first version."""
 
 
 _NOT_DECODER = re.compile(r"\bm?t5\b|\bbert\b|diffusion|not an llm|\bclip\b|\bvit\b|imagen", re.I)
 _FROZEN = re.compile(r"\blora\b|\bpeft\b", re.I)
 _HYBRID = re.compile(r"hybrid (mamba|linear|moe)|mamba|linear attention|\bgdn|\bkda\b|qwen3-next|nemotron-?(3(?!\d)|h\b)", re.I)
 _OFFLOADED = re.compile(r"cpu[\w ]*offload|offload\w*[\w ]* cpu|activation offload|act_offload=true", re.I)
+_FIRST_FLASH = re.compile(r"flash[_ -]?attention[_ -]?v?1\b", re.I)
 _HEAD_DIM = re.compile(r"head_dim (\d+)")
 
 
@@ -48,4 +51,5 @@ def facts(model: str, notes: str) -> Facts:
         one_less="first and last stage have one layer fewer" in notes,
         megatron_kernel="attention: megatron-kernel" in notes,
         fused_norm="RMS kernel" in notes or "fused RMSNorm" in notes,
+        first_flash=_FIRST_FLASH.search(notes) is not None,
     )

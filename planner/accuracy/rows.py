@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
 from typing import Any
 
+import numpy as np
+
 from planner.accuracy.choices import layouts
 from planner.accuracy.columns import COUNTS
+from planner.accuracy.notes import Facts
 from planner.accuracy.shapes import Row, facts_of, shape
 from planner.accuracy.skipped import Skipped
 from planner.errors import InputError
@@ -54,7 +57,7 @@ def run(row: Row) -> Run:
     """
     _needed(row)
     model, said_model = shape(row)
-    stack, said_stack = _stack(_software(row), facts_of(row).fused_norm)
+    stack, said_stack = _stack(_software(row), facts_of(row))
     cluster = (str(row["hardware"]), row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
     precision, said_precision = _precision(row["precision"], hardware)
@@ -62,7 +65,19 @@ def run(row: Row) -> Run:
     gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
     recipe = _recipe(model, cluster, stack.name, (gpus, seq, batch), precision, attention)
     choice = layouts(row, recipe)
-    return Run(recipe, choice.layouts, choice.open, (*said_model, *said_stack, *said_precision, *said_attention, *choice.assumed))
+    said = (*said_model, *said_stack, *said_precision, *said_attention, *choice.assumed)
+    return Run(recipe, _counted(recipe, choice.layouts), choice.open, said)
+
+
+def _counted(recipe: Recipe, columns: Layout) -> Layout:
+    """The layers of first and last stage where the software deals out embedding, norm and head as if they were layers."""
+    before, after = recipe.stack.split_items
+    if not before + after:
+        return columns
+    pp, items = np.asarray(columns.pp), recipe.model.num_layers + before + after
+    first, last = -(-items // pp) - before, items // pp - after
+    staged = (pp > 1) & (np.asarray(columns.v) == 1) & (first > 0) & (last > 0)
+    return replace(columns, first_layers=first * staged, last_layers=last * staged)
 
 
 def _needed(row: Row) -> None:
@@ -122,13 +137,14 @@ def _software(row: Row) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _stack(name: str | None, fused_norm: bool) -> tuple[Stack, tuple[str, ...]]:
-    """The stack named, or the document of its fused norm kernel; else its nearest kin, said; Megatron of today when none is named."""
+def _stack(name: str | None, said: Facts) -> tuple[Stack, tuple[str, ...]]:
+    """The stack named, or the document of the kernels it ran with; else its nearest kin, said; Megatron of today when none is named."""
     if name is None:
         return _document("megatron"), ("stack megatron: not stated",)
     low, known = name.lower(), library.stacks()
-    if fused_norm and f"{low}-rmsnorm" in known:
-        return _document(f"{low}-rmsnorm"), ()
+    for own, variant in ((said.fused_norm, "rmsnorm"), (said.first_flash, "flash1")):
+        if own and f"{low}-{variant}" in known:
+            return _document(f"{low}-{variant}"), ()
     if low in known:
         return _document(low), ()
     kin = _kin(low, known)

@@ -29,10 +29,12 @@ class Activations:
     """Kept by the embedding: its dropout mask."""
     head_bytes: Numeric
     """Final norm, logits, loss and their gradients at the peak."""
+    logits_bytes: Numeric
+    """Of those, what stays while the layers of the last stage go backward."""
 
 
 def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
-    """What autograd keeps of one layer, by the operation that keeps it; each tensor once.
+    """What autograd keeps of one layer, by the operation that keeps it; each tensor once; kept_bytes for what a stack does not fuse.
 
     Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and out 2 f each branch and 2 f,
              dropout masks 1h each; unfused: softmax 2, its dropout 1 + 2 bytes a score
@@ -48,17 +50,19 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     branches = 2 if model.gated_mlp else 1
     mask = 1.0 if stack.dropout else 0.0
     scores = count * (model.num_heads / tp) * recipe.seq_length
-    unfused = recipe.attention == "unfused"
-    core = scores * (2 + 3 * mask) if unfused else count * 4.0 * model.num_heads / tp
+    unfused = recipe.attention != "flash"
+    core = scores * (2 + 3 * mask + stack.kept_bytes.scores) if unfused else count * 4.0 * model.num_heads / tp
     kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
     return {
         "norm_inputs": count * 4 * h / outside,
-        "norm_outputs": count * 2 * kept * h / outside,
+        "norms": count * stack.kept_bytes.norms * h / outside,
+        "norm_outputs": count * 2 * kept * h / (1 if stack.gathered_inputs_kept else outside),
         "qkv": count * 2.0 * (queries + 2 * kv) * (2 if model.qk_norm else 1),
+        "rotary": count * stack.kept_bytes.rotary * (queries + kv) * (model.position == "rope"),
         "core": core,
         "attention_output": count * queries * (2.0 if kept == 2.0 else 3.0),
         "masks": count * 2 * mask * h / outside,
-        "mlp_in": count * 2.0 * branches * ffn,
+        "mlp_in": count * (2.0 * branches + stack.kept_bytes.activation) * ffn,
         "mlp_out": count * kept * ffn,
     }
 
@@ -87,8 +91,9 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
     count, h = tokens(recipe, layout), float(model.hidden_size)
     outside = np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
     vocab = padded_vocab(model, layout.tp) / layout.tp
+    rows = vocab * (layout.tp if stack.gathered_logits else 1)
     (_, _), (_, _), (n_in, _), (_, k_out) = matrices(recipe, layout)
-    scores = count * (model.num_heads / layout.tp) * recipe.seq_length * 4.0 * (recipe.attention == "unfused")
+    scores = count * (model.num_heads / layout.tp) * recipe.seq_length * stack.scores_temporary_bytes * (recipe.attention != "flash")
     temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
     return Activations(
         layer_bytes=kept,
@@ -96,5 +101,6 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
         whole_layer_bytes=whole,
         temporary_bytes=temporary,
         embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
-        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * vocab + stack.dummy_gradient_bytes * vocab * h,
+        logits_bytes=stack.kept_bytes.logits * count * rows,
+        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * rows + stack.dummy_gradient_bytes * vocab * h,
     )

@@ -29,8 +29,9 @@ class EndsTime:
 def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
     """Embedding look-up and its gradient; head products, loss over the split vocabulary, three small all-reduces.
 
-    Formula: head: GEMM T x V/tp x h, its two gradients; loss_bytes T V/tp / HBM; embedding: rows moved + its collective
-    Source:  [narayanan2021] sec. 2.3; [megatron-core] vocab_parallel_cross_entropy
+    Formula: head: GEMM T x V/tp x h, its two gradients; loss_bytes T V/tp / HBM; embedding: rows moved + its collective;
+             gathered logits: all-gather of 2 T V and the loss over V on every rank; head_recomputed: product and gather once more
+    Source:  [narayanan2021] sec. 2.3; [megatron-core] vocab_parallel_cross_entropy; [aleph-alpha-scaling] TransformerLMHead
     Assumes: the head in bf16 (fp8 leaves it out); the loss's all-reduces carry 4 bytes a token.
     """
     hardware, stack, model = recipe.hardware, recipe.stack, recipe.model
@@ -43,13 +44,17 @@ def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
     reduce = collectives.all_reduce_s(hardware, members, size)
     crossed = np.where(sp, gather, reduce)
     rows = memory_s(hardware, 4.0 * count * h)
-    loss = memory_s(hardware, stack.loss_bytes * count * vocab)
+    whole = stack.gathered_logits
+    loss = memory_s(hardware, stack.loss_bytes * count * vocab * (layout.tp if whole else 1))
     small = 3 * collectives.all_reduce_s(hardware, members, 4.0 * count)
+    joined = collectives.gather_s(hardware, members, 2.0 * count * vocab * layout.tp) if whole else small
+    product = gemm_s(hardware, precision, count, vocab, h)
+    again = (product + joined) * (np.asarray(layout.recompute) == 2) * stack.head_recomputed
     weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(hardware, stack.accumulate_bytes * vocab * h)
     return EndsTime(
         embedding_forward_s=rows + crossed,
         embedding_backward_s=rows * 3 + np.where(sp, gather, 0.0),
-        head_forward_s=gemm_s(hardware, precision, count, vocab, h) + loss / 2 + small + np.where(sp, gather, 0.0),
-        head_backward_s=gemm_s(hardware, precision, count, h, vocab) + weight + loss / 2 + crossed,
+        head_forward_s=product + loss / 2 + joined + np.where(sp, gather, 0.0),
+        head_backward_s=gemm_s(hardware, precision, count, h, vocab) + weight + loss / 2 + crossed + again,
         head_weight_s=weight,
     )

@@ -101,7 +101,7 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     """
     model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
-    if recipe.attention != "unfused":
+    if recipe.attention == "flash":
         blocks = flash_attention_s(hardware, layout.mbs, heads, s / layout.cp, model.head_dim)
         forward = blocks * layout.cp / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
         return forward, flash_backward_s(hardware, forward)
@@ -110,8 +110,11 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     one = gemm_s(hardware, recipe.precision, s, s, model.head_dim) * batch
     other = gemm_s(hardware, recipe.precision, s, model.head_dim, s) * batch
     fixed = (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO  # one launch for the whole batch
-    forward = one + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
-    backward = 2 * (one + other - 2 * fixed) + memory_s(hardware, stack.scores_bytes_backward * scores)
+    own = recipe.attention == "unfused"
+    moved = stack.scores_bytes_forward if own else stack.fused_scores_bytes_forward
+    moved_back = stack.scores_bytes_backward if own else stack.fused_scores_bytes_backward
+    forward = one + other - 2 * fixed + memory_s(hardware, moved * scores)
+    backward = 2 * (one + other - 2 * fixed) + memory_s(hardware, moved_back * scores)
     return forward, backward
 
 
@@ -153,8 +156,9 @@ def cast_bytes(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
 def tp_comm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Numeric]:
     """Tensor-parallel communication of a layer: forward, backward before a layer's weight gradient, backward beside it.
 
-    Formula: two all-reduces each way, or with sp all-gather + reduce-scatter twice each way (backward: gathers open, scatters beside)
-    Source:  [korthikanti2022] sec. 4.2.2; [megatron-core] LinearWithGradAccumulationAndAsyncCommunication
+    Formula: two all-reduces forward, tp_reduces_backward (two) backward; with sp all-gather + reduce-scatter twice each way
+             (backward: gathers open, scatters beside)
+    Source:  [korthikanti2022] sec. 4.2.2; [megatron-core] LinearWithGradAccumulationAndAsyncCommunication; [aleph-alpha-scaling]
     Assumes: the input's second gather of sp hides behind the input-gradient product.
     """
     hardware = recipe.hardware
@@ -166,7 +170,7 @@ def tp_comm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Num
     reduce = collectives.all_reduce_s(hardware, members, size)
     sp = np.asarray(layout.sp) == 1
     forward = np.where(sp, 2 * gather + 2 * scatter, 2 * reduce)
-    return forward, np.where(sp, 2 * gather, 0.0), np.where(sp, 2 * scatter, 2 * reduce)
+    return forward, np.where(sp, 2 * gather, 0.0), np.where(sp, 2 * scatter, recipe.stack.tp_reduces_backward * reduce)
 
 
 def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:

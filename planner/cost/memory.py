@@ -88,7 +88,7 @@ def kept_bytes(layout: Layout, acts: Activations, layers: Numeric, has_embedding
 def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -> Memory:
     """Memory terms of one pipeline rank.
 
-    Formula: states + in flight * layers * kept + max(head, backward's temporaries) + fragmentation + context + communicators
+    Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits) + fragmentation + context + communicators
     Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward pass.
     """
@@ -98,7 +98,7 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     kept = kept_bytes(layout, acts, rank.layers / layout.v, rank.has_embedding / layout.v) * layout.v
     inner = acts.temporary_bytes + np.where(full, acts.whole_layer_bytes - acts.input_bytes, 0.0)
     inner = inner + np.where(np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0)
-    working = np.maximum(inner, rank.has_head * acts.head_bytes)
+    working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
     gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
     buffers = gathers * np.minimum(rank.params * 2.0, stack.bucket_mib * MIB)
     buffers = buffers + stack.dummy_gradient_bytes * layer_params(recipe.model, layout.tp) + gathered_bytes(recipe, layout, rank)

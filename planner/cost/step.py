@@ -138,7 +138,8 @@ def bubble_s(layout: Layout, work: Pace) -> Numeric:
 def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> tuple[Numeric, Numeric]:
     """Gradient reduction and parameter gathering over dp cp: what is exposed, and what hides.
 
-    Formula: reduce-scatter of grad_reduce_bytes + all-gather of 2 bytes a parameter (all-reduce without sharding), once a step;
+    Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack has it) + all-gather of 2 bytes a
+             parameter, once a step;
              hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for one layer's share;
              sharded weights: sharded_comm_s()
     Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather

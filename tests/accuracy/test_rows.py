@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from planner.accuracy.predict import predicted
 from planner.accuracy.rows import Run, run
 from planner.accuracy.skipped import Skipped
+from planner.accuracy.validate import runs, select
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE
 from tests.accuracy.runs import published, row
 
@@ -181,3 +183,25 @@ def test_why_a_row_is_skipped(changes: dict[str, Any], reason: str) -> None:
 def test_nemotron_340b_is_no_nemotron_3() -> None:
     assert why(model="Nemotron-3-Nano", notes=None) == "hybrid architectures are not modelled"
     assert run(row(model="Nemotron-340B")).recipe.model.num_layers == 24
+
+
+@pytest.mark.parametrize(("pp", "first", "last"), [(1, 0, 0), (2, 21, 19), (4, 10, 8)])
+def test_layers_where_embedding_norm_and_head_count_as_layers(pp: int, first: int, last: int) -> None:
+    """43 items dealt out evenly, the first stages one more (22, 21; 11, 11, 11, 10): one is the embedding, two are norm and head."""
+    published_run = {**published("alephalpha_13b", 2), "tp": 2.0, "pp": float(pp), "dp": 32.0 / pp, "mbs": 1.0}
+    found = run(published_run).layouts[0]
+    assert (found.first_layers, found.last_layers) == (first, last)
+
+
+def test_kernels_of_the_notes_name_the_stack() -> None:
+    own = published("alephalpha_13b", 2)
+    kernels = ("flash_attention2 + RMS kernel", "flash_attention2", "flash_attentionv1.0.8", "torch")
+    stacks = [run({**own, "notes": f"kernel={kernel}"}).recipe.stack.name for kernel in kernels]
+    assert stacks == ["aleph-alpha-scaling-rmsnorm", "aleph-alpha-scaling", "aleph-alpha-scaling-flash1", "aleph-alpha-scaling"]
+
+
+def test_logits_on_every_rank_run_out_of_memory_whatever_tp() -> None:
+    """Every published run of 4 x 8192 tokens a micro-batch failed, at any tp, pp and recomputation."""
+    rows = predicted(select(runs(), "alephalpha_13b", "seq == 8192 and mbs == 4"))
+    assert len(rows) > 60 and (rows["oom"] == 1).all()
+    assert (rows["predicted_oom_probability"] > 0.5).all()
