@@ -11,6 +11,8 @@ from planner.specs.recipe import Bounds, Recipe
 
 MOST_MICRO_BATCH = 16
 """Sequences of a micro-batch, unless the question asks for more."""
+MOST_ZERO = {"megatron": 1}
+"""Sharding stages that are searched: Megatron-FSDP (2, 3) only when the question fixes it."""
 FIXED = ("ep", "etp", "group", "first_layers", "last_layers")
 """Knobs that take a value only when the question fixes one."""
 BLOCKS = 4
@@ -70,7 +72,7 @@ def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
         "cp": within(divisors(recipe.gpus), knobs["cp"]) if "cp" in knobs else np.array([1]),
         "mbs": within(mbs[mbs <= MOST_MICRO_BATCH], knobs.get("mbs")),
         "v": within(split[split <= layers], knobs.get("v")),
-        "zero": within(np.array([z for z in recipe.stack.zero_stages if z <= 1]), knobs.get("zero")),
+        "zero": within(np.array([z for z in recipe.stack.zero_stages if z <= MOST_ZERO.get(recipe.framework, 3)]), knobs.get("zero")),
         "account": np.arange(len(_accounts(recipe))),
         "recompute": np.arange(len(_recomputations(recipe))),
     }
