@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.cost.attention import attention_params
+from planner.cost.experts import idle_params, moe_layers_below, routed_params, router_params, shared_params
 from planner.layout import Layout, Numeric
 from planner.specs.model import ModelSpec
 
@@ -35,38 +37,68 @@ def kv_heads_per_rank(model: ModelSpec, tp: Numeric) -> Numeric:
     return np.maximum(model.num_kv_heads // tp, 1)
 
 
-def layer_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
-    """Parameters of one transformer layer on one tensor-parallel rank.
+def mlp_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
+    """Parameters of a dense MLP on one tensor-parallel rank.
 
-    Formula: (2 h a d + 2 h k d + (3 or 2) h f) / tp, biases, norms; key and value weights split evenly also when tp > k
+    Formula: (3 or 2) h f / tp; with biases: + (2 or 1) f / tp + h
+    Source:  [megatron-core] MLP built on the meta device; [korthikanti2022]
+    Assumes: tp divides ffn_size.
+    """
+    h, f = model.hidden_size, model.ffn_size
+    branches = 2 if model.gated_mlp else 1
+    return (branches + 1) * h * f // tp + (branches * f // tp + h if model.mlp_bias else 0)
+
+
+def layer_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
+    """Parameters of one dense transformer layer on one tensor-parallel rank.
+
+    Formula: attention + mlp + norms
     Source:  [megatron-core] built on the meta device; [korthikanti2022]
     Assumes: tp divides heads and ffn_size.
     """
-    h, f, d = model.hidden_size, model.ffn_size, model.head_dim
-    q = model.num_heads * d // tp
-    kv = model.kv_size // tp
-    branches = 2 if model.gated_mlp else 1
-    bias = model.attention_bias
+    return attention_params(model, tp) + mlp_params(model, tp) + model.norms_per_layer * norm_params(model)
+
+
+def moe_layer_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
+    """Parameters of one layer with experts on one rank; a dense layer's where the model has none.
+
+    Formula: attention + norms + routed + shared + router (+ mlp beside the experts)
+    Source:  [megatron-core] MoELayer built on the meta device
+    Assumes: tp divides heads and shared width, ep the experts, etp their width.
+    """
+    moe = model.moe
+    if moe is None:
+        return layer_params(model, tp)
     return (
-        2 * h * q  # query, output
-        + 2 * h * kv  # key, value
-        + (q + 2 * kv if bias != "none" else 0)
-        + (h if bias == "qkvo" else 0)  # output bias, on every rank
-        + (2 * d if model.qk_norm else 0)
-        + (branches + 1) * h * f // tp
-        + (branches * f // tp + h if model.mlp_bias else 0)
-        + 2 * norm_params(model)
+        attention_params(model, tp)
+        + model.norms_per_layer * norm_params(model)
+        + routed_params(model, moe, ep, etp)
+        + shared_params(model, moe, tp)
+        + router_params(model, moe)
+        + (mlp_params(model, tp) if moe.dense_residual else 0)
     )
+
+
+def mtp_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
+    """Parameters of the multi-token-prediction layers on one rank; embedding and head are the model's own.
+
+    Formula: mtp_layers (layer + 2 h^2 / tp + 3 norms): it joins hidden state and embedding, normalises both and its output
+    Source:  [deepseek2024] sec. 2.2; [megatron-core] MultiTokenPredictionLayer
+    Assumes: each is a layer like the model's last, with experts where the model has them.
+    """
+    h = model.hidden_size
+    return model.mtp_layers * (moe_layer_params(model, tp, ep, etp) + 2 * h * h // tp + 3 * norm_params(model))
 
 
 def embedding_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     """Embedding table (split by rows) and learned positions (on every rank), on one rank of the first stage.
 
-    Formula: padded_vocab h / tp + position_rows h
+    Formula: padded_vocab h / tp + position_rows h (+ norm)
     Source:  [megatron-core] VocabParallelEmbedding
     Assumes: Megatron's padding.
     """
-    return padded_vocab(model, tp) // tp * model.hidden_size + model.position_rows * model.hidden_size
+    norm = norm_params(model) if model.embedding_norm else 0
+    return padded_vocab(model, tp) // tp * model.hidden_size + model.position_rows * model.hidden_size + norm
 
 
 def head_params(model: ModelSpec, layout: Layout) -> Numeric:
@@ -82,19 +114,33 @@ def head_params(model: ModelSpec, layout: Layout) -> Numeric:
 
 
 def total_params(model: ModelSpec) -> int:
-    """Parameters as released: no padding, tied tables once.
+    """Parameters as released: no padding, tied tables once, multi-token-prediction layers left out.
 
-    Formula: L layer + V h (twice when untied) + positions + final norm
+    Formula: dense layers + layers with experts + V h (twice when untied) + positions + norms of embedding and end
     Source:  [korthikanti2022] eq. 12, [megatron-core]
     Assumes: nothing beyond the model document.
     """
     table = model.vocab_size * model.hidden_size
+    moe_layers = int(moe_layers_below(model, model.num_layers))
     return int(
-        model.num_layers * layer_params(model)
+        (model.num_layers - moe_layers) * layer_params(model)
+        + moe_layers * moe_layer_params(model)
         + table * (1 if model.tied_embeddings else 2)
         + model.position_rows * model.hidden_size
-        + norm_params(model)
+        + norm_params(model) * (2 if model.embedding_norm else 1)
     )
+
+
+def active_params(model: ModelSpec) -> int:
+    """Parameters that one token uses, both embedding tables counted; total_params where the model has no experts.
+
+    Formula: total - layers with experts (E - k) expert
+    Source:  [deepseek2024] activated parameters
+    Assumes: every token uses experts_per_token experts. Publishers differ: some leave out one table or both.
+    """
+    moe = model.moe
+    idle = int(moe_layers_below(model, model.num_layers) * idle_params(model, moe)) if moe else 0
+    return total_params(model) - idle
 
 
 def matmul_params(model: ModelSpec) -> float:
@@ -102,7 +148,7 @@ def matmul_params(model: ModelSpec) -> float:
 
     Formula: L (2 h a d + 2 h k d + (3 or 2) h f) + V h
     Source:  [narayanan2021] eq. 3 without recomputation
-    Assumes: the released vocabulary.
+    Assumes: the released vocabulary; a dense model without latents.
     """
     h, f = float(model.hidden_size), model.ffn_size
     layer = 2 * h * model.query_size + 2 * h * model.kv_size + (3 if model.gated_mlp else 2) * h * f

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.experts import moe_layers_below
 from planner.layout import Layout, Numeric
 from planner.specs import stage_layout
-from planner.specs.model import ModelSpec
+from planner.specs.model import ModelSpec, Moe
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,56 @@ def split(model: ModelSpec, layout: Layout) -> Split:
         middle=np.where(np.asarray(pp) > 2, middle, np.where(alone, layers, first))[()],
         last=np.where(alone, layers, last)[()],
     )
+
+
+def moe_split(model: ModelSpec, layout: Layout, layers: Split) -> Split:
+    """How many of the first, the middle and the last rank's layers have experts; of the middle ranks the last one's, the most.
+
+    Formula: sum over chunks c of below(c R + start + n) - below(c R + start); n layers a chunk, R = L / v layers of all ranks'
+             chunks, start those of the ranks before, below(x) = moe_layers_below
+    Source:  [megatron-core] --moe-layer-freq, get_transformer_layer_offset
+    Assumes: chunks of a rank are equal; a legal layout.
+    """
+    zero = 0 * (layers.first + layout.v)
+    if model.moe is None:
+        return Split(zero, zero, zero)
+    round_ = float(model.num_layers) / layout.v
+    first, middle, last = (x / layout.v for x in (layers.first, layers.middle, layers.last))
+    several = np.asarray(layout.pp) > 2
+    starts = (0.0, np.where(several, round_ - last - middle, 0.0), round_ - last)
+    rows = [_moe_of_rank(model, model.moe, layout.v, round_, start, n) for start, n in zip(starts, (first, middle, last), strict=True)]
+    return Split(*((zero + row)[()] for row in rows))
+
+
+def _moe_of_rank(model: ModelSpec, moe: Moe, v: Numeric, round_: Numeric, start: Numeric, n: Numeric) -> Numeric:
+    """Layers with experts among v chunks of n layers that begin at start, start + round_, ...
+
+    Where every layer has experts but the first ones, only so many chunks can lack them.
+    """
+    most = int(np.max(v))
+    dense: Numeric = 0.0
+    for chunk in range(most if moe.moe_every > 1 else min(most, moe.first_dense_layers)):
+        begin = np.round(chunk * round_ + start)
+        found = moe_layers_below(model, np.round(begin + n)) - moe_layers_below(model, begin)
+        dense = dense + np.where(chunk < np.asarray(v), n - found, 0.0)
+    return v * n - dense
+
+
+def chunk_moe_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
+    """How many layers of every virtual stage of one layout have experts: [rank][chunk], as chunk_layers.
+
+    Formula: below(end) - below(begin) of each chunk; all ranks' first chunks come before their second ones
+    Source:  [megatron-core] get_transformer_layer_offset
+    Assumes: one legal layout.
+    """
+    table = chunk_layers(model, layout)
+    out = [[0] * len(row) for row in table]
+    begin = 0
+    for chunk, rank in ((chunk, rank) for chunk in range(len(table[0])) for rank in range(len(table))):
+        end = begin + table[rank][chunk]
+        out[rank][chunk] = int(moe_layers_below(model, end) - moe_layers_below(model, begin))
+        begin = end
+    return out
 
 
 def chunk_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from planner.errors import InputError, unknown
-from planner.specs.documents import build, parse_yaml, read_mapping, read_text
+from planner.specs.documents import build, parse_yaml, read_mapping
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.stack import Stack
@@ -155,8 +155,8 @@ def _find(name: str, folder: Path) -> Path | None:
 
 def _aliases(path: Path) -> list[str]:
     """The one line `aliases: [...]`, read without the rest of the document: a scan of all presets takes milliseconds."""
-    found = re.search(r"^aliases: *(\[.*\])", read_text(path), re.MULTILINE)
-    return [str(alias) for alias in yaml.safe_load(found.group(1))] if found else []
+    found = re.search(r"^aliases: *\[(.*)\]", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return [alias.strip() for alias in found.group(1).split(",")] if found else []
 
 
 def _set(data: dict[str, Any], profile: HardwareProfile, override: str) -> None:

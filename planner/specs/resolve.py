@@ -65,17 +65,31 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     stack = _stack(asked)
     precision = _precision(asked, hardware)
     seq_length = _seq_length(asked, model)
+    _refuse_uncosted(model, seq_length.value)
     batch = _batch(asked, seq_length.value, gpus, unit)
     version = asked.framework_version or VERSIONS[stack.framework]
     version_of(stack.framework, version)
     attention = _of("attention", asked.attention, ATTENTIONS) or stack.attention
     rates = Chosen(None, hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}")
+    note = Chosen(None, model.note)
     return Recipe(
         model=model, hardware=hardware, stack=stack, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
         precision=precision.value, framework=stack.framework, framework_version=version, attention=attention,
         knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
-        assumed=tuple(chosen.says for chosen in (cluster, precision, seq_length, batch, rates) if chosen.says),
+        assumed=tuple(chosen.says for chosen in (cluster, precision, seq_length, batch, rates, note) if chosen.says),
     )  # fmt: skip
+
+
+def _refuse_uncosted(model: ModelSpec, seq_length: int) -> None:
+    """What the cost formulas do not know yet must not be answered as if it were something else."""
+    windowed = model.window is not None and model.window.tokens < seq_length
+    parts = {"mixture of experts": model.moe is not None, "multi-head latent attention": model.mla is not None,
+             "multi-token prediction": model.mtp_layers > 0, "attention within a window": windowed}  # fmt: skip
+    found = [part for part, is_there in parts.items() if is_there]
+    if found:
+        costed = "dense transformers whose attention sees the whole sequence"
+        raise InputError(f"model must be one of the {costed}, but {model.name} has {', '.join(found)}, which is not yet costed; "
+                         f"`ppplan models {model.name}` shows its parameters")  # fmt: skip
 
 
 def _cluster(asked: Question) -> Chosen:

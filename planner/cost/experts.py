@@ -1,0 +1,73 @@
+"""How many parameters the experts of one layer have: routed ones over ep and etp, shared ones over tp, the router on every rank."""
+
+from __future__ import annotations
+
+from planner.layout import Numeric
+from planner.specs.model import ModelSpec, Moe
+
+
+def expert_params(model: ModelSpec, moe: Moe, etp: Numeric = 1) -> Numeric:
+    """Parameters of one routed expert on one rank of expert tensor parallelism.
+
+    Formula: (3 or 2) h f / etp; with biases: + (2 or 1) f / etp + h
+    Source:  [megatron-core] experts.py built on the meta device
+    Assumes: gated and biased as the document says of all experts; etp divides the width.
+    """
+    h, f = model.hidden_size, moe.expert_ffn_size
+    branches = 2 if model.gated_mlp else 1
+    return (branches + 1) * h * f // etp + (branches * f // etp + h if moe.expert_bias else 0)
+
+
+def routed_params(model: ModelSpec, moe: Moe, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
+    """Parameters of a layer's routed experts on one rank: what expert data parallelism replicates and shards.
+
+    Formula: (E / ep) expert
+    Source:  [megatron-core] MoELayer, num_local_experts
+    Assumes: ep divides the experts.
+    """
+    return moe.num_experts // ep * expert_params(model, moe, etp)
+
+
+def router_params(model: ModelSpec, moe: Moe) -> int:
+    """Parameters of the router and of the shared expert's gate, on every rank.
+
+    Formula: h E (+ E bias) (+ h gate)
+    Source:  [megatron-core] TopKRouter, SharedExpertMLP; [deepseek2024] sec. 2.1.2 for the correction bias
+    Assumes: the correction bias is counted as publishers count it, although no gradient moves it.
+    """
+    h, experts = model.hidden_size, moe.num_experts
+    return h * experts + (experts if moe.router_bias != "none" else 0) + (h if moe.shared_gate else 0)
+
+
+def shared_params(model: ModelSpec, moe: Moe, tp: Numeric = 1) -> Numeric:
+    """Parameters of a layer's shared experts on one tensor-parallel rank.
+
+    Formula: (3 or 2) h shared / tp
+    Source:  [megatron-core] SharedExpertMLP
+    Assumes: no biases.
+    """
+    return (3 if model.gated_mlp else 2) * model.hidden_size * moe.shared_ffn_size // tp
+
+
+def idle_params(model: ModelSpec, moe: Moe) -> Numeric:
+    """Parameters of a layer's routed experts that a token does not use.
+
+    Formula: (E - k) expert
+    Source:  [deepseek2024] activated parameters
+    Assumes: every token uses experts_per_token experts.
+    """
+    return (moe.num_experts - moe.experts_per_token) * expert_params(model, moe)
+
+
+def moe_layers_below(model: ModelSpec, layer: Numeric) -> Numeric:
+    """How many of the layers 0 to layer - 1 have experts; all layers at once give the model's count.
+
+    Formula: max(floor(layer / every) - floor(first_dense / every), 0); 0 for a dense model
+    Source:  [megatron-core] --moe-layer-freq as a list
+    Assumes: layer i has experts when i >= first_dense_layers and (i + 1) mod moe_every = 0.
+    """
+    if model.moe is None:
+        return 0 * layer
+    every, first = model.moe.moe_every, model.moe.first_dense_layers
+    count = layer // every - first // every
+    return count * (count > 0)
