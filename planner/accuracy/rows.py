@@ -121,9 +121,11 @@ def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> Har
 
 
 def _software(row: Row) -> str | None:
-    """The stack named; NeMo where the source is its pages.
+    """The stack named, or the one that the row's page and notes tell.
 
-    Zero-bubble schedules run in their authors' fork, unless the note says that steps end in an all-reduce.
+    NeMo where the source is its pages; MPT's pages ran FSDP of 2023, their runs in pure 16 bit the torch of 2022. Megatron of 2021 had no
+    sharded gradients: such rows of its paper ran DeepSpeed. Zero-bubble schedules run in their authors' fork, unless the note says that
+    steps end in an all-reduce.
     """
     stack, page, notes = row["stack"], str(row["source_ref"] or ""), str(row["notes"] or "")
     if stack == "megatron" and _NEMO.search(page):
@@ -142,7 +144,7 @@ def _stack(name: str | None, said: Facts) -> tuple[Stack, tuple[str, ...]]:
     if name is None:
         return _document("megatron"), ("stack megatron: not stated",)
     low, known = name.lower(), library.stacks()
-    for own, variant in ((said.fused_norm, "rmsnorm"), (said.first_flash, "flash1")):
+    for own, variant in ((said.fused_norm, "rmsnorm"), (said.first_flash, "flash1"), (said.megatron_kernel, "softmax")):
         if own and f"{low}-{variant}" in known:
             return _document(f"{low}-{variant}"), ()
     if low in known:
@@ -185,13 +187,11 @@ def _precision(cell: str | None, hardware: HardwareProfile) -> tuple[str, tuple[
 
 
 def _attention(row: Row, stack: Stack) -> tuple[str, tuple[str, ...]]:
-    """The kernel of the cell; where a stack brings no unfused one of its own, the note tells Megatron's fused softmax from torch's."""
+    """The kernel of the cell."""
     cell = row["attention"]
     if cell is None:
         return stack.attention, (f"attention {stack.attention}: that of the stack",)
     name = cell.lower()
     if name not in ATTENTIONS:
         raise Skipped(f"unknown attention: {cell[:60]}")
-    if name == "unfused" and stack.attention != "unfused" and facts_of(row).megatron_kernel:
-        name = "fused"
     return name, ()

@@ -50,7 +50,7 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     branches = 2 if model.gated_mlp else 1
     mask = 1.0 if stack.dropout else 0.0
     scores = count * (model.num_heads / tp) * recipe.seq_length
-    unfused = recipe.attention != "flash"
+    unfused = recipe.attention == "unfused"
     core = scores * (2 + 3 * mask + stack.kept_bytes.scores) if unfused else count * 4.0 * model.num_heads / tp
     kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
     return {

@@ -68,8 +68,8 @@ def matrices(recipe: Recipe, layout: Layout) -> tuple[tuple[Numeric, Numeric], .
     Assumes: query, key and value in one product, both branches of a gated MLP in one.
     """
     model, tp = recipe.model, layout.tp
-    h, d = model.hidden_size, model.head_dim
-    queries, kv = model.query_size / tp, kv_heads_per_rank(model, tp) * d
+    h = model.hidden_size
+    queries, kv = model.query_size / tp, model.kv_size / tp
     ffn = model.ffn_size / tp
     return (queries + 2 * kv, h), (h, queries), ((2 if model.gated_mlp else 1) * ffn, h), (h, ffn)
 
@@ -95,13 +95,13 @@ def gemm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Numeri
 def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     """Forward and backward time of the attention core.
 
-    Formula: flash: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask and dropout
+    Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask and dropout
     Source:  [dao2022]; [korthikanti2022] for unfused
     Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp kernels that see s/cp tokens each.
     """
     model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
-    if recipe.attention == "flash":
+    if recipe.attention != "unfused":
         blocks = flash_attention_s(hardware, layout.mbs, heads, s / layout.cp, model.head_dim)
         forward = blocks * layout.cp / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
         return forward, flash_backward_s(hardware, forward)
@@ -110,11 +110,8 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     one = gemm_s(hardware, recipe.precision, s, s, model.head_dim) * batch
     other = gemm_s(hardware, recipe.precision, s, model.head_dim, s) * batch
     fixed = (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO  # one launch for the whole batch
-    own = recipe.attention == "unfused"
-    moved = stack.scores_bytes_forward if own else stack.fused_scores_bytes_forward
-    moved_back = stack.scores_bytes_backward if own else stack.fused_scores_bytes_backward
-    forward = one + other - 2 * fixed + memory_s(hardware, moved * scores)
-    backward = 2 * (one + other - 2 * fixed) + memory_s(hardware, moved_back * scores)
+    forward = one + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
+    backward = 2 * (one + other - 2 * fixed) + memory_s(hardware, stack.scores_bytes_backward * scores)
     return forward, backward
 
 

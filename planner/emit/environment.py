@@ -23,6 +23,4 @@ def megatron(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
         out.append(("CUDA_DEVICE_MAX_CONNECTIONS", CUDA_DEFAULT_CONNECTIONS))
     elif split and recipe.hardware.gpu.compute_capability < BLACKWELL:
         out.append(("CUDA_DEVICE_MAX_CONNECTIONS", "1"))
-    if recipe.attention == "unfused":
-        out.append(("NVTE_MASKED_SOFTMAX_FUSION", "0"))
     return tuple(out)

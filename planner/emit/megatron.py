@@ -20,9 +20,6 @@ FP8_RECIPES = {"fp8-delayed": ("hybrid", "delayed"), "fp8-tensorwise": ("hybrid"
                "fp8-blockwise": ("e4m3", "blockwise"), "mxfp8": ("e4m3", "mxfp8")}  # fmt: skip
 FSDP_STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
 AMPERE = 8.0
-ATTENTION = {"flash": "flash", "fused": "unfused", "unfused": "unfused"}
-"""Transformer Engine's unfused attention still fuses scale, mask and softmax, unless the environment forbids it."""
-
 
 def missing_features(model: ModelSpec) -> list[str]:
     """What the model has and Megatron-LM has no flag for."""
@@ -162,7 +159,7 @@ def precision_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         flags += [("--accumulate-allreduce-grads-in-fp32",)] * (not narrow)
     # FlashAttention takes 16 bits on Ampere and later; elsewhere Transformer Engine chooses among what it has.
     without_flash = recipe.attention == "flash" and (recipe.precision == "fp32" or recipe.hardware.gpu.compute_capability < AMPERE)
-    return [*flags, ("--attention-backend", "auto" if without_flash else ATTENTION[recipe.attention]),
+    return [*flags, ("--attention-backend", "auto" if without_flash else recipe.attention),
             ("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "native")]  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class Stack(BaseModel):
     name: str
     framework: Literal["megatron", "deepspeed", "torch"]
     attention: Literal["flash", "fused", "unfused"]
-    """Default kernel: flash, Megatron's fused scale-mask-softmax, or torch's separate operations."""
+    """Default kernel: flash; cuDNN's fused attention; or unfused, the scores in memory (whose softmax: see scores_bytes_forward)."""
     sequence_parallel: bool
     """Whether sp is available (and then on when tp > 1)."""
     zero: int
@@ -123,9 +123,6 @@ class Stack(BaseModel):
     reserved_spread_share: PositiveFloat
     """Standard deviation of that ratio together with the model's own error."""
     attention_shares: AttentionShares = AttentionShares()
-    fused_scores_bytes_forward: NonNegativeFloat = 4.0
-    """Megatron's fused scale-mask-softmax: traffic per element of the s x s scores."""
-    fused_scores_bytes_backward: NonNegativeFloat = 6.0
     scores_temporary_bytes: NonNegativeFloat = 4.0
     """Without flash attention: gradients of the scores at the peak of a layer's backward pass, bytes an element."""
     kept_bytes: KeptBytes = KeptBytes()

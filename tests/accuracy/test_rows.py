@@ -130,8 +130,8 @@ def test_dp_that_contradicts_the_gpus() -> None:
 def test_attention_by_megatrons_kernel() -> None:
     own = run(published("korthikanti2022", 4))
     assert own.recipe.attention == "unfused"  # what that stack's unfused attention is
-    other = row(stack="megatron", notes="kernel=fused; attention: megatron-kernel")
-    assert run(other).recipe.attention == "fused"
+    other = run(row(stack="aleph-alpha-scaling", attention="unfused", notes="kernel=fused; attention: megatron-kernel"))
+    assert other.recipe.stack.name == "aleph-alpha-scaling-softmax"  # its own fused softmax, not torch's operations
 
 
 def test_precision_words() -> None:

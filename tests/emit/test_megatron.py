@@ -154,8 +154,6 @@ def test_launch_order_needs_one_connection(cluster: str, knobs: dict[str, Any], 
     assert env["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
 
 
-def test_unfused_softmax_is_an_environment_variable_of_transformer_engine() -> None:
-    question = documents.recipe(attention="unfused")
-    assert ("NVTE_MASKED_SOFTMAX_FUSION", "0") in environment.megatron(question, documents.layout(question, tp=8))
-    fused = documents.recipe(attention="fused")
-    assert "NVTE_MASKED_SOFTMAX_FUSION" not in dict(environment.megatron(fused, documents.layout(fused, tp=8)))
+@pytest.mark.parametrize("kernel", ["flash", "fused", "unfused"])
+def test_attention_kernel_is_transformer_engines_backend_of_that_name(kernel: str) -> None:
+    assert of(changes={"attention": kernel}, tp=8)["--attention-backend"] == [kernel]
