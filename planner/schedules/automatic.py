@@ -17,7 +17,8 @@ from planner.simulator import Floats
 
 EFFORT = 45_000
 """Actions that the attempts of one order may place together, about a third of a second; counted, so that an order is reproducible."""
-LEAST_ATTEMPTS = 3
+LEAST_ATTEMPTS = 10
+"""Attempts made whatever they cost."""
 CLOSE_ENOUGH = 1 + 1e-9
 
 
@@ -50,7 +51,7 @@ def prepared(
         p=p, m=int(m), rank_of_stage=rank_of_stage.tolist(),
         forward=times[:, F].tolist(), gradient=times[:, I].tolist(), weight=times[:, W].tolist(),
         forward_hop=[0.0, *between[before, here].tolist()], gradient_hop=[*between[here, before].tolist(), 0.0],
-        limit=float(memory_limit) * chunks, retained=float(weight_retained),
+        limit=min(float(memory_limit), float(m)) * chunks, retained=float(weight_retained),
     )  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def order_of(built: Built, placement: tuple[np.ndarray, np.ndarray]) -> Order:
 
 
 def best(work: Work, pickers: Iterable[Picker], effort: float = EFFORT) -> Built:
-    """The shortest of the attempts (makespan, then span); stops at a proven bound, or when the effort is spent."""
+    """The shortest of the attempts; stops at a proven bound, or when the effort is spent."""
     floor_makespan, floor_span = bounds(work)
     size = 3 * len(work.rank_of_stage) * work.m
     kept: Built | None = None
@@ -85,11 +86,13 @@ def best(work: Work, pickers: Iterable[Picker], effort: float = EFFORT) -> Built
 
 
 def shorter(one: Built, other: Built) -> Built:
-    """The one with the shorter makespan; within rounding, the one with the shorter span."""
-    if other.makespan < one.makespan / CLOSE_ENOUGH:
-        return other
-    alike = other.makespan <= one.makespan * CLOSE_ENOUGH
-    return other if alike and other.span < one.span / CLOSE_ENOUGH else one
+    """The better of two; within rounding, the first."""
+    return other if length(other) < length(one) / CLOSE_ENOUGH else one
+
+
+def length(built: Built) -> float:
+    """What is minimised: the makespan, and half as much the span, which is what counts where steps may overlap at their ends."""
+    return built.makespan + built.span / 2
 
 
 def bounds(work: Work) -> tuple[float, float]:

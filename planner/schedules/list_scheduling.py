@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from planner.action import F, I, W
 
@@ -89,7 +89,6 @@ def run(work: Work, picker: Picker) -> Built:
     pick = picker(work, state)
     slack, free = slack_of(work), state.free
     events: list[Event] = [(0.0, rank) for rank in range(work.p)]
-    heapify(events)
     while events:
         now, rank = heappop(events)
         if free[rank] > now + slack:
@@ -124,7 +123,8 @@ def _forward(work: Work, state: Running, events: list[Event], stage: int, now: f
     if stage + 1 == len(work.rank_of_stage):
         state.gradient_ready[stage].append(end)
     else:
-        _send(work, events, state.forward_ready[stage + 1], end + work.forward_hop[stage + 1], rank, stage + 1, now)
+        state.forward_ready[stage + 1].append(end + work.forward_hop[stage + 1])
+        _tell(work, state, events, stage + 1, now)
 
 
 def _gradient(work: Work, state: Running, events: list[Event], stage: int, now: float) -> None:
@@ -138,7 +138,8 @@ def _gradient(work: Work, state: Running, events: list[Event], stage: int, now: 
     state.free[rank] = end
     heappush(events, (end, rank))
     if stage:
-        _send(work, events, state.gradient_ready[stage - 1], end + work.gradient_hop[stage - 1], rank, stage - 1, now)
+        state.gradient_ready[stage - 1].append(end + work.gradient_hop[stage - 1])
+        _tell(work, state, events, stage - 1, now)
 
 
 def _weight(work: Work, state: Running, events: list[Event], stage: int, now: float) -> None:
@@ -151,13 +152,11 @@ def _weight(work: Work, state: Running, events: list[Event], stage: int, now: fl
     heappush(events, (state.free[rank], rank))
 
 
-def _send(work: Work, events: list[Event], ready: list[float], arrival: float, rank: int, stage: int, now: float) -> None:
-    """The receiver hears at once when its input will come, so that it can plan the gap before it."""
-    ready.append(arrival)
+def _tell(work: Work, state: Running, events: list[Event], stage: int, now: float) -> None:
+    """A receiver that idles hears at once when its input will come, so that it can plan the gap before it."""
     receiver = work.rank_of_stage[stage]
-    if receiver != rank:
+    if state.free[receiver] <= now:
         heappush(events, (now, receiver))
-        heappush(events, (arrival, receiver))
 
 
 _PLACE = {F: _forward, I: _gradient, W: _weight}

@@ -1,15 +1,12 @@
-"""Automatic V-shaped schedules (ZBV, V-Half, V-Min): pickers that follow a stable pattern, and run ahead of it where there is room."""
+"""Pickers of V-shaped schedules: they follow the turns of a stable pattern, and run ahead of it where there is room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from planner.action import F, I, Order, W, v_shaped
-from planner.schedules.automatic import best, order_of, prepared
-from planner.schedules.list_scheduling import NEVER, WAIT, Pick, Picker, Running, Work, as_written, run, slack_of
-from planner.schedules.v_patterns import Lane, Pattern, fitting, lanes
-from planner.simulator import Floats
+from planner.action import F, I, W
+from planner.schedules.list_scheduling import NEVER, WAIT, Pick, Picker, Running, Work, slack_of
+from planner.schedules.v_patterns import Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,46 +19,8 @@ class Taste:
     """The same for an action taken ahead of its turn."""
     weight_first: bool
     """Fill with weight gradients before actions ahead of their turn."""
-
-
-TASTES = (Taste(0.5, 0.5, False), Taste(0.0, 0.0, True), Taste(0.0, 0.0, False), Taste(1.0, 1.0, False), Taste(0.5, 0.5, True))
-SCREENED = 12
-"""Patterns tried on few microbatches."""
-FOLLOWED = 3
-"""Patterns tried on all of them."""
-
-
-def v_order(p: int, m: int, durations: Floats | None, transfer: float | Floats, memory_limit: float, weight_retained: float) -> Order:
-    """The best order found; stages s and 2p-1-s on a rank, at most memory_limit stages of activations held on each."""
-    placement = v_shaped(p)
-    work = prepared(placement, m, durations, transfer, memory_limit, weight_retained)
-    return order_of(best(work, _attempts(work)), placement)
-
-
-def _attempts(work: Work) -> Iterator[Picker]:
-    chosen = _screened(work)
-    for taste in TASTES:
-        for pattern in chosen[:FOLLOWED]:
-            yield follow(lanes(pattern, work.m), taste)
-    yield from _even(work, chosen)
-
-
-def _screened(work: Work) -> list[Pattern]:
-    """The patterns that do best on few microbatches first."""
-    patterns = fitting(work.p, work.m, work.limit)[:SCREENED]
-    few = replace(work, m=min(work.m, 2 * work.p))
-    spans = [run(few, follow(lanes(each, few.m), TASTES[0])).makespan for each in patterns]
-    return [each for _, _, each in sorted(zip(spans, range(len(patterns)), patterns, strict=True))]
-
-
-def _even(work: Work, patterns: Iterable[Pattern]) -> Iterator[Picker]:
-    """Orders planned as if every action took one slot and transfers none: robust where true durations lead the lookahead astray."""
-    stages = len(work.rank_of_stage)
-    ones, zeros = [1.0] * stages, [0.0] * stages
-    even = replace(work, forward=ones, gradient=ones, weight=ones, forward_hop=zeros, gradient_hop=zeros)
-    for pattern in patterns:
-        for taste in TASTES[:2]:
-            yield as_written(run(even, follow(lanes(pattern, work.m), taste)).rows)
+    reach: int
+    """Turns that an action may be ahead of what is due."""
 
 
 def follow(turns: list[list[Lane]], taste: Taste) -> Picker:
@@ -71,99 +30,99 @@ def follow(turns: list[list[Lane]], taste: Taste) -> Picker:
     """
 
     def picker(work: Work, state: Running) -> Pick:
-        plan = _Plan(work, state, turns, *_positions(turns))
-        slack, room = slack_of(work), work.limit + 1e-9
+        rows = [_row(work, state, row) for row in turns]
+        slack, room, pending, held = slack_of(work), work.limit + 1e-9, state.pending, state.held
 
         def pick(rank: int, now: float) -> tuple[int, int, float]:
-            soon = now + slack
-            coming = _coming(plan, rank)
-            if not coming:
-                return (W, state.pending[rank][0], now) if state.pending[rank] else (WAIT, 0, NEVER)
-            _, due, kind, stage = coming[0]
+            soon, waiting, row = now + slack, pending[rank], rows[rank]
+            first, due, kind, stage = _due(row)
+            if stage < 0:
+                return (W, waiting[0], now) if waiting else (WAIT, 0, NEVER)
             if due <= soon:
-                full = kind == F and state.held[rank] + 1 > room
-                return (W, state.pending[rank][0], now) if full else (kind, stage, now)
-            weight = _fits(work, state, rank, now, due + slack, taste)
+                full = kind == F and held[rank] + 1 > room
+                return (W, waiting[0], now) if full else (kind, stage, now)
+            took = work.weight[waiting[0]] if waiting else 0.0
+            weight = bool(waiting) and now + took <= due + taste.weight_push * took + slack
             if weight and taste.weight_first:
-                return W, state.pending[rank][0], now
-            for place, ready, kind, stage in coming[1:]:
-                took = work.forward[stage] if kind == F else work.gradient[stage]
-                if ready <= soon and now + took <= due + taste.ahead_push * took + slack and (kind == I or _room(plan, rank, place)):
+                return W, waiting[0], now
+            ready, wake = _ahead(row, first, soon, taste.reach)
+            for place, kind, stage, took in ready:
+                fits = now + took <= due + taste.ahead_push * took + slack
+                if fits and (kind == I or (held[rank] + 1 <= room and _room(row, first, place, state.open[rank], room))):
                     return kind, stage, now
             if weight:
-                return W, state.pending[rank][0], now
-            later = [ready for _, ready, _, _ in coming if ready > soon]
-            return WAIT, 0, min(later, default=NEVER)
+                return W, waiting[0], now
+            return WAIT, 0, min(due, wake)
 
         return pick
 
     return picker
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    work: Work
-    state: Running
-    turns: list[list[Lane]]
-    ordinals: list[list[int]]
-    """(p,) of each turn, its microbatch."""
-    places: list[dict[Lane, list[int]]]
-    """(p,) of each lane, the turn of every microbatch."""
+@dataclass(slots=True)
+class _Row:
+    """The turns of one rank."""
+
+    next: int
+    """No turn before this one is left."""
+    turns: list[tuple[int, int]]
+    """Lane and microbatch of each turn."""
+    lanes: list[tuple[list[int], int, list[float], list[int], int, float]]
+    """Of each lane: the counts that hold how many are done, its stage, when its inputs are there, its turns, its kind, its time."""
 
 
-def _positions(turns: list[list[Lane]]) -> tuple[list[list[int]], list[dict[Lane, list[int]]]]:
-    ordinals, places = [], []
-    for row in turns:
-        there: dict[Lane, list[int]] = {lane: [] for lane in sorted(set(row))}
-        numbers = []
-        for place, lane in enumerate(row):
-            numbers.append(len(there[lane]))
-            there[lane].append(place)
-        ordinals.append(numbers)
-        places.append(there)
-    return ordinals, places
+def _row(work: Work, state: Running, turns: list[Lane]) -> _Row:
+    places: dict[Lane, list[int]] = {lane: [] for lane in sorted(set(turns))}
+    numbers = {lane: number for number, lane in enumerate(places)}
+    numbered = []
+    for place, lane in enumerate(turns):
+        numbered.append((numbers[lane], len(places[lane])))
+        places[lane].append(place)
+    lanes = []
+    for (stage, kind), there in places.items():
+        done, ready, took = (
+            (state.forwards, state.forward_ready, work.forward) if kind == F else (state.gradients, state.gradient_ready, work.gradient)
+        )
+        lanes.append((done, stage, ready[stage], there, kind, took[stage]))
+    return _Row(0, numbered, lanes)
 
 
-def _coming(plan: _Plan, rank: int) -> list[tuple[int, float, int, int]]:
-    """The next turn of each lane, by turn: (place, when its input is there, kind, stage)."""
-    state, coming = plan.state, []
-    for (stage, kind), places in plan.places[rank].items():
-        done, ready = (state.forwards, state.forward_ready) if kind == F else (state.gradients, state.gradient_ready)
+def _due(row: _Row) -> tuple[int, float, int, int]:
+    """The first turn that is left: its place, when its input is there, its kind and stage (-1: none is left)."""
+    turns, lanes = row.turns, row.lanes
+    for place in range(row.next, len(turns)):
+        lane, number = turns[place]
+        done, stage, ready, _, kind, _ = lanes[lane]
+        if number >= done[stage]:
+            row.next = place
+            return place, ready[number] if number < len(ready) else NEVER, kind, stage
+    row.next = len(turns)
+    return row.next, NEVER, I, -1
+
+
+def _ahead(row: _Row, first: int, soon: float, reach: int) -> tuple[list[tuple[int, int, int, float]], float]:
+    """What is ready ahead of its turn (place, kind, stage, time), by turn; and when the next of the others will be ready."""
+    found, wake = [], NEVER
+    for done, stage, ready, places, kind, took in row.lanes:
         at = done[stage]
-        if at < len(places):
-            times = ready[stage]
-            coming.append((places[at], times[at] if at < len(times) else NEVER, kind, stage))
-    coming.sort()
-    return coming
+        if at < len(ready) and first < places[at] <= first + reach:
+            if ready[at] <= soon:
+                found.append((places[at], kind, stage, took))
+            elif ready[at] < wake:
+                wake = ready[at]
+    found.sort()
+    return found, wake
 
 
-def _fits(work: Work, state: Running, rank: int, now: float, due: float, taste: Taste) -> bool:
-    if not state.pending[rank]:
-        return False
-    took = work.weight[state.pending[rank][0]]
-    return now + took <= due + taste.weight_push * took
-
-
-def _room(plan: _Plan, rank: int, place: int) -> bool:
+def _room(row: _Row, first: int, place: int, level: int, room: float) -> bool:
     """Whether the forward at a later turn may go now: every forward before it must still find room once weight gradients are flushed."""
-    state, room = plan.state, plan.work.limit + 1e-9
-    if state.held[rank] + 1 > room:
-        return False
-    level = state.open[rank] + 1
-    turns, ordinals = plan.turns[rank], plan.ordinals[rank]
-    first = min(places[done] for done, places in _undone(plan, rank))
-    for at in range(first, place):
-        stage, kind = turns[at]
-        if kind == F and ordinals[at] >= state.forwards[stage]:
-            level += 1
-            if level > room:
-                return False
-        elif kind == I and ordinals[at] >= state.gradients[stage]:
-            level -= 1
+    level += 1
+    counts = [done[stage] for done, stage, *_ in row.lanes]
+    forward = [kind == F for *_, kind, _ in row.lanes]
+    for lane, number in row.turns[first:place]:
+        if number < counts[lane]:
+            continue
+        level += 1 if forward[lane] else -1
+        if level > room:
+            return False
     return True
-
-
-def _undone(plan: _Plan, rank: int) -> list[tuple[int, list[int]]]:
-    state = plan.state
-    counts = [(state.forwards[s] if k == F else state.gradients[s], places) for (s, k), places in plan.places[rank].items()]
-    return [(done, places) for done, places in counts if done < len(places)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from planner.action import Order
 from planner.schedules import limits
-from planner.schedules.v_follow import v_order
+from planner.schedules.v_search import v_order
 from planner.simulator import Floats
 
 NAME = "v-min"

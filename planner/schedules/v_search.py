@@ -1,0 +1,77 @@
+"""Automatic V-shaped schedules (ZBV, V-Half, V-Min): which stable pattern, followed in which taste, suits the durations and the memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.action import F, I, Order, v_shaped
+from planner.schedules.automatic import best, length, order_of, prepared, shorter
+from planner.schedules.list_scheduling import Built, Picker, Work, run
+from planner.schedules.v_follow import Taste, follow
+from planner.schedules.v_patterns import PERIOD, Pattern, fitting, lanes
+from planner.simulator import Floats
+
+FAR = 1_000_000
+TASTES = (
+    Taste(0.5, 0.5, False, 4),
+    Taste(1.0, 1.0, False, 2),
+    Taste(0.0, 0.0, False, 4),
+    Taste(1.0, 1.0, False, FAR),
+    Taste(0.5, 0.5, False, FAR),
+    Taste(0.5, 0.5, True, FAR),
+    Taste(0.5, 0.5, False, 2),
+    Taste(0.0, 0.0, True, FAR),
+)
+"""Those that a search over all pushes and reaches on random questions could not do without, the most useful first."""
+QUICK, THOROUGH = (4, 4, 2.0), (8, 10, 1.5)
+"""Patterns tried in every taste on few microbatches, at least; pattern and taste tried on all; the few, as a share of the ranks.
+
+Thorough where transfers take time: there a pattern that is good for few microbatches tells less of many.
+"""
+TASTED = 40_000
+"""Actions that patterns in every taste may place, where that is more than the least."""
+SCREENING = 200_000
+"""Actions that each round on few microbatches may place."""
+SMALL = 800
+"""Actions below which few microbatches means all."""
+
+
+def v_order(p: int, m: int, durations: Floats | None, transfer: float | Floats, memory_limit: float, weight_retained: float) -> Order:
+    """The best order found; stages s and 2p-1-s on a rank, at most memory_limit stages of activations held on each."""
+    placement = v_shaped(p)
+    work = prepared(placement, m, durations, transfer, memory_limit, weight_retained)
+    least, whole, share = THOROUGH if _hop(work) else QUICK
+    chosen = _screened(work, least, share)[:whole]
+    kept = best(work, (_picker(work, *each) for each in chosen))
+    return order_of(shorter(kept, best(work, (follow(_turns(kept), taste) for taste in TASTES[:4]))), placement)
+
+
+def _picker(work: Work, pattern: Pattern, taste: Taste) -> Picker:
+    return follow(lanes(pattern, work.m), taste)
+
+
+def _screened(work: Work, least: int, share: float) -> list[tuple[Pattern, Taste]]:
+    """Pattern and taste, those that do best on few microbatches first: all patterns in one taste, then the best in all."""
+    few = replace(work, m=work.m if 6 * work.p * work.m <= SMALL else min(work.m, max(8, int(share * work.p))))
+    first = _ranked(few, [(pattern, TASTES[0]) for pattern in fitting(work.p, work.m, work.limit, _hop(work))])
+    most = max(least, TASTED // (len(TASTES) * 6 * few.p * few.m))
+    return _ranked(few, [(pattern, taste) for pattern, _ in first[:most] for taste in TASTES])
+
+
+def _ranked(work: Work, tried: list[tuple[Pattern, Taste]]) -> list[tuple[Pattern, Taste]]:
+    """As many as the effort allows, shortest first."""
+    tried = tried[: max(3, SCREENING // (6 * work.p * work.m))]
+    built = [run(work, _picker(work, *each)) for each in tried]
+    order = sorted(range(len(tried)), key=lambda at: length(built[at]))
+    return [tried[at] for at in order]
+
+
+def _hop(work: Work) -> float:
+    """Slots that a transfer takes, the mean over the chain."""
+    slot = (sum(work.forward) + sum(work.gradient) + sum(work.weight)) / work.p / PERIOD
+    return sum(work.forward_hop) / max(1, len(work.forward_hop) - 2) / slot if slot else 0.0
+
+
+def _turns(built: Built) -> list[list[tuple[int, int]]]:
+    """The forwards and input gradients of an order, as turns to be followed again: it may be run ahead of once more."""
+    return [[(stage, kind) for stage, kind, _ in row if kind in (F, I)] for row in built.rows]
