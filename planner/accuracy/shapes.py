@@ -55,6 +55,8 @@ def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
 def _shape(name: str, cells: tuple[tuple[str, int], ...], seq: int, stack: str, head_dim: int | None) -> tuple[ModelSpec, tuple[str, ...]]:
     stated: dict[str, Any] = dict(cells)
     preset = _preset(_plain(name)) if name else None
+    if preset is not None and (preset.moe or preset.mla):
+        raise Skipped("mixture of experts is not modelled yet")
     if preset is not None and stated.get("hidden_size", preset.hidden_size) == preset.hidden_size:
         return _resized(preset, stated, seq, head_dim)
     if "num_layers" not in stated or "hidden_size" not in stated:

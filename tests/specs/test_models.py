@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 
-from planner.cost.params import total_params
+from planner.cost.params import active_params, mtp_params, total_params
+from planner.errors import InputError
 from planner.specs import library
+
+# Of 107 released or published models: parameters by their public code (built as the Transformers 5.24 class where there is one), the
+# part that a token uses (both embedding tables in), that of multi-token prediction; and the published count with what it is.
+COUNTS = list(csv.DictReader((Path(__file__).parents[1] / "data" / "model_counts.csv").read_text().splitlines()))
+# Published counts that stand for something else than the weights of this very shape.
+OTHERWISE = {"mpt-70b": "learned positions and biases", "granite3.0-2b": "7 more rows", "granite3.0-8b": "7 more rows"}
 
 EXACT = [name for name in library.models() if library.model(name).parameters]
 
@@ -82,9 +92,52 @@ def test_gpt3_of_the_paper() -> None:
     assert total_params(library.model("gpt3-175b")) / 1e9 == pytest.approx(174.6, abs=0.05)
 
 
+@pytest.mark.parametrize("row", COUNTS, ids=[row["released_as"] for row in COUNTS])
+def test_counts_of_the_released_shapes(row: dict[str, str]) -> None:
+    model = library.model(row["preset"])
+    assert total_params(model) == int(row["parameters"])
+    assert active_params(model) == int(row["active_parameters"])
+    assert mtp_params(model) == int(row["mtp_parameters"])
+    if row["published_kind"].startswith("exact") and model.name not in OTHERWISE:
+        assert total_params(model) == int(row["published"])
+
+
+def test_every_preset_is_counted() -> None:
+    later = {"nemotron3-8b", "nemotron3-22b"}
+    assert set(library.models()) - {row["preset"] for row in COUNTS} == later
+    assert len(COUNTS) == 107
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    # As their authors print them: DeepSeek-V2 and V3 reports, Mixtral, Qwen3 and Kimi K2 reports. Mixtral's 13B and 39B.
+    [("deepseek-v2", 21), ("mixtral-8x7b", 12.9), ("mixtral-8x22b", 39), ("qwen3-235b-a22b", 22), ("qwen3-30b-a3b", 3.3), ("dbrx", 36),
+     ("arctic-480b", 17), ("llama4-scout", 17), ("llama4-maverick", 17)],
+)  # fmt: skip
+def test_active_parameters_as_published(name: str, billions: float) -> None:
+    assert active_params(library.model(name)) / 1e9 == pytest.approx(billions, rel=0.025)
+
+
+def test_deepseek_v3_counts_one_table_among_the_active() -> None:
+    """Technical report: 37B activated; the repository's 36.7B leave out one of the two tables."""
+    model = library.model("deepseek-v3")
+    assert (active_params(model) - model.vocab_size * model.hidden_size) / 1e9 == pytest.approx(36.7, abs=0.1)
+
+
 @pytest.mark.parametrize("name", library.models())
 def test_every_preset_is_whole(name: str) -> None:
     model = library.model(name)
     assert model.source and model.name == name
     assert model.position_rows >= model.max_seq_length if model.position == "learned" else model.position_rows == 0
-    assert model.ffn_size == 4 * model.hidden_size if not model.gated_mlp else model.ffn_size > 2 * model.hidden_size
+    if model.moe is None:
+        assert model.ffn_size == 4 * model.hidden_size if not model.gated_mlp else model.ffn_size > 2 * model.hidden_size
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "gemma3-27b", "gpt-oss-20b"])
+def test_what_is_not_yet_costed_is_refused(name: str) -> None:
+    from planner import api
+
+    with pytest.raises(InputError, match="not yet costed"):
+        api.recommend(api.question(model=name, gpus=64, cluster="h100-sxm"))
+    with pytest.raises(InputError, match="not yet costed"):
+        api.explain(api.question(model=name, gpus=64, cluster="h100-sxm", tp=8))
