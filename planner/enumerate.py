@@ -106,6 +106,14 @@ def _recompute_layers(recipe: Recipe, choice: np.ndarray, part: np.ndarray) -> n
     return np.where(full, stated.low, 0) if stated else np.where(choice[:, 2] > 0, part, 0)
 
 
+def _schedules(recipe: Recipe, v: np.ndarray) -> np.ndarray:
+    """1f1b or interleaved, as v says; another only when the question fixes it, for the rules to judge."""
+    follows = np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"])
+    asked = recipe.knobs.get("schedule")
+    other = asked is not None and asked.low == asked.high and asked.low not in (SCHEDULE_CODE["1f1b"], SCHEDULE_CODE["interleaved"])
+    return np.full_like(follows, asked.low) if asked is not None and other else follows
+
+
 def _complete(recipe: Recipe, columns: dict[str, Any], account: np.ndarray, choice: np.ndarray, part: np.ndarray) -> Layout:
     tp, pp = columns["tp"], columns["pp"]
     dp = np.maximum(recipe.gpus // (tp * pp * columns["cp"]), 1)
@@ -115,7 +123,7 @@ def _complete(recipe: Recipe, columns: dict[str, Any], account: np.ndarray, choi
     layout = Layout(
         **columns, dp=dp, m=m, sp=int(sp[0]) * (tp > 1), account_for_embedding=account[:, 0], account_for_loss=account[:, 1],
         recompute=choice[:, 0], recompute_modules=choice[:, 1], recompute_layers=_recompute_layers(recipe, choice, part),
-        schedule=np.where(columns["v"] > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"]), **fixed,
+        schedule=_schedules(recipe, columns["v"]), **fixed,
     )  # fmt: skip
     allowed = np.ones(len(tp), dtype=bool)
     for name in ("dp", "m", "schedule"):

@@ -20,8 +20,12 @@ TERMS = {
     "overhead_s": "host overhead", "straggler_s": "waiting for the slowest node",
 }  # fmt: skip
 """Each term of StepTime in words."""
+Ladder = tuple[tuple[int, float, bool], ...]
+"""(v, seconds of the step, whether it fits), v rising."""
 PAYS = 0.002
 """A gain smaller than this is none."""
+STARVED = 0.2
+"""A bubble above this share is worth a word about the batch."""
 _USEFUL = ("gemm_s", "attention_s")
 
 
@@ -37,20 +41,21 @@ def limit(best: Estimate) -> str:
 
 
 def why(
-    recipe: Recipe, plans: list[tuple[Layout, Estimate]], rank: int, ladder: tuple[tuple[int, float], ...] = ()
+    recipe: Recipe, plans: list[tuple[Layout, Estimate]], rank: int, ladder: Ladder = ()
 ) -> tuple[str, ...]:
-    """Sentences about the plan of this rank (0 = best); ladder: step seconds by number of virtual stages."""
+    """Sentences about the plan of this rank (0 = best)."""
     layout, said = plans[rank]
     if rank:
         return (_behind(plans[0], plans[rank]),)
+    peak = "fp16" if recipe.precision == "fp16" else "bf16"
     sentences = [
-        f"{said.mfu:.1%} of peak by the causal count; beyond matrix products and attention the most goes to {limit(said)}",
+        f"{said.mfu:.1%} of the {peak} peak by the causal count; beyond matrix products and attention the most goes to {limit(said)}",
         _memory(layout, said),
     ]
     if layout.pp > 1:
-        sentences.append(_pipeline(layout, said))
+        sentences += [_pipeline(layout, said), *_starved(layout, said)]
     if len(ladder) > 1:
-        sentences.append(_virtual(recipe, ladder))
+        sentences.append(_virtual(ladder))
     if len(plans) > 1:
         sentences.append(_ahead(plans[0], plans[1]))
     return tuple(sentences)
@@ -72,11 +77,18 @@ def _pipeline(layout: Layout, said: Estimate) -> str:
     )
 
 
-def _virtual(recipe: Recipe, ladder: tuple[tuple[int, float], ...]) -> str:
-    """Where raising v stops paying: the first v that no larger one beats by more than PAYS."""
-    fastest = min(seconds for _, seconds in ladder)
-    enough = next(v for v, seconds in ladder if seconds <= fastest * (1 + PAYS))
-    steps = ", ".join(f"v {v} {seconds:.4g} s" for v, seconds in ladder)
+def _starved(layout: Layout, said: Estimate) -> list[str]:
+    """What only the asker can change: the batch decides how many micro-batches fill the pipeline."""
+    if said.bubble_share < STARVED:
+        return []
+    return [f"the batch leaves each pipeline only {layout.m} micro-batches; a larger --global-batch-size shrinks the bubble"]
+
+
+def _virtual(ladder: Ladder) -> str:
+    """Where raising v stops paying: the first v that fits and that no larger one beats by more than PAYS."""
+    fastest = min((seconds for _, seconds, fits in ladder if fits), default=min(seconds for _, seconds, _ in ladder))
+    enough = next(v for v, seconds, fits in ladder if seconds <= fastest * (1 + PAYS) and (fits or not any(one[2] for one in ladder)))
+    steps = ", ".join(f"v {v} {seconds:.4g} s{'' if fits else ' but does not fit'}" for v, seconds, fits in ladder)
     beyond = f"raising v beyond {enough} does not pay" if enough < ladder[-1][0] else f"v pays up to {enough}"
     return f"{beyond} on this network (pipeline simulated: {steps})"
 
@@ -90,7 +102,7 @@ def describe(layout: Layout) -> str:
     """The knobs that tell layouts apart."""
     more = f" v {layout.v}" if layout.v > 1 else ""
     kind = RECOMPUTE[layout.recompute]
-    part = f" ({layout.recompute_layers} layers)" if layout.recompute_layers else ""
+    part = f" ({layout.recompute_layers} layer{'s' * (layout.recompute_layers > 1)})" if layout.recompute_layers else ""
     again = "" if kind == "none" else f" {kind} recompute{part}"
     return f"tp {layout.tp} pp {layout.pp} dp {layout.dp}{more} mbs {layout.mbs}{again}"
 

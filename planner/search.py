@@ -21,8 +21,6 @@ FINALISTS = 4
 """More layouts than asked for that are simulated, since the simulation may reorder them."""
 ALIKE = 0.002
 """Layouts this close in time count as equally fast: the simplest is taken."""
-LADDER = 5
-"""Numbers of virtual stages that are tried on the best plan."""
 MOST_GPUS = 131_072
 
 
@@ -101,8 +99,7 @@ def min_gpus(recipe: Recipe) -> int | None:
     counts = _counts(recipe)
     for index, gpus in enumerate(counts):
         if fitting(recipe, gpus) is not None:
-            between = _between(recipe, counts[index - 1] if index else 0, gpus)
-            return next((n for n in between if fitting(recipe, n) is not None), gpus)
+            return _fewest(recipe, counts[index - 1] if index else 0, gpus)
     return None
 
 
@@ -163,15 +160,22 @@ def _simplest(ranked: _Ranked, rows: list[int]) -> int:
     return min(alike, key=lambda row: (ranked.layout.v[row], ranked.memory_bytes[row]))
 
 
-def interleaving(recipe: Recipe, ranked: _Ranked, best: Layout) -> tuple[tuple[int, float], ...]:
-    """(v, seconds) of the best plan over the legal numbers of virtual stages, the pipeline simulated: where raising v stops paying."""
+def interleaving(recipe: Recipe, ranked: _Ranked, best: Layout) -> reasons.Ladder:
+    """The best plan over legal numbers of virtual stages, the pipeline simulated: where raising v stops paying.
+
+    The fewest, the most, the plan's own and its neighbours.
+    """
     same = np.ones(len(ranked.step_s), dtype=bool)
     for name in ("tp", "pp", "dp", "cp", "mbs", "zero", "recompute", "recompute_modules", "account_for_embedding", "account_for_loss"):
         same &= getattr(ranked.layout, name) == getattr(best, name)
     if best.pp == 1 or best.recompute_layers:
         return ()
-    rows = [int(row) for row in np.flatnonzero(same & (ranked.layout.recompute_layers == 0))][:LADDER]
-    return tuple(sorted((int(ranked.layout.v[row]), estimate(recipe, ranked.layout[row], exact=True).step_s) for row in rows))
+    rows = {int(ranked.layout.v[row]): int(row) for row in np.flatnonzero(same & (ranked.layout.recompute_layers == 0))}
+    legal = sorted(rows)
+    own = legal.index(int(best.v))
+    shown = sorted({legal[0], *legal[max(own - 1, 0) : own + 2], legal[-1]})
+    said = [(v, estimate(recipe, ranked.layout[rows[v]], exact=True)) for v in shown]
+    return tuple((v, float(one.step_s), bool(one.fits)) for v, one in said)
 
 
 def _counts(recipe: Recipe) -> list[int]:
@@ -182,10 +186,12 @@ def _counts(recipe: Recipe) -> list[int]:
     return [n for n in [*small, *(node * 2**i for i in range(most.bit_length()))] if n <= most]
 
 
-def _between(recipe: Recipe, failed: int, fits: int) -> list[int]:
-    """Counts above the largest that failed and up to the smallest that fits: whole nodes, at most 16 of them."""
-    step = max(recipe.hardware.node.gpus if fits > recipe.hardware.node.gpus else 1, -(-(fits - failed) // 16))
-    return [*range(failed + step, fits, step), fits]
+def _fewest(recipe: Recipe, failed: int, fits: int) -> int:
+    """The smallest fitting count above the largest that failed: in 16 steps, then inside the step that fits, down to whole nodes."""
+    unit = recipe.hardware.node.gpus if fits > recipe.hardware.node.gpus else 1
+    step = unit * max(-(-(fits - failed) // (16 * unit)), 1)
+    first = next((n for n in range(failed + step, fits, step) if fitting(recipe, n) is not None), fits)
+    return first if step == unit else _fewest(recipe, max(first - step, failed), first)
 
 
 def _nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:

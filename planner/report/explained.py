@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -68,7 +69,7 @@ def stage_table(said: Estimate) -> Table:
     for stage in said.stages:
         table.add_row(
             str(stage.stage), str(stage.layers), f"{stage.params:,}", f"{stage.forward_s * MILLI:.3f}", f"{stage.backward_s * MILLI:.3f}",
-            f"{stage.in_flight:g}", f"{stage.memory_bytes / GIB:.2f}",
+            f"{stage.in_flight:.2f}", f"{stage.memory_bytes / GIB:.2f}",
         )  # fmt: skip
     return table
 
@@ -79,17 +80,19 @@ def in_flight_table(answer: Explanation) -> Table:
     layout = answer.layout
     held = max((stage.in_flight for stage in answer.estimate.stages), default=0.0)
     own = (f"{SCHEDULES[layout.schedule]}, v {layout.v} (this plan)", held, answer.estimate)
-    for name, in_flight, said in (own, *((f"{one.schedule}, v 1", one.in_flight, one.estimate) for one in answer.beside)):
+    plain = [one for one in answer.beside if (one.schedule, 1) != (SCHEDULES[layout.schedule], layout.v)]
+    for name, in_flight, said in (own, *((f"{one.schedule}, v 1", one.in_flight, one.estimate) for one in plain)):
         table.add_row(
-            name, f"{in_flight:g}", f"{said.memory.activations_bytes / GIB:.2f}", f"{said.memory_bytes / GIB:.2f}",
-            f"{said.memory_limit_bytes / GIB:.2f}", f"{said.bubble_share:.1%}", f"{said.step_s:.3f}",
+            name, f"{in_flight:.2f}", f"{said.memory.activations_bytes / GIB:,.2f}", f"{said.memory_bytes / GIB:,.2f}",
+            f"{said.memory_limit_bytes / GIB:.2f}", f"{said.bubble_share:z.1%}", f"{said.step_s:.3f}",
         )  # fmt: skip
     return table
 
 
 def in_flight_says(answer: Explanation) -> Text:
     p, m = answer.layout.pp, answer.layout.m
-    return Text(f"The first stage holds min(m, p) = min({m}, {p}) = {min(m, p)} micro-batches under 1F1B, O(p); m = {m} under GPipe, O(m).")
+    plain = f"min(m, p) = min({m}, {p}) = {min(m, p)} micro-batch{'es' * (min(m, p) > 1)}"
+    return Text(f"The first stage holds {plain} under 1F1B, O(p); m = {m} under GPipe, O(m).")
 
 
 def p2p_table(said: Estimate) -> Table:
@@ -104,14 +107,20 @@ def formulas(answer: Explanation) -> list[Any]:
     from planner.schedules.table import SCHEDULES as modules
 
     schedule = modules.get(SCHEDULES[answer.layout.schedule])
-    found = [*cost_formulas(), *(module_formulas(schedule) if schedule else ())]
+    return written([*cost_formulas(), *(module_formulas(schedule) if schedule else ())])
+
+
+def written(found: list[Formula]) -> list[Any]:
+    """Formulas, and the works that they cite."""
     cited = dict.fromkeys(key for one in found for key in keys(one.source))
     sources = [Text.assemble((f"[{key}] ", "bold"), REFERENCES[key]) for key in cited if key in REFERENCES]
-    return [title("Formulas"), *(_formula(one) for one in found), title("Sources"), *sources]
+    return [title("Formulas"), *(formula(one) for one in found), title("Sources"), *sources]
 
 
-def _formula(one: Formula) -> Group:
-    lines = [Text.assemble((f"{one.room}.{one.name}", "bold"), f": {one.says}"), Text(f"  = {one.formula}")]
-    said = [f"  Source: {one.source}"] if one.source else []
-    said += [f"  Assumes: {one.assumes}"] if one.assumes else []
-    return Group(*lines, *(Text(line, "dim") for line in said))
+def formula(one: Formula) -> Group:
+    """A formula with its source and its assumptions, indented below its name."""
+    head = (f"{one.room}.{one.name}", "bold")
+    titled = Text.assemble(head, f": {one.says}") if not one.says.startswith("Formula:") else Text.assemble(head)
+    said = [("Source: ", one.source), ("Assumes: ", one.assumes)]
+    below = [Text(f"= {one.formula}"), *(Text(f"{label}{text}", "dim") for label, text in said if text)]
+    return Group(titled, *(Padding(line, (0, 0, 0, 2), expand=False) for line in below))

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from planner.answers import Known
+from planner.report.formulas import module_formulas
 from planner.report.parts import grid
 
 BILLION = 1e9
+NOTES = {
+    "models": ("context: tokens of the longest sequence. `ppplan models NAME` gives one in full; --model also takes a Hugging Face "
+               "config.json or a YAML.",),
+    "clusters": ("TFLOP/s: dense peak. in node, NICs: one direction; in node per GPU, NICs of a node. rates: whether kernel rates were "
+                 "measured on this GPU or are assumed from a relative's. `ppplan clusters NAME` gives one in full, with sources.",),
+}  # fmt: skip
+"""What the columns of a table mean."""
 
 
 def parts(answer: Known) -> list[Any]:
     if answer.one:
-        return [Text.assemble((f"{'  ' * depth}{label}: ", "bold"), text) for depth, label, text in lines(answer.documents[0])]
-    return [_TABLES[answer.kind](answer.documents)]
+        document = answer.documents[0]
+        told = [_line(depth, label, text) for depth, label, text in lines(document)]
+        return [*told, *(_schedule_formulas(document["name"]) if answer.kind == "schedules" else ())]
+    return [_TABLES[answer.kind](answer.documents), *(Text(note, "dim") for note in NOTES.get(answer.kind, ()))]
+
+
+def _line(depth: int, label: str, text: str) -> Padding:
+    return Padding(Text.assemble((f"{label}:", "bold"), f" {text}" if text else ""), (0, 0, 0, 2 * depth), expand=False)
+
+
+def _schedule_formulas(name: str) -> list[Any]:
+    """What the schedule's module states in closed form."""
+    from planner.report.explained import written
+    from planner.schedules.table import SCHEDULES
+
+    found = list(module_formulas(SCHEDULES[name]))
+    return written(found) if found else [Text("\nNo closed form: the simulator answers.")]
 
 
 def lines(value: dict[str, Any], depth: int = 0) -> list[tuple[int, str, str]]:
@@ -37,7 +61,7 @@ def _shown(value: Any) -> str:
 
 
 def _models(documents: tuple[dict[str, Any], ...]) -> Table:
-    table = grid("model", "B parameters", "layers", "hidden", "ffn", "heads", "kv", "vocab", "tokens")
+    table = grid("model", "B parameters", "layers", "hidden", "ffn", "heads", "kv", "vocab", "context")
     for one in documents:
         sizes = (one[k] for k in ("num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads", "vocab_size", "max_seq_length"))
         table.add_row(one["name"], f"{one['parameters'] / BILLION:.2f}", *(f"{size:,}" for size in sizes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich import box
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +17,10 @@ from planner.units import GIB
 GPUS = ("tp", "pp", "dp", "cp")
 BATCH = ("dp", "mbs", "m")
 """Words whose product is the number of GPUs, and of sequences a step."""
+ENDS = ("embedding", "loss")
+"""What may count as a layer of the first, of the last stage."""
+WIDTH = 100
+"""Columns that a table must not pass, since rich cuts what does."""
 
 
 def heading(recipe: Recipe, batch: str = "") -> Group:
@@ -33,8 +37,12 @@ def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Tabl
     """Layouts with the arithmetic of their columns: GPUs and batch as products."""
     listed = list(rows)
     cp = any(layout.cp > 1 for _, layout, _ in listed)
+    wide = _plans(listed, first, cp, " x ")
+    return wide if not cp and Console(width=4 * WIDTH).measure(wide).maximum <= WIDTH else _plans(listed, first, cp, "*")
+
+
+def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, times: str) -> Table:
     gpus, batch = (" or ".join(f"{n:,}" for n in sorted({count(one) for _, one, _ in listed})) for count in (_gpus, _batch))
-    times = "*" if cp else " x "  # four factors need the room
     table = grid(first, f"{gpus} = {times.join(GPUS[: 3 + cp])}", f"{batch} = {times.join(BATCH)}", "v",
                  "zero", "recompute", "step s", "TFLOP/s", "MFU", "bubble", "GiB", "OOM")  # fmt: skip
     table.columns[0].no_wrap = True
@@ -42,7 +50,7 @@ def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Tabl
         degrees, batch = (times.join(str(getattr(layout, word)) for word in words) for words in (GPUS[: 3 + cp], BATCH))
         table.add_row(
             name, degrees, batch, str(layout.v), str(layout.zero), recomputed(layout),
-            f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:.1%}",
+            f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}",
             f"{said.memory_bytes / GIB:.1f}", f"{said.oom_probability:.0%}",
         )  # fmt: skip
     return table
@@ -75,7 +83,24 @@ def recomputed(layout: Layout) -> str:
     name = RECOMPUTE[layout.recompute]
     if name == "selective":
         return ",".join(module_names(layout.recompute_modules)) or name
-    return f"{layout.recompute_layers} layers" if name == "full" and layout.recompute_layers else name
+    layers = layout.recompute_layers
+    return f"{layers} layer{'s' * (layers > 1)}" if name == "full" and layers else name
+
+
+def splits(recipe: Recipe, rows: Iterable[tuple[str, Layout]]) -> list[Text]:
+    """Where embedding or loss stand for layers: in which plans, and how many layers the stages share then."""
+    named: dict[tuple[str, ...], list[str]] = {}
+    for name, layout in rows:
+        ends = tuple(end for end in ENDS if getattr(layout, f"account_for_{end}"))
+        named.setdefault(ends, []).append(name)
+    return [paragraph("Layers", _split(recipe.model.num_layers, ends, names)) for ends, names in named.items() if ends]
+
+
+def _split(layers: int, ends: tuple[str, ...], names: list[str]) -> str:
+    where = f"in plan {', '.join(names)} " if any(names) else ""
+    parts = " + ".join([str(layers), *(f"1 for the {end}" for end in ends)])
+    flags = " ".join(f"--account-for-{end}" for end in ends)
+    return f"{where}the stages share {parts} = {layers + len(ends)} ({flags})."
 
 
 def paragraph(label: str, text: str) -> Text:

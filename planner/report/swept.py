@@ -43,7 +43,7 @@ def _cells(row: SweepRow) -> list[str]:
         return [" ".join(f"{word} {value}" for word, value in row.words.items()), *["-"] * 8]
     layout, said = row.layout, row.estimate
     return [
-        f"{layout.tp} x {layout.pp} x {layout.dp}", f"{layout.dp} x {layout.mbs} x {layout.m}", str(layout.v), f"{said.bubble_share:.1%}",
+        f"{layout.tp} x {layout.pp} x {layout.dp}", f"{layout.dp} x {layout.mbs} x {layout.m}", str(layout.v), f"{said.bubble_share:z.1%}",
         f"{said.mfu:.1%}", f"{said.model_tflops_per_gpu:.0f}", f"{said.step_s:.3f}", f"{said.memory_bytes / GIB:.1f}",
         f"{said.oom_probability:.0%}",
     ]  # fmt: skip

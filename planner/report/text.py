@@ -8,8 +8,9 @@ from rich.console import Group
 from rich.text import Text
 
 from planner.answers import Explanation, Known, Recommendation, Sweep
-from planner.report.parts import bullets, heading, more_assumed, paragraph, plans, unusual
+from planner.report.parts import bullets, heading, more_assumed, paragraph, plans, splits, unusual
 from planner.search import SearchResult
+from planner.specs.recipe import Recipe
 from planner.units import GIB
 
 REMOVED = 6
@@ -23,14 +24,21 @@ def ranking(answer: Recommendation) -> Group:
         return Group(Text(f"No layout of {answer.recipe.model.name} fits any number of {answer.recipe.hardware.name} GPUs.", "bold red"))
     parts: list[Any] = [heading(answer.recipe)]
     if found.plans:
-        parts += [plans([(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"), *reasons(found),
+        parts += [plans([(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"),
+                  *splits(answer.recipe, [(str(plan.rank), plan.layout) for plan in found.plans]), *reasons(found),
                   *more_assumed(answer.recipe, found.plans[0].estimate)]  # fmt: skip
     else:
-        parts += nothing_fits(found)
+        parts += nothing_fits(answer.recipe, found)
     if answer.min_gpus:
-        parts.append(paragraph("Smallest", f"{answer.min_gpus} GPUs are the fewest on which a layout fits."))
+        parts.append(paragraph("Smallest", f"{answer.min_gpus:,} GPUs are the fewest on which a layout fits{whole_nodes(answer)}."))
     parts.append(paragraph("Search", counts(found)))
     return Group(*parts, files(answer))
+
+
+def whole_nodes(answer: Recommendation) -> str:
+    """What counts were looked at: a part of a node only below one."""
+    node = answer.recipe.hardware.node.gpus
+    return f", of whole nodes of {node}" if (answer.min_gpus or 0) > node else ""
 
 
 def reasons(found: SearchResult) -> list[Any]:
@@ -42,13 +50,14 @@ def reasons(found: SearchResult) -> list[Any]:
     return parts + ([paragraph("Limits", found.limits)] if found.limits else [])
 
 
-def nothing_fits(found: SearchResult) -> list[Any]:
+def nothing_fits(recipe: Recipe, found: SearchResult) -> list[Any]:
     """The answer no: the nearest changes that would let a layout fit."""
     parts: list[Any] = [Text("No layout fits." if found.legal else "No layout is legal.", "bold red")]
     if found.limits:
         parts.append(paragraph("Limits", found.limits))
     for near in found.nearest or ():
-        parts += [Text.assemble("\nIt would fit: ", (near.change, "bold")), plans([(unusual(near.layout), near.layout, near.estimate)])]
+        parts += [Text.assemble("\nIt would fit: ", (near.change, "bold")), plans([(unusual(near.layout), near.layout, near.estimate)]),
+                  *splits(recipe, [("", near.layout)])]  # fmt: skip
     return parts
 
 
@@ -72,15 +81,15 @@ def explanation(answer: Explanation) -> Group:
     """What `explain` prints."""
     from planner.report import explained
 
-    table = plans([(unusual(answer.layout), answer.layout, answer.estimate)])
-    return Group(heading(answer.recipe), table, *explained.parts(answer), *explained.formulas(answer))
+    return Group(brief(answer), *explained.formulas(answer))
 
 
 def brief(answer: Explanation) -> Group:
     """What `explain --no-formulas` prints."""
     from planner.report import explained
 
-    return Group(heading(answer.recipe), plans([(unusual(answer.layout), answer.layout, answer.estimate)]), *explained.parts(answer))
+    table = plans([(unusual(answer.layout), answer.layout, answer.estimate)])
+    return Group(heading(answer.recipe), table, *splits(answer.recipe, [("", answer.layout)]), *explained.parts(answer))
 
 
 def sweep(answer: Sweep) -> Group:

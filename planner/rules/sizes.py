@@ -123,9 +123,11 @@ RULES = (
          "the learned position table must have a row for every token, but got {recipe.model.position_rows} rows and "
          "{recipe.seq_length} tokens", lambda recipe, layout: f"use a sequence length of {recipe.model.position_rows} or less"),
     Rule("stack shards this way", _zero_known,
-         "the stack {recipe.stack.name} shards by zero {recipe.stack.zero_stages}, but got zero={layout.zero}"),
+         "the stack {recipe.stack.name} must shard this way, but got zero={layout.zero}",
+         lambda recipe, layout: f"it knows zero {', '.join(map(str, recipe.stack.zero_stages))}"),
     Rule("stack runs the schedule", _schedule_known,
-         "the stack {recipe.stack.name} runs the schedules {recipe.stack.schedules}, but got {knobs[schedule]}"),
+         "the stack {recipe.stack.name} must know the schedule, but got {knobs[schedule]}",
+         lambda recipe, layout: f"it runs {', '.join(recipe.stack.schedules)}"),
     Rule("stack has sequence parallelism", lambda recipe, layout: (layout.sp == 0) | recipe.stack.sequence_parallel,
          "the stack {recipe.stack.name} has no sequence parallelism, but got sp on",
          lambda recipe, layout: "turn it off"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from planner.errors import InputError
 from planner.specs.documents import build, read_mapping
 from planner.specs.question import LAYOUT_WORDS, Question, question
 from planner.specs.recipe import Recipe
@@ -29,7 +30,10 @@ class SavedPlan(BaseModel):
 
 def read(path: str | Path) -> SavedPlan:
     """A plan file; InputError names every fault of it."""
-    return build(SavedPlan, read_mapping(Path(path)), str(path))
+    data = read_mapping(Path(path))
+    if "layout" not in data and "model" in data:
+        raise InputError(f"{path} must be a saved plan, but it is a recipe; `ppplan recommend {path} --out DIR` writes DIR/plan.yaml")
+    return build(SavedPlan, data, str(path))
 
 
 def read_question(path: str | Path) -> Question:
