@@ -23,14 +23,18 @@ from planner.specs.question import question as _question
 from planner.specs.sweep import MOST
 
 if TYPE_CHECKING:
+    from planner.accuracy.validate import Validation
     from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
     from planner.cost.terms import Estimate
     from planner.layout import Layout
+    from planner.pipeline.words import Answer
     from planner.search import Plan
     from planner.specs.recipe import Recipe
 
 BESIDE = ("1f1b", "gpipe")
 """Plain schedules whose activations in flight are set beside those of a plan."""
+SIMULATED = 16_384
+"""Micro-batches times ranks up to which their pipelines are simulated as the plan's is; of larger ones the closed form is as close."""
 
 
 def question(**words: Any) -> Question:
@@ -39,8 +43,9 @@ def question(**words: Any) -> Question:
 
 
 def recommend(
-    asked: Question, top: int = 5, min_gpus: bool = False, out: str | Path | None = None, launcher: str = "torchrun"
-) -> Recommendation:
+    asked: Question, top: int = 5, min_gpus: bool = False, out: str | Path | None = None, launcher: str = "torchrun",
+    script: str | Path | None = None,
+) -> Recommendation:  # fmt: skip
     """The best layouts that fit, and the files to launch the first of them when `out` names a folder.
 
     With `min_gpus` and no GPU count the answer is for the smallest count on which a layout fits.
@@ -51,6 +56,7 @@ def recommend(
     if not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
     _check_out(Path(out) if out is not None else None, launcher)
+    own = _script(script)
     if asked.stage_layout:
         raise InputError("stage_layout must be stated with a whole layout, but recommend searches layouts; give it to explain")
     fewest = None
@@ -68,7 +74,7 @@ def recommend(
     if not found.plans or out is None:
         return Recommendation(stated, recipe, found, fewest)
     best = found.plans[0]
-    files = _write(Path(out), stated, recipe, best.layout, best.estimate, launcher)
+    files = _write(Path(out), stated, recipe, best.layout, best.estimate, launcher, own)
     return Recommendation(stated, recipe, found, fewest, files)
 
 
@@ -103,13 +109,20 @@ def sweep(asked: Question, over: Mapping[str, Sequence[Any]]) -> Sweep:
     return Sweep(asked, recipe, tuple(row for _, row in found))
 
 
-def emit(path: str | Path, framework: str | None = None, launcher: str = "torchrun", out: str | Path | None = None) -> Emitted:
-    """The launch files of a saved plan; written when `out` names a folder. InputError when the plan breaks a rule."""
+def emit(
+    path: str | Path, framework: str | None = None, launcher: str = "torchrun", out: str | Path | None = None,
+    script: str | Path | None = None,
+) -> Emitted:  # fmt: skip
+    """The launch files of a saved plan; written when `out` names a folder. InputError when the plan breaks a rule.
+
+    `script` is a training script of your own, in place of the one that is written (DeepSpeed) or named (Megatron-LM).
+    """
     from planner.answers import Emitted
     from planner.files import write_all
     from planner.rules.table import breaches
 
     _check_out(Path(out) if out is not None else None, launcher)
+    own = _script(script)
     asked = plans.asked(plans.read(path), str(path))
     if framework and framework != asked.framework:
         asked = changed(asked, {"framework": framework})
@@ -117,8 +130,25 @@ def emit(path: str | Path, framework: str | None = None, launcher: str = "torchr
     broken = breaches(recipe, layout)
     if broken:
         raise InputError(f"{path} must hold a layout that {recipe.framework} can run, but {broken[0].message}")
-    texts = _texts(recipe, layout, launcher)
+    texts = _texts(recipe, layout, launcher, own)
     return Emitted(texts, write_all(Path(out), texts) if out is not None else ())
+
+
+def simulate(**words: Any) -> Answer:
+    """The exact timeline of a pipeline schedule in the words of the command line: `simulate(schedule="1f1b", pp=4, m=8)`.
+
+    schedule="all" compares the legal ones, bubble=0.1 looks for m, forward_only=PATH serves a scenario. InputError as the command's.
+    """
+    from planner.pipeline.words import answer, stated
+
+    return answer(stated(words))
+
+
+def validate(files: Sequence[str | Path] | None = None, source: str | None = None, where: str | None = None) -> Validation:
+    """Predictions against measured runs: the published ones, or CSV files; `where` is a pandas query over their columns."""
+    from planner.accuracy.validate import validate as compared
+
+    return compared(files, source, where)
 
 
 def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, SweepRow]:
@@ -145,22 +175,25 @@ def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
     from planner.estimate import estimate
 
     plain = {name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="") for name in BESIDE}
-    return tuple(Beside(name, float(in_flight(one, 0)), estimate(recipe, one)) for name, one in plain.items())
+    exact = layout.pp * layout.m <= SIMULATED
+    return tuple(Beside(name, float(in_flight(one, 0)), estimate(recipe, one, exact=exact)) for name, one in plain.items())
 
 
-def _texts(recipe: Recipe, layout: Layout, launcher: str) -> dict[str, str]:
+def _texts(recipe: Recipe, layout: Layout, launcher: str, script: str | None) -> dict[str, str]:
     from planner.emit.table import files
     from planner.estimate import estimate
 
-    return files(recipe, layout, estimate(recipe, layout, exact=True), launcher)
+    return files(recipe, layout, estimate(recipe, layout, exact=True), launcher, script)
 
 
-def _write(out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, launcher: str) -> tuple[str, ...]:
+def _write(
+    out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, launcher: str, script: str | None
+) -> tuple[str, ...]:
     from planner.emit.table import files
     from planner.files import write_all
     from planner.save import plan_text
 
-    return write_all(out, {"plan.yaml": plan_text(asked, recipe, layout, said), **files(recipe, layout, said, launcher)})
+    return write_all(out, {"plan.yaml": plan_text(asked, recipe, layout, said), **files(recipe, layout, said, launcher, script)})
 
 
 def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
@@ -169,6 +202,13 @@ def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
         if any(not bound.low <= getattr(one.layout, name) <= bound.high for one in found):
             way_out = "leave it out, or state the whole layout to explain"
             raise InputError(f"knobs must be ones that recommend searches, but got {name}; {way_out}")
+
+
+def _script(path: str | Path | None) -> str | None:
+    """The whole path of a training script; InputError when it is no file."""
+    if path is not None and not Path(path).is_file():
+        raise InputError(f"script must be a Python file that trains, but there is none at {path}")
+    return None if path is None else str(Path(path).resolve())
 
 
 def _check_out(out: Path | None, launcher: str) -> None:

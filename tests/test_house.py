@@ -67,7 +67,7 @@ def test_every_import_goes_down() -> None:
 
 
 def test_heavy_libraries_are_imported_where_they_are_used() -> None:
-    low = [path for path in FILES if FLOOR[room(path)] < 5]
+    low = [path for path in FILES if FLOOR[room(path)] < 5 and "scripts" not in path.parts]  # which are written out, never imported
     found = [f"{path.relative_to(ROOT)}: {name}" for path in low for name in at_top(path) if name.split(".")[0] in HEAVY]
     assert not found
 

@@ -42,7 +42,8 @@ File = Annotated[str | None, typer.Argument(help="A recipe.yaml or plan.yaml; op
 Name = Annotated[str | None, typer.Argument(help="One of them, in full.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Out = Annotated[str | None, typer.Option("--out", help="Folder for plan.yaml and the launch files.", metavar="DIR")]
-Launcher = Annotated[str, typer.Option("--launcher", help="torchrun or slurm.", metavar="NAME")]
+Launcher = Annotated[str, typer.Option("--launcher", help="torchrun, slurm, deepspeed or kubernetes.", metavar="NAME")]
+Script = Annotated[str | None, typer.Option("--script", help="Your own training script in the launch files.", metavar="PATH")]
 
 Model = Annotated[str | None, _ask("--model", help="Preset, Hugging Face config.json or its folder, or model YAML.", metavar="NAME|PATH")]
 Gpus = Annotated[int | None, _ask("--gpus", help="Number of GPUs.", metavar="N", parser=whole)]
@@ -83,7 +84,7 @@ FirstLayers = Annotated[int | None, _knob("--first-layers", help="Layers of the 
 LastLayers = Annotated[int | None, _knob("--last-layers", help="Layers of the last pipeline rank.", metavar="N", parser=whole)]
 StageLayout = Annotated[str | None, _knob("--stage-layout", help="Megatron's pipeline layout string.", metavar="STR")]
 
-_NOT_WORDS = {"file", "as_json", "top", "out", "launcher", "min_gpus", "sweep", "no_recompute", "formulas"}
+_NOT_WORDS = {"file", "as_json", "top", "out", "launcher", "script", "min_gpus", "sweep", "no_recompute", "formulas"}
 
 
 def question(given: dict[str, Any], layout: bool = False) -> Any:

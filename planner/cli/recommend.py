@@ -22,7 +22,7 @@ def recommend(
     first_layers: o.FirstLayers = None, last_layers: o.LastLayers = None, stage_layout: o.StageLayout = None,
     top: Annotated[int, typer.Option("--top", help="Plans to show.", metavar="K", parser=o.whole)] = 5,
     min_gpus: Annotated[bool, typer.Option("--min-gpus", help="The smallest GPU count on which a layout fits.")] = False,
-    out: o.Out = None, launcher: o.Launcher = "torchrun", as_json: o.Json = False,
+    out: o.Out = None, launcher: o.Launcher = "torchrun", script: o.Script = None, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Rank the layouts that fit.
 
@@ -33,7 +33,7 @@ def recommend(
     from planner.cli.show import show
     from planner.report import document
 
-    answer = api.recommend(asked, top=top, min_gpus=min_gpus, out=out, launcher=launcher)
+    answer = api.recommend(asked, top=top, min_gpus=min_gpus, out=out, launcher=launcher, script=script)
     show(answer, document.recommendation, "ranking", as_json)
     if answer.search is None or not answer.search.plans:
         raise typer.Exit(1)

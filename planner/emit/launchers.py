@@ -1,51 +1,12 @@
-"""Launch files: bash that starts a Program by torchrun on each node, or as a Slurm job."""
+"""Launch files in bash: a Program started by torchrun on each node, as a Slurm job, or by the deepspeed launcher."""
 
 from __future__ import annotations
 
-from planner.emit.program import Flag, Program, quoted
+from planner.emit import bash
+from planner.emit.program import Program
 
-_WIDTH = 118
-
-
-def _head(program: Program, directives: tuple[str, ...], use: tuple[str, ...]) -> list[str]:
-    said = [*program.comments, "", *use, *(f"  {name:<14} {meaning}" for name, _, meaning in program.variables)]
-    return ["#!/usr/bin/env bash", *directives, *(f"# {line}".rstrip() for line in said), "set -euo pipefail"]
-
-
-def _variables(program: Program, more: tuple[tuple[str, str], ...]) -> list[str]:
-    plain = [(name, default) for name, default, _ in program.variables]
-    return [f"{name}=${{{name}:-{default}}}" for name, default in (*more, *plain)]
-
-
-def _array(name: str, flags: tuple[Flag, ...]) -> list[str]:
-    """A bash array of flags, several a line: `NAME_FLAGS=(`, lines, `)`."""
-    lines, line = [f"{name}_FLAGS=("], " "
-    for word in map(quoted, flags):
-        if len(line) + 1 + len(word) > _WIDTH and line.strip():
-            lines.append(line)
-            line = " "
-        line += f" {word}"
-    return [*lines, line, ")"]
-
-
-def _flags(program: Program) -> list[str]:
-    arrays = [line for name, flags in program.groups for line in _array(name, flags)]
-    return [*arrays, *program.data_switch.splitlines()]
-
-
-def _command(program: Program, start: list[str]) -> list[str]:
-    """The call, one line a group of flags; what the user adds comes last and wins."""
-    expansions = [f'"${{{name}_FLAGS[@]}}"' for name in (*(name for name, _ in program.groups), "DATA")]
-    parts = [*start, f'"{program.entry}"', *expansions, '"$@"']
-    return [" \\\n  ".join(parts)]
-
-
-def _text(*blocks: list[str]) -> str:
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
-
-
-def _exports(program: Program) -> list[str]:
-    return [f"export {name}={value}" for name, value in program.environment]
+BESIDE = '$(dirname "$0")'
+"""Where a script that runs in place finds its files; Slurm runs a copy of it from elsewhere."""
 
 
 def torchrun(program: Program) -> str:
@@ -56,7 +17,10 @@ def torchrun(program: Program) -> str:
                ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500"))  # fmt: skip
     start = ['torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE_RANK"',
              '--master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"']  # fmt: skip
-    return _text(_head(program, (), use), _variables(program, cluster), _exports(program), _flags(program), _command(program, start))
+    return bash.text(
+        bash.head(program, (), use), bash.variables(program, cluster, BESIDE), bash.exports(program), bash.flags(program),
+        bash.command(program, start),
+    )  # fmt: skip
 
 
 _FIRST_NODE = """\
@@ -84,7 +48,43 @@ def slurm(program: Program) -> str:
     cluster = (("NNODES", f"${{SLURM_NNODES:-{program.nodes}}}"), ("GPUS_PER_NODE", str(program.gpus_per_node)), ("MASTER_PORT", "29500"))
     start = ["srun bash -c 'exec torchrun --node-rank \"$SLURM_NODEID\" \"$@\"' torchrun",
              '--nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"']  # fmt: skip
-    return _text(
-        _head(program, directives, use), [*_variables(program, cluster), *_FIRST_NODE.splitlines()], _exports(program), _flags(program),
-        [*_EACH_NODE.splitlines(), *_command(program, start)],
+    return bash.text(
+        bash.head(program, directives, use),
+        [*bash.variables(program, cluster, "${SLURM_SUBMIT_DIR:-.}"), *_FIRST_NODE.splitlines()],
+        bash.exports(program), bash.flags(program), [*_EACH_NODE.splitlines(), *bash.command(program, start)],
+    )  # fmt: skip
+
+
+_ADDRESS = """\
+if ((NNODES > 1)) && [[ ! -f $HOSTFILE ]]; then
+  echo "$NNODES nodes need a hostfile with lines such as: worker-1 slots=$GPUS_PER_NODE; set HOSTFILE" >&2
+  exit 2
+fi
+ADDRESS=(--master_port "$MASTER_PORT")
+if [[ -n $MASTER_ADDR ]]; then
+  ADDRESS+=(--master_addr "$MASTER_ADDR")
+fi"""
+
+
+def _everywhere(program: Program) -> list[str]:
+    """The launcher takes few variables along to other nodes, and those of a file that it reads."""
+    if not program.environment:
+        return []
+    lines = " ".join(f"'{name}={value}'" for name, value in program.environment)
+    return ["# Variables for the processes of other nodes.", "DS_ENV_FILE=$(mktemp)", "export DS_ENV_FILE",
+            f"printf '%s\\n' {lines} >\"$DS_ENV_FILE\""]  # fmt: skip
+
+
+def deepspeed(program: Program) -> str:
+    """Run it once, on the first node: the launcher starts the others over ssh."""
+    use = ("Run this on one node. With several, HOSTFILE names them and ssh reaches them without a password. Flags added to the call",
+           "come last and win. Variables:")  # fmt: skip
+    cluster = (("NNODES", str(program.nodes)), ("GPUS_PER_NODE", str(program.gpus_per_node)), ("HOSTFILE", "/job/hostfile"),
+               ("MASTER_ADDR", ""), ("MASTER_PORT", "29500"))  # fmt: skip
+    start = ['deepspeed --hostfile "$HOSTFILE" --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" "${ADDRESS[@]}" --no_local_rank']
+    # The path is the same on every node, wherever the launcher stands when it starts there.
+    beside = '$(cd "$(dirname "$0")" && pwd)'
+    return bash.text(
+        bash.head(program, (), use), [*bash.variables(program, cluster, beside), *_ADDRESS.splitlines()],
+        [*bash.exports(program), *_everywhere(program)], bash.flags(program), bash.command(program, start),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.emit import comments, environment
-from planner.emit.program import Flag, Program, gpus_per_node
+from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
 from planner.specs.model import ModelSpec
@@ -244,8 +244,8 @@ _VARIABLES = (
 )
 
 
-def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...]) -> Program:
-    """The run for a launcher to print; expected are lines about its time and memory."""
+def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None) -> Program:
+    """The run for a launcher to print; expected are lines about its time and memory; script replaces pretrain_gpt.py."""
     mock = " ".join(word for flag in mock_flags(recipe) for word in flag)
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
@@ -254,7 +254,7 @@ def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...]) -> Progra
         environment=environment.megatron(recipe, layout),
         groups=groups(recipe, layout),
         data_switch=_DATA.format(mock=mock),
-        entry="$MEGATRON_PATH/pretrain_gpt.py",
+        entry=escaped(script) if script else "$MEGATRON_PATH/pretrain_gpt.py",
         gpus=recipe.gpus,
         gpus_per_node=gpus_per_node(recipe.gpus, recipe.hardware.node.gpus),
     )

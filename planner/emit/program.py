@@ -28,6 +28,8 @@ class Program:
     """Bash text: the path of the Python file."""
     gpus: int
     gpus_per_node: int
+    files: tuple[tuple[str, str], ...] = ()
+    """Name and text of what lies beside the launch file; bash text finds it in $FILES."""
 
     @property
     def nodes(self) -> int:
@@ -41,3 +43,8 @@ def gpus_per_node(gpus: int, node_gpus: int) -> int:
 
 def quoted(flag: Flag) -> str:
     return " ".join(shlex.quote(word) for word in flag)
+
+
+def escaped(path: str) -> str:
+    """Bash text of a path that will stand between double quotes."""
+    return "".join(f"\\{letter}" if letter in '\\"$`' else letter for letter in path)

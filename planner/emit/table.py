@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.emit import launchers, megatron
+from planner.emit import deepspeed, kubernetes, launchers, megatron
 from planner.emit.comments import Expected, expectation
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 
-FRAMEWORKS: dict[str, Callable[[Recipe, Layout, tuple[str, ...]], Program]] = {"megatron": megatron.program}
+FRAMEWORKS: dict[str, Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]] = {
+    "megatron": megatron.program,
+    "deepspeed": deepspeed.program,
+}
 LAUNCHERS: dict[str, tuple[str, Callable[[Program], str]]] = {
     "torchrun": ("launch.sh", launchers.torchrun),
     "slurm": ("launch.sbatch", launchers.slurm),
+    "deepspeed": ("launch.deepspeed.sh", launchers.deepspeed),
+    "kubernetes": ("launch.k8s.yaml", kubernetes.kubernetes),
 }
 """Name of the file and how to write it."""
 
 
-def files(recipe: Recipe, layout: Layout, estimate: Expected | None, launcher: str = "torchrun") -> dict[str, str]:
-    """Launch files of one layout by name.
+def files(
+    recipe: Recipe, layout: Layout, estimate: Expected | None, launcher: str = "torchrun", script: str | None = None
+) -> dict[str, str]:
+    """Launch files of one layout by name, the launcher's first.
 
-    Raises InputError for an unknown launcher, a framework that has no writer, and a model that the framework cannot express.
+    script: path of the user's own training script in place of the one that is written.
+    Raises InputError for an unknown launcher, a framework that has no writer or takes no script, and a model that the framework cannot
+    express.
     """
     if launcher not in LAUNCHERS:
         raise unknown("launcher", launcher, LAUNCHERS)
@@ -30,4 +39,5 @@ def files(recipe: Recipe, layout: Layout, estimate: Expected | None, launcher: s
         raise InputError(f"launch files can be written for {', '.join(FRAMEWORKS)}, but got {recipe.framework}, which can be planned alone")
     expected = expectation(estimate) if estimate is not None else ()
     name, write = LAUNCHERS[launcher]
-    return {name: write(FRAMEWORKS[recipe.framework](recipe, layout, expected))}
+    program = FRAMEWORKS[recipe.framework](recipe, layout, expected, script)
+    return {name: write(program), **dict(program.files)}

@@ -77,18 +77,13 @@ def _precision_runs(recipe: Recipe, layout: Layout) -> Any:
     return recipe.precision != "bf16" or recipe.hardware.gpu.compute_capability >= AMPERE
 
 
-def _attention(recipe: Recipe, layout: Layout) -> Any:
-    return (recipe.attention != "fused") | in_megatron(recipe, layout)
-
-
 ENGINE = (
     Rule("DeepSpeed has the precision", lambda recipe, layout: recipe.precision in PRECISIONS,
          "DeepSpeed trains in bf16, fp16 or fp32, but got {recipe.precision}", lambda recipe, layout: "try bf16"),
     Rule("GPU runs the precision", _precision_runs,
          "bf16 needs a newer GPU, but got {recipe.hardware.gpu.name}", lambda recipe, layout: "try fp16"),
-    Rule("fused softmax is Megatron-DeepSpeed's", _attention,
-         "the fused softmax kernel belongs to Megatron-DeepSpeed (tp > 1 and pp > 1), but got attention=fused with tp={layout.tp}, "
-         "pp={layout.pp}", lambda recipe, layout: "try flash or unfused"),
+    Rule("attention runs in torch", lambda recipe, layout: recipe.attention != "fused",
+         "attention under DeepSpeed is torch's: flash or unfused, but got fused (cuDNN's)", lambda recipe, layout: "try flash"),
     Rule("offload needs shards", _offload,
          "the optimizer goes to CPU memory from zero 1, to NVMe and with the parameters under zero 3 alone, but got "
          "offload={knobs[offload]} with zero={layout.zero}",
@@ -141,9 +136,6 @@ PIPELINE = (
     Rule("pipeline shards no gradients", lambda recipe, layout: (layout.pp == 1) | (layout.zero <= 1),
          "a pipeline goes with zero 0 or 1, but got zero={layout.zero} with pp={layout.pp}",
          lambda recipe, layout: "try zero 1, or pp 1"),
-    Rule("pipeline keeps its states", lambda recipe, layout: (layout.pp == 1) | (layout.offload == 0),
-         "offload goes without a pipeline, but got offload={knobs[offload]} with pp={layout.pp}",
-         lambda recipe, layout: "try offload none, or pp 1"),
     Rule("stages have equal layers", lambda recipe, layout: divides(layout.pp, recipe.model.num_layers),
          "pp must divide the layers, since PipelineModule weighs them alike, but got pp={layout.pp} and {recipe.model.num_layers} layers",
          lambda recipe, layout: try_knob("pp", recipe.model.num_layers, layout.pp)),

@@ -1,0 +1,86 @@
+"""A recipe and a layout as DeepSpeed's JSON, 0.16 to 0.19: only keys that it reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from planner.layout import OFFLOADS, Layout
+from planner.specs.deepspeed import in_megatron, with_autotp
+from planner.specs.recipe import Recipe
+
+NVME_FOLDER = "/local_nvme"
+BUCKET = 500_000_000
+"""Elements of a reduction or a gather: DeepSpeed's default."""
+LINEARS = (("row", "o_proj|down_proj"), ("column", "q_proj|k_proj|v_proj|gate_proj|up_proj"))
+"""How the linears of train.py are split over tp; norms, embedding and head stay whole."""
+
+
+def _offload(layout: Layout) -> dict[str, Any]:
+    """Where the states of the optimizer, and under zero 3 the weights, are kept."""
+    if not layout.offload:
+        return {}
+    what, _, device = OFFLOADS[layout.offload].partition("-")
+    place: dict[str, Any] = {"device": device, "pin_memory": True}
+    if device == "nvme":
+        place["nvme_path"] = NVME_FOLDER
+    return {"offload_optimizer": place} | ({"offload_param": place} if what == "params" else {})
+
+
+def zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
+    """What is sharded over the data-parallel ranks, and how it moves."""
+    if layout.zero == 0:
+        return {"stage": 0}
+    # A pipeline reduces after its last micro-batch: there is nothing to overlap with.
+    overlap = layout.pp == 1 and recipe.stack.grad_overlap_share > 0
+    out: dict[str, Any] = {"stage": int(layout.zero), "overlap_comm": overlap, "contiguous_gradients": True, "reduce_bucket_size": BUCKET}
+    if layout.zero < 3:
+        return {**out, "reduce_scatter": True, "allgather_bucket_size": BUCKET, **_offload(layout)}
+    out |= {"stage3_prefetch_bucket_size": BUCKET // 10, "stage3_param_persistence_threshold": 100_000,
+            "stage3_max_live_parameters": 1_000_000_000, "stage3_max_reuse_distance": 1_000_000_000,
+            "stage3_gather_16bit_weights_on_model_save": True}  # fmt: skip
+    if layout.hpz > 1:
+        out["zero_hpz_partition_size"] = int(layout.hpz)
+    return {**out, **_offload(layout)}
+
+
+def _precision(recipe: Recipe, layout: Layout) -> dict[str, Any]:
+    if recipe.precision == "fp32":
+        return {}
+    out: dict[str, Any] = {recipe.precision: {"enabled": True}}
+    if recipe.precision == "bf16" and layout.pp > 1 and layout.zero == 1 and not layout.offload:
+        # Micro-batches of a pipeline are summed in 32 bits; under zero 0 its optimizer does so by itself and refuses the word.
+        out["data_types"] = {"grad_accum_dtype": "fp32"}
+    return out
+
+
+def _tensor_parallel(layout: Layout, own_script: bool) -> dict[str, Any]:
+    """Rules name the linears of train.py; for another model DeepSpeed finds its own (Hugging Face's tensor-parallel plan, or by name)."""
+    if own_script:
+        return {"autotp_size": int(layout.tp)}
+    specs = [{"patterns": [rf".*\.({names})\.weight$"], "partition_type": kind} for kind, names in LINEARS]
+    return {"autotp_size": int(layout.tp), "partition_config": {"use_default_specs": False, "layer_specs": specs}}
+
+
+def config(recipe: Recipe, layout: Layout, own_script: bool = False) -> dict[str, Any]:
+    """The configuration as a mapping.
+
+    Micro-batches are DeepSpeed's gradient accumulation steps, in a pipeline too. With AutoTP the product that DeepSpeed asserts
+    counts ranks that share a layer as different ones, so the batch is left to follow from its parts.
+    """
+    autotp = bool(with_autotp(recipe, layout))
+    out: dict[str, Any] = {} if autotp else {"train_batch_size": int(layout.gbs)}
+    out |= {"train_micro_batch_size_per_gpu": int(layout.mbs), "gradient_accumulation_steps": int(layout.m)}
+    if layout.cp > 1:
+        out["sequence_parallel_size"] = int(layout.cp)
+    out |= {**_precision(recipe, layout), "zero_optimization": zero(recipe, layout)}
+    if autotp:
+        out["tensor_parallel"] = _tensor_parallel(layout, own_script)
+    if not in_megatron(recipe, layout):  # which makes its optimizer from its own flags
+        out["optimizer"] = {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}
+    # Timers of the engine's own breakdown are started twice in a pipeline (0.18.5 and later).
+    return {**out, "gradient_clipping": 1.0, "steps_per_print": 10, "wall_clock_breakdown": False}
+
+
+def text(recipe: Recipe, layout: Layout, own_script: bool = False) -> str:
+    return json.dumps(config(recipe, layout, own_script), indent=2) + "\n"

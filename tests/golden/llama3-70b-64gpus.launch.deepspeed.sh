@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# llama3-70b on 64 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
+# 64 GPUs = tp 8 x pp 4 x dp 2 x cp 1, v 2
+# 512 sequences of 8,192 tokens = dp 2 x mbs 1 x m 256
+# expected: 12.346 s a step (11.200 to 13.500), 512 TFLOP/s/GPU, 5,432 tokens/s/GPU
+# expected: 61.2 of 79.1 GiB a GPU, out of memory with probability 1%
+#
+# Run this on one node. With several, HOSTFILE names them and ssh reaches them without a password. Flags added to the call
+# come last and win. Variables:
+#   MEGATRON_PATH  checkout of Megatron-LM
+#   MOCK           1: 20 steps on synthetic data, as without DATA
+#   DATA           prefix of a dataset in Megatron's format, or weights and prefixes
+#   TOKENIZER      Hugging Face tokenizer, name or folder
+#   TRAIN_ITERS    steps
+#   SAVE           folder of checkpoints; empty keeps none
+set -euo pipefail
+
+NNODES=${NNODES:-8}
+GPUS_PER_NODE=${GPUS_PER_NODE:-8}
+HOSTFILE=${HOSTFILE:-/job/hostfile}
+MASTER_ADDR=${MASTER_ADDR:-}
+MASTER_PORT=${MASTER_PORT:-29500}
+MEGATRON_PATH=${MEGATRON_PATH:-Megatron-LM}
+MOCK=${MOCK:-0}
+DATA=${DATA:-}
+TOKENIZER=${TOKENIZER:-}
+TRAIN_ITERS=${TRAIN_ITERS:-1000}
+SAVE=${SAVE:-}
+if ((NNODES > 1)) && [[ ! -f $HOSTFILE ]]; then
+  echo "$NNODES nodes need a hostfile with lines such as: worker-1 slots=$GPUS_PER_NODE; set HOSTFILE" >&2
+  exit 2
+fi
+ADDRESS=(--master_port "$MASTER_PORT")
+if [[ -n $MASTER_ADDR ]]; then
+  ADDRESS+=(--master_addr "$MASTER_ADDR")
+fi
+
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+export TORCH_NCCL_AVOID_RECORD_STREAMS=1
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+# Variables for the processes of other nodes.
+DS_ENV_FILE=$(mktemp)
+export DS_ENV_FILE
+printf '%s\n' 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True' 'TORCH_NCCL_AVOID_RECORD_STREAMS=1' 'CUDA_DEVICE_MAX_CONNECTIONS=1' >"$DS_ENV_FILE"
+
+MODEL_FLAGS=(
+  --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --kv-channels 128
+  --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope
+  --max-position-embeddings 131072 --rotary-base 500000 --disable-bias-linear --untie-embeddings-and-output-weights
+  --padded-vocab-size 129024 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 8192
+)
+PARALLEL_FLAGS=(
+  --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --context-parallel-size 1
+  --num-virtual-stages-per-pipeline-rank 2 --sequence-parallel --use-distributed-optimizer
+)
+BATCH_FLAGS=(
+  --micro-batch-size 1 --global-batch-size 512
+)
+PRECISION_FLAGS=(
+  --bf16 --accumulate-allreduce-grads-in-fp32 --attention-backend flash --cross-entropy-loss-fusion
+  --cross-entropy-fusion-impl native
+)
+OVERLAP_FLAGS=(
+  --overlap-grad-reduce --overlap-param-gather
+)
+OPTIMIZER_FLAGS=(
+  --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
+  --lr-warmup-fraction 0.01 --weight-decay 0.1 --clip-grad 1.0 --init-method-std 0.02
+)
+LOGGING_FLAGS=(
+  --log-interval 1 --log-throughput --distributed-timeout-minutes 30
+)
+if [[ $MOCK == 1 || -z $DATA ]]; then
+  echo "synthetic data, 20 steps; set DATA and TOKENIZER to train" >&2
+  DATA_FLAGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --train-iters 20 --eval-iters 0)
+else
+  read -r -a DATA_PATHS <<<"$DATA"
+  DATA_FLAGS=(
+    --data-path "${DATA_PATHS[@]}" --split '99,1,0'
+    --tokenizer-type HuggingFaceTokenizer --tokenizer-model "${TOKENIZER:?the tokenizer that DATA was made with}"
+    --train-iters "$TRAIN_ITERS" --eval-interval 1000 --eval-iters 10
+  )
+fi
+if [[ -n $SAVE ]]; then
+  DATA_FLAGS+=(--save "$SAVE" --load "$SAVE" --save-interval 1000)
+fi
+
+deepspeed --hostfile "$HOSTFILE" --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" "${ADDRESS[@]}" --no_local_rank \
+  "$MEGATRON_PATH/pretrain_gpt.py" \
+  "${MODEL_FLAGS[@]}" \
+  "${PARALLEL_FLAGS[@]}" \
+  "${BATCH_FLAGS[@]}" \
+  "${PRECISION_FLAGS[@]}" \
+  "${OVERLAP_FLAGS[@]}" \
+  "${OPTIMIZER_FLAGS[@]}" \
+  "${LOGGING_FLAGS[@]}" \
+  "${DATA_FLAGS[@]}" \
+  "$@"
