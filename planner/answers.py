@@ -34,7 +34,7 @@ class Beside:
     in_flight: float
     """Micro-batches whose activations the first stage holds."""
     estimate: Estimate
-    """Closed form."""
+    """Simulated as the plan's own, closed form where the pipeline is very long."""
 
 
 @dataclass(frozen=True, slots=True)

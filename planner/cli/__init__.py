@@ -9,6 +9,7 @@ from importlib import import_module
 
 import typer
 
+from planner import __version__
 from planner.errors import InputError
 
 COMMANDS = ("recommend", "explain", "emit", "models", "clusters", "schedules", "stacks", "simulate", "validate")
@@ -29,7 +30,15 @@ def app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     return made
 
 
-def _ppplan() -> None:
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ppplan {__version__}")
+        raise typer.Exit
+
+
+def _ppplan(
+    version: bool = typer.Option(False, "--version", help="Prints the version.", is_eager=True, callback=_version),
+) -> None:
     """Plans and tunes the parallelism of LLM training from an analytic cost model."""
 
 

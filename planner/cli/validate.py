@@ -21,7 +21,7 @@ def validate(
     as_json: o.Json = False,
 ) -> int:  # fmt: skip
     """Predictions against measured runs: ppplan validate --source korthikanti2022"""
-    from planner.accuracy import validate as accuracy
+    from planner import api
     from planner.cli.show import print_json, print_text
     from planner.report import save, scatter, validation
 
@@ -30,7 +30,7 @@ def validate(
             save.check(path)
     if plot is not None:
         scatter.check(plot)
-    found = accuracy.validate(files, source, where)
+    found = api.validate(files, source, where)
     if out is not None:
         save.write(out, validation.csv_text(found))
     if plot is not None:
@@ -38,6 +38,6 @@ def validate(
     if as_json:
         print_json(validation.document(found))
     else:
-        print_text(validation.text(found))
+        print_text(validation.text(found, [path for path in (out, plot) if path is not None]))
     error = found.overall["median_abs_error"]
     return 1 if max_error is not None and not error <= max_error else 0

@@ -21,6 +21,10 @@ QUESTION = (
 TIMES = ("forward", "backward", "input_grad", "weight_grad", "pair", "transfer")
 ORDERS = ("schedule", "pp", "microbatches", "v", "group", "bubble", "memory_limit", "blocking", "stage_scale", *TIMES)
 """Words of a training schedule, none of which a scenario takes."""
+DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys((*ORDERS, *QUESTION, "forward_only")), "weight_retained": 1.0, "head_extra": 0.0,
+}  # fmt: skip
+"""Every word, with what holds where it is not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,18 @@ class ServedAnswer:
 
 
 Answer = Simulated | Comparison | Fewest | ServedAnswer
+
+
+def stated(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Every word of a question that states some: `m` for short, factors as text or numbers. InputError for a word that there is not."""
+    short = {("microbatches" if word == "m" else word): value for word, value in words.items()}
+    for word in short:
+        if word not in DEFAULTS:
+            raise unknown("a word of simulate", word, (*DEFAULTS, "m"))
+    scale = short.get("stage_scale")
+    if scale is not None and not isinstance(scale, str):
+        short["stage_scale"] = ",".join(map(str, scale))
+    return {**DEFAULTS, **short}
 
 
 def answer(words: Mapping[str, Any]) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
@@ -12,7 +13,7 @@ from rich.text import Text
 from planner.accuracy.columns import COUNTS, SWITCHES
 from planner.accuracy.measures import FIGURES
 from planner.accuracy.validate import Validation
-from planner.report.parts import grid
+from planner.report.parts import grid, paragraph
 
 SHARES = ("median_abs_error", "p90_abs_error", "bias", "regret", "regret_top3", "inside_range_share", "memory_median_abs_error")
 WRITTEN = (
@@ -23,6 +24,14 @@ WRITTEN = (
 """Columns that --out adds to those of the rows."""
 INSIDE = ("predicted_model_flops", "predicted_model_flops_full_attention", "hfu_flops", "measured_allocated_gib")
 """Columns that served the comparison alone."""
+
+
+COLUMNS = (
+    "rows: predicted / read. median, p90, bias: error of the step time, and its mean with sign. tau: Kendall's, of layouts of one question "
+    "by predicted and by measured time. regret: loss of running the predicted best, or the best of the predicted top 3. in range: measured "
+    "inside the 80% range. memory: median error of the peak."
+)
+"""What the columns of the table mean."""
 
 
 def document(found: Validation) -> dict[str, Any]:
@@ -49,15 +58,19 @@ def csv_text(found: Validation) -> str:
     return ordered.assign(**whole).to_csv(index=False)
 
 
-def text(found: Validation) -> Group:
-    """One table, a line a source and machine; then the average of the sources; then what was not predicted, and why."""
+def text(found: Validation, files: Sequence[str] = ()) -> Group:
+    """One table, a line a source and machine; then the average of the sources; then what was not predicted, and why; files written."""
+    wrote = [paragraph("Files", ", ".join(files))] if files else []
+    if found.rows.empty:
+        return Group(Text("No run matches --source and --where.", "bold red"), *wrote)
     table = grid("source", "cluster", "rows", "median", "p90", "bias", "tau", "regret", "top 3", "in range", "memory")
     for group in found.groups:
         table.add_row(str(group["source"]), str(group["hardware"] or "?"), f"{group['predicted']}/{group['rows']}", *_cells(group))
     table.add_section()
     table.add_row("sources, equal weight", "", f"{found.predicted}/{len(found.rows)}", *_cells(found.overall), style="bold")
     table.columns[1].justify = "left"
-    return Group(table, *_oom(found.overall["oom"]), *_skipped(found), Text(f"{len(found.rows):,} rows in {found.seconds:.1f} s"))
+    count = f"{len(found.rows):,} row{'s' * (len(found.rows) > 1)} in {found.seconds:.1f} s"
+    return Group(table, Text(COLUMNS, "dim"), *_oom(found.overall["oom"]), *_skipped(found), Text(count), *wrote)
 
 
 def _cells(figures: dict[str, Any]) -> list[str]:
