@@ -41,6 +41,8 @@ def read(path: Path) -> pd.DataFrame:
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells; blank lines are left out."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise InputError(f"{path} must be a file, but it is a device or a pipe, whose end nobody knows; save it first")
         size = path.stat().st_size
         if size > LARGEST_BYTES:
             raise InputError(f"{path} must be at most {LARGEST_BYTES // 10**6} MB, but it has {size / 1e6:,.0f} MB")
@@ -53,8 +55,8 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path} must be a CSV text in UTF-8, but byte {error.start:,} is not: is it a binary file?") from None
     except csv.Error as error:
         raise InputError(f"{path} line {reader.line_num}: must be well-formed CSV, but {error}") from None
-    except OSError as error:
-        raise InputError(f"{path} must be a readable CSV file, but {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} must be a readable CSV file, but {getattr(error, 'strerror', None) or error}") from None
 
 
 def _text_lines(path: Path, file: Iterator[str]) -> Iterator[str]:

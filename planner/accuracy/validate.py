@@ -14,6 +14,7 @@ import pandas as pd
 from planner.accuracy import measures
 from planner.accuracy.csvfile import read
 from planner.accuracy.predict import predicted
+from planner.accuracy.where import fault
 from planner.errors import InputError, unknown
 
 PUBLISHED = Path(__file__).parent / "runs"
@@ -75,6 +76,9 @@ def select(rows: pd.DataFrame, source: str | None = None, where: str | None = No
 def _mask(rows: pd.DataFrame, where: str) -> pd.Series:
     """A pandas query by its python engine, which knows `and`, `x != x` for empty cells and methods of texts."""
     says = partial("--where must be a pandas query over the columns that is true or false for each row, but {}".format)
+    more = fault(where)
+    if more:
+        raise InputError(says(f"{where[:120]!r} is none: {more}"))
     try:
         # NOTE: no target, so that an assignment is refused; no names from outside, so that @ finds nothing.
         answer = rows.eval(where.strip() or "?", engine="python", local_dict={}, global_dict={}, target=None)

@@ -165,6 +165,25 @@ def test_bad_where_is_one_message(where: str) -> None:
     assert "--where must be a pandas query" in str(caught.value) and len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize("where", [
+    "(tp.to_csv('{here}') == 1) | (tp > 0)",
+    "source.to_pickle('{here}') == 1",
+    "tp.__class__.__init__.__globals__['__builtins__']['open']('{here}', 'w') == 1",
+    "source.map(open('{here}', 'w').write) == 1",
+    "__import__('pathlib').Path('{here}').touch() == None",
+    "tp.pipe(lambda x: open('{here}', 'w')) == 1",
+    "9**9**9**9 > tp",
+    "'a' * 10000000000 == source",
+    "[1] * 10000000000 == tp",
+    "source.str.repeat(10000000000) == 'a'",
+])  # fmt: skip
+def test_where_only_looks_at_columns(tmp_path: Path, where: str) -> None:
+    rows = pd.DataFrame({"source": ["a"], "tp": [1.0]})
+    with pytest.raises(InputError, match="--where must be a pandas query"):
+        select(rows, where=where.format(here=tmp_path / "written"))
+    assert not list(tmp_path.iterdir())
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=20))
 def test_any_where_selects_or_says_why(where: str) -> None:
