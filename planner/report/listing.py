@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rich.padding import Padding
@@ -82,11 +83,18 @@ def _clusters(documents: tuple[dict[str, Any], ...]) -> Table:
 
 
 def _schedules(documents: tuple[dict[str, Any], ...]) -> Table:
-    return _said(documents, "schedule", lambda one: f"{one['says']} Runs on: {', '.join(one['stacks']) or 'no stack yet'}.")
+    return _said(documents, "schedule", lambda one: f"{one['says']} Runs on: {', '.join(_families(one['stacks'])) or 'no stack yet'}.")
+
+
+def _families(stacks: list[str]) -> list[str]:
+    """Without the dated and special versions of a stack that is named itself."""
+    return [one for one in stacks if not any(one.startswith(f"{other}-") for other in stacks)]
 
 
 def _stacks(documents: tuple[dict[str, Any], ...]) -> Table:
-    return _said(documents, "stack", lambda one: f"{one['framework']}, {one['attention']} attention; {', '.join(one['schedules'])}")
+    """The first clause of the source says which software of which time."""
+    return _said(documents, "stack", lambda one: f"{re.split('[;:(]', one['source'])[0].strip()}: {one['framework']}, "
+                 f"{one['attention']} attention; {', '.join(one['schedules'])}")  # fmt: skip
 
 
 def _said(documents: tuple[dict[str, Any], ...], kind: str, says: Any) -> Table:

@@ -76,7 +76,7 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
         model=model, hardware=hardware, stack=stack, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
         precision=precision.value, framework=stack.framework, framework_version=version, attention=attention,
         knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
-        assumed=tuple(chosen.says for chosen in (cluster, precision, seq_length, batch, rates, note) if chosen.says),
+        assumed=tuple(chosen.says for chosen in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, rates, note) if chosen.says),
     )  # fmt: skip
 
 
@@ -99,6 +99,13 @@ def _cluster(asked: Question) -> Chosen:
     if local:
         return Chosen(local, f"cluster: {local}, the GPUs of this machine")
     return Chosen(CLUSTER, f"cluster: {CLUSTER}, as no GPU answers here")
+
+
+def _nodes(gpus: int, hardware: HardwareProfile) -> Chosen:
+    """Counts above a node that do not fill nodes: launch files then use fewer GPUs of each node than the cost model thinks."""
+    node = hardware.node.gpus
+    partly = gpus > node and gpus % node
+    return Chosen(None, f"gpus: {gpus:,} do not fill nodes of {node}; ranks are taken to fill them in order" if partly else "")
 
 
 def _stack(asked: Question) -> Stack:

@@ -41,7 +41,8 @@ def test_a_starved_pipeline_says_that_the_batch_is_small(ppplan: Ppplan) -> None
 def test_numbers_of_virtual_stages_hold_the_plans_own_and_the_ends(ppplan: Ppplan) -> None:
     """96 layers over 8 ranks: v of 1, 2, 3, 4, 6 and 12 are legal."""
     ran = ppplan("recommend", "--model", "gpt3-175b", "--gpus", "1024", "--cluster", "a100-80g-sxm", "--gbs", "1536",
-                 "--seq-length", "2048", "--tp", "4", "--pp", "8", "--mbs", "1", "--no-recompute", "--zero", "1", "--top", "1", "--json")  # fmt: skip
+                 "--seq-length", "2048", "--tp", "4", "--pp", "8", "--mbs", "1", "--no-recompute", "--zero", "1", "--top", "1",
+                 "--json")  # fmt: skip
     plan = json.loads(ran.out)["plans"][0]
     tried = [int(v) for why in plan["why"] if "pipeline simulated" in why for v in re.findall(r"v (\d+) [\d.]+ s", why)]
     assert plan["layout"]["v"] in tried and tried[0] == 1 and tried[-1] == 12 and tried == sorted(tried)
@@ -59,6 +60,13 @@ def test_a_schedule_that_the_stack_does_not_run_is_named(ppplan: Ppplan) -> None
     ran = ppplan("recommend", "--model", "llama3-70b", "--gpus", "32", "--cluster", "h100-sxm", "--schedule", "gpipe", "--json")
     found = json.loads(ran.out)
     assert ran.code == 1 and found["search"]["legal"] == 0 and found["search"]["removed"]["stack runs the schedule"] > 0
+
+
+def test_gpus_that_do_not_fill_nodes_are_an_assumption(ppplan: Ppplan) -> None:
+    words = ("explain", "--model", "llama3-8b", "--cluster", "h100-sxm", "--tp", "2", "--json", "--gpus")
+    assert any("do not fill nodes of 8" in one for one in json.loads(ppplan(*words, "20").out)["question"]["assumed"])
+    for full in ("4", "8", "16"):
+        assert not any("nodes" in one for one in json.loads(ppplan(*words, full).out)["question"]["assumed"])
 
 
 def test_a_recipe_where_a_plan_belongs(ppplan: Ppplan, tmp_path: Any) -> None:
