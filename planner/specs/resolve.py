@@ -76,7 +76,7 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
         model=model, hardware=hardware, stack=stack, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
         precision=precision.value, framework=stack.framework, framework_version=version, attention=attention,
         knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
-        assumed=tuple(chosen.says for chosen in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, rates, note) if chosen.says),
+        assumed=tuple(one.says for one in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, rates, note) if one.says),
     )  # fmt: skip
 
 
