@@ -15,9 +15,9 @@ from planner.errors import InputError
 from planner.schedules.list_scheduling import Built, Picker, Work, run
 from planner.simulator import Floats
 
-EFFORT = 45_000
-"""Actions that the attempts of one order may place together, about a third of a second; counted, so that an order is reproducible."""
-LEAST_ATTEMPTS = 10
+EFFORT = 75_000
+"""Actions that the attempts of one order may place together, about half a second; counted, so that an order is reproducible."""
+LEAST_ATTEMPTS = 5
 """Attempts made whatever they cost."""
 CLOSE_ENOUGH = 1 + 1e-9
 

@@ -19,16 +19,21 @@ TASTES = (
     Taste(1.0, 1.0, False, FAR),
     Taste(0.5, 0.5, False, FAR),
     Taste(0.5, 0.5, True, FAR),
+    Taste(0.25, 0.25, False, 4),
     Taste(0.5, 0.5, False, 2),
     Taste(0.0, 0.0, True, FAR),
 )
 """Those that a search over all pushes and reaches on random questions could not do without, the most useful first."""
-QUICK, THOROUGH = (4, 4, 2.0), (8, 10, 1.5)
+QUICK, THOROUGH = (4, 4, 1.5), (8, 10, 1.5)
 """Patterns tried in every taste on few microbatches, at least; pattern and taste tried on all; the few, as a share of the ranks.
 
 Thorough where transfers take time: there a pattern that is good for few microbatches tells less of many.
 """
-TASTED = 40_000
+ROUNDS = 3
+"""How often the best order is followed once more as if it were a pattern, while that helps."""
+FOLLOWED_AGAIN = 250_000
+"""Actions that each of these rounds may place."""
+TASTED = 25_000
 """Actions that patterns in every taste may place, where that is more than the least."""
 SCREENING = 200_000
 """Actions that each round on few microbatches may place."""
@@ -43,7 +48,13 @@ def v_order(p: int, m: int, durations: Floats | None, transfer: float | Floats, 
     least, whole, share = THOROUGH if _hop(work) else QUICK
     chosen = _screened(work, least, share)[:whole]
     kept = best(work, (_picker(work, *each) for each in chosen))
-    return order_of(shorter(kept, best(work, (follow(_turns(kept), taste) for taste in TASTES[:4]))), placement)
+    tastes, rounds = (TASTES, ROUNDS) if _hop(work) else (TASTES[:4], 1)
+    for _ in range(rounds):
+        again = best(work, (follow(_turns(kept), taste) for taste in tastes), FOLLOWED_AGAIN)
+        if shorter(kept, again) is kept:
+            break
+        kept = again
+    return order_of(kept, placement)
 
 
 def _picker(work: Work, pattern: Pattern, taste: Taste) -> Picker:

@@ -99,7 +99,7 @@ def questions(draw):
     return name, p, m, v, times, draw(st.sampled_from([0.0, 0.1, 0.7, 3.0])), limit, draw(st.sampled_from([1.0, 0.4, 0.0]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(questions())
 def test_any_question_has_a_legal_order_within_its_memory(question):
     name, p, m, v, times, transfer, limit, retained = question
@@ -111,8 +111,14 @@ def test_any_question_has_a_legal_order_within_its_memory(question):
     assert timeline.peak_in_flight.max() <= allowed * v + 1e-6
     if (times > 0).all():  # actions without a duration release and take at one instant, where only the order tells
         assert held(order, start, end, retained) <= allowed * v + 1e-6
-    again = table.order(name, p, m, v, **knobs)
-    assert all(np.array_equal(one, other) for one, other in zip(order.actions, again.actions, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_question_has_the_same_order(name):
+    v = 1 if name in ("zb-1p", "zb-2p") else 2
+    times = durations(4 * v, v, 1.0, 1.2, 0.7)
+    first, second = (table.order(name, 4, 7, v, durations=times, transfer=0.2) for _ in range(2))
+    assert all(np.array_equal(one, other) for one, other in zip(first.actions, second.actions, strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
