@@ -27,9 +27,9 @@ INSIDE = ("predicted_model_flops", "predicted_model_flops_full_attention", "hfu_
 
 
 COLUMNS = (
-    "rows: predicted / read. median, p90, bias: error of the step time, and its mean with sign. tau: Kendall's, of layouts of one question "
-    "by predicted and by measured time. regret: loss of running the predicted best, or the best of the predicted top 3. in range: measured "
-    "inside the 80% range. memory: median error of the peak."
+    "rows: predicted / read. error, p90, bias: of the step time: median, 90% under, mean with sign. tau: Kendall's, of layouts of one "
+    "question by predicted and by measured time. regret: loss of running the predicted best, or the best of the predicted top 3. inside: measured "
+    "inside the 80% range. mem: median error of the peak memory."
 )
 """What the columns of the table mean."""
 
@@ -63,12 +63,12 @@ def text(found: Validation, files: Sequence[str] = ()) -> Group:
     wrote = [paragraph("Files", ", ".join(files))] if files else []
     if found.rows.empty:
         return Group(Text("No run matches --source and --where.", "bold red"), *wrote)
-    table = grid("source", "cluster", "rows", "median", "p90", "bias", "tau", "regret", "top 3", "in range", "memory")
+    table = grid("source", "cluster", "rows", "error", "p90", "bias", "tau", "regret", "top 3", "inside", "mem")
     for group in found.groups:
         table.add_row(str(group["source"]), str(group["hardware"] or "?"), f"{group['predicted']}/{group['rows']}", *_cells(group))
     table.add_section()
     table.add_row("sources, equal weight", "", f"{found.predicted}/{len(found.rows)}", *_cells(found.overall), style="bold")
-    table.columns[1].justify = "left"
+    table.columns[0].no_wrap, table.columns[1].justify = True, "left"
     count = f"{len(found.rows):,} row{'s' * (len(found.rows) > 1)} in {found.seconds:.1f} s"
     return Group(table, Text(COLUMNS, "dim"), *_oom(found.overall["oom"]), *_skipped(found), Text(count), *wrote)
 

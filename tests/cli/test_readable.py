@@ -91,6 +91,11 @@ def test_version(ppplan: Ppplan) -> None:
     assert (ran.code, ran.out) == (0, f"ppplan {__version__}\n")
 
 
+def test_long_names_of_sources_are_not_cut(ppplan: Ppplan) -> None:
+    out = ppplan("validate", "--source", "mlengineering_h200_b200").out
+    assert "mlengineering_h200_b200" in out and "…" not in out and max(map(len, out.splitlines())) <= 100
+
+
 def test_no_run_matches(ppplan: Ppplan) -> None:
     ran = ppplan("validate", "--source", "korthikanti2022", "--where", "tp > 1000")
     assert ran.code == 0 and "No run matches" in ran.out
