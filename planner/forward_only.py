@@ -104,13 +104,14 @@ def fixed_chunks(prompt_tokens: int, chunk_tokens: int) -> list[int]:
 
 
 def dynamic_chunks(
-    prompt_tokens: int, base_tokens: int, per_token: float, per_token_squared: float, smooth: float = 0.75, align: int = 64
-) -> list[int]:
+    prompt_tokens: int, base_tokens: int, per_token: float, per_token_squared: float, smooth: float = 0.75, align: int = 64,
+    most: int = MAX_CELLS,
+) -> list[int]:  # fmt: skip
     """Chunks of nearly equal time, by the rule of SGLang's dynamic chunking (docs.sglang.io, pipeline parallelism for long context).
 
     With f(l) = a l^2 + b l the time of a prefix, the next chunk x after l tokens solves f(l + x) - f(l) = f(base); it is smoothed
     to base + smooth (x - base), kept at base / 4 or more, cut down to whole tokens and to a multiple of `align`.
-    Cutting down is literal: a solution of 4095.999... from rounding becomes 4032, there as here.
+    More than `most` chunks are refused. Cutting down is literal: a solution of 4095.999... from rounding becomes 4032, there as here.
     """
     a, b, chunks, done = per_token_squared, per_token, [], 0
     target = a * base_tokens * base_tokens + b * base_tokens
@@ -121,6 +122,8 @@ def dynamic_chunks(
         smoothed = max(base_tokens + smooth * (exact - base_tokens), base_tokens / 4)
         chunk = min(max(int(smoothed) // align * align, align), prompt_tokens - done)
         chunks.append(chunk)
+        if len(chunks) > most:
+            raise InputError(f"a prompt must be cut into at most {most:,} chunks, but {prompt_tokens:,} tokens take more; cut larger")
         done += chunk
     return chunks
 

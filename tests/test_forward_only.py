@@ -256,3 +256,25 @@ def test_any_document_gives_an_answer_or_one_message(base: dict[str, object], ch
     assert np.isfinite(served.makespan_ms) and -1e-9 <= served.bubble_ratio <= 1
     if isinstance(asked, ServingScenario):
         assert all(np.isfinite(other.makespan_ms) for _, other in alternatives(asked))
+
+
+COST = {"constant_ms": 1.0, "per_token_ms": 0.01, "per_token_squared_ms": 1e-7}
+
+
+def test_ways_that_nobody_asked_for_do_not_refuse_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a hundred chunks on four stages are the most: dynamic chunks shrink as the prompt grows, so they are more."""
+    for module in ("planner.forward_only", "planner.pipeline.serving"):
+        monkeypatch.setattr(f"{module}.MAX_CELLS", 400)
+    asked = scenario({"p": 4, "prompt_tokens": 100_000, "chunk_tokens": 1000, "cost": COST})
+    assert isinstance(asked, ServingScenario)
+    assert [name for name, _ in alternatives(asked)] == ["one chunk", "fixed 1,000"]
+    assert len(simulate_forward_only(asked).chunks or ()) == 100
+    for way in ({"chunking": "dynamic"}, {"chunk_tokens": 999}):
+        with pytest.raises(InputError, match="cut"):
+            simulate_forward_only(asked.model_copy(update=way))
+
+
+@pytest.mark.parametrize("stray", [{"tp": 8}, {"context_tokens": 100}, {"cluster": "h100-sxm"}])
+def test_words_of_a_model_need_a_model(stray: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="model"):
+        scenario({"p": 4, "prompt_tokens": 4096, "cost": COST, **stray})

@@ -310,3 +310,44 @@ def test_help_names_every_word_of_the_contract() -> None:
         "weight-retained memory-limit bubble order gantt trace csv json forward-only model cluster tp mbs seq-length"
     )
     assert not [word for word in words.split() if f"--{word}" not in done.stdout]
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (("--schedule", "1f1b", *PICTURE, "--pair", "2"), "has none"),
+    (("--schedule", "1f1b", *PICTURE, "--forward", "fast"), "must be a number, but got 'fast'"),
+    (("--schedule", "1f1b", "--pp", "4.5", "--m", "8"), "must be a whole number, but got '4.5'"),
+    (("--schedule", "1f1b", "--pp", "\u0664", "--m", "8"), "must be a whole number"),
+    (("--schedule", "1f1b", "--pp", "4", "--m", "9" * 40), "at most 30 digits"),
+    (("--schedule", "1f1b", *PICTURE, "--model", "llama3-8b", "--cluster", "h100-sxm", "--tp", "3"), "tp must divide the attention heads"),
+    (("--schedule", "1f1b", *PICTURE, "--model", "llama3-8b", "--cluster", "h100-sxm", "--cp", "3"), "2 * cp must divide"),
+    (("--schedule", "1f1b", *PICTURE, "--model", "gpt3-175b", "--cluster", "h100-sxm", "--seq-length", "4096"), "position table"),
+])  # fmt: skip
+def test_words_that_mean_nothing_there_are_refused(simulate: Run, words: tuple[str, ...], says: str) -> None:
+    ran = simulate(*words)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert says in ran.err
+
+
+def test_pair_is_a_word_of_overlapping_schedules(simulate: Run) -> None:
+    """Eight micro-batches overlap on two ranks: the pair's time counts there."""
+    spans = [answer(simulate("--schedule", "dualpipe", "--pp", "2", "--m", "8", "--pair", pair, "--json"))["makespan"] for pair in (2, 3)]
+    assert spans[0] < spans[1]
+
+
+@pytest.mark.parametrize("stray", [
+    ("--precision", "bf16"), ("--mbs", "4"), ("--stack", "megatron"), ("--seq-length", "512"), ("--recompute", "full"), ("--no-sp",),
+    ("--set", "gpu.tdp_w=1"), ("--first-layers", "4"), ("--head-extra", "2"), ("--weight-retained", "0.5"), ("--schedule", "1f1b"),
+])  # fmt: skip
+def test_a_scenario_takes_no_words_of_training(simulate: Run, tmp_path: Path, stray: tuple[str, ...]) -> None:
+    (tmp_path / "s.yaml").write_text("p: 2\nstage_times_ms: [1, 2]\n")
+    assert answer(simulate("--forward-only", tmp_path / "s.yaml", "--json"))["makespan_ms"] == 5.0
+    ran = simulate("--forward-only", tmp_path / "s.yaml", *stray)
+    assert (ran.code, ran.out) == (2, "") and stray[0].removeprefix("--no-").removeprefix("--") in ran.err
+
+
+def test_all_files_or_none(simulate: Run, tmp_path: Path) -> None:
+    """The folder of the second file takes no new files, whoever asks."""
+    ran = simulate("--schedule", "1f1b", *PICTURE, "--gantt", tmp_path / "a.svg", "--csv", "/proc/actions.csv")
+    assert ran.code == 2 and ran.out == "" and "/proc/actions.csv" in ran.err
+    assert list(tmp_path.iterdir()) == []
+    assert "named twice" in simulate("--schedule", "1f1b", *PICTURE, "--csv", tmp_path / "a", "--trace", f"{tmp_path}/./a").err

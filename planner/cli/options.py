@@ -17,8 +17,10 @@ _QUESTION, _LIMITS = "The question", "Knobs of the layout"
 def whole(stated: str | int) -> int:
     """A whole number as an option (or its default) states it; the range is the question's matter."""
     text = str(stated)
-    if not text.removeprefix("-").isdecimal() or len(text) > 30:
+    if not (text.isascii() and text.removeprefix("-").isdecimal()):
         raise typer.BadParameter(f"must be a whole number, but got {text[:40]!r}")
+    if len(text) > 30:
+        raise typer.BadParameter(f"must be a whole number of at most 30 digits, but got {len(text):,}")
     return int(text)
 
 
@@ -28,6 +30,14 @@ def decimal(stated: str | float) -> float:
         return float(stated)
     except ValueError:
         raise typer.BadParameter(f"must be a number, but got {str(stated)[:40]!r}") from None
+
+
+def share(stated: str | float) -> float:
+    """A fraction of 1 (0.1 for 10%), finite and not negative."""
+    value = decimal(stated)
+    if not 0 <= value <= 1e9:
+        raise typer.BadParameter(f"must be a share of at least 0, such as 0.1 for 10%, but got {str(stated)[:40]!r}")
+    return value
 
 
 def _ask(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:

@@ -11,29 +11,37 @@ from planner.cli import options as o
 _PIPELINE, _WORK, _FILES = "The pipeline", "What a stage takes, in any unit of time", "What to write"
 
 
-def _of(panel: str, *names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False)
+def _of(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False, **more)
+
+
+def _count(panel: str, *names: str, help: str, metavar: str) -> Any:
+    return _of(panel, *names, help=help, metavar=metavar, parser=o.whole)
+
+
+def _number(panel: str, *names: str, help: str, metavar: str) -> Any:
+    return _of(panel, *names, help=help, metavar=metavar, parser=o.decimal)
 
 
 Schedule = Annotated[str | None, _of(_PIPELINE, "--schedule", help="One of `ppplan schedules`, or all: a comparison.", metavar="NAME|all")]
-Pp = Annotated[int | None, _of(_PIPELINE, "--pp", help="Pipeline ranks.", metavar="P")]
-Microbatches = Annotated[int | None, _of(_PIPELINE, "--microbatches", "--m", help="Micro-batches of a step.", metavar="M")]
-V = Annotated[int | None, _of(_PIPELINE, "--v", help="Virtual stages a rank; default the fewest, 2 with all.", metavar="V")]
-Group = Annotated[int | None, _of(_PIPELINE, "--group", help="Interleaved: micro-batches of a group; default P.", metavar="G")]
-Bubble = Annotated[float | None, _of(_PIPELINE, "--bubble", help="Finds M: the fewest for a bubble below it.", metavar="SHARE")]
-MemoryLimit = Annotated[float | None, _of(_PIPELINE, "--memory-limit", help="Automatic ones: activations a rank, in stages.", metavar="N")]
-Retained = Annotated[float, _of(_PIPELINE, "--weight-retained", help="Share of an activation that the weight gradient keeps; default 1.",
-                                metavar="SHARE")]  # fmt: skip
+Pp = Annotated[int | None, _count(_PIPELINE, "--pp", help="Pipeline ranks.", metavar="P")]
+Microbatches = Annotated[int | None, _count(_PIPELINE, "--microbatches", "--m", help="Micro-batches of a step.", metavar="M")]
+V = Annotated[int | None, _count(_PIPELINE, "--v", help="Virtual stages a rank; default the fewest, 2 with all.", metavar="V")]
+Group = Annotated[int | None, _count(_PIPELINE, "--group", help="Interleaved: micro-batches of a group; default P.", metavar="G")]
+Bubble = Annotated[float | None, _number(_PIPELINE, "--bubble", help="Finds M: the fewest for a bubble below it.", metavar="SHARE")]
+MemoryLimit = Annotated[float | None, _number(_PIPELINE, "--memory-limit", help="Automatic: activations a rank, in stages.", metavar="N")]
+Retained = Annotated[float, _number(_PIPELINE, "--weight-retained", help="Share of activations that weight gradients keep; default 1.",
+                                    metavar="SHARE")]  # fmt: skip
 
-Forward = Annotated[float | None, _of(_WORK, "--forward", help="Forward of a full 1/p of the model; default 1.", metavar="T")]
-Backward = Annotated[float | None, _of(_WORK, "--backward", help="Its backward; default 2; split schedules halve it.", metavar="T")]
-InputGrad = Annotated[float | None, _of(_WORK, "--input-grad", help="With --weight-grad, in place of --backward.", metavar="T")]
-WeightGrad = Annotated[float | None, _of(_WORK, "--weight-grad", help="With --input-grad, in place of --backward.", metavar="T")]
-Pair = Annotated[float | None, _of(_WORK, "--pair", help="An overlapped forward and backward; default their sum.", metavar="T")]
-Transfer = Annotated[float | None, _of(_WORK, "--transfer", help="An activation to the next rank; default 0.", metavar="T")]
+Forward = Annotated[float | None, _number(_WORK, "--forward", help="Forward of a full 1/p of the model; default 1.", metavar="T")]
+Backward = Annotated[float | None, _number(_WORK, "--backward", help="Its backward; default 2; split schedules halve it.", metavar="T")]
+InputGrad = Annotated[float | None, _number(_WORK, "--input-grad", help="With --weight-grad, in place of --backward.", metavar="T")]
+WeightGrad = Annotated[float | None, _number(_WORK, "--weight-grad", help="With --input-grad, in place of --backward.", metavar="T")]
+Pair = Annotated[float | None, _number(_WORK, "--pair", help="An overlapped forward and backward; default their sum.", metavar="T")]
+Transfer = Annotated[float | None, _number(_WORK, "--transfer", help="An activation to the next rank; default 0.", metavar="T")]
 Blocking = Annotated[bool | None, _of(_WORK, "--blocking/--no-blocking", help="The sender is busy while it sends.")]
 StageScale = Annotated[str | None, _of(_WORK, "--stage-scale", help="A factor a rank or virtual stage: 1,1,1,1.2.", metavar="A,B,...")]
-HeadExtra = Annotated[float, _of(_WORK, "--head-extra", help="Head and loss on the last stage, in full 1/p of the model.", metavar="X")]
+HeadExtra = Annotated[float, _number(_WORK, "--head-extra", help="Head and loss on the last stage, in full 1/p of the model.", metavar="X")]
 
 Order = Annotated[bool, _of(_FILES, "--order", help="Prints each rank's actions in torch's notation.")]
 Gantt = Annotated[str | None, _of(_FILES, "--gantt", help="Writes the picture.", metavar="FILE.html|.svg|.png")]
@@ -41,10 +49,9 @@ Trace = Annotated[str | None, _of(_FILES, "--trace", help="Writes a Chrome trace
 Csv = Annotated[str | None, _of(_FILES, "--csv", help="Writes one action a row.", metavar="FILE.csv")]
 ForwardOnly = Annotated[str | None, _of(_PIPELINE, "--forward-only", help="A scenario of prefill chunks and decode groups.",
                                         metavar="SCENARIO.yaml")]  # fmt: skip
-Degree = Annotated[int | None, typer.Option("--tp", help="With --model: tensor parallelism.", metavar="N", rich_help_panel="The question")]
-Sequences = Annotated[int | None, typer.Option("--mbs", help="With --model: sequences per micro-batch.", metavar="N",
-                                               rich_help_panel="The question")]  # fmt: skip
-Context = Annotated[int | None, typer.Option("--cp", help="Context parallelism.", metavar="N", rich_help_panel="The question")]
+Degree = Annotated[int | None, _count("The question", "--tp", help="With --model: tensor parallelism.", metavar="N")]
+Sequences = Annotated[int | None, _count("The question", "--mbs", help="With --model: sequences per micro-batch.", metavar="N")]
+Context = Annotated[int | None, _count("The question", "--cp", help="Context parallelism.", metavar="N")]
 Recompute = Annotated[str | None, typer.Option("--recompute", help="With --model: none, selective or full.", metavar="NAME",
                                                rich_help_panel="The question")]  # fmt: skip
 
@@ -70,8 +77,7 @@ def simulate(
 
     check(schedule == "all", gantt, trace, csv, order)
     found = answer(given)
-    for path, content in contents(found, gantt, trace, csv).items():
-        save.write(path, content)
+    save.write_all(contents(found, gantt, trace, csv))
     if as_json:
         print_json(document(found, order))
     elif order:

@@ -13,7 +13,8 @@ Source = Annotated[str | None, typer.Option("--source", help="Only runs of this 
 Where = Annotated[str | None, typer.Option("--where", help="Only runs for which this pandas query over the columns holds.", metavar="EXPR")]
 Out = Annotated[str | None, typer.Option("--out", help="Writes the rows with their predictions.", metavar="FILE.csv")]
 Plot = Annotated[str | None, typer.Option("--plot", help="Draws predicted against measured times: .html, .svg or .png.", metavar="FILE")]
-MaxError = Annotated[float | None, typer.Option("--max-error", help="Exit code 1 when the median error is above.", metavar="SHARE")]
+MaxError = Annotated[float | None, typer.Option("--max-error", help="Exit code 1 when the median error is above.", metavar="SHARE",
+                                                parser=o.share)]  # fmt: skip
 
 
 def validate(
@@ -25,16 +26,12 @@ def validate(
     from planner.cli.show import print_json, print_text
     from planner.report import save, scatter, validation
 
-    for path in (out, plot):
-        if path is not None:
-            save.check(path)
+    save.check_all([path for path in (out, plot) if path is not None], read=files or ())
     if plot is not None:
         scatter.check(plot)
     found = api.validate(files, source, where)
-    if out is not None:
-        save.write(out, validation.csv_text(found))
-    if plot is not None:
-        save.write(plot, scatter.drawn(found, plot))
+    drawn = {} if plot is None else {plot: scatter.drawn(found, plot)}
+    save.write_all({**({} if out is None else {out: validation.csv_text(found)}), **drawn})
     if as_json:
         print_json(validation.document(found))
     else:

@@ -15,10 +15,15 @@ from planner.errors import InputError
 from planner.estimate import stage_times
 from planner.layout import SCHEDULE_CODE, Layout
 from planner.pipeline.timelines import Durations, Work, chunks
+from planner.rules.table import breaches
 from planner.specs.question import question
 from planner.specs.recipe import Recipe
 from planner.specs.resolve import recipe_and_layout
 from planner.specs.stage_layout import stages
+
+MATRICES = ("heads split over tp", "ffn splits over tp")
+WIDTHS = (*MATRICES, "sequence splits over cp", "sequence splits over tp", "positions reach the sequence", "stack has sequence parallelism")
+"""Rules without which the times of a stage mean nothing."""
 
 
 def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], name: str) -> Work:
@@ -29,6 +34,7 @@ def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], n
     pp, m = words["pp"], words["microbatches"] or 2 * words["pp"]
     told = {**stated, "set": tuple(stated.get("set", ())), "pp": pp, "m": m, "v": 1}
     recipe, layout = recipe_and_layout(question(told, "the command line"))
+    check_widths(recipe, layout)
     layout = replace(layout, schedule=SCHEDULE_CODE["1f1b" if name == "all" else name])
 
     def measured(order: Order, v: int) -> Durations:
@@ -43,6 +49,13 @@ def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], n
     how = "transfers block the sender, as Megatron-LM's exchange in pairs does" if blocks else "transfers run beside the work"
     said = f"tp {layout.tp}, mbs {layout.mbs}"
     return replace(asked, measured=measured, unit="s", blocking=blocks, assumed=(*recipe.assumed, said, how))
+
+
+def check_widths(recipe: Recipe, layout: Layout, rules: tuple[str, ...] = WIDTHS) -> None:
+    """The model's widths split as the layout says, whichever schedule and framework runs it. Raises InputError."""
+    broken = [one.message for one in breaches(recipe, layout) if one.rule in rules]
+    if broken:
+        raise InputError(broken[0])
 
 
 def _check_layers(recipe: Recipe, layout: Layout) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.forward_only import (
+    MAX_CELLS,
     Passage,
     checked_size,
     chunk_times,
@@ -77,7 +78,15 @@ def simulate_forward_only(asked: BatchScenario | ServingScenario, cost: StageCos
 def alternatives(asked: ServingScenario, cost: StageCost | None = None) -> tuple[tuple[str, Served], ...]:
     """The other ways to serve the same: chunking whole, fixed and dynamic; decode groups; mixed against two pools."""
     ways = [*_chunkings(asked), *_groupings(asked), *_modes(asked)]
-    return tuple((name, simulate_forward_only(way, cost)) for name, way in ways)
+    return tuple((name, found) for name, way in ways if (found := _if_small(way, cost)) is not None)
+
+
+def _if_small(way: ServingScenario, cost: StageCost | None) -> Served | None:
+    """None where a way that nobody asked for takes more batches than are simulated."""
+    try:
+        return simulate_forward_only(way, cost)
+    except InputError:
+        return None
 
 
 def _chunkings(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
@@ -158,8 +167,9 @@ def _chunks(asked: ServingScenario, cost: StageCost) -> list[int]:
     if asked.cuts == "none":
         return [prompt]
     if asked.cuts == "fixed":
+        checked_size(-(-prompt // chunk), asked.p)
         return fixed_chunks(prompt, chunk)
-    return dynamic_chunks(prompt, chunk, cost.per_token_ms, cost.per_token_squared_ms, asked.smooth, asked.align)
+    return dynamic_chunks(prompt, chunk, cost.per_token_ms, cost.per_token_squared_ms, asked.smooth, asked.align, MAX_CELLS // asked.p)
 
 
 def _served(asked: BatchScenario | ServingScenario, batches: Batches, sequences: int = 0) -> Served:

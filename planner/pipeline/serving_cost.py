@@ -8,6 +8,7 @@ from planner.cost.layer import matrices
 from planner.cost.params import kv_heads_per_rank, layer_params
 from planner.errors import InputError
 from planner.layout import Layout
+from planner.pipeline.modelled import MATRICES, check_widths
 from planner.specs.question import question
 from planner.specs.recipe import Recipe
 from planner.specs.resolve import recipe_and_layout
@@ -24,6 +25,7 @@ def stage_cost(asked: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
     recipe, layout = recipe_and_layout(question(words, "the scenario"))
     if recipe.model.num_layers < asked.p:
         raise InputError(f"p must be at most the {recipe.model.num_layers} layers of {recipe.model.name}, but got {asked.p}")
+    check_widths(recipe, layout, MATRICES)
     context = asked.context_tokens or asked.prompt_tokens or CONTEXT
     layers = recipe.model.num_layers / asked.p * 1e3
     constant, per_token = linear(recipe, layout)

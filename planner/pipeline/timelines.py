@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.action import Order, looped, v_shaped
+from planner.action import PAIR, Order, looped, v_shaped
 from planner.errors import InputError
 from planner.schedules.durations import pair_durations, stage_durations
 from planner.schedules.table import SCHEDULES, schedule
@@ -98,7 +98,10 @@ def simulate_schedule(name: str, pp: int, m: int, v: int | None = None, group: i
         if value is not None and knob not in known:
             others = ", ".join(other for other, module in SCHEDULES.items() if knob in inspect.signature(module.order).parameters)
             raise InputError(f"{knob.replace('_', '-')} is a word of {others or 'no schedule'}, but the schedule is {name}; leave it out")
-    return _run(name, pp, m, chunks(name, v), group, work)
+    found = _run(name, pp, m, chunks(name, v), group, work)
+    if work.pair is not None and not any(rows[:, PAIR].any() for rows in found.order.actions):
+        raise InputError(f"pair is the time of a forward and a backward that overlap, but the order of {name} has none; leave it out")
+    return found
 
 
 def compare_schedules(pp: int, m: int, v: int | None = None, group: int | None = None, work: Work | None = None) -> Comparison:

@@ -131,7 +131,9 @@ def _factors(text: str | None) -> tuple[float, ...] | None:
 
 
 def _served(words: Mapping[str, Any]) -> ServedAnswer:
-    stray = [word for word in ORDERS if words[word] is not None]
+    own = ("model", "cluster", "tp")
+    stray = [word for word in (*ORDERS, *QUESTION) if word not in own and words[word] not in (None, [])]
+    stray += [word for word, default in (("head_extra", 0.0), ("weight_retained", 1.0)) if words[word] != default]
     if stray:
         raise InputError(f"--forward-only takes a scenario alone, but got --{stray[0].replace('_', '-')} too; leave one out")
     path = words["forward_only"]

@@ -27,10 +27,7 @@ Drawn = tuple[Chart, Sequence[str], Sequence[Sequence[str]]]
 
 def check(found_all: bool, gantt: str | None, trace_file: str | None, csv: str | None, order: bool) -> None:
     """Before the work: a picture's kind by its suffix; pictures, traces and orders are of one schedule. Raises InputError."""
-    for path in (path for path in (gantt, trace_file, csv) if path is not None):
-        save.check(path)
-        if [gantt, trace_file, csv].count(path) > 1:
-            raise InputError(f"every file must have its own name, but {path} is named twice")
+    save.check_all([path for path in (gantt, trace_file, csv) if path is not None])
     if gantt is not None and Path(gantt).suffix.lower() not in PICTURES:
         raise InputError(f"--gantt must be a file that ends in {', '.join(PICTURES)}, but got {gantt}")
     if found_all:

@@ -129,6 +129,9 @@ class ServingScenario(_Pipeline):
         faults = [*_prefill_faults(self), *_decode_faults(self)]
         if self.cost is not None and (self.model or self.cluster):
             faults.append("give either cost or model and cluster, not both")
+        if self.model is None:
+            stray = [word for word in ("cluster", "tp", "context_tokens") if word in self.model_fields_set]
+            faults += [f"{word} goes with a model, but there is none" for word in stray]
         if faults:
             raise ValueError("; ".join(faults))
         return self

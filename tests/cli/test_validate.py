@@ -98,6 +98,7 @@ def test_a_file_of_the_user(ppplan: Ppplan, tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [
     ("nowhere.csv",), (FEW, "--where", "tp <"), (FEW, "--where", "tp"), (FEW, "--source", "nobody"), (FEW, "--plot", "x.gif"),
     (FEW, "--out", "no/such/folder/x.csv"), (FEW, "--out", "/"), (FEW, "--plot", "/nowhere/x.html"), (FEW, "--max-error", "much"),
+    (FEW, "--max-error", "nan"), (FEW, "--max-error", "-0.1"), (FEW, "--out", FEW),
     (FEW, "--where", "tp == 77", "--plot", "empty.html"), ("--nonsense",),
 ])  # fmt: skip
 def test_bad_input_is_one_message(ppplan: Ppplan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
