@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
+from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs.recipe import Bounds, Recipe
 
 MOST_MICRO_BATCH = 16
@@ -57,6 +57,34 @@ def _accounts(recipe: Recipe) -> list[tuple[int, int]]:
     return [p for p in pairs if all(b is None or b.low <= x <= b.high for x, b in zip(p, fixed, strict=True))]
 
 
+def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
+    """(zero, offload, hpz) choices. NVMe where the profile states its speed; hpZ copies the weights over the GPUs of a node."""
+    stages = [z for z in recipe.stack.zero_stages if z <= MOST_ZERO.get(recipe.framework, 3)]
+    if "zero" in recipe.knobs:
+        stages = [int(z) for z in within(np.array(stages), recipe.knobs["zero"])]
+    choices = [(zero, 0, 1) for zero in stages]
+    if recipe.framework == "deepspeed":
+        node = recipe.hardware.node
+        places = [name for name in OFFLOAD_CODE if name.endswith("cpu") or (node.nvme_gbytes_per_s and name.endswith("nvme"))]
+        choices += [(zero, OFFLOAD_CODE[name], 1) for zero in stages for name in places if zero == 3 or (zero and name == places[0])]
+        choices += [(3, 0, node.gpus)] * (3 in stages and node.gpus < recipe.gpus)
+    for name, at in (("offload", 1), ("hpz", 2)):
+        allowed = within(np.array([c[at] for c in choices]), recipe.knobs.get(name))
+        kept = [c for c in choices if c[at] in allowed]
+        asked = recipe.knobs.get(name)
+        stated = [(z, asked.low, hpz) if at == 1 else (z, away, asked.low) for z, away, hpz in choices] if asked else []
+        choices = kept or stated  # for the rules to judge
+    return choices
+
+
+def _sequence_ranks(recipe: Recipe) -> np.ndarray:
+    """Megatron's ring only when the question asks for it; Ulysses inside a node by itself, where heads divide."""
+    every = divisors(recipe.gpus)
+    if "cp" in recipe.knobs:
+        return within(every, recipe.knobs["cp"])
+    return every[every <= recipe.hardware.node.gpus] if recipe.framework == "deepspeed" else np.array([1])
+
+
 def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
     """Values of the knobs that are varied, before they are combined."""
     model, node, knobs = recipe.model, recipe.hardware.node, recipe.knobs
@@ -69,10 +97,10 @@ def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
     return {
         "tp": within(tp, knobs.get("tp")),
         "pp": within(pp[pp <= layers + 2], knobs.get("pp")),
-        "cp": within(divisors(recipe.gpus), knobs["cp"]) if "cp" in knobs else np.array([1]),
+        "cp": _sequence_ranks(recipe),
         "mbs": within(mbs[mbs <= MOST_MICRO_BATCH], knobs.get("mbs")),
-        "v": within(split[split <= layers], knobs.get("v")),
-        "zero": within(np.array([z for z in recipe.stack.zero_stages if z <= MOST_ZERO.get(recipe.framework, 3)]), knobs.get("zero")),
+        "v": within(split[split <= (layers if "interleaved" in recipe.stack.schedules else 1)], knobs.get("v")),
+        "sharding": np.arange(len(_shardings(recipe))),
         "account": np.arange(len(_accounts(recipe))),
         "recompute": np.arange(len(_recomputations(recipe))),
     }
@@ -96,7 +124,9 @@ def layouts(recipe: Recipe) -> Layout:
     choice = np.array(_recomputations(recipe)).reshape(-1, 3)[knob["recompute"]]
     part = -(-even * choice[:, 2] // (BLOCKS * knob["v"]))
     kept &= (choice[:, 2] == 0) | (part < even // knob["v"])
-    columns = {name: knob[name][kept] for name in ("tp", "pp", "cp", "mbs", "v", "zero")}
+    columns = {name: knob[name][kept] for name in ("tp", "pp", "cp", "mbs", "v")}
+    sharding = np.array(_shardings(recipe)).reshape(-1, 3)[knob["sharding"][kept]]
+    columns |= {name: sharding[:, at] for at, name in enumerate(("zero", "offload", "hpz"))}
     return _complete(recipe, columns, account[kept], choice[kept], part[kept])
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from planner.cost import memory, pipeline, step
+from planner.cost import memory, offload, pipeline, step
 from planner.cost.activations import Activations, activations
 from planner.cost.ends import EndsTime, ends_time
 from planner.cost.flops import model_flops
@@ -94,6 +94,7 @@ def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> E
         bubble_share=time.bubble_s / (busy + time.bubble_s + time.pp_comm_s),
         memory_bytes=worst.device_bytes, memory_limit_bytes=limit,
         oom_probability=memory.oom_probability(recipe, worst, limit),
+        host_bytes=offload.host_bytes(recipe, layout), host_limit_bytes=offload.host_limit_bytes(recipe),
         assumed=recipe.assumed,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from planner.cost.terms import Estimate, StepTime
-from planner.layout import RECOMPUTE, Layout
+from planner.layout import OFFLOADS, RECOMPUTE, Layout
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
@@ -18,6 +18,7 @@ TERMS = {
     "bubble_s": "the pipeline bubble",
     "dp_comm_s": "data-parallel communication", "embedding_comm_s": "tied embedding gradients", "optimizer_s": "the optimizer step",
     "overhead_s": "host overhead", "straggler_s": "waiting for the slowest node",
+    "offload_s": "updating offloaded states on the host",
 }  # fmt: skip
 """Each term of StepTime in words."""
 Ladder = tuple[tuple[int, float, bool], ...]
@@ -54,6 +55,7 @@ def why(
     ]
     if layout.pp > 1:
         sentences += [_pipeline(layout, said), *_starved(layout, said)]
+    sentences += _deepspeed(recipe, layout, said)
     if len(ladder) > 1:
         sentences.append(_virtual(ladder))
     if len(plans) > 1:
@@ -67,6 +69,18 @@ def _memory(layout: Layout, said: Estimate) -> str:
         f"{held:.1f} of {limit_gib:.1f} GiB on the fullest stage, {said.oom_probability:.0%} chance to run out; "
         f"recomputation {RECOMPUTE[layout.recompute]}"
     )
+
+
+def _deepspeed(recipe: Recipe, layout: Layout, said: Estimate) -> list[str]:
+    """What is the framework's own: no virtual stages, states on the host."""
+    if recipe.framework != "deepspeed":
+        return []
+    out = ["DeepSpeed's pipeline is plain 1F1B: there is no interleaving, so v is 1"] * (layout.pp > 1)
+    if layout.offload:
+        held, most = said.host_bytes / GIB, said.host_limit_bytes / GIB
+        memory = f"{held:,.0f} of {most:,.0f} GiB of each node's memory"
+        out.append(f"offload {OFFLOADS[layout.offload]}: {memory}, {said.time.offload_s:.2f} s a step")
+    return out
 
 
 def _pipeline(layout: Layout, said: Estimate) -> str:
@@ -104,7 +118,15 @@ def describe(layout: Layout) -> str:
     kind = RECOMPUTE[layout.recompute]
     part = f" ({layout.recompute_layers} layer{'s' * (layout.recompute_layers > 1)})" if layout.recompute_layers else ""
     again = "" if kind == "none" else f" {kind} recompute{part}"
-    return f"tp {layout.tp} pp {layout.pp} dp {layout.dp}{more} mbs {layout.mbs}{again}"
+    cp = f" cp {layout.cp}" if layout.cp > 1 else ""
+    return f"tp {layout.tp} pp {layout.pp} dp {layout.dp}{cp}{more} mbs {layout.mbs}{sharded(layout)}{again}"
+
+
+def sharded(layout: Layout) -> str:
+    """Sharding beyond the optimizer's, in words: ` zero 3 params-cpu`; empty where there is none."""
+    away = f" {OFFLOADS[layout.offload]}" if layout.offload else ""
+    copies = f" hpz {layout.hpz}" if layout.hpz > 1 else ""
+    return f" zero {layout.zero}{away}{copies}" if layout.zero > 1 or away else ""
 
 
 def _ahead(best: tuple[Layout, Estimate], second: tuple[Layout, Estimate]) -> str:

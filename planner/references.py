@@ -13,6 +13,7 @@ REFERENCES: dict[str, str] = {
     "lamypoirier2023": "Lamy-Poirier, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
     "deepseek2024": "DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437",
     "deepspeed": "DeepSpeed ZeRO 0.3 to 0.19, github.com/deepspeedai/DeepSpeed: runtime/zero",
+    "ml-engineering": "Bekman, Machine Learning Engineering, github.com/stas00/ml-engineering: Llama 3.1 8B on H200 and B200",
     "torch-fsdp": "PyTorch torch.distributed.fsdp: full shard, backward prefetch, limit_all_gathers (1.13 to 2.13)",
     "torch-checkpoint": "PyTorch torch.utils.checkpoint 2.1 and later, non-reentrant: set_checkpoint_early_stop",
     "torch-pipelining": "PyTorch torch.distributed.pipelining 2.13",

@@ -170,13 +170,31 @@ def tp_comm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Num
     return forward, np.where(sp, 2 * gather, 0.0), np.where(sp, 2 * scatter, recipe.stack.tp_reduces_backward * reduce)
 
 
-def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:
-    """Context-parallel ring of keys and values, where it outlasts the attention that hides it.
+def _ulysses_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
+    """Forward and backward of Ulysses' exchange.
 
-    Formula: max(0, (cp-1) send(K, V of a rank) - attention (cp-1)/cp) + joining of partial results; backward K, V and their gradients
+    Formula: latency + (cp-1)/cp of 2-byte q, k, v of the rank's tokens, and the same of the output; keys and values copied to cp heads
+    Source:  [deepspeed] sequence/layer.py DistributedAttention: an all-to-all each for q, k, v and the output
+    Assumes: an all-to-all moves at the bus bandwidth of a gather.
+    """
+    model = recipe.model
+    members = collectives.group(recipe.hardware, 1, layout.cp)
+    kv_heads = np.maximum(model.num_kv_heads, layout.cp)
+    sizes = (model.query_size, kv_heads * model.head_dim, kv_heads * model.head_dim, model.query_size)
+    one = sum(collectives.gather_s(recipe.hardware, members, tokens(recipe, layout) * 2.0 * size) for size in sizes)
+    return one, one
+
+
+def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:
+    """Context-parallel ring of keys and values, where it outlasts the attention that hides it; DeepSpeed exchanges heads for tokens.
+
+    Formula: Ulysses: all-to-all of q, k, v and of the output, each way, not hidden; else
+             max(0, (cp-1) send(K, V of a rank) - attention (cp-1)/cp) + joining of partial results; backward K, V and their gradients
     Source:  [megatron-core] --cp-comm-type p2p; [transformer-engine] context_parallel: every hop's output is rescaled and added
     Assumes: the ring's hops are of the group's slowest class.
     """
+    if recipe.framework == "deepspeed":
+        return _ulysses_times(recipe, layout)
     kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * 2.0
     size = tokens(recipe, layout) * kv
     hop = collectives.send_s(recipe.hardware, layout.tp, layout.cp, size)

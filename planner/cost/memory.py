@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.cost.activations import Activations
 from planner.cost.kernels import erf
+from planner.cost.offload import optimizer_away, weights_away
 from planner.cost.params import embedding_params, head_params, layer_params
 from planner.cost.stages import Split
 from planner.cost.terms import Memory
@@ -47,8 +48,9 @@ def state_bytes(recipe: Recipe, layout: Layout, params: Numeric) -> tuple[Numeri
     """Weights, gradients, optimizer states of so many parameters on a rank.
 
     Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter; ZeRO 1 shards the last, 2 gradients, 3 weights, over dp cp;
-             weights that are a master are sharded as gradients are, and below 3 their gathered copy is held whole
-    Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer; [torch-fsdp]
+             weights that are a master are sharded as gradients are, and below 3 their gathered copy is held whole;
+             offloaded states are not on the device, nor are their gradients from ZeRO 2 on; hpZ adds weights over its group
+    Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer; [torch-fsdp]; [deepspeed]
     Assumes: even shards.
     """
     stack, shards = recipe.stack, layout.dp * layout.cp
@@ -56,8 +58,10 @@ def state_bytes(recipe: Recipe, layout: Layout, params: Numeric) -> tuple[Numeri
     master = stack.gathered_bytes > 0
     weights = stack.weight_bytes * params / np.where(zero >= (2 if master else 3), shards, 1)
     weights = weights + stack.gathered_bytes * params * (zero < 3)
-    gradients = stack.gradient_bytes * params / np.where(zero >= 2, shards, 1)
-    return weights, gradients, stack.optimizer_state_bytes * params / np.where(zero >= 1, shards, 1)
+    weights = weights * (1 - weights_away(layout)) + 2.0 * params / layout.hpz * (np.asarray(layout.hpz) > 1)
+    gradients = stack.gradient_bytes * params / np.where(zero >= 2, shards, 1) * (1 - optimizer_away(layout) * (zero >= 2))
+    states = stack.optimizer_state_bytes * params / np.where(zero >= 1, shards, 1)
+    return weights, gradients, states * (1 - optimizer_away(layout))
 
 
 def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:

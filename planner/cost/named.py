@@ -20,6 +20,7 @@ def named(estimate: Estimate) -> dict[str, Any]:
         "memory_reserved_gib": estimate.memory.reserved_bytes / GIB,
         "memory_limit_gib": estimate.memory_limit_bytes / GIB,
     }  # fmt: skip
+    figures |= {"host_memory_gib": estimate.host_bytes / GIB, "host_memory_limit_gib": estimate.host_limit_bytes / GIB}
     return {
         **{name: number(value) for name, value in figures.items()},
         "fits": bool(estimate.fits),

@@ -23,14 +23,14 @@ def ends_params(recipe: Recipe, layout: Layout) -> Numeric:
     return embedding_params(recipe.model, layout.tp) + alone * head_params(recipe.model, layout)
 
 
-def moved_s(recipe: Recipe, layout: Layout, size_bytes: Numeric, calls: float) -> Numeric:
-    """All-gather or reduce-scatter of so many bytes of sharded weights, in `calls` collectives.
+def moved_s(recipe: Recipe, layout: Layout, size_bytes: Numeric, calls: float, ranks: Numeric) -> Numeric:
+    """All-gather or reduce-scatter of so many bytes of sharded weights among so many ranks, in `calls` collectives.
 
     Formula: calls * gather(bytes / calls / shard_bandwidth_share), the share only between nodes
     Source:  [patarasuk2009], [nccl-tuning]
     Assumes: calls of equal size.
     """
-    members = collectives.group(recipe.hardware, layout.tp, layout.dp * layout.cp)
+    members = collectives.group(recipe.hardware, layout.tp, ranks)
     share = np.where(members.nodes > 1, recipe.stack.shard_bandwidth_share, 1.0)
     return calls * collectives.gather_s(recipe.hardware, members, size_bytes / calls / share)
 
@@ -38,17 +38,21 @@ def moved_s(recipe: Recipe, layout: Layout, size_bytes: Numeric, calls: float) -
 def sharded_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime) -> tuple[Numeric, Numeric]:
     """Gathers and reductions of a step: what is exposed, and what hides.
 
-    Formula: a layer's gather g hides behind the forward of another; g and its reduction r behind the backward pass of another;
+    Formula: a layer's gather g hides behind the forward of another; the second one g' and its reduction r behind the backward of another;
+             g' is among the hpz ranks of ZeRO++'s second copy where there is one, else g;
              exposed of each micro-batch: what outlasts them, the first gather and the last reduction, those of embedding and head
     Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] backward prefetch, one gather ahead
     Assumes: gathers and reductions share one communication stream; the table stays gathered from forward to backward.
     """
     stack, one, ends = recipe.stack, layer_params(recipe.model, layout.tp), ends_params(recipe, layout)
-    gather = moved_s(recipe, layout, one * 2.0, stack.shard_calls)
-    reduce = moved_s(recipe, layout, one * stack.grad_reduce_bytes, stack.shard_calls)
-    outside = moved_s(recipe, layout, ends * 2.0, 1.0) + moved_s(recipe, layout, ends * stack.grad_reduce_bytes, 1.0)
+    ranks = layout.dp * layout.cp
+    near = np.where(np.asarray(layout.hpz) > 1, np.minimum(layout.hpz, ranks), ranks)
+    gather = moved_s(recipe, layout, one * 2.0, stack.shard_calls, ranks)
+    again = moved_s(recipe, layout, one * 2.0, stack.shard_calls, near)
+    reduce = moved_s(recipe, layout, one * stack.grad_reduce_bytes, stack.shard_calls, ranks)
+    outside = moved_s(recipe, layout, ends * 2.0, 1.0, ranks) + moved_s(recipe, layout, ends * stack.grad_reduce_bytes, 1.0, ranks)
     forward = np.minimum(gather, layer.forward_s) * stack.shard_overlap_share
-    backward = np.minimum(gather * stack.shard_overlap_share + reduce * stack.grad_overlap_share, layer.backward_s)
+    backward = np.minimum(again * stack.shard_overlap_share + reduce * stack.grad_overlap_share, layer.backward_s)
     hidden = layout.m * np.maximum(layers.first - 1, 0) * (forward + backward)
-    total = layout.m * (layers.first * (2 * gather + reduce) + outside)
+    total = layout.m * (layers.first * (gather + again + reduce) + outside)
     return total - hidden, hidden

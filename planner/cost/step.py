@@ -10,6 +10,7 @@ from planner.cost import collectives
 from planner.cost.ends import EndsTime
 from planner.cost.kernels import memory_s
 from planner.cost.layer import LayerTime, tokens
+from planner.cost.offload import fetch_s, optimizer_away, update_s
 from planner.cost.params import embedding_params, layer_params, padded_vocab
 from planner.cost.sharded import ends_params, sharded_comm_s
 from planner.cost.stages import Split
@@ -184,13 +185,14 @@ def optimizer_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
 
     Formula: optimizer_bytes a parameter of the shard + (gradient_bytes to zero + gradient_step_bytes) a gradient held, over HBM
     Source:  [simumax] passes of zeroing, norm, clip, Adam, cast
-    Assumes: the rank with most parameters; states stay on the device.
+    Assumes: the rank with most parameters; offloaded states are updated elsewhere, offload.update_s().
     """
     model, stack = recipe.model, recipe.stack
     most = np.maximum(layers.first, layers.last) * layer_params(model, layout.tp) + embedding_params(model, layout.tp)
     shards = np.where(np.asarray(layout.zero) >= 1, layout.dp * layout.cp, 1)
     held = most / np.where(np.asarray(layout.zero) >= 2, shards, 1)
-    return memory_s(recipe.hardware, stack.optimizer_bytes * most / shards + (stack.gradient_bytes + stack.gradient_step_bytes) * held)
+    here = memory_s(recipe.hardware, stack.optimizer_bytes * most / shards + (stack.gradient_bytes + stack.gradient_step_bytes) * held)
+    return here * (1 - optimizer_away(layout))
 
 
 def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
@@ -247,6 +249,7 @@ def step_time(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
         "dp_comm_s": exposed,
         "embedding_comm_s": embedding_comm_s(recipe, layout),
         "optimizer_s": optimizer_s(recipe, layout, layers),
+        "offload_s": update_s(recipe, layout, layers) + fetch_s(recipe, layout, layers, layer),
         "overhead_s": recipe.stack.step_overhead_us * MICRO + 0.0 * count,
     }
     return StepTime(**terms, straggler_s=sum(terms.values()) * straggler_share(recipe, layout))

@@ -51,6 +51,8 @@ class StepTime:
     """Host time of a step: data loading, loss and norm reductions."""
     straggler_s: Numeric
     """Waiting for the slowest node; grows with the number of nodes."""
+    offload_s: Numeric = 0.0
+    """Gradients to the host, the update there, weights back: where DeepSpeed offloads."""
 
     @property
     def step_s(self) -> Numeric:
@@ -142,9 +144,12 @@ class Estimate:
     memory_bytes: Numeric
     memory_limit_bytes: Numeric
     oom_probability: Numeric
+    host_bytes: Numeric = 0.0
+    """Host memory of one node that offloaded states take."""
+    host_limit_bytes: Numeric = float("inf")
     stages: tuple[Stage, ...] = ()
     assumed: tuple[str, ...] = ()
 
     @property
     def fits(self) -> Numeric:
-        return self.oom_probability < 0.1
+        return (self.oom_probability < 0.1) & (self.host_bytes <= self.host_limit_bytes)

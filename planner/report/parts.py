@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.cost.terms import Estimate
-from planner.layout import RECOMPUTE, SCHEDULES, Layout, module_names
+from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULES, Layout, module_names
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
@@ -49,7 +49,7 @@ def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, tim
     for name, layout, said in listed:
         degrees, batch = (times.join(str(getattr(layout, word)) for word in words) for words in (GPUS[: 3 + cp], BATCH))
         table.add_row(
-            name, degrees, batch, str(layout.v), str(layout.zero), recomputed(layout),
+            name, degrees, batch, str(layout.v), zero(layout), recomputed(layout),
             f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}",
             f"{said.memory_bytes / GIB:.1f}", f"{said.oom_probability:.0%}",
         )  # fmt: skip
@@ -70,6 +70,12 @@ def grid(*headers: str) -> Table:
     for at, header in enumerate(headers):
         table.add_column(header, justify="left" if at == 0 else "right", no_wrap=at > 0)
     return table
+
+
+def zero(layout: Layout) -> str:
+    """The sharding stage with what DeepSpeed adds to it: `3 params-cpu`, `3 hpz 8`."""
+    away = f" {OFFLOADS[layout.offload]}" if layout.offload else ""
+    return f"{layout.zero}{away}" + (f" hpz {layout.hpz}" if layout.hpz > 1 else "")
 
 
 def unusual(layout: Layout) -> str:

@@ -158,6 +158,8 @@ class Stack(BaseModel):
     """Share of the gathers of sharded weights that may hide behind compute: they are fetched ahead."""
     shard_bandwidth_share: PositiveFloat = 1.0
     """Bandwidth that collectives of sharded weights reach between nodes, over that of large messages."""
+    host_update_params_per_s: PositiveFloat = 4.0e9
+    """Parameters that Adam on the processors of one node updates a second (DeepSpeedCPUAdam), with fp32 states in host memory."""
     quantized_gathers: bool = False
     """With 8-bit products sequence parallelism gathers 8-bit tensors (Transformer Engine)."""
     quantized_activations: bool = False

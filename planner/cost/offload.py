@@ -1,0 +1,92 @@
+"""States that DeepSpeed keeps in host memory or on NVMe: what leaves the device, and what moving and updating them costs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.layer import LayerTime
+from planner.cost.params import layer_params, total_params
+from planner.cost.sharded import ends_params
+from planner.cost.stages import Split
+from planner.layout import OFFLOAD_CODE, Layout, Numeric
+from planner.specs.recipe import Recipe
+from planner.units import GB, GIB
+
+STATE_BYTES = 28.0
+"""Read and written a parameter by an update of states on NVMe: 12 each way, and 4 of gradients."""
+BUFFERS = 1.5
+"""Host memory over the states in it: pinned buffers and copies."""
+
+
+def optimizer_away(layout: Layout) -> Numeric:
+    """1 where the optimizer's states are off the device."""
+    return (np.asarray(layout.offload) > 0) * 1.0
+
+
+def weights_away(layout: Layout) -> Numeric:
+    """1 where the weights are off the device too."""
+    return (np.asarray(layout.offload) >= OFFLOAD_CODE["params-cpu"]) * 1.0
+
+
+def on_nvme(layout: Layout) -> Numeric:
+    """1 where what is off the device is on NVMe, not in host memory."""
+    away = np.asarray(layout.offload)
+    return ((away == OFFLOAD_CODE["optimizer-nvme"]) | (away == OFFLOAD_CODE["params-nvme"])) * 1.0
+
+
+def nodes(recipe: Recipe) -> float:
+    """Hosts that share the states."""
+    return max(recipe.gpus / recipe.hardware.node.gpus, 1.0)
+
+
+def host_bytes(recipe: Recipe, layout: Layout) -> Numeric:
+    """Host memory of one node that offloaded states take.
+
+    Formula: 1.5 P (16 + 2 with the weights) / nodes; none on NVMe
+    Source:  [deepspeed] estimate_zero2_model_states_mem_needs, estimate_zero3_model_states_mem_needs, built under zero.Init
+    Assumes: even shards; buffers of half the states.
+    """
+    held = optimizer_away(layout) * 16.0 + weights_away(layout) * 2.0
+    return BUFFERS * total_params(recipe.model) * held * (1 - on_nvme(layout)) / nodes(recipe)
+
+
+def host_limit_bytes(recipe: Recipe) -> float:
+    """What a node has."""
+    return recipe.hardware.node.host_memory_gib * GIB
+
+
+def _shard(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
+    """Parameters whose states a rank owns."""
+    params = layers.first * layer_params(recipe.model, layout.tp) + ends_params(recipe, layout)
+    return params / (layout.dp * layout.cp)
+
+
+def update_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
+    """Gradients to the host, Adam on its processors, weights back.
+
+    Formula: (2 m + 2) bytes of the shard over PCIe + max(P / nodes / host rate, 28 P / nodes over NVMe)
+    Source:  [deepspeed] stage_1_and_2, stage3, DeepSpeedCPUAdam; [ml-engineering] rate of a node's processors
+    Assumes: gradients of every micro-batch go to the host; nothing hides.
+    """
+    node = recipe.hardware.node
+    share = total_params(recipe.model) / nodes(recipe)
+    moved = (2.0 * layout.m + 2.0) * _shard(recipe, layout, layers) / (node.pcie_gbytes_per_s * GB)
+    adam = share / recipe.stack.host_update_params_per_s
+    drives = on_nvme(layout) * STATE_BYTES * share / max(node.nvme_gbytes_per_s * GB, 1.0)
+    return optimizer_away(layout) * (moved + np.maximum(adam, drives))
+
+
+def fetch_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime) -> Numeric:
+    """Weights from the host, forward and backward, where they outlast the layers that hide them.
+
+    Formula: max(0, m (2 fetches of 2 bytes of the shard) - m layers (forward + backward))
+    Source:  [deepspeed] partitioned_param_coordinator: prefetch while layers compute
+    Assumes: host memory feeds all PCIe links at once; NVMe is shared by the node's GPUs.
+    """
+    node = recipe.hardware.node
+    size = 2.0 * _shard(recipe, layout, layers)
+    host = size / (node.pcie_gbytes_per_s * GB)
+    drives = size * np.minimum(recipe.gpus, node.gpus) / max(node.nvme_gbytes_per_s * GB, 1.0)
+    one = np.where(on_nvme(layout) > 0, np.maximum(drives, host), host)
+    computed = layers.first * (layer.forward_s + layer.backward_s)
+    return weights_away(layout) * layout.m * np.maximum(2 * one - computed, 0.0)
