@@ -1,29 +1,24 @@
-"""Models from a Hugging Face config.json: one mapping entry a family."""
+"""Models from a Hugging Face config.json: planner/specs/families.py says how each architecture's is read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat
 
 from planner.errors import InputError
+from planner.specs.architectures import Found, architecture
 from planner.specs.documents import build
-from planner.specs.model import ModelSpec, Width
+from planner.specs.families import FAMILIES, Family
+from planner.specs.model import Count, ModelSpec, Width
 
-_LLAMA_LIKE = {"gated_mlp": True, "norm": "rmsnorm", "position": "rope"}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "LlamaForCausalLM": {**_LLAMA_LIKE, "family": "llama"},
-    "MistralForCausalLM": {**_LLAMA_LIKE, "family": "mistral"},
-    "Qwen2ForCausalLM": {**_LLAMA_LIKE, "family": "qwen2", "attention_bias": "qkv"},
-    "Qwen3ForCausalLM": {**_LLAMA_LIKE, "family": "qwen3", "qk_norm": True},
-}
-"""By architecture: what its class fixes; the rest is in the file."""
-
-_HEAD_DIM = {"Qwen3ForCausalLM": 128}
-"""Head width where the file leaves it out and it is not hidden_size / num_attention_heads."""
-_KV_HEADS = {"MistralForCausalLM": 8, "Qwen2ForCausalLM": 32, "Qwen3ForCausalLM": 32}
-"""Key-value heads where the file has no such field; null, and no field in Llama, means as many as heads."""
-_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu2": "squared_relu"}
+_ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu", "gelu_pytorch_tanh": "gelu",
+    "relu2": "squared_relu", "relu": "relu",
+}  # fmt: skip
+_WINDOWED = {"sliding_attention": "sliding", "chunked_attention": "chunked"}
+_MORE = "the rest of the file is understood; write it as a model YAML"
 
 
 class _Config(BaseModel):
@@ -39,76 +34,246 @@ class _Config(BaseModel):
     head_dim: Width | None = None
     vocab_size: Width
     max_position_embeddings: Width
-    hidden_act: str = "silu"
+    hidden_act: str | None = None
+    hidden_activation: str | None = None
     tie_word_embeddings: bool | None = None
-    attention_bias: bool | None = None
-    mlp_bias: bool | None = None
     rope_theta: PositiveFloat | None = None
     rope_parameters: dict[str, Any] | None = None
-    """Where Transformers 5 keeps rope_theta."""
+    """Where Transformers 5 keeps rope_theta and partial_rotary_factor."""
+    partial_rotary_factor: PositiveFloat | None = None
+    no_rope_layers: tuple[int, ...] | None = None
+    no_rope_layer_interval: Count | None = None
+    sliding_window: Count | None = None
+    attention_chunk_size: Count | None = None
+    use_sliding_window: bool | None = None
+    max_window_layers: Count | None = None
+    full_every: Count | None = None
+    layer_types: tuple[str, ...] | None = None
+    q_lora_rank: Width | None = None
+    kv_lora_rank: Width | None = None
+    qk_nope_head_dim: Width | None = None
+    qk_rope_head_dim: Width | None = None
+    v_head_dim: Width | None = None
+    index_n_heads: Width | None = None
+    index_head_dim: Width | None = None
+    index_topk: Width | None = None
+    indexer_types: tuple[str, ...] | None = None
+    num_experts: Width | None = None
+    num_experts_per_tok: Width | None = None
+    moe_intermediate_size: Width | None = None
+    n_shared_experts: Count | None = None
+    shared_expert_intermediate_size: Count | None = None
+    first_k_dense_replace: Count | None = None
+    moe_every: Count | None = None
+    mlp_only_layers: tuple[int, ...] | None = None
+    moe_layers: tuple[int, ...] | None = None
+    mlp_layer_types: tuple[str, ...] | None = None
+    n_group: Count | None = None
+    topk_group: Count | None = None
+    topk_method: str | None = None
+    routed_scaling_factor: PositiveFloat | None = None
+    norm_topk_prob: bool | None = None
+    num_nextn_predict_layers: Count | None = None
+    num_mtp_modules: Count | None = None
 
 
 def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpec:
-    """The model of a config.json; InputError for an architecture that is not understood and for missing or wrong fields."""
-    architecture = _architecture(config, where)
-    read = build(_Config, config, where)
-    if read.hidden_act not in _ACTIVATIONS:
-        raise InputError(f"{where}: hidden_act must be one of {', '.join(_ACTIVATIONS)}, but got {read.hidden_act[:60]!r}")
+    """The model of a config.json; InputError for an architecture that is not understood and for missing or wrong fields.
+
+    Of a multimodal model the text part alone, which its note says.
+    """
+    found = architecture(config, where)
+    family = FAMILIES[found.name]
+    plain = _plain(family, found.text)
+    _check(family, plain, where)
+    read = build(_Config, _named(family, plain), where)
     fields = {
-        **FAMILIES[architecture],
+        **family.fixed,
         "name": name,
         "hidden_size": read.hidden_size,
         "ffn_size": read.intermediate_size,
         "num_layers": read.num_hidden_layers,
         "num_heads": read.num_attention_heads,
-        "num_kv_heads": _kv_heads(read, config, architecture),
-        "head_dim": _head_dim(read, architecture, where),
         "vocab_size": read.vocab_size,
         "max_seq_length": read.max_position_embeddings,
-        "activation": _ACTIVATIONS[read.hidden_act],
         "tied_embeddings": bool(read.tie_word_embeddings),
-        "rope_theta": _rope_theta(read, where),
-        "mlp_bias": bool(read.mlp_bias),
         "source": where,
+        **_attention(read, family, where),
+        **_positions(read, family, where),
+        **_experts(read, family, where),
+        "window": _window(read, where),
+        "note": _note(read, found),
     }
-    if read.attention_bias and architecture != "Qwen2ForCausalLM":
-        fields["attention_bias"] = "qkvo"
+    fields.setdefault("activation", _activation(read, where))
+    for switch, more in family.switches.items():
+        if plain.get(switch, family.defaults.get(switch)):
+            fields.update(more)
     return build(ModelSpec, fields, where)
 
 
-def _architecture(config: dict[str, Any], where: str) -> str:
-    """The class that the file names, or the one of its model_type."""
-    by_type = {name.removesuffix("ForCausalLM").lower(): name for name in FAMILIES}
-    named = config.get("architectures") or by_type.get(str(config.get("model_type")), config.get("model_type"))
-    names = [str(x) for x in named] if isinstance(named, (list, tuple)) else [str(named)] if named else []
-    for name in names:
-        if name in FAMILIES:
-            return name
-    got = f"{', '.join(names)[:80]}, which is not understood" if names else "neither architectures nor model_type"
-    way_out = "other models can be written as a model YAML"
-    raise InputError(f"{where}: architectures must name one of {', '.join(FAMILIES)}, but got {got}; {way_out}")
+def _plain(family: Family, config: dict[str, Any]) -> dict[str, Any]:
+    """The file's fields with what its class adds, nested ones under their dotted path too."""
+    nested = {f"{outer}.{key}": x for outer, held in config.items() if isinstance(held, dict) for key, x in held.items()}
+    flat = {**config, **nested}
+    return {**flat, **(family.prepare(flat) if family.prepare else {})}
 
 
-def _kv_heads(read: _Config, config: dict[str, Any], architecture: str) -> int:
-    if "num_key_value_heads" in config:
-        return read.num_key_value_heads or read.num_attention_heads
-    return _KV_HEADS.get(architecture, read.num_attention_heads)
+def _named(family: Family, config: dict[str, Any]) -> dict[str, Any]:
+    """By common names, with the defaults of the class."""
+    own = {common: config[name] for common, name in family.names.items() if name in config}
+    hidden = {common for common, name in family.names.items() if name != common}
+    rest = {key: x for key, x in config.items() if key not in hidden}
+    out = {**family.defaults, **rest, **own}
+    if family.ffn_times and not out.get("intermediate_size") and isinstance(out.get("hidden_size"), int):
+        out["intermediate_size"] = family.ffn_times * out["hidden_size"]
+    return out
 
 
-def _head_dim(read: _Config, architecture: str, where: str) -> int:
-    given = read.head_dim or _HEAD_DIM.get(architecture)
+def _check(family: Family, config: dict[str, Any], where: str) -> None:
+    """Switches are true or false; what the family cannot vary has its value."""
+    for key in family.switches:
+        if config.get(key) is not None and not isinstance(config[key], bool):
+            raise InputError(f"{where}: {key} must be true or false, but got {str(config[key])[:60]!r}")
+    for key, value in family.must.items():
+        if config.get(key) is not None and config[key] != value:
+            raise InputError(f"{where}: {key} must be {str(value).lower()}, but got {str(config[key])[:60]}: not understood; {_MORE}")
+
+
+def _activation(read: _Config, where: str) -> str:
+    said = read.hidden_activation or read.hidden_act or "silu"
+    if said not in _ACTIVATIONS:
+        raise InputError(f"{where}: hidden_act must be one of {', '.join(_ACTIVATIONS)}, but got {said[:60]!r}")
+    return _ACTIVATIONS[said]
+
+
+def _attention(read: _Config, family: Family, where: str) -> dict[str, Any]:
+    """Heads, grouped or latent."""
+    if read.kv_lora_rank and "kv_lora_rank" in family.defaults:
+        return _latent(read, where)
+    given = read.head_dim or family.defaults.get("head_dim")
     if given is None and read.hidden_size % read.num_attention_heads:
         raise InputError(
             f"{where}: hidden_size must be a multiple of num_attention_heads, but got {read.hidden_size} and {read.num_attention_heads}; "
             "or give head_dim"
         )
-    return given or read.hidden_size // read.num_attention_heads
+    head_dim = given or read.hidden_size // read.num_attention_heads
+    return {"num_kv_heads": read.num_key_value_heads or read.num_attention_heads, "head_dim": head_dim}
 
 
-def _rope_theta(read: _Config, where: str) -> float:
-    """Llama's default where the file has none, as Transformers takes it."""
-    nested = (read.rope_parameters or {}).get("rope_theta")
-    theta = read.rope_theta if read.rope_theta is not None else nested
-    if theta is not None and (isinstance(theta, bool) or not isinstance(theta, (int, float))):
-        raise InputError(f"{where}: rope_parameters.rope_theta must be a number, but got {str(theta)[:60]!r}")
-    return 10_000.0 if theta is None else float(theta)
+def _latent(read: _Config, where: str) -> dict[str, Any]:
+    if set(read.indexer_types or ()) - {"full"}:
+        raise InputError(f"{where}: indexer_types must be full in every layer, but some layers share an indexer: not understood")
+    indexer = {"num_heads": read.index_n_heads, "head_dim": read.index_head_dim, "keys_per_query": read.index_topk}
+    mla = {
+        "q_lora_rank": read.q_lora_rank, "kv_lora_rank": read.kv_lora_rank, "qk_nope_dim": read.qk_nope_head_dim,
+        "qk_rope_dim": read.qk_rope_head_dim, "v_head_dim": read.v_head_dim, "indexer": indexer if read.index_n_heads else None,
+    }  # fmt: skip
+    width = (read.qk_nope_head_dim or 0) + (read.qk_rope_head_dim or 0)
+    return {"mla": mla, "num_kv_heads": read.num_attention_heads, "head_dim": width}
+
+
+def _positions(read: _Config, family: Family, where: str) -> dict[str, Any]:
+    if family.fixed["position"] == "learned":
+        return {"position_rows": read.max_position_embeddings + family.more_rows}
+    if family.fixed["position"] != "rope":
+        return {}
+    out: dict[str, Any] = {"rope_theta": _rope(read, "rope_theta", where) or 10_000.0}
+    share = _rope(read, "partial_rotary_factor", where)
+    if share:
+        out["rotary_share"] = share
+    if read.no_rope_layers:
+        _, every = _pattern([not has for has in read.no_rope_layers], read.num_hidden_layers, "no_rope_layers", where)
+        return {**out, "no_rope_every": every}
+    return {**out, "no_rope_every": read.no_rope_layer_interval} if read.no_rope_layer_interval else out
+
+
+def _rope(read: _Config, key: str, where: str) -> float | None:
+    """As rope_parameters states it (for the layers that see all), else as the file does at its top, as Transformers takes it."""
+    nested = read.rope_parameters or {}
+    nested = nested["full_attention"] if isinstance(nested.get("full_attention"), dict) else nested
+    value = nested.get(key, getattr(read, key))
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise InputError(f"{where}: rope_parameters.{key} must be a number, but got {str(value)[:60]!r}")
+    return None if value is None else float(value)
+
+
+def _pattern(whole: Sequence[bool], layers: int, field: str, where: str) -> tuple[int, int]:
+    """(first, every): entry i is true when i < first or (i + 1) % every == 0; every 0: nowhere beyond the first."""
+    if len(whole) < layers:
+        raise InputError(f"{where}: {field} must have an entry for each of {layers} layers, but has {len(whole)}")
+    flags = list(whole[:layers])
+    leading = next((i for i, x in enumerate(flags) if not x), layers)
+    for first, every in ((f, e) for f in sorted({0, leading}) for e in (0, *range(2, layers + 1))):
+        if all(x == (i < first or (every > 0 and (i + 1) % every == 0)) for i, x in enumerate(flags)):
+            return first, every
+    raise InputError(f"{where}: {field} must repeat with every n-th layer, but its pattern is another: not understood; {_MORE}")
+
+
+def _window(read: _Config, where: str) -> dict[str, Any] | None:
+    """Which part of the sequence layers see; None where all see all of it."""
+    kind = "chunked" if read.attention_chunk_size else "sliding"
+    first, every = 0, read.full_every or 0
+    if read.max_window_layers is not None:
+        first = min(read.max_window_layers, read.num_hidden_layers)
+    if read.layer_types:
+        windowed = {x: _WINDOWED[x] for x in read.layer_types if x in _WINDOWED}
+        if not windowed:
+            return None
+        kind = next(iter(windowed.values()))
+        first, every = _pattern([x not in windowed for x in read.layer_types], read.num_hidden_layers, "layer_types", where)
+    tokens = read.attention_chunk_size if kind == "chunked" else read.sliding_window
+    if not tokens or tokens >= read.max_position_embeddings or read.use_sliding_window is False or first >= read.num_hidden_layers:
+        return None
+    return {"tokens": tokens, "kind": kind, "full_every": every, "first_full_layers": first}
+
+
+def _experts(read: _Config, family: Family, where: str) -> dict[str, Any]:
+    """The mixture of experts, and the layers of multi-token prediction."""
+    mtp = {"mtp_layers": read.num_nextn_predict_layers or 0}
+    if family.experts is None:
+        return mtp
+    missing = [key for key in ("num_experts", "num_experts_per_tok", "moe_intermediate_size") if getattr(read, key) is None]
+    if missing:
+        raise InputError(f"{where}: " + "; ".join(f"{key} is missing" for key in missing))
+    moe = {
+        **family.experts, **_routing(read, family.experts.get("router_score", "softmax")), "num_experts": read.num_experts,
+        "experts_per_token": read.num_experts_per_tok, "expert_ffn_size": read.moe_intermediate_size, "moe_every": read.moe_every or 1,
+        "shared_ffn_size": read.shared_expert_intermediate_size or (read.n_shared_experts or 0) * (read.moe_intermediate_size or 0),
+        "first_dense_layers": _first_dense(read, where),
+    }  # fmt: skip
+    return {"moe": moe, **mtp}
+
+
+def _routing(read: _Config, score: str) -> dict[str, Any]:
+    """Normalising what softmax gave the chosen experts is a softmax over them."""
+    limited = (read.n_group or 0) > 1 and read.topk_method != "greedy"
+    return {
+        "router_score": "softmax" if score == "softmax_first" and read.norm_topk_prob else score,
+        "router_groups": read.n_group if limited else 0,
+        "groups_per_token": (read.topk_group or 0) if limited else 0,
+        "router_scale": read.routed_scaling_factor or 1.0,
+    }
+
+
+def _first_dense(read: _Config, where: str) -> int:
+    """Dense layers before the first with experts; the file may list layers instead of counting them."""
+    layers, every = range(read.num_hidden_layers), read.moe_every or 1
+    if read.moe_layers:
+        listed = set(read.moe_layers)
+    elif read.mlp_layer_types:
+        listed = {i for i, kind in enumerate(read.mlp_layer_types) if kind == "sparse"}
+    elif read.mlp_only_layers:
+        listed = {i for i in layers if i not in read.mlp_only_layers and (i + 1) % every == 0}
+    else:
+        return read.first_k_dense_replace or 0
+    first = min(listed, default=len(layers))
+    if listed != {i for i in layers if i >= first and (i + 1) % every == 0}:
+        raise InputError(f"{where}: layers with experts must be every n-th after the first ones, but the file lists others; {_MORE}")
+    return first if first >= every else 0
+
+
+def _note(read: _Config, found: Found) -> str:
+    """What of the released model is left out."""
+    said = [f"the text part of {found.whole} alone"] if found.whole else []
+    said += [f"without the {read.num_mtp_modules} multi-token-prediction modules that the file names"] if read.num_mtp_modules else []
+    return f"model: {', '.join(said)}" if said else ""
