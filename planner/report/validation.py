@@ -28,8 +28,8 @@ INSIDE = ("predicted_model_flops", "predicted_model_flops_full_attention", "hfu_
 
 COLUMNS = (
     "rows: predicted / read. error, p90, bias: of the step time: median, 90% under, mean with sign. tau: Kendall's, of layouts of one "
-    "question by predicted and by measured time. regret: loss of running the predicted best, or the best of the predicted top 3. inside: measured "
-    "inside the 80% range. mem: median error of the peak memory."
+    "question by predicted and by measured time. regret: loss of running the predicted best, or the best of the predicted top 3. "
+    "inside: measured inside the 80% range. mem: median error of the peak memory."
 )
 """What the columns of the table mean."""
 
