@@ -42,12 +42,15 @@ def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
         modules = [m for m in modules if m == ["core_attn"]]  # the others came with megatron-core 0.12
     choices = [(none, 0, 0)] + [(selective, module_mask(m), 0) for m in modules]
     choices += [(full, 0, quarter) for quarter in range(BLOCKS)]
-    if "recompute_layers" in recipe.knobs:
-        choices = [c for c in choices if not c[2]]
-    for name, at in (("recompute", 0), ("recompute_modules", 1)):
-        allowed = within(np.array([c[at] for c in choices]), recipe.knobs.get(name))
-        choices = [c for c in choices if c[at] in allowed]
-    return choices
+    stated, blocks = recipe.knobs.get("recompute_modules"), recipe.knobs.get("recompute_layers")
+    if stated:
+        choices = [(selective, stated.low, 0)]
+    elif blocks:
+        choices = [(full, 0, 0)] if blocks.low else [c for c in choices if not c[2]]
+    elif not modules:
+        choices += [(selective, module_mask(["core_attn"]), 0)] * ("recompute" in recipe.knobs)
+    allowed = within(np.array([c[0] for c in choices]), recipe.knobs.get("recompute"))
+    return [c for c in choices if c[0] in allowed]
 
 
 def _accounts(recipe: Recipe) -> list[tuple[int, int]]:
@@ -115,13 +118,13 @@ def layouts(recipe: Recipe) -> Layout:
     values = candidates(recipe)
     grid = np.meshgrid(*values.values(), indexing="ij")
     knob = {name: column.ravel() for name, column in zip(values, grid, strict=True)}
-    account = np.array(_accounts(recipe)).reshape(-1, 2)[knob["account"]]
+    account = np.array(_accounts(recipe), int).reshape(-1, 2)[knob["account"]]
     uneven = account.sum(axis=1)
     even = (recipe.model.num_layers + uneven) // knob["pp"]
     divides = recipe.model.num_layers % knob["pp"] == 0
     forced = "account_for_embedding" in recipe.knobs or "account_for_loss" in recipe.knobs
     kept = ((knob["v"] == 1) | ((knob["pp"] > 1) & (even % knob["v"] == 0))) & ((uneven == 0) | ~divides | forced)
-    choice = np.array(_recomputations(recipe)).reshape(-1, 3)[knob["recompute"]]
+    choice = np.array(_recomputations(recipe), int).reshape(-1, 3)[knob["recompute"]]
     part = -(-even * choice[:, 2] // (BLOCKS * knob["v"]))
     kept &= (choice[:, 2] == 0) | (part < even // knob["v"])
     columns = {name: knob[name][kept] for name in ("tp", "pp", "cp", "mbs", "v")}
@@ -156,7 +159,9 @@ def _complete(recipe: Recipe, columns: dict[str, Any], account: np.ndarray, choi
         schedule=_schedules(recipe, columns["v"]), **fixed,
     )  # fmt: skip
     allowed = np.ones(len(tp), dtype=bool)
-    for name in ("dp", "m", "schedule"):
+    if layout.group:
+        allowed &= columns["v"] > 1  # a group of micro-batches means nothing without virtual stages
+    for name in ("dp", "m", "schedule", "sp"):
         bounds = recipe.knobs.get(name)
         if bounds is not None:
             column = getattr(layout, name)

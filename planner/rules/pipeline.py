@@ -51,6 +51,9 @@ def _even(recipe: Recipe, layout: Layout) -> Any:
 
 def _even_out(recipe: Recipe, layout: Layout) -> str:
     layers = recipe.model.num_layers
+    if layout.account_for_embedding + layout.account_for_loss:
+        out = try_knob("pp", int(_counted_layers(recipe, layout)), layout.pp)
+        return f"leave the account-for switches out, or {out}" if layers % layout.pp == 0 else out
     for more, switches in ((1, "--account-for-embedding"), (2, "--account-for-embedding --account-for-loss")):
         if (layers + more) % layout.pp == 0:
             return f"add {switches}, or {try_knob('pp', layers, layout.pp)}"

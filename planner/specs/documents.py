@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,23 @@ MAX_BYTES = 2 * 2**20
 """Profiles, presets and config.json are a few KB; weights or a tokenizer given by mistake are not."""
 
 Document = TypeVar("Document", bound=BaseModel)
-_Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+MAX_FAULTS = 8
+"""Faults that one message names; the rest are counted."""
+LARGEST, SMALLEST = 1e13, 1e-12
+"""Of figures in a profile or a stack, other than 0: beyond them lie slips of the pen, whose products overflow."""
+
+
+def _fields(loader: Any, node: Any, deep: bool = False) -> dict[Any, Any]:
+    """A mapping's fields, each stated once: YAML itself lets the last one win in silence."""
+    stated = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
+    if len(set(stated)) < len(stated):
+        twice = next(key for key, _ in node.value if stated.count(key.value) > 1)
+        raise yaml.MarkedYAMLError(problem=f"{str(twice.value)[:60]!r} is stated twice", problem_mark=twice.start_mark)
+    made: dict[Any, Any] = yaml.SafeLoader.construct_mapping(loader, node, deep)
+    return made
+
+
+_Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {"construct_mapping": _fields})
 # YAML 1.1 takes 1e-3 for text; people who write profiles do not.
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
 
@@ -51,7 +67,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     text = read_text(path)
     kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
     try:
-        data = json.loads(text) if kind == "JSON" else parse_yaml(text)
+        data = json.loads(text, object_pairs_hook=_pairs) if kind == "JSON" else parse_yaml(text)
     except json.JSONDecodeError as fault:
         raise InputError(f"{path} must be valid JSON, but line {fault.lineno}: {fault.msg}") from None
     except yaml.YAMLError as fault:
@@ -65,6 +81,31 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in data.items()}
 
 
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The same for JSON. Raises ValueError."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:60]!r} is stated twice")
+    return made
+
+
+def check_figures(document: BaseModel, where: str) -> None:
+    """InputError for a number that no machine and no software has: too large, too small, or a share that hides more than all."""
+    for path, value in _numbers(document.model_dump(), ""):
+        most = 1.0 if path.endswith("overlap_share") else 2.0 if path.endswith("_share") else LARGEST
+        if value > most or 0 < abs(value) < SMALLEST:
+            raise InputError(f"{where}: {path} must be 0 or from {SMALLEST:g} to {most:g}, but got {value:g}")
+
+
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _numbers(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield path, float(value)
+
+
 def build(kind: type[Document], data: Mapping[str, Any], where: str) -> Document:
     """The document, or one InputError that names every faulty field of `where`."""
     try:
@@ -73,7 +114,9 @@ def build(kind: type[Document], data: Mapping[str, Any], where: str) -> Document
         says = [_says(kind, error) for error in fault.errors(include_url=False)]
     except RecursionError:
         says = ["it nests too deeply"]
-    raise InputError(f"{where}: " + "; ".join(dict.fromkeys(says)))
+    faults = list(dict.fromkeys(says))
+    more = [f"and {len(faults) - MAX_FAULTS} more"] * (len(faults) > MAX_FAULTS)
+    raise InputError(f"{where}: " + "; ".join([*faults[:MAX_FAULTS], *more]))
 
 
 def _tuples(value: Any, done: dict[int, Any], depth: int = 0) -> Any:

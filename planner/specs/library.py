@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from planner.errors import InputError, unknown
-from planner.specs.documents import build, parse_yaml, read_mapping
+from planner.specs.documents import Document, build, check_figures, parse_yaml, read_mapping
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.stack import Stack
@@ -44,19 +44,25 @@ def model(name_or_path: str) -> ModelSpec:
 def hardware(name_or_path: str, overrides: Sequence[str] = ()) -> HardwareProfile:
     """A profile by name or path, with single figures replaced: `fabric.nic_gbytes_per_s=12.5`."""
     path = _document(name_or_path, profiles_folder(), clusters, "cluster")
-    profile = build(HardwareProfile, read_mapping(path), _where(path))
+    profile = _checked(HardwareProfile, read_mapping(path), _where(path))
     if not overrides:
         return profile
     data = profile.model_dump()
     for override in overrides:
         _set(data, profile, override)
-    return build(HardwareProfile, data, f"{profile.name} with --set")
+    return _checked(HardwareProfile, data, f"{profile.name} with --set")
 
 
 def stack(name_or_path: str) -> Stack:
     """A stack by name or path."""
     path = _document(name_or_path, _STACKS, stacks, "stack")
-    return build(Stack, read_mapping(path), _where(path))
+    return _checked(Stack, read_mapping(path), _where(path))
+
+
+def _checked(kind: type[Document], data: dict[str, Any], where: str) -> Document:
+    document = build(kind, data, where)
+    check_figures(document, where)
+    return document
 
 
 def models() -> list[str]:

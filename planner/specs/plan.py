@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from planner.errors import InputError
+from planner.errors import InputError, unknown
+from planner.layout import Layout
 from planner.specs.documents import build, read_mapping
 from planner.specs.question import LAYOUT_WORDS, Question, question
 from planner.specs.recipe import Recipe
+
+SIZES = ("tp", "pp", "dp", "cp", "v", "mbs", "m")
 
 
 class SavedPlan(BaseModel):
@@ -50,11 +55,24 @@ def read_layout(path: str | Path) -> Question:
 
 def asked(saved: SavedPlan, where: str) -> Question:
     """The question that states the saved layout: what `explain` and `emit` resolve again."""
+    _check_layout(saved.layout, where)
     kept = {word: value for word, value in saved.question.items() if word not in LAYOUT_WORDS}
     knobs = {word: value for word, value in saved.layout.items() if word in LAYOUT_WORDS and value not in ("", [], ())}
-    if knobs.get("recompute") != "selective":
-        knobs.pop("recompute_modules", None)
     return question({**kept, **knobs}, where)
+
+
+def _check_layout(layout: dict[str, Any], where: str) -> None:
+    """A layout is whole and of known words: a default in place of a lost or misspelt one would be another plan. Raises InputError."""
+    known = [*(field.name for field in fields(Layout)), "gbs"]
+    for word in layout:
+        if word not in known:
+            raise InputError(f"{where}: {unknown('a word of layout', word, known)}")
+    lost = [word for word in (*SIZES, "schedule", "recompute") if layout.get(word) is None]
+    if lost:
+        raise InputError(f"{where}: layout must state {', '.join(lost)}, but does not; `ppplan recommend --out DIR` writes a whole plan")
+    batch = [layout[word] for word in ("dp", "mbs", "m")]
+    if "gbs" in layout and all(isinstance(size, int) for size in batch) and layout["gbs"] != math.prod(batch):
+        raise InputError(f"{where}: layout.gbs must be dp x mbs x m = {math.prod(batch)}, but got {str(layout['gbs'])[:40]}; leave it out")
 
 
 def stated(words: Question, recipe: Recipe) -> Question:

@@ -52,6 +52,8 @@ def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
     kept.setdefault("sp", int(tp > 1 and stack.sequence_parallel))
     zero = stack.zero if degree["zero"] is None else degree["zero"]
     schedule = SCHEDULE_CODE[asked.schedule or ("interleaved" if v > 1 else "1f1b")]
+    if asked.group and v == 1:
+        raise InputError(f"group must go with virtual stages, v above 1, but got group {asked.group} and v 1; leave one out")
     layout = Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=degree["ep"] or 1, etp=degree["etp"] or 1, v=v, mbs=mbs, m=m, zero=zero,
                     hpz=degree["hpz"] or 1, offload=OFFLOAD_CODE[asked.offload or "none"],
                     schedule=schedule, stage_layout=asked.stage_layout or "", **kept, **_recompute(asked))  # fmt: skip
@@ -63,6 +65,7 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     cluster = _cluster(asked)
     hardware = library.hardware(cluster.value, asked.set)
     stack = _stack(asked)
+    _recompute(asked)  # words that contradict one another are refused before any search
     precision = _precision(asked, hardware)
     seq_length = _seq_length(asked, model)
     _refuse_uncosted(model, seq_length.value)
@@ -215,6 +218,8 @@ def _recompute(asked: Question) -> dict[str, int]:
     name = asked.recompute or ("selective" if asked.recompute_modules else "full" if asked.recompute_layers else "none")
     if asked.recompute_modules and name != "selective":
         raise InputError(f"recompute_modules must go with recompute selective, but got recompute {name}; leave one out")
+    if asked.recompute_layers and name != "full":
+        raise InputError(f"recompute_layers must go with recompute full, but got recompute {name}; leave one out")
     modules = asked.recompute_modules or (("core_attn",) if name == "selective" else ())
     return {"recompute": RECOMPUTE_CODE[name], "recompute_modules": module_mask(list(modules))}
 

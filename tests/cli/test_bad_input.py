@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from planner.errors import InputError
 from planner.files import write_all
@@ -62,7 +63,14 @@ WRONG = [
     ((*E, "--gpus", "32", "--sweep", "vv=1,2"), "v"),
     ((*E, "--gpus", "32", "--sweep", "v"), "WORD=VALUE"),
     ((*E, "--gpus", "32", "--sweep", "m=1..1500", "--sweep", "v=1,2"), "2,000"),
-    ((*R, "--gpus", "32", "--recompute-layers", "3"), "recompute_layers"),
+    ((*R, "--gpus", "32", "--recompute-layers", "3", "--no-recompute"), "recompute_layers must go with recompute full"),
+    ((*R, "--gpus", "32", "--recompute-modules", "mlp", "--recompute", "full"), "recompute_modules must go with recompute selective"),
+    ((*E, "--gpus", "32", "--recompute-layers", "3", "--recompute", "none"), "recompute_layers must go with recompute full"),
+    ((*E, "--gpus", "32", "--tp", "8", "--pp", "4", "--group", "4"), "group must go with virtual stages"),
+    ((*R, "--gpus", "\uff19"), "whole number"),
+    ((*R, "--gpus", "9" * 40), "at most 30 digits"),
+    ((*R, "--gpus", "32", "--set", "gpu.hbm_gbytes_per_s=1e-300"), "hbm_gbytes_per_s must be"),
+    ((*R, "--gpus", "32", "--set", "node.gpus=100000000000000000000"), "node.gpus must be"),
     ((*R, "--gpus", "32", "--stage-layout", "Et*2|"), "explain"),
     (("recommend", "."), "directory"),
     (("recommend", "--model", ".", "--gpus", "8"), "config.json"),
@@ -97,6 +105,8 @@ DOCUMENTS = {
     "true.yaml": (b"model: llama3-70b\ngpus: true\n", "gpus"),
     "binary.yaml": (bytes(range(256)), "text"),
     "nested.yaml": (b"model: " + b"[" * 3000, "nest"),
+    "twice.yaml": (b"model: llama3-70b\ngpus: 8\ngpus: 16\n", "'gpus' is stated twice"),
+    "twice.json": (b'{"model": "llama3-70b", "gpus": 8, "gpus": 16}', "'gpus' is stated twice"),
     "malformed.json": (b'{"model": "llama3-70b", "gpus": }', "JSON"),
 }
 
@@ -116,6 +126,28 @@ def test_plan_that_is_not_one(ppplan, tmp_path: Path) -> None:
     ran = ppplan("emit", tmp_path / "plan.yaml")
     is_one_message(ran)
     assert "estimate" in ran.err and "versions" in ran.err
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"tpp": 8}, "did you mean tp"),
+    ({"tp": None}, "must state tp"),
+    ({"m": None, "schedule": None}, "must state m, schedule"),
+    ({"gbs": 7}, "layout.gbs must be dp x mbs x m = 512"),
+    ({"recompute_modules": ["mlp"]}, "recompute selective"),
+    ({"recompute_modules": 1.5}, "recompute_modules must be a list"),
+    ({"recompute_layers": 3}, "recompute full"),
+    ({"v": 0}, "v must be"),
+])  # fmt: skip
+def test_a_plan_states_its_whole_layout(ppplan, tmp_path: Path, changes: dict[str, object], says: str) -> None:
+    ppplan("recommend", "--model", "llama3-8b", "--gpus", "8", "--cluster", "h100-sxm", "--no-recompute", "--out", tmp_path)
+    saved = yaml.safe_load((tmp_path / "plan.yaml").read_text())
+    assert ppplan("explain", tmp_path / "plan.yaml").code == 0
+    saved["layout"] = {word: value for word, value in (saved["layout"] | changes).items() if value is not None}
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(saved))
+    for command in ("explain", "emit"):
+        ran = ppplan(command, tmp_path / "plan.yaml")
+        is_one_message(ran)
+        assert says in ran.err
 
 
 def test_folders_that_cannot_be_written(ppplan, tmp_path: Path) -> None:

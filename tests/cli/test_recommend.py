@@ -133,3 +133,24 @@ def test_set_changes_a_figure_of_the_cluster(ppplan) -> None:
     question = ("recommend", "--model", "llama3-8b", "--gpus", "32", "--cluster", "h100-sxm", "--pp", "1", "--json")
     fast, slow = (json.loads(ppplan(*question, *more).out) for more in ((), ("--set", "fabric.nic_gbytes_per_s=1")))
     assert slow["plans"][0]["estimate"]["step_s"] > fast["plans"][0]["estimate"]["step_s"]
+
+
+@pytest.mark.parametrize(("options", "knob", "value"), [
+    (("--recompute-modules", "core_attn"), "recompute_modules", ["core_attn"]),
+    (("--recompute-modules", "core_attn,mlp"), "recompute_modules", ["core_attn", "mlp"]),
+    (("--recompute-layers", "3"), "recompute_layers", 3),
+    (("--group", "8"), "schedule", "interleaved"),
+    (("--sp",), "sp", True),
+    (("--recompute", "selective", "--stack", "megatron-2022"), "recompute_modules", ["core_attn"]),
+])  # fmt: skip
+def test_what_is_stated_is_searched(ppplan, options, knob, value) -> None:
+    """Modules, layers and groups that the search would not try by itself; each implies what it goes with."""
+    ran = ppplan("recommend", "--model", "llama3-8b", "--gpus", "16", "--cluster", "h100-sxm", *options, "--json")
+    plans = json.loads(ran.out)["plans"]
+    assert ran.code == 0 and plans and all(plan["layout"][knob] == value for plan in plans)
+
+
+def test_modules_that_the_model_lacks_answer_no(ppplan) -> None:
+    ran = ppplan("recommend", "--model", "llama3-8b", "--gpus", "16", "--cluster", "h100-sxm", "--recompute-modules", "moe", "--json")
+    answer = json.loads(ran.out)
+    assert ran.code == 1 and answer["search"]["removed"]["recompute modules fit the model"] > 0

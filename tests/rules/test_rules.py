@@ -196,3 +196,11 @@ def test_other_frameworks_have_the_common_rules(framework: str) -> None:
     question = documents.recipe(gpus=48, framework=framework, framework_version=version, stack=stack)
     assert "heads split over tp" in names(question, documents.layout(question, tp=3))
     assert "layers split over stages" not in {rule.name for rule in rules_for(question)}
+
+
+@pytest.mark.parametrize(("pp", "says"), [(4, "leave the account-for switches out, or try pp 2 or 41"), (3, "try pp 2 or 41")])
+def test_accounting_that_hinders_is_named(pp: int, says: str) -> None:
+    """80 layers and two more are 82 = 2 x 41."""
+    recipe = documents.recipe("llama3-70b", gpus=8 * pp)
+    layout = Layout(tp=8, pp=pp, m=recipe.global_batch_size, sp=1, account_for_embedding=1, account_for_loss=1)
+    assert [one.message.rpartition("; ")[2] for one in breaches(recipe, layout) if one.rule == "layers split over stages"] == [says]

@@ -84,6 +84,29 @@ def test_faults_deep_in_a_profile_carry_their_path(tmp_path: Path) -> None:
         assert part in message
 
 
+def test_of_many_faults_the_first_are_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("name: mine\n")
+    message = _says(library.stack, tmp_path / "mine.yaml")
+    assert message.count("is missing") == 8 and message.endswith("more") and len(message) < 500
+
+
+@pytest.mark.parametrize(("verb", "shipped", "field", "value", "says"), [
+    (library.hardware, library.profiles_folder() / "h100-sxm.yaml", "gpu.hbm_gbytes_per_s", 1e-300, "gpu.hbm_gbytes_per_s must be"),
+    (library.hardware, library.profiles_folder() / "h100-sxm.yaml", "node.gpus", 10**30, "node.gpus must be"),
+    (library.stack, Path(library.__file__).parent / "stacks" / "megatron.yaml", "grad_overlap_share", 1.5, "to 1, but got 1.5"),
+    (library.stack, Path(library.__file__).parent / "stacks" / "megatron.yaml", "loss_bytes", 1e300, "loss_bytes must be"),
+])  # fmt: skip
+def test_figures_that_nothing_has(
+    verb: Callable[[str], Any], shipped: Path, field: str, value: float, says: str, tmp_path: Path
+) -> None:
+    """Their products overflow, and a search over NaN finds nothing."""
+    data = yaml.safe_load(shipped.read_text())
+    group, _, name = field.rpartition(".")
+    (data[group] if group else data)[name] = value
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
+    assert says in _says(verb, tmp_path / "mine.yaml")
+
+
 def test_a_profile_needs_the_rates_that_every_formula_reads(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     data = yaml.safe_load((library.profiles_folder() / "h100-sxm.yaml").read_text())
