@@ -173,27 +173,3 @@ def _finished(work: Work, state: Running) -> Built:
 
 def _stages(work: Work, rank: int) -> list[int]:
     return [stage for stage, there in enumerate(work.rank_of_stage) if there == rank]
-
-
-def as_written(rows: list[list[Row]]) -> Picker:
-    """A picker that keeps an order: the timeline of given rows. Does not look at memory."""
-
-    def picker(work: Work, state: Running) -> Pick:
-        at = [0] * work.p
-        soon = slack_of(work)
-        ready = {F: (state.forwards, state.forward_ready), I: (state.gradients, state.gradient_ready)}
-
-        def pick(rank: int, now: float) -> tuple[int, int, float]:
-            if at[rank] == len(rows[rank]):
-                return WAIT, 0, NEVER
-            stage, kind, _ = rows[rank][at[rank]]
-            count, times = ready.get(kind, (state.weights, None))
-            came = now if times is None else times[stage][count[stage]] if count[stage] < len(times[stage]) else NEVER
-            if came > now + soon:
-                return WAIT, 0, came
-            at[rank] += 1
-            return kind, stage, now
-
-        return pick
-
-    return picker

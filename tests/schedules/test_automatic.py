@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from planner.action import F, I, W
 from planner.errors import InputError
 from planner.schedules import table
+from planner.schedules.automatic import bounds, prepared
 from planner.simulator import simulate
 
 DATA = Path(__file__).parents[1] / "data" / "schedules"
@@ -109,6 +110,9 @@ def test_any_question_has_a_legal_order_within_its_memory(question):
     start, end = check_order(order, m, times, transfer, timeline)
     allowed = table.schedule(name).default_limit(p) if limit is None else limit
     assert timeline.peak_in_flight.max() <= allowed * v + 1e-6
+    work = prepared((order.rank_of_stage, order.previous_stage), m, times, transfer, allowed, retained)
+    makespan, span = bounds(work)
+    assert timeline.makespan >= makespan - 1e-9 and timeline.span >= span - 1e-9
     if (times > 0).all():  # actions without a duration release and take at one instant, where only the order tells
         assert held(order, start, end, retained) <= allowed * v + 1e-6
 
