@@ -191,8 +191,12 @@ def _write(
 ) -> tuple[str, ...]:
     from planner.emit.table import files
     from planner.files import write_all
+    from planner.rules.table import breaches
     from planner.save import plan_text
 
+    broken = breaches(recipe, layout)
+    if broken:
+        raise InputError(f"launch files must be of a layout that {recipe.framework} can run, but {broken[0].message}; ask without --out")
     return write_all(out, {"plan.yaml": plan_text(asked, recipe, layout, said), **files(recipe, layout, said, launcher, script)})
 
 

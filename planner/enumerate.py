@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
+from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, SCHEDULES, Layout, module_mask
+from planner.schedules.table import schedule
 from planner.specs.recipe import Bounds, Recipe
 
 MOST_MICRO_BATCH = 16
@@ -153,12 +154,14 @@ def _complete(recipe: Recipe, columns: dict[str, Any], account: np.ndarray, choi
     m = np.maximum(recipe.global_batch_size // (dp * columns["mbs"]), 1)
     sp = within(np.array([1 if recipe.stack.sequence_parallel else 0]), recipe.knobs.get("sp"))
     fixed: dict[str, Any] = {n: b.low for n, b in recipe.knobs.items() if n in FIXED and b.low == b.high}
+    asked = recipe.knobs.get("schedule")
+    chunks = schedule(SCHEDULES[asked.low]).CHUNKS if asked is not None and asked.low == asked.high else (1, None)
     layout = Layout(
         **columns, dp=dp, m=m, sp=int(sp[0]) * (tp > 1), account_for_embedding=account[:, 0], account_for_loss=account[:, 1],
         recompute=choice[:, 0], recompute_modules=choice[:, 1], recompute_layers=_recompute_layers(recipe, choice, part),
         schedule=_schedules(recipe, columns["v"]), **fixed,
     )  # fmt: skip
-    allowed = np.ones(len(tp), dtype=bool)
+    allowed = (columns["v"] >= chunks[0]) & (columns["v"] <= (chunks[1] or columns["v"]))
     if layout.group:
         allowed &= columns["v"] > 1  # a group of micro-batches means nothing without virtual stages
     for name in ("dp", "m", "schedule", "sp"):

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import reasons
+from planner.cost.pipeline import refused
 from planner.cost.terms import Estimate
 from planner.enumerate import layouts
 from planner.estimate import closed_form, estimate
-from planner.layout import Layout
-from planner.rules.table import mask
+from planner.layout import SCHEDULES, Layout
+from planner.rules.table import SCHEDULE_RULES, mask
 from planner.specs.recipe import Recipe
 
 CHUNK = 16_384
@@ -21,6 +22,8 @@ FINALISTS = 4
 """More layouts than asked for that are simulated, since the simulation may reorder them."""
 ALIKE = 0.002
 """Layouts this close in time count as equally fast: the simplest is taken."""
+REQUESTED = 16
+"""The same for a schedule without a closed form of its own, which ranks as 1F1B does until it is simulated."""
 MOST_GPUS = 131_072
 
 
@@ -114,9 +117,16 @@ def fitting(recipe: Recipe, gpus: int) -> tuple[Layout, Estimate] | None:
     return layout, closed_form(asked, layout)
 
 
+def requested(recipe: Recipe) -> str:
+    """The schedule that the question fixes although the stack does not run it; empty when there is none."""
+    bounds = recipe.knobs.get("schedule")
+    name = SCHEDULES[bounds.low] if bounds is not None and bounds.low == bounds.high else ""
+    return "" if name in recipe.stack.schedules else name
+
+
 def _rank(recipe: Recipe) -> _Ranked:
     every = layouts(recipe)
-    ok, removed = mask(recipe, every)
+    ok, removed = mask(recipe, every, SCHEDULE_RULES if requested(recipe) else ())
     legal = every[np.flatnonzero(ok)]
     started = time.perf_counter()
     step_s, memory_bytes, fits = _estimated(recipe, legal, int(ok.sum()))
@@ -132,7 +142,9 @@ def _estimated(recipe: Recipe, legal: Layout, count: int) -> tuple[np.ndarray, n
 
 def _finalists(recipe: Recipe, ranked: _Ranked, top: int) -> tuple[Plan, ...]:
     """The best of each split of the GPUs and batch by closed form, simulated, ranked again."""
-    exact = [(layout, estimate(recipe, layout, exact=True)) for layout in _best_splits(ranked, top + FINALISTS)]
+    other = requested(recipe)
+    chosen = _best_splits(ranked, top + (REQUESTED if other else FINALISTS))
+    exact = [(layout, estimate(recipe, layout, exact=True)) for layout in chosen if not other or not refused(recipe, layout)]
     best = sorted((pair for pair in exact if pair[1].fits), key=lambda pair: (pair[1].step_s, pair[1].memory_bytes))[:top]
     ladder = interleaving(recipe, ranked, best[0][0]) if best else ()
     return tuple(

@@ -29,8 +29,12 @@ def _narrow(value: Any) -> Any:
     return value.astype(np.int32, copy=False) if small else value
 
 
-def mask(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, dict[str, int]]:
-    """Which layouts hold every rule, and how many each rule removed.
+SCHEDULE_RULES = ("stack runs the schedule", "Megatron runs the schedule", "DeepSpeed runs the schedule")
+"""Rules that a question waives which fixes a schedule that its framework cannot run: planned on request, and marked."""
+
+
+def mask(recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()) -> tuple[np.ndarray, dict[str, int]]:
+    """Which layouts hold every rule but the waived ones, and how many each rule removed.
 
     A layout is counted at the first rule, in the order of rules_for, that removes it: the counts add up to what is gone.
     Rules that removed nothing are left out.
@@ -38,7 +42,7 @@ def mask(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, dict[str, int]]:
     narrow = replace(layout, **{f.name: _narrow(getattr(layout, f.name)) for f in fields(layout)})
     ok = np.ones(len(layout), dtype=bool)
     left, removed = len(layout), {}
-    for rule in rules_for(recipe):
+    for rule in (rule for rule in rules_for(recipe) if rule.name not in waived):
         ok &= rule.holds(recipe, narrow)
         now = int(np.count_nonzero(ok))
         if now < left:

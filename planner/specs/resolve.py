@@ -74,12 +74,12 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     version_of(stack.framework, version)
     attention = _of("attention", asked.attention, ATTENTIONS) or stack.attention
     rates = Chosen(None, hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}")
-    note = Chosen(None, model.note)
+    note, other = Chosen(None, model.note), _requested(asked, stack)
     return Recipe(
         model=model, hardware=hardware, stack=stack, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
         precision=precision.value, framework=stack.framework, framework_version=version, attention=attention,
         knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
-        assumed=tuple(one.says for one in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, rates, note) if one.says),
+        assumed=tuple(one.says for one in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, rates, note, other) if one.says),
     )  # fmt: skip
 
 
@@ -109,6 +109,13 @@ def _nodes(gpus: int, hardware: HardwareProfile) -> Chosen:
     node = hardware.node.gpus
     partly = gpus > node and gpus % node
     return Chosen(None, f"gpus: {gpus:,} do not fill nodes of {node}; ranks are taken to fill them in order" if partly else "")
+
+
+def _requested(asked: Question, stack: Stack) -> Chosen:
+    """A schedule that the stack cannot run is planned on request, and marked."""
+    if asked.schedule is None or asked.schedule in stack.schedules:
+        return Chosen(asked.schedule, "")
+    return Chosen(asked.schedule, f"schedule: {asked.schedule}, which {stack.name} does not run; planned on request, not to be launched")
 
 
 def _stack(asked: Question) -> Stack:
