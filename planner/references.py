@@ -12,6 +12,7 @@ REFERENCES: dict[str, str] = {
     "qi2024": "Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
     "lamypoirier2023": "Lamy-Poirier, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
     "deepseek2024": "DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437",
+    "deepep": "DeepSeek-AI, DeepEP, github.com/deepseek-ai/DeepEP: kernels, measured dispatch and combine",
     "deepspeed": "DeepSpeed ZeRO 0.3 to 0.19, github.com/deepspeedai/DeepSpeed: runtime/zero",
     "ml-engineering": "Bekman, Machine Learning Engineering, github.com/stas00/ml-engineering: Llama 3.1 8B on H200 and B200",
     "torch-fsdp": "PyTorch torch.distributed.fsdp: full shard, backward prefetch, limit_all_gathers (1.13 to 2.13)",

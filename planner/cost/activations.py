@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.core import tokens
 from planner.cost.kernels import is_low
-from planner.cost.layer import matrices, tokens
+from planner.cost.layer import matrices
 from planner.cost.params import kv_heads_per_rank, padded_vocab
 from planner.layout import MODULES, Layout, Numeric
 from planner.specs.recipe import Recipe

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import collectives
+from planner.cost.core import tokens
 from planner.cost.kernels import gemm_s, memory_s
-from planner.cost.layer import tokens
 from planner.cost.params import padded_vocab
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe

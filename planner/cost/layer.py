@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from planner.cost import collectives
-from planner.cost.kernels import flash_attention_s, flash_backward_s, gemm_s, is_low, memory_s
+from planner.cost.core import attention_times, cp_comm_times, tokens
+from planner.cost.kernels import is_low, memory_s
 from planner.cost.params import kv_heads_per_rank
+from planner.cost.products import Product, attention_products, casts, mlp_products, product_s, products_s
 from planner.layout import MODULES, Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -38,16 +40,19 @@ class LayerTime:
     launch_forward_s: Numeric
     """What the CPU needs beyond the GPU's time."""
     launch_backward_s: Numeric
+    ep_forward_s: Numeric = 0.0
+    """Tokens to their experts and back."""
+    ep_backward_s: Numeric = 0.0
 
     @property
     def forward_s(self) -> Numeric:
         return (self.gemm_forward_s + self.attention_forward_s + self.elementwise_forward_s
-                + self.tp_forward_s + self.cp_forward_s + self.launch_forward_s)  # fmt: skip
+                + self.tp_forward_s + self.cp_forward_s + self.launch_forward_s + self.ep_forward_s)  # fmt: skip
 
     @property
     def backward_s(self) -> Numeric:
         return (self.gemm_input_s + self.gemm_weight_s + self.attention_backward_s + self.elementwise_backward_s + self.recompute_s
-                + self.tp_backward_s + self.cp_backward_s + self.tax_backward_s + self.launch_backward_s)  # fmt: skip
+                + self.tp_backward_s + self.cp_backward_s + self.tax_backward_s + self.launch_backward_s + self.ep_backward_s)  # fmt: skip
 
     @property
     def weight_gradient_s(self) -> Numeric:
@@ -55,68 +60,52 @@ class LayerTime:
         return self.gemm_weight_s
 
 
-def tokens(recipe: Recipe, layout: Layout) -> Numeric:
-    """Tokens of a micro-batch on one rank."""
-    return layout.mbs * (recipe.seq_length / layout.cp)
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a layer does beside the core of its attention, by the kind of its MLP: dense, or experts."""
+
+    products: tuple[Product, ...]
+    activated: Numeric
+    """Elements that the activation function makes: tokens times MLP width of the rank."""
+    blocks: float
+    """Blocks whose input tensor parallelism gathers and whose output it reduces: attention, MLP."""
+    mlp: tuple[Product, ...] = ()
+    """Of the products those that recomputing a dense MLP repeats."""
+    moe: tuple[Product, ...] = ()
+    """Those of routed experts and router."""
+    shared: tuple[Product, ...] = ()
+    moved_bytes: Numeric = 0.0
+    """More memory traffic each way: routing, sorting."""
+    ep_forward_s: Numeric = 0.0
+    """Exchanges of tokens, before anything hides them."""
+    ep_backward_s: Numeric = 0.0
+    launch_us: tuple[float, float] = (0.0, 0.0)
+    """CPU time beyond that of a dense layer, forward and backward."""
 
 
 def matrices(recipe: Recipe, layout: Layout) -> tuple[tuple[Numeric, Numeric], ...]:
-    """Output and input width of each linear of a layer on one rank: query-key-value, output, MLP in, MLP out.
+    """Output and input width of each linear of a dense layer on one rank; the last two are the MLP's."""
+    return tuple((one.n, one.k) for one in dense(recipe, layout).products)
 
-    Formula: (a + 2k) d / tp from h; h from a d / tp; (2 or 1) f / tp from h; h from f / tp
+
+def dense(recipe: Recipe, layout: Layout) -> Kind:
+    """A layer with a dense MLP.
+
+    Formula: attention_products + mlp_products of ffn_size
     Source:  [narayanan2021] sec. 2.3
-    Assumes: query, key and value in one product, both branches of a gated MLP in one.
+    Assumes: activation over (3 or 2) / 2 f / tp elements a token.
     """
-    model, tp = recipe.model, layout.tp
-    h = model.hidden_size
-    queries, kv = model.query_size / tp, model.kv_size / tp
-    ffn = model.ffn_size / tp
-    return (queries + 2 * kv, h), (h, queries), ((2 if model.gated_mlp else 1) * ffn, h), (h, ffn)
+    model, count = recipe.model, tokens(recipe, layout)
+    mlp = mlp_products(recipe, layout, count, model.ffn_size)
+    latent = recipe.stack.experts.latent_launch_us if model.mla else 0.0
+    return Kind(
+        products=(*attention_products(recipe, layout, count), *mlp), blocks=2.0, mlp=mlp,
+        activated=count * model.ffn_size / layout.tp, launch_us=(latent, latent),
+    )  # fmt: skip
 
 
-def gemm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Numeric, Numeric]:
-    """Forward, input-gradient and weight-gradient time of the layer's linears; last, the weight gradients of those split by columns.
-
-    Formula: C[T,n] = X[T,k] W; dX[T,k] = dY W'; dW[n,k] += dY' X with read and write of the 4-byte main gradient
-    Source:  [narayanan2021] sec. 2.3; accumulation into main gradients [megatron-core]
-    Assumes: the measured product's own output is 2 bytes; the rest of the accumulation is memory traffic.
-    """
-    hardware, precision, count = recipe.hardware, recipe.precision, tokens(recipe, layout)
-    forward, inputs, weights, columns = 0.0, 0.0, 0.0, 0.0
-    for index, (n, k) in enumerate(matrices(recipe, layout)):
-        forward = forward + gemm_s(hardware, precision, count, n, k, prepared=True)
-        inputs = inputs + gemm_s(hardware, precision, count, k, n, prepared=True)
-        weight = gemm_s(hardware, precision, n, k, count, prepared=True) + memory_s(hardware, recipe.stack.accumulate_bytes * n * k)
-        weights = weights + weight
-        columns = columns + weight * (index % 2 == 0)
-    return forward, inputs, weights, columns
-
-
-def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
-    """Forward and backward time of the attention core.
-
-    Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask and dropout
-    Source:  [dao2022]; [korthikanti2022] for unfused
-    Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp kernels that see s/cp tokens each.
-    """
-    model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
-    heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
-    if recipe.attention != "unfused":
-        blocks = flash_attention_s(hardware, layout.mbs, heads, s / layout.cp, model.head_dim)
-        forward = blocks * layout.cp / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
-        return forward, flash_backward_s(hardware, forward)
-    batch = layout.mbs * heads / layout.cp
-    scores = batch * s * s
-    one = gemm_s(hardware, recipe.precision, s, s, model.head_dim) * batch
-    other = gemm_s(hardware, recipe.precision, s, model.head_dim, s) * batch
-    fixed = (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO  # one launch for the whole batch
-    forward = one + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
-    backward = 2 * (one + other - 2 * fixed) + memory_s(hardware, stack.scores_bytes_backward * scores)
-    return forward, backward
-
-
-def elementwise_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
-    """Norms, residuals, dropout, activation function, rotary embedding.
+def elementwise_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, Numeric]:
+    """Norms, residuals, dropout, activation function, rotary embedding, routing.
 
     Formula: bytes moved / HBM; what is outside the tensor-parallel region is split only by sequence parallelism
     Source:  [korthikanti2022] sec. 4.2.2
@@ -125,36 +114,33 @@ def elementwise_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]
     model, stack, count = recipe.model, recipe.stack, tokens(recipe, layout)
     outside = count * model.hidden_size / np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
     branches = (3 if model.gated_mlp else 2) / 2
-    inside = count * model.ffn_size / layout.tp * branches
+    inside = kind.activated * branches
     rotated = count * (model.query_size / layout.tp + kv_heads_per_rank(model, layout.tp) * model.head_dim) * (model.position == "rope")
     forward = stack.elementwise_bytes_forward * outside + stack.activation_bytes_forward * inside + stack.rope_bytes * rotated
     backward = stack.elementwise_bytes_backward * outside + stack.activation_bytes_backward * inside + stack.rope_bytes * rotated
-    inputs, outputs = cast_bytes(recipe, layout)
-    return memory_s(recipe.hardware, forward + inputs), memory_s(recipe.hardware, backward + outputs)
+    inputs, outputs = cast_bytes(recipe, layout, kind)
+    more = kind.moved_bytes
+    return memory_s(recipe.hardware, forward + inputs + more), memory_s(recipe.hardware, backward + outputs + more)
 
 
-def cast_bytes(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
+def cast_bytes(recipe: Recipe, layout: Layout, kind: Kind | None = None) -> tuple[Numeric, Numeric]:
     """Memory traffic of quantizing the operands of a layer's products: inputs in the forward, output gradients in the backward pass.
 
     Formula: cast_bytes[precision] T sum(k) forward, T sum(n) backward; gathered columns' inputs with sp are cast before the gather
     Source:  [transformer-engine] quantizers: amax pass, cast, second copy for the weight gradient
     Assumes: weights are quantized once a step, which is not counted; 16-bit products need none.
     """
-    each = getattr(recipe.stack.cast_bytes, recipe.precision.replace("-", "_"), 0.0) * tokens(recipe, layout)
-    shared = np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
-    forward, backward = 0.0, 0.0
-    for index, (n, k) in enumerate(matrices(recipe, layout)):
-        columns = index % 2 == 0
-        forward = forward + k / (shared if columns else 1)
-        backward = backward + n / (1 if columns else shared)
+    count = tokens(recipe, layout)
+    each = getattr(recipe.stack.cast_bytes, recipe.precision.replace("-", "_"), 0.0) * count
+    forward, backward = casts((kind or dense(recipe, layout)).products, layout, count)
     return each * forward, each * backward
 
 
-def tp_comm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Numeric]:
+def tp_comm_times(recipe: Recipe, layout: Layout, blocks: float = 2.0) -> tuple[Numeric, Numeric, Numeric]:
     """Tensor-parallel communication of a layer: forward, backward before a layer's weight gradient, backward beside it.
 
-    Formula: two all-reduces forward, tp_reduces_backward (two) backward; with sp all-gather + reduce-scatter twice each way
-             (backward: gathers open, scatters beside)
+    Formula: an all-reduce forward and tp_reduces_backward / 2 backward for each of two blocks; with sp all-gather + reduce-scatter each
+             way (backward: gathers open, scatters beside); latent attention gathers q + c + r in place of h
     Source:  [korthikanti2022] sec. 4.2.2; [megatron-core] LinearWithGradAccumulationAndAsyncCommunication; [aleph-alpha-scaling]
     Assumes: the input's second gather of sp hides behind the input-gradient product.
     """
@@ -162,105 +148,99 @@ def tp_comm_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric, Num
     members = collectives.group(hardware, 1, layout.tp)
     size = tokens(recipe, layout) * recipe.model.hidden_size * 2.0
     narrow = 0.5 if recipe.stack.quantized_gathers and is_low(recipe.precision) else 1.0
+    mla = recipe.model.mla
+    latent = (mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or recipe.model.hidden_size)) / recipe.model.hidden_size if mla else 1.0
     gather = collectives.gather_s(hardware, members, size * narrow)
+    gathers = blocks * gather + (collectives.gather_s(hardware, members, size * narrow * latent) - gather if mla else 0.0)
     scatter = collectives.gather_s(hardware, members, size)
     reduce = collectives.all_reduce_s(hardware, members, size)
     sp = np.asarray(layout.sp) == 1
-    forward = np.where(sp, 2 * gather + 2 * scatter, 2 * reduce)
-    return forward, np.where(sp, 2 * gather, 0.0), np.where(sp, 2 * scatter, recipe.stack.tp_reduces_backward * reduce)
+    forward = np.where(sp, gathers + blocks * scatter, blocks * reduce)
+    beside = np.where(sp, blocks * scatter, recipe.stack.tp_reduces_backward * blocks / 2 * reduce)
+    return forward, np.where(sp, gathers, 0.0), beside
 
 
-def _ulysses_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
-    """Forward and backward of Ulysses' exchange.
-
-    Formula: latency + (cp-1)/cp of 2-byte q, k, v of the rank's tokens, and the same of the output; keys and values copied to cp heads
-    Source:  [deepspeed] sequence/layer.py DistributedAttention: an all-to-all each for q, k, v and the output
-    Assumes: an all-to-all moves at the bus bandwidth of a gather.
-    """
-    model = recipe.model
-    members = collectives.group(recipe.hardware, 1, layout.cp)
-    kv_heads = np.maximum(model.num_kv_heads, layout.cp)
-    sizes = (model.query_size, kv_heads * model.head_dim, kv_heads * model.head_dim, model.query_size)
-    one = sum(collectives.gather_s(recipe.hardware, members, tokens(recipe, layout) * 2.0 * size) for size in sizes)
-    return one, one
-
-
-def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:
-    """Context-parallel ring of keys and values, where it outlasts the attention that hides it; DeepSpeed exchanges heads for tokens.
-
-    Formula: Ulysses: all-to-all of q, k, v and of the output, each way, not hidden; else
-             max(0, (cp-1) send(K, V of a rank) - attention (cp-1)/cp) + joining of partial results; backward K, V and their gradients
-    Source:  [megatron-core] --cp-comm-type p2p; [transformer-engine] context_parallel: every hop's output is rescaled and added
-    Assumes: the ring's hops are of the group's slowest class.
-    """
-    if recipe.framework == "deepspeed":
-        return _ulysses_times(recipe, layout)
-    kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * 2.0
-    size = tokens(recipe, layout) * kv
-    hop = collectives.send_s(recipe.hardware, layout.tp, layout.cp, size)
-    hops = layout.cp - 1
-    hidden = hops / layout.cp
-    partial = recipe.stack.ring_bytes * tokens(recipe, layout) * recipe.model.query_size / layout.tp
-    joined = memory_s(recipe.hardware, partial * hops)
-    forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0) + joined
-    return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined
-
-
-def _recompute_s(recipe: Recipe, layout: Layout, parts: dict[str, Numeric]) -> Numeric:
+def _recompute_s(recipe: Recipe, layout: Layout, kind: Kind, parts: dict[str, Numeric]) -> Numeric:
     """Work repeated in the backward pass.
 
     Formula: full: the whole forward with its communication, less the MLP's last product where recomputation stops early;
-             selective: each named module's own
+             selective: each named module's own; moe: routing, exchanges and experts; mla_up_proj: latents' up-projections
     Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules; [torch-checkpoint] early stop
     Assumes: full recomputation of every layer; partial is weighted by the caller.
     """
+    stack = recipe.stack
 
     def has(module: str) -> Numeric:
         return np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1
 
+    def forward_s(products: tuple[Product, ...]) -> Numeric:
+        return sum((product_s(recipe, one, one.rows, one.n, one.k) for one in products), 0.0)
+
+    activated = memory_s(recipe.hardware, stack.activation_bytes_forward * kind.activated * (3 if recipe.model.gated_mlp else 2) / 2)
     selective = has("core_attn") * parts["attention"] + has("layernorm") * parts["norms"]
-    selective = selective + has("mlp") * (parts["mlp"] + parts["tp"] / 2)
-    kind = np.asarray(layout.recompute)
-    return np.where(kind == 2, parts["forward"], np.where(kind == 1, selective, 0.0))
+    if kind.mlp:
+        selective = selective + has("mlp") * (forward_s(kind.mlp) + parts["tp"] / 2)
+    if kind.moe:
+        routed = forward_s(kind.moe) + activated + memory_s(recipe.hardware, kind.moved_bytes) + parts["ep"]
+        selective = selective + has("moe") * (routed + forward_s(kind.shared)) + has("moe_act") * (1 - has("moe")) * activated
+        selective = selective + has("shared_experts") * (1 - has("moe")) * forward_s(kind.shared)
+    if recipe.model.mla:
+        ups = tuple(one for one in attention_products(recipe, layout, tokens(recipe, layout)) if one.side == "column")
+        selective = selective + has("mla_up_proj") * (forward_s(ups) + parts["norms"] / 2)
+    code = np.asarray(layout.recompute)
+    early = forward_s((kind.products[-1],)) * stack.recompute_early_stop if stack.recompute_early_stop else 0.0
+    return np.where(code == 2, parts["forward"] - early, np.where(code == 1, selective, 0.0))
 
 
 def layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
+    """One layer with a dense MLP, of one micro-batch: kind_time() of dense()."""
+    return kind_time(recipe, layout, dense(recipe, layout))
+
+
+def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
     """One layer of one micro-batch.
 
-    Formula: max(GPU time, CPU launch time) for the forward and for the backward pass
+    Formula: max(GPU time, CPU launch time) for the forward and for the backward pass; exchanges of tokens less what the stack hides
     Source:  the parts' own
-    Assumes: every layer alike.
+    Assumes: every layer of the kind alike.
     """
     stack = recipe.stack
-    gemm_forward, gemm_input, gemm_weight, column_weight = gemm_times(recipe, layout)
+    gemm_forward, gemm_input, gemm_weight, column_weight = products_s(recipe, kind.products)
     attention = attention_times(recipe, layout)
-    forward, backward = elementwise_times(recipe, layout)
-    tp_forward, tp_open, tp_beside = tp_comm_times(recipe, layout)
+    forward, backward = elementwise_times(recipe, layout, kind)
+    tp_forward, tp_open, tp_beside = tp_comm_times(recipe, layout, kind.blocks)
     cp_forward, cp_backward = cp_comm_times(recipe, layout, attention)
     tp_forward = tp_forward * (1 - stack.tp_overlap_share)
     hidden = np.minimum(tp_beside * stack.tp_grad_overlap_share, column_weight)
     tp_backward = tp_open * (1 - stack.tp_overlap_share) + tp_beside - hidden
-    whole = gemm_forward + attention[0] + forward + tp_forward + cp_forward
-    (_, _), (_, _), (n_in, k_in), (n_out, k_out) = matrices(recipe, layout)
-    count = tokens(recipe, layout)
-    last = gemm_s(recipe.hardware, recipe.precision, count, n_out, k_out, prepared=True)
-    mlp = gemm_s(recipe.hardware, recipe.precision, count, n_in, k_in, prepared=True) + last
-    recompute = _recompute_s(recipe, layout, {
-        "forward": whole - last * stack.recompute_early_stop,
-        "attention": attention[0], "norms": forward * 0.5, "mlp": mlp, "tp": tp_forward,
+    ep = kind.ep_forward_s * (1 - stack.experts.overlap_share), kind.ep_backward_s * (1 - stack.experts.overlap_share)
+    apart = (kind.ep_forward_s + kind.ep_backward_s) * stack.experts.overlap_share
+    whole = gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0]
+    recompute = _recompute_s(recipe, layout, kind, {
+        "forward": whole, "attention": attention[0], "norms": forward * 0.5, "tp": tp_forward, "ep": ep[0],
     })  # fmt: skip
-    split = np.asarray(layout.tp) > 1
-    one_us = MICRO * recipe.hardware.node.launch_factor
-    launch_forward = (stack.launch_us_forward + stack.launch_us_tp * split) * one_us
-    launch_backward = (stack.launch_us_backward + stack.launch_us_tp * split) * one_us
-    launch_backward = launch_backward + launch_forward * (np.asarray(layout.recompute) == 2)
-    gpu_backward = gemm_input + gemm_weight + attention[1] + backward + recompute + tp_backward + cp_backward
+    launch_forward, launch_backward = _launch_times(recipe, layout, kind)
+    gpu_backward = gemm_input + gemm_weight + attention[1] + backward + recompute + tp_backward + cp_backward + ep[1]
     return LayerTime(
         gemm_forward_s=gemm_forward, gemm_input_s=gemm_input, gemm_weight_s=gemm_weight,
         attention_forward_s=attention[0], attention_backward_s=attention[1],
         elementwise_forward_s=forward, elementwise_backward_s=backward, recompute_s=recompute,
         tp_forward_s=tp_forward, tp_backward_s=tp_backward, cp_forward_s=cp_forward, cp_backward_s=cp_backward,
-        tax_backward_s=stack.overlap_tax_share * hidden,
+        ep_forward_s=ep[0], ep_backward_s=ep[1], tax_backward_s=stack.overlap_tax_share * (hidden + apart),
         launch_forward_s=np.maximum(launch_forward - whole, 0.0),
         launch_backward_s=np.maximum(launch_backward - gpu_backward, 0.0),
     )  # fmt: skip
+
+
+def _launch_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, Numeric]:
+    """What the CPU needs to launch a layer, forward and backward; full recomputation launches the forward again."""
+    stack, split = recipe.stack, np.asarray(layout.tp) > 1
+    one_us = MICRO * recipe.hardware.node.launch_factor
+    forward = (stack.launch_us_forward + kind.launch_us[0] + stack.launch_us_tp * split) * one_us
+    backward = (stack.launch_us_backward + kind.launch_us[1] + stack.launch_us_tp * split) * one_us
+    return forward, backward + forward * (np.asarray(layout.recompute) == 2)
+
+
+def mean_time(one: LayerTime, other: LayerTime, share: Numeric) -> LayerTime:
+    """The mean of two kinds of layers, `share` of them of the other kind."""
+    return LayerTime(**{f.name: getattr(one, f.name) * (1 - share) + getattr(other, f.name) * share for f in fields(LayerTime)})

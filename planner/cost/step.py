@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost import collectives
+from planner.cost.core import tokens
 from planner.cost.ends import EndsTime
 from planner.cost.kernels import memory_s
-from planner.cost.layer import LayerTime, tokens
+from planner.cost.layer import LayerTime
 from planner.cost.offload import fetch_s, optimizer_away, update_s
 from planner.cost.params import embedding_params, layer_params, padded_vocab
 from planner.cost.sharded import ends_params, sharded_comm_s

@@ -47,6 +47,34 @@ class KeptBytes(BaseModel):
     """On the last stage, per vocabulary row: outputs that lie in the pipeline's buffers while the layers go backward."""
 
 
+class Experts(BaseModel):
+    """How a stack runs layers with experts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
+    """How tokens reach their experts: NCCL's all-to-all of every copy; DeepEP and HybridEP send a token once to each NVLink domain."""
+    quantized_dispatch: bool = False
+    """With 8-bit products tokens travel to the experts in 8 bits; they return in 16."""
+    bandwidth_share: PositiveFloat = 1.0
+    """Bandwidth that dispatch and combine reach over that of large collectives."""
+    overlap_share: NonNegativeFloat = 0.0
+    """Share of dispatch and combine that may hide behind another micro-batch's compute (Megatron's --overlap-moe-expert-parallel-comm)."""
+    imbalance: PositiveFloat = 1.0
+    """Tokens of the busiest rank over the mean; benchmarks force 1."""
+    permute_bytes: NonNegativeFloat = 16.0
+    """Memory traffic of sorting tokens by expert and back: bytes per routed copy and hidden unit, each way."""
+    router_bytes: NonNegativeFloat = 24.0
+    """Memory traffic of scores, choice and auxiliary loss: bytes per token and expert, each way."""
+    grouped_share: PositiveFloat = 1.0
+    """Speed of grouped products over single ones of the same size."""
+    launch_us_forward: NonNegativeFloat = 400.0
+    """CPU time to launch router, dispatch, experts and combine, beyond that of a dense layer."""
+    launch_us_backward: NonNegativeFloat = 400.0
+    latent_launch_us: NonNegativeFloat = 100.0
+    """The same of latent attention, each way."""
+
+
 class Stack(BaseModel):
     """What it overlaps, fuses and keeps, and how long its CPU takes to launch a layer."""
 
@@ -166,4 +194,5 @@ class Stack(BaseModel):
     """With 8-bit products the inputs of linears are kept in 8 bits (Transformer Engine)."""
     dummy_gradient_bytes: NonNegativeFloat = 0.0
     """Bytes a weight of one layer, and of the head: what autograd gets where products add to the main gradient (Transformer Engine)."""
+    experts: Experts = Experts()
     source: str

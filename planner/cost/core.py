@@ -1,0 +1,117 @@
+"""The core of attention: scores and values of full, windowed and latent attention, and the sequence that context parallelism shares."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost import collectives
+from planner.cost.kernels import flash_attention_s, flash_backward_s, gemm_s, memory_s
+from planner.cost.params import kv_heads_per_rank
+from planner.layout import Layout, Numeric
+from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
+from planner.units import MICRO
+
+
+def tokens(recipe: Recipe, layout: Layout) -> Numeric:
+    """Tokens of a micro-batch on one rank."""
+    return layout.mbs * (recipe.seq_length / layout.cp)
+
+
+def core_dim(model: ModelSpec) -> float:
+    """Width of a head as the attention core sees it: latent attention's values are narrower than its queries and keys.
+
+    Formula: d, or ((n + r) + v) / 2
+    Source:  [deepseek2024] sec. 2.1.1
+    Assumes: scores and values cost alike.
+    """
+    return (model.head_dim + model.mla.v_head_dim) / 2 if model.mla else model.head_dim
+
+
+def windowed_layers(model: ModelSpec, seq_length: int) -> int:
+    """Layers whose attention sees less than the whole sequence.
+
+    Formula: layers i >= first_full_layers with (i + 1) mod full_every != 0; none where the window holds the sequence
+    Source:  [hf-transformers] layer_types
+    Assumes: nothing.
+    """
+    window = model.window
+    if window is None or window.tokens >= seq_length:
+        return 0
+    every = window.full_every or model.num_layers + 1
+    return sum((i + 1) % every != 0 for i in range(window.first_full_layers, model.num_layers))
+
+
+def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
+    """Forward and backward time of the attention core.
+
+    Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask
+             and dropout;
+             windows: the mean over the layers, w tokens each: s/w blocks of w, twice those less w/s where they slide
+    Source:  [dao2022]; [korthikanti2022] for unfused
+    Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp kernels that see s/cp tokens each;
+             unfused attention computes what a window masks.
+    """
+    model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
+    heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
+    if recipe.attention != "unfused":
+        blocks = flash_attention_s(hardware, layout.mbs, heads, s / layout.cp, core_dim(model)) * layout.cp
+        few = windowed_layers(model, recipe.seq_length) / model.num_layers
+        blocks = blocks * (1 - few) + few * _windowed_s(recipe, layout, heads) if few else blocks
+        forward = blocks / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
+        return forward, flash_backward_s(hardware, forward)
+    batch = layout.mbs * heads / layout.cp
+    scores = batch * s * s
+    dim = core_dim(model)
+    one = gemm_s(hardware, recipe.precision, s, s, dim) * batch
+    other = gemm_s(hardware, recipe.precision, s, dim, s) * batch
+    fixed = (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO  # one launch for the whole batch
+    forward = one + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
+    backward = 2 * (one + other - 2 * fixed) + memory_s(hardware, stack.scores_bytes_backward * scores)
+    return forward, backward
+
+
+def _windowed_s(recipe: Recipe, layout: Layout, heads: Numeric) -> Numeric:
+    """Forward of one windowed layer, without what a stack's kernel lacks."""
+    window = recipe.model.window
+    assert window is not None
+    s = float(recipe.seq_length)
+    w = np.minimum(window.tokens, s / layout.cp)
+    blocks = flash_attention_s(recipe.hardware, layout.mbs * s / layout.cp / w, heads, w, core_dim(recipe.model))
+    return blocks * (2 - w / s if window.kind == "sliding" else 1.0)
+
+
+def _ulysses_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
+    """Forward and backward of Ulysses' exchange.
+
+    Formula: latency + (cp-1)/cp of 2-byte q, k, v of the rank's tokens, and the same of the output; keys and values copied to cp heads
+    Source:  [deepspeed] sequence/layer.py DistributedAttention: an all-to-all each for q, k, v and the output
+    Assumes: an all-to-all moves at the bus bandwidth of a gather.
+    """
+    model = recipe.model
+    members = collectives.group(recipe.hardware, 1, layout.cp)
+    kv_heads = np.maximum(model.num_kv_heads, layout.cp)
+    sizes = (model.query_size, kv_heads * model.head_dim, kv_heads * model.head_dim, model.query_size)
+    one = sum(collectives.gather_s(recipe.hardware, members, tokens(recipe, layout) * 2.0 * size) for size in sizes)
+    return one, one
+
+
+def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:
+    """Context-parallel ring of keys and values, where it outlasts the attention that hides it; DeepSpeed exchanges heads for tokens.
+
+    Formula: Ulysses: all-to-all of q, k, v and of the output, each way, not hidden; else
+             max(0, (cp-1) send(K, V of a rank) - attention (cp-1)/cp) + joining of partial results; backward K, V and their gradients
+    Source:  [megatron-core] --cp-comm-type p2p; [transformer-engine] context_parallel: every hop's output is rescaled and added
+    Assumes: the ring's hops are of the group's slowest class.
+    """
+    if recipe.framework == "deepspeed":
+        return _ulysses_times(recipe, layout)
+    kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * 2.0
+    size = tokens(recipe, layout) * kv
+    hop = collectives.send_s(recipe.hardware, layout.tp, layout.cp, size)
+    hops = layout.cp - 1
+    hidden = hops / layout.cp
+    partial = recipe.stack.ring_bytes * tokens(recipe, layout) * recipe.model.query_size / layout.tp
+    joined = memory_s(recipe.hardware, partial * hops)
+    forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0) + joined
+    return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined
