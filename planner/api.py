@@ -55,7 +55,7 @@ def recommend(
 
     if not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
-    _check_out(Path(out) if out is not None else None, launcher)
+    folder = _folder(out, launcher)
     own = _script(script)
     if asked.stage_layout:
         raise InputError("stage_layout must be stated with a whole layout, but recommend searches layouts; give it to explain")
@@ -71,10 +71,10 @@ def recommend(
     _check_searched(recipe, found.plans)
     fewest = fewest or found.min_gpus
     stated = plans.stated(asked, recipe)
-    if not found.plans or out is None:
+    if not found.plans or folder is None:
         return Recommendation(stated, recipe, found, fewest)
     best = found.plans[0]
-    files = _write(Path(out), stated, recipe, best.layout, best.estimate, launcher, own)
+    files = _write(folder, stated, recipe, best.layout, best.estimate, launcher, own)
     return Recommendation(stated, recipe, found, fewest, files)
 
 
@@ -121,7 +121,7 @@ def emit(
     from planner.files import write_all
     from planner.rules.table import breaches
 
-    _check_out(Path(out) if out is not None else None, launcher)
+    folder = _folder(out, launcher)
     own = _script(script)
     asked = plans.asked(plans.read(path), str(path))
     if framework and framework != asked.framework:
@@ -131,7 +131,7 @@ def emit(
     if broken:
         raise InputError(f"{path} must hold a layout that {recipe.framework} can run, but {broken[0].message}")
     texts = _texts(recipe, layout, launcher, own)
-    return Emitted(texts, write_all(Path(out), texts) if out is not None else ())
+    return Emitted(texts, write_all(folder, texts) if folder is not None else ())
 
 
 def simulate(**words: Any) -> Answer:
@@ -215,15 +215,17 @@ def _script(path: str | Path | None) -> str | None:
     return None if path is None else str(Path(path).resolve())
 
 
-def _check_out(out: Path | None, launcher: str) -> None:
-    """What can go wrong at the end of the work is asked before it."""
+def _folder(out: str | Path | None, launcher: str) -> Path | None:
+    """Where files go. What can go wrong at the end of the work is asked before it."""
     from planner.emit.table import LAUNCHERS
-    from planner.files import check_folder
+    from planner.files import check_folder, folder
 
     if launcher not in LAUNCHERS:
         raise unknown("launcher", launcher, LAUNCHERS)
-    if out is not None:
-        check_folder(out)
+    if out is None:
+        return None
+    check_folder(folder(out))
+    return folder(out)
 
 
 def models(name: str | None = None) -> Known:

@@ -11,11 +11,27 @@ from pathlib import Path
 from planner.errors import InputError
 
 
+def folder(stated: str | Path) -> Path:
+    """The folder that someone states: `~` is home, and nothing is no folder. InputError."""
+    if not str(stated).strip():
+        raise InputError("out must be a folder to write into, but got nothing; `.` is the one you are in")
+    try:
+        out = Path(stated).expanduser()
+        os.lstat(out)
+        return out
+    except FileNotFoundError:
+        return out
+    except (OSError, ValueError) as fault:
+        raise _cannot(Path(stated), fault) from None
+    except RuntimeError:
+        raise InputError(f"out must be a folder to write into, but {str(stated)[:80]} names no user's home") from None
+
+
 def check_folder(folder: Path) -> None:
     """InputError unless files can be written into `folder`, which may not exist yet: asked before the work, not after it."""
     try:
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    except OSError as fault:
+    except (OSError, ValueError) as fault:
         raise _cannot(folder, fault) from None
     if not there.is_dir():
         raise InputError(f"{folder} must be a folder to write into, but {there} is a file")
@@ -62,5 +78,5 @@ def _umask() -> int:
     return mask
 
 
-def _cannot(folder: Path, fault: OSError) -> InputError:
-    return InputError(f"{folder} must be a folder to write into, but: {fault.strerror or fault}")
+def _cannot(folder: Path, fault: Exception) -> InputError:
+    return InputError(f"{folder} must be a folder to write into, but: {getattr(fault, 'strerror', None) or fault}")

@@ -13,19 +13,19 @@ Documents = tuple[dict[str, Any], ...]
 
 def models(name: str | None = None) -> Documents:
     """Presets with their parameter counts; one of them (or a config.json) in full."""
-    documents = [library.model(one) for one in ([name] if name else library.models())]
+    documents = [library.model(one) for one in ([name] if name is not None else library.models())]
     counts = [{"parameters": int(total_params(one)), "layer_parameters": int(layer_params(one))} for one in documents]
     return tuple({**one.model_dump(mode="json"), **count} for one, count in zip(documents, counts, strict=True))
 
 
 def clusters(name: str | None = None) -> Documents:
     """Hardware profiles: GPU, node, fabric, kernel rates, each group of figures with its source."""
-    return tuple(library.hardware(one).model_dump(mode="json") for one in ([name] if name else library.clusters()))
+    return tuple(library.hardware(one).model_dump(mode="json") for one in ([name] if name is not None else library.clusters()))
 
 
 def stacks(name: str | None = None) -> Documents:
     """Training software: what it overlaps, fuses and keeps."""
-    return tuple(library.stack(one).model_dump(mode="json") for one in ([name] if name else library.stacks()))
+    return tuple(library.stack(one).model_dump(mode="json") for one in ([name] if name is not None else library.stacks()))
 
 
 def schedules(name: str | None = None) -> Documents:
@@ -36,7 +36,7 @@ def schedules(name: str | None = None) -> Documents:
         raise unknown("schedule", name, SCHEDULES)
     able = {one: library.stack(one).schedules for one in library.stacks()}
     said = ({"name": one, "says": _says(SCHEDULES[one]), "stacks": [stack for stack, runs in able.items() if one in runs]}
-            for one in ([name] if name else SCHEDULES))  # fmt: skip
+            for one in ([name] if name is not None else SCHEDULES))  # fmt: skip
     return tuple(said)
 
 

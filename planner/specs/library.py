@@ -21,6 +21,8 @@ _HERE = Path(__file__).parent
 _MODELS = _HERE / "models"
 _STACKS = _HERE / "stacks"
 _SUFFIXES = (".yaml", ".yml", ".json")
+_ODD = re.compile(r"[^\w.+-]+")
+"""What the name of a document may not hold."""
 _SAME_SHAPE = re.compile(r"-(hf|base|instruct|chat|it)$")
 
 
@@ -32,13 +34,13 @@ def model(name_or_path: str) -> ModelSpec:
         if not path.is_file():
             way_out = "pass a preset name, a config.json or a model YAML"
             raise InputError(f"a model folder must hold config.json, but {path.parent} has none; {way_out}")
-    name = (path.absolute().parent.name if path.stem == "config" else path.stem) or "model"
+    name = _ODD.sub("-", path.absolute().parent.name if path.stem == "config" else path.stem).strip("-") or "model"
     data = read_mapping(path)
     if path.suffix.lower() == ".json" and not {"name", "family"} <= data.keys():
         from planner.specs.huggingface import model_from_config
 
         return model_from_config(data, name, str(path))
-    return build(ModelSpec, data, _where(path))
+    return _named(build(ModelSpec, data, _where(path)), _where(path))
 
 
 def hardware(name_or_path: str, overrides: Sequence[str] = ()) -> HardwareProfile:
@@ -62,6 +64,14 @@ def stack(name_or_path: str) -> Stack:
 def _checked(kind: type[Document], data: dict[str, Any], where: str) -> Document:
     document = build(kind, data, where)
     check_figures(document, where)
+    return _named(document, where)
+
+
+def _named(document: Document, where: str) -> Document:
+    """Names stand in launch scripts, file names and on the terminal: a line break or a quote there would be obeyed."""
+    name = str(getattr(document, "name", ""))
+    if not name or len(name) > 100 or _ODD.search(name):
+        raise InputError(f"{where}: name must be of letters, digits and . _ + - alone, at most 100, but got {name[:60]!r}")
     return document
 
 

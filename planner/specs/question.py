@@ -84,6 +84,9 @@ class Question(BaseModel):
 def question(words: Mapping[str, Any], where: str = "the question") -> Question:
     """The question from stated words; every faulty word in one InputError, unknown names answered with the nearest."""
     asked = build(Question, {word: value for word, value in words.items() if value is not None}, where)
+    empty = [word for word, value in asked if isinstance(value, str) and not value.strip()]
+    if empty:
+        raise InputError(f"{where}: {empty[0]} must be stated, but got nothing; leave it out for the default")
     for word in RANGED:
         bounds(word, getattr(asked, word))
     for word, known in (("schedule", SCHEDULES), ("recompute", RECOMPUTE), ("offload", OFFLOADS)):

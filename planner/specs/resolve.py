@@ -64,6 +64,8 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     model = library.model(asked.model)
     cluster = _cluster(asked)
     hardware = library.hardware(cluster.value, asked.set)
+    if hardware.max_gpus and gpus > hardware.max_gpus:
+        raise InputError(f"gpus must be at most the {hardware.max_gpus:,} that {hardware.name} has (max_gpus), but got {gpus:,}")
     stack = _stack(asked)
     _recompute(asked)  # words that contradict one another are refused before any search
     precision = _precision(asked, hardware)

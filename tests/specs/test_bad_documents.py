@@ -107,6 +107,25 @@ def test_figures_that_nothing_has(
     assert says in _says(verb, tmp_path / "mine.yaml")
 
 
+@pytest.mark.parametrize("name", ["a\ntouch b", "$(id)", "a b", "a'b", "\x1b[31m", "", "x" * 101, "a/b"])
+@pytest.mark.parametrize(("verb", "shipped"), [
+    (library.model, Path(library.__file__).parent / "models" / "llama3-8b.yaml"),
+    (library.hardware, library.profiles_folder() / "h100-sxm.yaml"),
+    (library.stack, Path(library.__file__).parent / "stacks" / "megatron.yaml"),
+])  # fmt: skip
+def test_names_that_a_shell_would_obey(verb: Callable[[str], Any], shipped: Path, name: str, tmp_path: Path) -> None:
+    """They stand in comments and job names of launch scripts."""
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(yaml.safe_load(shipped.read_text()) | {"name": name}))
+    assert "name must be of letters" in _says(verb, tmp_path / "mine.yaml")
+
+
+def test_the_folder_of_a_config_may_have_any_name(tmp_path: Path) -> None:
+    shipped = Path(__file__).parent.parent / "data" / "configs" / "Qwen--Qwen3-0.6B.json"
+    (tmp_path / "my model\n$(id)").mkdir()
+    (tmp_path / "my model\n$(id)" / "config.json").write_bytes(shipped.read_bytes())
+    assert library.model(str(tmp_path / "my model\n$(id)")).name == "my-model-id"
+
+
 def test_a_profile_needs_the_rates_that_every_formula_reads(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     data = yaml.safe_load((library.profiles_folder() / "h100-sxm.yaml").read_text())
