@@ -112,7 +112,8 @@ def simulated(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime, 
     busiest = int(np.argmax(each))
     ends_s = each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)
     pace = Pace(each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1])
-    pipeline = Pipeline(pace, free_s - layout.m * each[busiest], slow_s - free_s)
+    # What rounding leaves of sums over many micro-batches is no time.
+    pipeline = Pipeline(pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0))
     kept = kept_bytes(layout, acts, counts, (run.sequence.previous_stage < 0).astype(float))
     peaks = [peak_in_flight(one.sequence, stage_weight=kept) for one in runs]
     peak = peaks[-1] + more * (peaks[-1] - peaks[0])

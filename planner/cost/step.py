@@ -132,7 +132,7 @@ def bubble_s(layout: Layout, work: Pace) -> Numeric:
     Source:  [narayanan2021] sec. 2.2; upper bound of 1F1B with unequal stages, exact when the slowest is last
     Assumes: transfers apart; v chunks alike.
     """
-    rest = work.total_s - work.slowest_s
+    rest = np.maximum(work.total_s - work.slowest_s, 0.0)
     naive = np.asarray(layout.schedule) == SCHEDULE_CODE["naive"]
     return np.where(naive, rest * layout.m, rest / layout.v)
 
