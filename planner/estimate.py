@@ -40,9 +40,10 @@ def _spread(column: Numeric, inverse: np.ndarray) -> Numeric:
     return column[inverse] if isinstance(column, np.ndarray) and column.ndim else column
 
 
-def _combinations(layout: Layout) -> tuple[Any, Any]:
+def _combinations(recipe: Recipe, layout: Layout) -> tuple[Any, Any]:
     """First row of each combination of the layer's knobs, and for every row its combination; nothing for one layout."""
-    columns = [getattr(layout, name) for name in _LAYER_KNOBS]
+    knobs = (*_LAYER_KNOBS, "pp") if recipe.stack.collective_us_crossing else _LAYER_KNOBS
+    columns = [getattr(layout, name) for name in knobs]
     if not any(isinstance(c, np.ndarray) for c in columns):
         return None, None
     key = np.zeros(len(layout), dtype=np.int64)
@@ -59,8 +60,8 @@ def _limit_bytes(recipe: Recipe) -> float:
 
 def parts(recipe: Recipe, layout: Layout) -> tuple[Split, LayerTime, EndsTime, Activations]:
     """What every estimate is built from: the split of layers, a layer's time, the ends' time, a micro-batch's activations."""
-    rows = _combinations(layout)
-    layers = split(recipe.model, layout)
+    rows = _combinations(recipe, layout)
+    layers = split(recipe.model, layout, recipe.stack.stage_head_share)
     layer = factored(layer_time, recipe, layout, rows)
     layer = replace(layer, recompute_s=layer.recompute_s * step.recompute_share(layout, layers))
     return layers, layer, factored(ends_time, recipe, layout, rows), factored(activations, recipe, layout, rows)

@@ -33,6 +33,8 @@ SPELLINGS = {
 }  # fmt: skip
 KIN = (("fsdp", "torch-fsdp"), ("torch", "torch-fsdp"), ("composer", "torch-fsdp"), ("deepspeed", "deepspeed"), ("neox", "deepspeed"))
 """Words in the name of a stack that is not known, and the stack that comes nearest."""
+HOMES = {("nanotron", "h100-sxm"): "aws-p5"}
+"""Clusters with a network of their own, by software and GPU."""
 ATTENTIONS = ("flash", "fused", "unfused")
 _NEMO = re.compile(r"NVIDIA/NeMo docs|Megatron-Bridge docs/performance")
 """Pages of performance recipes in `source_ref`: Megatron-Core as NeMo and Megatron-Bridge tune it."""
@@ -58,14 +60,15 @@ def run(row: Row) -> Run:
     _needed(row)
     model, said_model = shape(row)
     stack, said_stack = _stack(_software(row), facts_of(row))
-    cluster = (str(row["hardware"]), row["gpus_per_node"], row["node_net_gbytes_per_s"])
+    machine, said_machine = _machine(row, stack)
+    cluster = (machine, row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
     precision, said_precision = _precision(row["precision"], hardware)
     attention, said_attention = _attention(row, stack)
     gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
     recipe = _recipe(model, cluster, stack.name, (gpus, seq, batch), precision, attention)
     choice = layouts(row, recipe)
-    said = (*said_model, *said_stack, *said_precision, *said_attention, *choice.assumed)
+    said = (*said_model, *said_stack, *said_machine, *said_precision, *said_attention, *choice.assumed)
     return Run(recipe, _counted(recipe, choice.layouts), choice.open, said)
 
 
@@ -100,6 +103,15 @@ def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: str, size: tup
         model=model, hardware=_hardware(*cluster), stack=stack, gpus=gpus, seq_length=seq, global_batch_size=batch, precision=precision,
         framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention,
     )  # fmt: skip
+
+
+def _machine(row: Row, stack: Stack) -> tuple[str, tuple[str, ...]]:
+    """The hardware named; where a row does not name its network, the cluster that the software's published runs were made on."""
+    name = str(row["hardware"])
+    home = HOMES.get((stack.name, name))
+    if home is None or row["interconnect"] is not None:
+        return name, ()
+    return home, (f"hardware {home}: where published runs of {stack.name} on {name} were made",)
 
 
 @lru_cache(maxsize=1024)

@@ -28,6 +28,8 @@ class Activations:
     """Peak of temporaries inside a layer's backward pass, beyond what is kept."""
     embedding_bytes: Numeric
     """Kept by the embedding: its dropout mask."""
+    gathered_bytes: Numeric
+    """Gathered inputs of a layer's column-parallel linears that stay allocated where there is no pipeline."""
     head_bytes: Numeric
     """Final norm, logits, loss and their gradients at the peak."""
     logits_bytes: Numeric
@@ -103,5 +105,6 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
         temporary_bytes=temporary,
         embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
         logits_bytes=stack.kept_bytes.logits * count * rows,
+        gathered_bytes=count * 4 * h * stack.gathered_kept_share * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
         head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * rows + stack.dummy_gradient_bytes * vocab * h,
     )

@@ -78,14 +78,15 @@ def ring_latency_s(hardware: HardwareProfile, members: Group) -> Numeric:
 def tree_latency_s(hardware: HardwareProfile, members: Group) -> Numeric:
     """Latency of a tree all-reduce: up and down the nodes by their logarithm, along the chain inside one.
 
-    Formula: base + 2 ((members of a node - 1) hop + log2(nodes) hop)
+    Formula: base + 2 ((members of a node - 1) hop + log2(nodes) level); a level takes a hop unless the fabric says otherwise
     Source:  [nccl-tuning]
     Assumes: a chain inside a node.
     """
     node, fabric = hardware.node, hardware.fabric
     inside = np.where(members.node > members.domain, node.host.hop_s, node.domain.hop_s)
     base = np.where(members.nodes > 1, fabric.base_us * MICRO, node.domain.base_s)
-    return base + 2 * ((members.node - 1) * inside + np.log2(members.nodes) * fabric.hop_us * MICRO)
+    level = fabric.hop_us if fabric.tree_us is None else fabric.tree_us
+    return base + 2 * ((members.node - 1) * inside + np.log2(members.nodes) * level * MICRO)
 
 
 def gather_s(hardware: HardwareProfile, members: Group, size_bytes: Numeric) -> Numeric:

@@ -137,12 +137,12 @@ def cast_bytes(recipe: Recipe, layout: Layout, kind: Kind | None = None) -> tupl
 
 
 def tp_comm_times(recipe: Recipe, layout: Layout, blocks: float = 2.0) -> tuple[Numeric, Numeric, Numeric]:
-    """Tensor-parallel communication of a layer: forward, backward before a layer's weight gradient, backward beside it.
+    """Tensor-parallel communication of a layer: forward, backward before its products, beside weight gradients.
 
     Formula: an all-reduce forward and tp_reduces_backward / 2 backward for each of two blocks; with sp all-gather + reduce-scatter each
              way (backward: gathers open, scatters beside); latent attention gathers q + c + r in place of h
     Source:  [korthikanti2022] sec. 4.2.2; [megatron-core] LinearWithGradAccumulationAndAsyncCommunication; [aleph-alpha-scaling]
-    Assumes: the input's second gather of sp hides behind the input-gradient product.
+    Assumes: the inputs' second gathers of sp, as long as the opening ones, run beside the input gradients.
     """
     hardware = recipe.hardware
     members = collectives.group(hardware, 1, layout.tp)
@@ -205,14 +205,14 @@ def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
     Assumes: every layer of the kind alike.
     """
     stack = recipe.stack
-    gemm_forward, gemm_input, gemm_weight, column_weight = products_s(recipe, kind.products)
+    gemm_forward, gemm_input, gemm_weight, (column_input, column_weight) = products_s(recipe, kind.products)
     attention = attention_times(recipe, layout)
     forward, backward = elementwise_times(recipe, layout, kind)
     tp_forward, tp_open, tp_beside = tp_comm_times(recipe, layout, kind.blocks)
     cp_forward, cp_backward = cp_comm_times(recipe, layout, attention)
     tp_forward = tp_forward * (1 - stack.tp_overlap_share)
     hidden = np.minimum(tp_beside * stack.tp_grad_overlap_share, column_weight)
-    tp_backward = tp_open * (1 - stack.tp_overlap_share) + tp_beside - hidden
+    tp_backward = tp_open * (1 - stack.tp_overlap_share) + np.maximum(tp_open - column_input, 0.0) + tp_beside - hidden
     ep = kind.ep_forward_s * (1 - stack.experts.overlap_share), kind.ep_backward_s * (1 - stack.experts.overlap_share)
     apart = (kind.ep_forward_s + kind.ep_backward_s) * stack.experts.overlap_share
     whole = gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0]
@@ -233,11 +233,16 @@ def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
 
 
 def _launch_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, Numeric]:
-    """What the CPU needs to launch a layer, forward and backward; full recomputation launches the forward again."""
+    """What the CPU needs to launch a layer, forward and backward; full recomputation launches the forward again.
+
+    Where stages lie on several nodes, each of sp's 4 collectives forward and 6 backward may take it longer.
+    """
     stack, split = recipe.stack, np.asarray(layout.tp) > 1
     one_us = MICRO * recipe.hardware.node.launch_factor
-    forward = (stack.launch_us_forward + kind.launch_us[0] + stack.launch_us_tp * split) * one_us
-    backward = (stack.launch_us_backward + kind.launch_us[1] + stack.launch_us_tp * split) * one_us
+    crossing = split & (np.asarray(layout.pp) > 1) & (recipe.gpus > recipe.hardware.node.gpus)
+    collective = stack.collective_us_crossing * layout.tp * crossing
+    forward = (stack.launch_us_forward + kind.launch_us[0] + stack.launch_us_tp * split + 4 * collective) * one_us
+    backward = (stack.launch_us_backward + kind.launch_us[1] + stack.launch_us_tp * split + 6 * collective) * one_us
     return forward, backward + forward * (np.asarray(layout.recompute) == 2)
 
 

@@ -92,7 +92,8 @@ def kept_bytes(layout: Layout, acts: Activations, layers: Numeric, has_embedding
 def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -> Memory:
     """Memory terms of one pipeline rank.
 
-    Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits) + fragmentation + context + communicators
+    Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits, unit_gradient_bytes a parameter once
+             one micro-batch's kept is gone) + buffers + fragmentation + context + communicators
     Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward pass.
     """
@@ -103,8 +104,11 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     inner = acts.temporary_bytes + np.where(full, acts.whole_layer_bytes - acts.input_bytes, 0.0)
     inner = inner + np.where(np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0)
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
+    kept = kept + rank.layers * acts.gathered_bytes * (np.asarray(layout.pp) == 1)
+    working = np.maximum(working, stack.unit_gradient_bytes * rank.params - kept)
     gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
     buffers = gathers * np.minimum(rank.params * 2.0, stack.bucket_mib * MIB)
+    buffers = buffers + stack.workspace_mib * MIB
     buffers = buffers + stack.dummy_gradient_bytes * layer_params(recipe.model, layout.tp) + gathered_bytes(recipe, layout, rank)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers

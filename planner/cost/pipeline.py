@@ -44,7 +44,7 @@ def refused(recipe: Recipe, layout: Layout) -> str:
     count = 2 * layout.pp * layout.v * max(_lengths(layout))
     if count > MOST_ACTIONS:
         return f"pipeline by closed form: {count:,} actions are more than the {MOST_ACTIONS:,} that are simulated"
-    if sum(map(sum, chunk_layers(recipe.model, layout))) != recipe.model.num_layers:
+    if sum(map(sum, chunk_layers(recipe.model, layout, recipe.stack.stage_head_share))) != recipe.model.num_layers:
         return "pipeline by closed form: the layers do not divide over the stages"
     try:
         schedule(SCHEDULES[layout.schedule]).legal(layout.pp, layout.m, layout.v, **_group(layout))
@@ -65,7 +65,7 @@ def order(layout: Layout, spent: np.ndarray, transfer: float) -> Order:
 
 def stage_layers(recipe: Recipe, layout: Layout) -> np.ndarray:
     """(S,) layers of every virtual stage in the order that activations pass them; S = p v."""
-    rows = chunk_layers(recipe.model, layout)
+    rows = chunk_layers(recipe.model, layout, recipe.stack.stage_head_share)
     return np.array([rows[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * layout.v)])
 
 

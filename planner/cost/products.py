@@ -64,21 +64,21 @@ def mlp_products(recipe: Recipe, layout: Layout, count: Numeric, ffn_size: int) 
     return Product(count, (2 if recipe.model.gated_mlp else 1) * ffn, h, "column"), Product(count, h, ffn, "row")
 
 
-def products_s(recipe: Recipe, products: tuple[Product, ...]) -> tuple[Numeric, Numeric, Numeric, Numeric]:
-    """Forward, input-gradient and weight-gradient time of linears; last, the weight gradients of those split by columns.
+def products_s(recipe: Recipe, products: tuple[Product, ...]) -> tuple[Numeric, Numeric, Numeric, tuple[Numeric, Numeric]]:
+    """Forward, input-gradient and weight-gradient time of linears; last, both gradients of those split by columns.
 
     Formula: C[T,n] = X[T,k] W; dX[T,k] = dY W'; dW[n,k] += dY' X with read and write of the 4-byte main gradient
     Source:  [narayanan2021] sec. 2.3; accumulation into main gradients [megatron-core]
     Assumes: the measured product's own output is 2 bytes; the rest of the accumulation is memory traffic.
     """
-    forward, inputs, weights, columns = 0.0, 0.0, 0.0, 0.0
+    forward, inputs, weights, columns = 0.0, 0.0, 0.0, (0.0, 0.0)
     for one in products:
         forward = forward + product_s(recipe, one, one.rows, one.n, one.k)
-        inputs = inputs + product_s(recipe, one, one.rows, one.k, one.n)
+        back = product_s(recipe, one, one.rows, one.k, one.n)
         accumulated = memory_s(recipe.hardware, recipe.stack.accumulate_bytes * one.n * one.k * one.groups)
         weight = product_s(recipe, one, one.n, one.k, one.rows) + accumulated
-        weights = weights + weight
-        columns = columns + weight * (one.side == "column")
+        inputs, weights = inputs + back, weights + weight
+        columns = (columns[0] + back, columns[1] + weight) if one.side == "column" else columns
     return forward, inputs, weights, columns
 
 

@@ -7,6 +7,8 @@ split exactly, chunk by chunk.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
 
 import numpy as np
 
@@ -26,13 +28,48 @@ class Split:
     last: Numeric
 
 
-def split(model: ModelSpec, layout: Layout) -> Split:
-    """Layers of the first, the middle and the last pipeline rank.
+def head_layers(model: ModelSpec) -> float:
+    """The head's products in layers.
+
+    Formula: V h / (4 a d h + 3 f h)
+    Source:  [nanotron] get_block_compute_costs
+    Assumes: as that software counts: every query head has its own keys and values, and the MLP is gated.
+    """
+    return model.vocab_size / (4 * model.query_size + 3 * model.ffn_size)
+
+
+def dealt(model: ModelSpec, layout: Layout, head_share: float) -> Split:
+    """Layers of the first, the fullest middle and the last pipeline rank when the software deals them by size.
+
+    A stage takes layers until the work so far reaches its share: the first ones get more than an even share, the head's may get none.
+
+    Formula: through stage k min(L, ceil((k+1) share)), share = (L + H) / p, H = head_share head_layers(); the last stage has the rest
+    Source:  [nanotron] build_model; head_share from run times: the code's 1 would leave ties
+    Assumes: head and loss on the last stage; middle ranks as full as the fullest; no virtual stages.
+    """
+    layers, last = float(model.num_layers), layout.pp - 1
+    share = (layers + head_share * head_layers(model)) / layout.pp
+    full = np.minimum(np.ceil(share), layers)
+    rest = np.maximum(layers - np.ceil(last * share), 0.0)
+    return Split(first=full[()], middle=full[()], last=np.where(last == 0, layers, rest)[()])
+
+
+def _dealt(model: ModelSpec, pp: int, head_share: float) -> list[list[int]]:
+    """The stages of dealt(), one after another."""
+    share = (model.num_layers + head_share * head_layers(model)) / pp
+    through = [min(ceil(share * (stage + 1)), model.num_layers) for stage in range(pp - 1)]
+    return [[end - start] for start, end in pairwise([0, *through, model.num_layers])]
+
+
+def split(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> Split:
+    """Layers of the first, the middle and the last pipeline rank; with a head_share as dealt() has it.
 
     Formula: even share of L + account_for_embedding + account_for_loss, less the accounted one; or first, last, rest even
     Source:  [megatron-core] get_num_layers_to_build
     Assumes: the layout is legal; otherwise shares are fractions and a rule removes it.
     """
+    if head_share:
+        return dealt(model, layout, head_share)
     pp, layers = layout.pp, float(model.num_layers)
     even = (layers + layout.account_for_embedding + layout.account_for_loss) / pp
     set_first, set_last = np.minimum(layout.first_layers, 1), np.minimum(layout.last_layers, 1)
@@ -99,7 +136,7 @@ def chunk_moe_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
     return out
 
 
-def chunk_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
+def chunk_layers(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> list[list[int]]:
     """Layers of every virtual stage of one layout: [rank][chunk].
 
     Formula: as split(), each rank's share over its v chunks; the accounted layer is missing in the first or last chunk
@@ -110,6 +147,8 @@ def chunk_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
     if layout.stage_layout:
         counts = stage_layout.layers(layout.stage_layout)
         return [[counts[chunk * pp + rank] for chunk in range(len(counts) // pp)] for rank in range(pp)]
+    if head_share:
+        return _dealt(model, pp, head_share)
     share = split(model, layout)
     ranks = [share.first] + [share.middle] * (pp - 2) + [share.last] * (pp > 1)
     lacks_first = layout.account_for_embedding and not layout.first_layers

@@ -13,6 +13,7 @@ from planner.cost.kernels import memory_s
 from planner.cost.layer import LayerTime
 from planner.cost.offload import fetch_s, optimizer_away, update_s
 from planner.cost.params import embedding_params, layer_params, padded_vocab
+from planner.cost.reduction import TENSORS, gradient_reduction_s, late_share
 from planner.cost.sharded import ends_params, sharded_comm_s
 from planner.cost.stages import Split
 from planner.cost.terms import P2P, StepTime
@@ -51,11 +52,12 @@ def pace(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: 
     first_ends, last_ends = embedding + head * alone, head + embedding * alone
     first, last, middle = layers.first * each + first_ends, layers.last * each + last_ends, layers.middle * each
     middle = np.where(pp > 2, middle, 0.0)
+    between = np.maximum(recipe.model.num_layers - layers.first - layers.last, 0.0) * (pp > 2)
     slowest = np.maximum(np.maximum(first, last), middle)
     is_last, is_first = last >= slowest, first >= slowest
     return Pace(
         slowest_s=slowest,
-        total_s=first + np.where(alone, 0.0, last) + np.maximum(pp - 2, 0) * middle,
+        total_s=first + np.where(alone, 0.0, last) + between * each,
         layers=np.where(is_last, layers.last, np.where(is_first, layers.first, layers.middle)),
         ends_s=np.where(is_last, last_ends, np.where(is_first, first_ends, 0.0)),
         first_s=first,
@@ -142,24 +144,23 @@ def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
 
     Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack has it) + all-gather of 2 bytes a
              parameter, once a step;
-             hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for one layer's share;
-             sharded weights: sharded_comm_s()
-    Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather
+             hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for the tensors whose
+             gradients come last, embedding and first layer; the CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()
+    Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather; [nanotron] all_gather_coalesced
     Assumes: the first pipeline rank decides, the others wait less; sharded gradients are reduced every micro-batch.
     """
     stack, hardware = recipe.stack, recipe.hardware
     size = layout.dp * layout.cp
     members = collectives.group(hardware, layout.tp, size)
     params = layers.first * layer_params(recipe.model, layout.tp) + ends_params(recipe, layout)
-    scattered = (np.asarray(layout.zero) >= 1) & (not stack.gradients_all_reduced)
-    scatter = collectives.gather_s(hardware, members, params * stack.grad_reduce_bytes)
-    reduce = np.where(scattered, scatter, collectives.all_reduce_s(hardware, members, params * stack.grad_reduce_bytes))
     window = np.where(np.asarray(layout.zero) >= 2, layout.m, 1)
-    reduce = reduce * window
+    reduce = gradient_reduction_s(recipe, layout, members, params) * window
     gather = np.where(np.asarray(layout.zero) >= 1, collectives.gather_s(hardware, members, params * 2.0), 0.0)
-    chunk = 1 / np.maximum(layers.first, 1)
+    gather = gather + size * layers.first * TENSORS * stack.gather_us * MICRO * (np.asarray(layout.zero) >= 1)
+    chunk = late_share(recipe, layout, layers)
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
-    hidden = np.minimum(reduce * (1 - chunk), beside_backward) * stack.grad_overlap_share
+    beside = stack.grad_overlap_share * ~((np.asarray(layout.zero) >= 1) & stack.sharded_at_end)
+    hidden = np.minimum(reduce * (1 - chunk), beside_backward) * beside
     hidden = hidden + np.minimum(gather * (1 - chunk), layers.first * layer.forward_s) * stack.param_overlap_share
     exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer)
     sharded, group = np.asarray(layout.zero) >= 3, np.asarray(size) > 1

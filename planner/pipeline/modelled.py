@@ -64,7 +64,7 @@ def _check_layers(recipe: Recipe, layout: Layout) -> None:
     count = len(stages(layout.stage_layout)) if layout.stage_layout else pp * v
     if count != pp * v:
         raise InputError(f"stage-layout must have pp x v = {pp} x {v} stages, but has {count}; state --v {max(count // pp, 1)}")
-    placed = [count for rank in chunk_layers(recipe.model, layout) for count in rank]
+    placed = [count for rank in chunk_layers(recipe.model, layout, recipe.stack.stage_head_share) for count in rank]
     if sum(placed) != layers or min(placed) < 0:
         raise InputError(f"the {layers} layers of {recipe.model.name} must divide over pp x v = {pp} x {v} stages, but do not; "
                          "change pp or v, or move layers with --first-layers, --last-layers, --account-for-...")  # fmt: skip

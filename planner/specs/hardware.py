@@ -146,6 +146,9 @@ class Fabric(_Document):
     """Large-message share of line rate."""
     base_us: NonNegativeFloat
     hop_us: NonNegativeFloat
+    """Latency of each further node of a ring."""
+    tree_us: NonNegativeFloat | None = None
+    """Latency of each level of a tree of nodes, where it is not hop_us."""
     straggler_share: NonNegativeFloat = 0.0
     """Slowdown of a step per doubling of the number of nodes."""
     source: str

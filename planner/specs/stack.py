@@ -195,4 +195,20 @@ class Stack(BaseModel):
     dummy_gradient_bytes: NonNegativeFloat = 0.0
     """Bytes a weight of one layer, and of the head: what autograd gets where products add to the main gradient (Transformer Engine)."""
     experts: Experts = Experts()
+    collective_us_crossing: NonNegativeFloat = 0.0
+    """Where the pipeline's stages lie on several nodes: CPU time of one tp collective, per rank of its group (found in nanotron's runs)."""
+    stage_head_share: NonNegativeFloat = 0.0
+    """Not 0: layers are dealt to pipeline stages by size, the head weighing this share of its products over a layer's (nanotron)."""
+    sharded_at_end: bool = False
+    """With the optimizer sharded, gradients are reduced at once after the last backward pass, not beside it."""
+    reduce_mib: NonNegativeFloat = 0.0
+    """Size of one message of a reduction beside the backward pass; 0: large enough that latency does not count."""
+    gather_us: NonNegativeFloat = 0.0
+    """CPU time of gathering updated parameters, per tensor and rank of the group: slices joined one by one."""
+    gathered_kept_share: NonNegativeFloat = 0.0
+    """Share of sp's gathered inputs that stays allocated until the backward pass where no pipeline holds up the CPU."""
+    unit_gradient_bytes: NonNegativeFloat = 0.0
+    """Bytes a parameter once a backward pass is over: 16-bit gradients not yet added to the main ones, flat copies to send."""
+    workspace_mib: NonNegativeFloat = 0.0
+    """What libraries take from the allocator for the whole run."""
     source: str
