@@ -129,7 +129,7 @@ def layouts(recipe: Recipe) -> Layout:
     part = -(-even * choice[:, 2] // (BLOCKS * knob["v"]))
     kept &= (choice[:, 2] == 0) | (part < even // knob["v"])
     columns = {name: knob[name][kept] for name in ("tp", "pp", "cp", "mbs", "v")}
-    sharding = np.array(_shardings(recipe)).reshape(-1, 3)[knob["sharding"][kept]]
+    sharding = np.array(_shardings(recipe), int).reshape(-1, 3)[knob["sharding"][kept]]
     columns |= {name: sharding[:, at] for at, name in enumerate(("zero", "offload", "hpz"))}
     return _complete(recipe, columns, account[kept], choice[kept], part[kept])
 

@@ -82,7 +82,8 @@ def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> E
     causal, full = (model_flops(recipe, full_attention=whole) for whole in (False, True))
     per_gpu = causal / step_s / recipe.gpus
     low, high = residual_range(recipe, per_gpu)
-    peak = peak_flops_per_s(recipe.hardware, "fp16" if recipe.precision == "fp16" else "bf16")
+    halves = "bf16" if recipe.precision != "fp16" and "bf16" in recipe.hardware.gpu.peak_tflops else "fp16"  # V100 has no bf16
+    peak = peak_flops_per_s(recipe.hardware, halves)
     working = time.launch_s + time.gemm_s + time.attention_s + time.elementwise_s + time.head_s + time.recompute_s
     busy = working + time.tp_comm_s + time.cp_comm_s + time.ep_comm_s
     return Estimate(

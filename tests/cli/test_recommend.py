@@ -150,6 +150,13 @@ def test_what_is_stated_is_searched(ppplan, options, knob, value) -> None:
     assert ran.code == 0 and plans and all(plan["layout"][knob] == value for plan in plans)
 
 
+def test_fp32_where_there_is_no_bf16(ppplan) -> None:
+    """V100: MFU is over its fp16 peak, 125 TFLOP/s."""
+    ran = ppplan("explain", "--model", "llama3-8b", "--tp", "8", "--cluster", "v100-32g-sxm2", "--precision", "fp32", "--json")
+    said = json.loads(ran.out)["estimate"]
+    assert said["model_tflops_per_gpu"] / said["mfu"] == pytest.approx(125, rel=0.01)
+
+
 def test_modules_that_the_model_lacks_answer_no(ppplan) -> None:
     ran = ppplan("recommend", "--model", "llama3-8b", "--gpus", "16", "--cluster", "h100-sxm", "--recompute-modules", "moe", "--json")
     answer = json.loads(ran.out)
