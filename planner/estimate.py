@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from planner.cost import memory, offload, pipeline, step
+from planner.cost import memory, mixture, offload, pipeline, step
 from planner.cost.activations import Activations, activations
 from planner.cost.ends import EndsTime, ends_time
 from planner.cost.flops import model_flops
 from planner.cost.kernels import peak_flops_per_s
 from planner.cost.layer import LayerTime, layer_time
-from planner.cost.stages import Split, split
+from planner.cost.moe import expert_layer_time
+from planner.cost.mtp import with_mtp
+from planner.cost.stages import Split, moe_split, split
 from planner.cost.terms import Estimate, Memory, Stage, StepTime
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
@@ -22,7 +24,7 @@ from planner.specs.residuals import residual_range
 from planner.units import GIB, TERA
 
 T = TypeVar("T")
-_LAYER_KNOBS = ("tp", "cp", "mbs", "sp", "recompute", "recompute_modules")
+_LAYER_KNOBS = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
 """What a layer's time and memory depend on: far fewer combinations than layouts."""
 
 
@@ -58,19 +60,29 @@ def _limit_bytes(recipe: Recipe) -> float:
     return min(own, recipe.max_memory_gib * GIB) if recipe.max_memory_gib else own
 
 
-def parts(recipe: Recipe, layout: Layout) -> tuple[Split, LayerTime, EndsTime, Activations]:
-    """What every estimate is built from: the split of layers, a layer's time, the ends' time, a micro-batch's activations."""
+def parts(recipe: Recipe, layout: Layout) -> tuple[Split, mixture.Times, EndsTime, Activations]:
+    """What every estimate is built from: the split of layers, layers' times, the ends' time, a micro-batch's activations."""
     rows = _combinations(recipe, layout)
     layers = split(recipe.model, layout, recipe.stack.stage_head_share)
-    layer = factored(layer_time, recipe, layout, rows)
-    layer = replace(layer, recompute_s=layer.recompute_s * step.recompute_share(layout, layers))
-    return layers, layer, factored(ends_time, recipe, layout, rows), factored(activations, recipe, layout, rows)
+    ends, acts = factored(ends_time, recipe, layout, rows), factored(activations, recipe, layout, rows)
+    repeated = step.recompute_share(layout, layers)
+    dense = _partly(factored(layer_time, recipe, layout, rows), repeated)
+    if not recipe.model.moe:
+        return layers, mixture.times(dense, None, layers), with_mtp(recipe, layout, ends, dense), acts
+    layers = replace(layers, experts=moe_split(recipe.model, layout, layers))
+    experts = _partly(factored(expert_layer_time, recipe, layout, rows), repeated)
+    return layers, mixture.times(dense, experts, layers), with_mtp(recipe, layout, ends, experts), acts
+
+
+def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
+    """The mean layer of which a share is recomputed."""
+    return replace(layer, recompute_s=layer.recompute_s * repeated)
 
 
 def closed_form(recipe: Recipe, layout: Layout) -> Estimate:
     """Estimate of one layout or of a batch, every field a number or a column."""
     layers, layer, ends, acts = parts(recipe, layout)
-    time = step.step_time(recipe, layout, layers, layer, ends, step.closed_pipeline(recipe, layout, layers, layer, ends))
+    time = step.step_time(recipe, layout, layers, layer.first, ends, step.closed_pipeline(recipe, layout, layers, layer, ends))
     candidates = [memory.rank_memory(recipe, layout, acts, rank) for rank in memory.ranks(recipe, layout, layers)]
     return assemble(recipe, layout, time, memory.worst(candidates))
 
@@ -124,7 +136,7 @@ def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool
 def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
     layers, layer, ends, acts = parts(recipe, layout)
     found = pipeline.simulated(recipe, layout, layer, ends, acts)
-    time = step.step_time(recipe, layout, layers, layer, ends, found.pipeline)
+    time = step.step_time(recipe, layout, layers, layer.first, ends, found.pipeline)
     each = memory.rank_memory(recipe, layout, acts, found.ranks)
     held = np.broadcast_to(each.device_bytes, found.ranks.layers.shape)
     said = assemble(recipe, layout, time, memory.at(each, int(np.argmax(held))))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.cost.core import tokens
+from planner.cost.expert_activations import expert_parts
 from planner.cost.kernels import is_low
 from planner.cost.layer import matrices
 from planner.cost.params import kv_heads_per_rank, padded_vocab
@@ -34,13 +35,18 @@ class Activations:
     """Final norm, logits, loss and their gradients at the peak."""
     logits_bytes: Numeric
     """Of those, what stays while the layers of the last stage go backward."""
+    expert_bytes: Numeric = 0.0
+    """What a layer with experts keeps more than layer_bytes."""
+    mtp_bytes: Numeric = 0.0
+    """Kept by the layers of multi-token prediction."""
 
 
 def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     """What autograd keeps of one layer, by the operation that keeps it; each tensor once; kept_bytes for what a stack does not fuse.
 
     Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and out 2 f each branch and 2 f,
-             dropout masks 1h each; unfused: softmax 2, its dropout 1 + 2 bytes a score
+             dropout masks 1h each; unfused: softmax 2, its dropout 1 + 2 bytes a score;
+             latent attention: q, k, v and output of all heads, latents before and after their norm
     Source:  [korthikanti2022] sec. 4.1: 34 s b h + 5 a s^2 b for GPT with ffn = 4h; [dao2022] log-sum-exp for flash
     Assumes: 2-byte activations, with 8-bit products 1-byte inputs of linears beside what attention and activation keep themselves;
              gathered inputs of sp are gathered again, not kept.
@@ -56,49 +62,55 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     unfused = recipe.attention == "unfused"
     core = scores * (2 + 3 * mask + stack.kept_bytes.scores) if unfused else count * 4.0 * model.num_heads / tp
     kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
+    mla = model.mla
+    values = model.num_heads * mla.v_head_dim / tp if mla else queries
+    latents = mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or 0) if mla else 0
     return {
         "norm_inputs": count * 4 * h / outside,
         "norms": count * stack.kept_bytes.norms * h / outside,
         "norm_outputs": count * 2 * kept * h / (1 if stack.gathered_inputs_kept else outside),
-        "qkv": count * 2.0 * (queries + 2 * kv) * (2 if model.qk_norm else 1),
+        "qkv": count * 2.0 * (2 * queries + values if mla else (queries + 2 * kv) * (2 if model.qk_norm else 1)),
+        "latents": count / outside * 4.0 * latents,
         "rotary": count * stack.kept_bytes.rotary * (queries + kv) * (model.position == "rope"),
         "core": core,
-        "attention_output": count * queries * (2.0 if kept == 2.0 else 3.0),
+        "attention_output": count * values * (2.0 if kept == 2.0 else 3.0),
         "masks": count * 2 * mask * h / outside,
         "mlp_in": count * (2.0 * branches + stack.kept_bytes.activation) * ffn,
         "mlp_out": count * kept * ffn,
     }
 
 
+def dropped(layout: Layout, module: str) -> Numeric:
+    """1 where selective recomputation names the module."""
+    return (np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1) * (np.asarray(layout.recompute) == 1)
+
+
 def activations(recipe: Recipe, layout: Layout) -> Activations:
     """Activation memory of one micro-batch.
 
-    Formula: sum of layer_parts(), less what selective recomputation drops
+    Formula: sum of layer_parts(), less what selective recomputation drops; with experts expert_parts() in place of the MLP's
     Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules
     Assumes: full recomputation keeps the input of each layer, split over tp only by sp.
     """
     parts = layer_parts(recipe, layout)
     whole = sum(parts.values())
-
-    def dropped(module: str) -> Numeric:
-        on = np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1
-        return on * (np.asarray(layout.recompute) == 1)
-
     kept = (
         whole
-        - dropped("core_attn") * parts["core"]
-        - dropped("layernorm") * parts["norm_outputs"]
-        - dropped("mlp") * (parts["mlp_in"] + parts["mlp_out"])
+        - dropped(layout, "core_attn") * parts["core"]
+        - dropped(layout, "layernorm") * parts["norm_outputs"]
+        - dropped(layout, "mlp") * (parts["mlp_in"] + parts["mlp_out"])
     )
     model, stack = recipe.model, recipe.stack
+    if model.mla:
+        kept = kept - dropped(layout, "mla_up_proj") * parts["qkv"]
     count, h = tokens(recipe, layout), float(model.hidden_size)
     outside = np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
     vocab = padded_vocab(model, layout.tp) / layout.tp
-    rows = vocab * (layout.tp if stack.gathered_logits else 1)
-    (_, _), (_, _), (n_in, _), (_, k_out) = matrices(recipe, layout)
+    rows = vocab * (layout.tp if stack.gathered_logits else 1) * (1 + model.mtp_layers)
+    n_in, k_out = matrices(recipe, layout)[-2][0], matrices(recipe, layout)[-1][1]
     scores = count * (model.num_heads / layout.tp) * recipe.seq_length * stack.scores_temporary_bytes * (recipe.attention != "flash")
     temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
-    return Activations(
+    said = Activations(
         layer_bytes=kept,
         input_bytes=parts["norm_inputs"] / 2,
         whole_layer_bytes=whole,
@@ -108,3 +120,33 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
         gathered_bytes=count * 4 * h * stack.gathered_kept_share * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
         head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * rows + stack.dummy_gradient_bytes * vocab * h,
     )
+    return with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said)
+
+
+def with_mtp(recipe: Recipe, said: Activations) -> Activations:
+    """Each layer of multi-token prediction keeps what a layer does, and its projection's input."""
+    depth = recipe.model.mtp_layers
+    return replace(said, mtp_bytes=depth * (said.layer_bytes + said.expert_bytes + 2 * said.input_bytes)) if depth else said
+
+
+def with_experts(recipe: Recipe, layout: Layout, said: Activations, parts: dict[str, Numeric]) -> Activations:
+    """The same of a model some of whose layers have experts.
+
+    Formula: expert_bytes = expert_parts - MLP's parts, each less what recomputation drops; peaks are those of the larger kind
+    Source:  [megatron-core] --recompute-modules moe_act, moe, shared_experts
+    Assumes: the MLP beside experts, where there is one, is kept as a dense layer's.
+    """
+    own = expert_parts(recipe, layout)
+    moe_act, moe, shared = (dropped(layout, name) for name in ("moe_act", "moe", "shared_experts"))
+    routed = own["expert_in"] + own["expert_middle"] + own["routing"] + own["expert_out"] * (1 - moe_act)
+    kept = routed * (1 - moe) + own["shared"] * (1 - np.maximum(moe, shared))
+    dense = parts["mlp_in"] + parts["mlp_out"]
+    beside = bool(recipe.model.moe and recipe.model.moe.dense_residual)
+    replaced = 0.0 if beside else dense * (1 - dropped(layout, "mlp"))
+    more = sum(own.values()) - (0.0 if beside else dense)
+    found = replace(
+        said, expert_bytes=kept - replaced + 0.0 * said.layer_bytes,
+        whole_layer_bytes=said.whole_layer_bytes + np.maximum(more, 0.0),
+        temporary_bytes=np.maximum(said.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])),
+    )  # fmt: skip
+    return with_mtp(recipe, found)

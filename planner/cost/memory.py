@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.activations import Activations
+from planner.cost.holdings import expert_ranks, layers_params, mtp_routed
 from planner.cost.kernels import erf
 from planner.cost.offload import optimizer_away, weights_away
-from planner.cost.params import embedding_params, head_params, layer_params
+from planner.cost.params import embedding_params, head_params, mtp_stage_params
 from planner.cost.stages import Split
 from planner.cost.terms import Memory
 from planner.layout import SCHEDULE_CODE, Layout, Numeric
@@ -27,6 +28,10 @@ class Rank:
     """Micro-batches' activations held at the peak, in whole stages."""
     has_embedding: Numeric
     has_head: Numeric
+    expert_layers: Numeric = 0.0
+    """Of the layers those with experts."""
+    expert_params: Numeric = 0.0
+    """Of the parameters those of routed experts, which edp ranks share in place of dp cp."""
 
 
 def in_flight(layout: Layout, rank: Numeric) -> Numeric:
@@ -44,16 +49,16 @@ def in_flight(layout: Layout, rank: Numeric) -> Numeric:
     return np.where(np.asarray(layout.schedule) == SCHEDULE_CODE["gpipe"], m, held)
 
 
-def state_bytes(recipe: Recipe, layout: Layout, params: Numeric) -> tuple[Numeric, Numeric, Numeric]:
-    """Weights, gradients, optimizer states of so many parameters on a rank.
+def state_bytes(recipe: Recipe, layout: Layout, params: Numeric, alike: Numeric | None = None) -> tuple[Numeric, Numeric, Numeric]:
+    """Weights, gradients, optimizer states of so many parameters on a rank, which `alike` ranks hold (dp cp when not given).
 
-    Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter; ZeRO 1 shards the last, 2 gradients, 3 weights, over dp cp;
+    Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter; ZeRO 1 shards the last, 2 gradients, 3 weights;
              weights that are a master are sharded as gradients are, and below 3 their gathered copy is held whole;
              offloaded states are not on the device, nor are their gradients from ZeRO 2 on; hpZ adds weights over its group
     Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer; [torch-fsdp]; [deepspeed]
     Assumes: even shards.
     """
-    stack, shards = recipe.stack, layout.dp * layout.cp
+    stack, shards = recipe.stack, layout.dp * layout.cp if alike is None else alike
     zero = np.asarray(layout.zero)
     master = stack.gathered_bytes > 0
     weights = stack.weight_bytes * params / np.where(zero >= (2 if master else 3), shards, 1)
@@ -64,6 +69,11 @@ def state_bytes(recipe: Recipe, layout: Layout, params: Numeric) -> tuple[Numeri
     return weights, gradients, states * (1 - optimizer_away(layout))
 
 
+def largest_layer(recipe: Recipe, layout: Layout) -> Numeric:
+    """Parameters of one layer on one rank, with experts where the model has them."""
+    return sum(layers_params(recipe.model, layout, 1, 1 if recipe.model.moe else 0))
+
+
 def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:
     """Whole weights that a rank holds for a moment when they are sharded, and whole gradients beside them.
 
@@ -71,22 +81,29 @@ def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:
     Source:  [torch-fsdp] limit_all_gathers; [deepspeed] stage3_max_live_parameters
     Assumes: 2-byte copies; tables stay gathered from forward to backward.
     """
-    stack, layer = recipe.stack, layer_params(recipe.model, layout.tp)
-    inside = rank.layers * layer
+    stack, layer = recipe.stack, largest_layer(recipe, layout)
+    inside = sum(layers_params(recipe.model, layout, rank.layers, rank.expert_layers))
     held = np.minimum(stack.gathered_layers, rank.layers) * layer + np.minimum(stack.gathered_params, inside) + rank.params - inside
     return 2.0 * held * (np.asarray(layout.zero) >= 3) * (stack.gathered_layers + stack.gathered_params > 0)
 
 
-def kept_bytes(layout: Layout, acts: Activations, layers: Numeric, has_embedding: Numeric) -> Numeric:
+def kept_bytes(
+    layout: Layout, acts: Activations, layers: Numeric, has_embedding: Numeric, expert_layers: Numeric = 0.0, has_head: Numeric = 0.0
+) -> Numeric:
     """Activations of one micro-batch that a virtual stage of so many layers keeps.
 
-    Formula: recomputed layers * input + other layers * kept + embedding's
+    Formula: recomputed layers * input + other layers * kept + embedding's; of the others expert_layers / layers keep experts' more;
+             multi-token prediction's with the head
     Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-num-layers counts within a virtual stage
     Assumes: full recomputation starts with the first layers of the stage.
     """
     limited = np.where(np.asarray(layout.recompute_layers) > 0, layout.recompute_layers, layers)
     recomputed = np.where(np.asarray(layout.recompute) == 2, np.minimum(limited, layers), 0.0)
-    return recomputed * acts.input_bytes + (layers - recomputed) * acts.layer_bytes + has_embedding * acts.embedding_bytes
+    kept = recomputed * acts.input_bytes + (layers - recomputed) * acts.layer_bytes + has_embedding * acts.embedding_bytes
+    if isinstance(acts.expert_bytes, float) and acts.expert_bytes == 0.0:
+        return kept + has_head * acts.mtp_bytes
+    others = (layers - recomputed) * expert_layers / np.maximum(layers, 1e-9)
+    return kept + others * acts.expert_bytes + has_head * acts.mtp_bytes
 
 
 def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -> Memory:
@@ -98,9 +115,13 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward pass.
     """
     stack = recipe.stack
-    weights, gradients, optimizer = state_bytes(recipe, layout, rank.params)
+    weights, gradients, optimizer = state_bytes(recipe, layout, rank.params - rank.expert_params)
+    if recipe.model.moe:
+        more = state_bytes(recipe, layout, rank.expert_params, expert_ranks(layout))
+        weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
     full = np.asarray(layout.recompute) == 2
-    kept = kept_bytes(layout, acts, rank.layers / layout.v, rank.has_embedding / layout.v) * layout.v
+    v = layout.v
+    kept = kept_bytes(layout, acts, rank.layers / v, rank.has_embedding / v, rank.expert_layers / v, rank.has_head / v) * v
     inner = acts.temporary_bytes + np.where(full, acts.whole_layer_bytes - acts.input_bytes, 0.0)
     inner = inner + np.where(np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0)
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
@@ -109,10 +130,11 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
     buffers = gathers * np.minimum(rank.params * 2.0, stack.bucket_mib * MIB)
     buffers = buffers + stack.workspace_mib * MIB
-    buffers = buffers + stack.dummy_gradient_bytes * layer_params(recipe.model, layout.tp) + gathered_bytes(recipe, layout, rank)
+    buffers = buffers + stack.dummy_gradient_bytes * largest_layer(recipe, layout) + gathered_bytes(recipe, layout, rank)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (np.asarray(layout.tp) > 1).astype(float) + (layout.dp * layout.cp > 1) + 2 * (np.asarray(layout.pp) > 1) + 1
+    communicators = communicators + 2 * (np.asarray(layout.ep) > 1) if recipe.model.moe else communicators
     return Memory(
         weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer,
         activations_bytes=activation, working_bytes=working, buffers_bytes=buffers,
@@ -130,16 +152,23 @@ def ranks(recipe: Recipe, layout: Layout, layers: Split) -> tuple[Rank, Rank, Ra
     Assumes: middle ranks alike.
     """
     model, pp = recipe.model, np.asarray(layout.pp)
-    each = layer_params(model, layout.tp)
-    table, head = embedding_params(model, layout.tp), head_params(model, layout)
-    alone = pp == 1
-    first = Rank(layers.first, layers.first * each + table + head * alone, in_flight(layout, 0), 1.0, alone)
-    middle = Rank(
-        layers.middle, layers.middle * each + (table + head) * alone + table * (pp == 2),
-        in_flight(layout, np.minimum(1, np.maximum(layout.pp - 2, 0))), pp <= 2, alone,
+    none = Split(0.0, 0.0, 0.0)
+    found = layers.experts or none
+    dense, routed = zip(
+        *(layers_params(model, layout, getattr(layers, f), getattr(found, f)) for f in ("first", "middle", "last")), strict=True
     )  # fmt: skip
-    last = Rank(layers.last, layers.last * each + head + table * alone, in_flight(layout, layout.pp - 1), alone, 1.0)
-    return first, middle, last
+    table, head = embedding_params(model, layout.tp), head_params(model, layout)
+    ahead, ahead_routed = (mtp_stage_params(model, layout), mtp_routed(model, layout)) if model.mtp_layers else (0, 0.0)
+    alone = pp == 1
+    middle_flight = in_flight(layout, np.minimum(1, np.maximum(layout.pp - 2, 0)))
+    return (
+        Rank(layers.first, dense[0] + routed[0] + table + (head + ahead) * alone, in_flight(layout, 0), 1.0, alone,
+             found.first, routed[0] + ahead_routed * alone),
+        Rank(layers.middle, dense[1] + routed[1] + (table + head + ahead) * alone + table * (pp == 2), middle_flight, pp <= 2, alone,
+             found.middle, routed[1] + ahead_routed * alone),
+        Rank(layers.last, dense[2] + routed[2] + head + ahead + table * alone, in_flight(layout, layout.pp - 1), alone, 1.0,
+             found.last, routed[2] + ahead_routed),
+    )  # fmt: skip
 
 
 def worst(memories: list[Memory]) -> Memory:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.cost.holdings import expert_ranks, layers_params
 from planner.cost.layer import LayerTime
-from planner.cost.params import layer_params, total_params
+from planner.cost.params import total_params
 from planner.cost.sharded import ends_params
 from planner.cost.stages import Split
 from planner.layout import OFFLOAD_CODE, Layout, Numeric
@@ -57,8 +58,9 @@ def host_limit_bytes(recipe: Recipe) -> float:
 
 def _shard(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     """Parameters whose states a rank owns."""
-    params = layers.first * layer_params(recipe.model, layout.tp) + ends_params(recipe, layout)
-    return params / (layout.dp * layout.cp)
+    params, routed = layers_params(recipe.model, layout, layers.first, layers.experts.first if layers.experts else 0.0)
+    own = (params + ends_params(recipe, layout)) / (layout.dp * layout.cp)
+    return own + routed / expert_ranks(layout) if layers.experts else own
 
 
 def update_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:

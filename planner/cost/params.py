@@ -113,6 +113,17 @@ def head_params(model: ModelSpec, layout: Layout) -> Numeric:
     return table * stored + norm_params(model)
 
 
+def mtp_stage_params(model: ModelSpec, layout: Layout) -> Numeric:
+    """What multi-token prediction adds to a rank of the last stage: its layers, and a copy of the embedding where that is elsewhere.
+
+    Formula: mtp + (padded_vocab h / tp when pp > 1)
+    Source:  [megatron-core] GPTModel, MultiTokenPredictionBlock
+    Assumes: it stands in the last stage; Megatron's padding.
+    """
+    copied = (np.asarray(layout.pp) > 1).astype(np.int64) * (model.mtp_layers > 0)
+    return mtp_params(model, layout.tp, layout.ep, layout.etp) + copied * embedding_params(model, layout.tp)
+
+
 def total_params(model: ModelSpec) -> int:
     """Parameters as released: no padding, tied tables once, multi-token-prediction layers left out.
 

@@ -9,10 +9,12 @@ import numpy as np
 from planner.action import KIND, STAGE, B, F, Order, W
 from planner.cost.activations import Activations
 from planner.cost.ends import EndsTime
-from planner.cost.layer import LayerTime
+from planner.cost.holdings import layers_params, mtp_routed
+from planner.cost.layer import mean_time
 from planner.cost.memory import Rank, kept_bytes
-from planner.cost.params import embedding_params, head_params, layer_params
-from planner.cost.stages import chunk_layers
+from planner.cost.mixture import Times
+from planner.cost.params import embedding_params, head_params, mtp_stage_params
+from planner.cost.stages import chunk_layers, chunk_moe_layers
 from planner.cost.step import Pace, Pipeline, transfer_s
 from planner.errors import InputError
 from planner.layout import SCHEDULES, Layout
@@ -65,7 +67,15 @@ def order(layout: Layout, spent: np.ndarray, transfer: float) -> Order:
 
 def stage_layers(recipe: Recipe, layout: Layout) -> np.ndarray:
     """(S,) layers of every virtual stage in the order that activations pass them; S = p v."""
-    rows = chunk_layers(recipe.model, layout, recipe.stack.stage_head_share)
+    return _in_order(chunk_layers(recipe.model, layout, recipe.stack.stage_head_share), layout)
+
+
+def stage_experts(recipe: Recipe, layout: Layout) -> np.ndarray:
+    """(S,) of these layers those with experts."""
+    return _in_order(chunk_moe_layers(recipe.model, layout), layout)
+
+
+def _in_order(rows: list[list[int]], layout: Layout) -> np.ndarray:
     return np.array([rows[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * layout.v)])
 
 
@@ -75,17 +85,22 @@ def blocking(recipe: Recipe, layout: Layout) -> bool:
     return plain or (SCHEDULES[layout.schedule] == "interleaved" and not recipe.stack.p2p_overlap)
 
 
-def durations(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime) -> np.ndarray:
+def durations(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime) -> np.ndarray:
     """(S, 4) seconds of a forward, a fused backward, an input gradient and a weight gradient of every virtual stage.
 
-    Formula: layers of the stage * layer + embedding on the first + head on the last
+    Formula: layers of the stage, of each kind, * layer + embedding on the first + head on the last
     Source:  [narayanan2021] sec. 2.2
-    Assumes: every layer alike; only matrix products have delayable weight gradients.
+    Assumes: layers of a kind alike; only matrix products have delayable weight gradients.
     """
-    layers = stage_layers(recipe, layout).astype(float)
+    layers, layer = stage_layers(recipe, layout).astype(float), times.dense
     forward = layers * layer.forward_s
     weight = layers * layer.gemm_weight_s
     inputs = layers * (layer.backward_s - layer.gemm_weight_s)
+    if times.experts:
+        found, other = stage_experts(recipe, layout).astype(float), times.experts
+        forward += found * (other.forward_s - layer.forward_s)
+        weight += found * (other.gemm_weight_s - layer.gemm_weight_s)
+        inputs += found * (other.backward_s - other.gemm_weight_s - layer.backward_s + layer.gemm_weight_s)
     forward[0] += ends.embedding_forward_s
     inputs[0] += ends.embedding_backward_s
     forward[-1] += ends.head_forward_s
@@ -94,30 +109,36 @@ def durations(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime) 
     return np.stack([forward, inputs + weight, inputs, weight], axis=1)
 
 
-def simulated(recipe: Recipe, layout: Layout, layer: LayerTime, ends: EndsTime, acts: Activations) -> Simulated:
+def simulated(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime, acts: Activations) -> Simulated:
     """Pace, bubble, exposed transfers and the ranks' memory of one layout.
 
     Formula: bubble = makespan without transfers - work of the busiest rank; transfers = makespan with them - without
     Source:  the order of the schedule; [megatron-core] exchanges in blocking pairs unless interleaved and overlapped
     Assumes: transfers of one size between all neighbours.
     """
-    runs, more = _runs(recipe, layout, durations(recipe, layout, layer, ends))
+    runs, more = _runs(recipe, layout, durations(recipe, layout, times, ends))
     run = runs[-1]
     free_s, slow_s = (value + more * (value - other) for value, other in ((run.free_s, runs[0].free_s), (run.slow_s, runs[0].slow_s)))
     rank_of, pp = run.sequence.rank_of_stage, layout.pp
     copies = run.sequence.stages // len(stage_layers(recipe, layout))  # DualPipe holds the model twice
     counts = np.tile(stage_layers(recipe, layout), copies)
     layers = np.bincount(rank_of, counts, minlength=pp)
+    experts = np.tile(stage_experts(recipe, layout), copies)
     each = run.work.sum(axis=1)
     busiest = int(np.argmax(each))
+    held = np.bincount(rank_of, experts, minlength=pp)
+    layer = times.dense
+    if times.experts:
+        layer = mean_time(layer, times.experts, held[busiest] / max(layers[busiest], 1))
     ends_s = each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)
-    pace = Pace(each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1])
+    pace = Pace(each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1], layer)
     # What rounding leaves of sums over many micro-batches is no time.
     pipeline = Pipeline(pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0))
-    kept = kept_bytes(layout, acts, counts, (run.sequence.previous_stage < 0).astype(float))
+    first, last = ((stages < 0).astype(float) for stages in (run.sequence.previous_stage, run.sequence.next_stage))
+    kept = kept_bytes(layout, acts, counts, first, experts, last)
     peaks = [peak_in_flight(one.sequence, stage_weight=kept) for one in runs]
     peak = peaks[-1] + more * (peaks[-1] - peaks[0])
-    return Simulated(pipeline, _ranks(recipe, layout, run.sequence, counts, kept, peak), run.work[:, 0], run.work[:, 1])
+    return Simulated(pipeline, _ranks(recipe, layout, run.sequence, (counts, experts), kept, peak), run.work[:, 0], run.work[:, 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +183,22 @@ def _once(recipe: Recipe, layout: Layout, spent: np.ndarray, transfer: float) ->
     return _Run(sequence, work, getattr(free, ends), getattr(slow, ends))
 
 
-def _ranks(recipe: Recipe, layout: Layout, sequence: Order, counts: np.ndarray, kept: np.ndarray, peak: np.ndarray) -> Rank:
+def _ranks(
+    recipe: Recipe, layout: Layout, sequence: Order, counts: tuple[np.ndarray, np.ndarray], kept: np.ndarray, peak: np.ndarray
+) -> Rank:
     rank_of = sequence.rank_of_stage
     first = (sequence.previous_stage < 0).astype(float)
     last = (sequence.next_stage < 0).astype(float)
     whole = np.bincount(rank_of, kept, minlength=layout.pp)
-    layers, has_first, has_last = (np.bincount(rank_of, column, minlength=layout.pp) for column in (counts, first, last))
+    layers, found, has_first, has_last = (np.bincount(rank_of, column, minlength=layout.pp) for column in (*counts, first, last))
+    shared, routed = layers_params(recipe.model, layout, layers, found)
+    routed = routed + has_last * mtp_routed(recipe.model, layout)
     params = (
-        layers * layer_params(recipe.model, layout.tp)
+        shared
+        + routed
         + has_first * embedding_params(recipe.model, layout.tp)
         + has_last * head_params(recipe.model, layout)
     )
-    return Rank(layers, params, peak / np.maximum(whole, 1.0), has_first, has_last)
+    if recipe.model.mtp_layers:
+        params = params + has_last * (mtp_stage_params(recipe.model, layout) - mtp_routed(recipe.model, layout))
+    return Rank(layers, params, peak / np.maximum(whole, 1.0), has_first, has_last, found, routed)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost import collectives
+from planner.cost.holdings import expert_ranks, layers_params
 from planner.cost.layer import LayerTime
-from planner.cost.params import embedding_params, head_params, layer_params
+from planner.cost.params import embedding_params, head_params
 from planner.cost.stages import Split
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
@@ -23,14 +24,14 @@ def ends_params(recipe: Recipe, layout: Layout) -> Numeric:
     return embedding_params(recipe.model, layout.tp) + alone * head_params(recipe.model, layout)
 
 
-def moved_s(recipe: Recipe, layout: Layout, size_bytes: Numeric, calls: float, ranks: Numeric) -> Numeric:
-    """All-gather or reduce-scatter of so many bytes of sharded weights among so many ranks, in `calls` collectives.
+def moved_s(recipe: Recipe, stride: Numeric, size_bytes: Numeric, calls: float, ranks: Numeric) -> Numeric:
+    """All-gather or reduce-scatter of so many bytes of sharded weights among so many ranks, `stride` apart, in `calls` collectives.
 
     Formula: calls * gather(bytes / calls / shard_bandwidth_share), the share only between nodes
     Source:  [patarasuk2009], [nccl-tuning]
     Assumes: calls of equal size.
     """
-    members = collectives.group(recipe.hardware, layout.tp, ranks)
+    members = collectives.group(recipe.hardware, stride, ranks)
     share = np.where(members.nodes > 1, recipe.stack.shard_bandwidth_share, 1.0)
     return calls * collectives.gather_s(recipe.hardware, members, size_bytes / calls / share)
 
@@ -39,18 +40,23 @@ def sharded_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTi
     """Gathers and reductions of a step: what is exposed, and what hides.
 
     Formula: a layer's gather g hides behind the forward of another; the second one g' and its reduction r behind the backward of another;
-             g' is among the hpz ranks of ZeRO++'s second copy where there is one, else g;
+             g' is among the hpz ranks of ZeRO++'s second copy where there is one, else g; routed experts among edp ranks;
              exposed of each micro-batch: what outlasts them, the first gather and the last reduction, those of embedding and head
     Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] backward prefetch, one gather ahead
     Assumes: gathers and reductions share one communication stream; the table stays gathered from forward to backward.
     """
-    stack, one, ends = recipe.stack, layer_params(recipe.model, layout.tp), ends_params(recipe, layout)
-    ranks = layout.dp * layout.cp
+    stack, ends, ranks, tp = recipe.stack, ends_params(recipe, layout), layout.dp * layout.cp, layout.tp
+    one, routed = layers_params(recipe.model, layout, 1, layers.experts.first / np.maximum(layers.first, 1e-9) if layers.experts else 0)
     near = np.where(np.asarray(layout.hpz) > 1, np.minimum(layout.hpz, ranks), ranks)
-    gather = moved_s(recipe, layout, one * 2.0, stack.shard_calls, ranks)
-    again = moved_s(recipe, layout, one * 2.0, stack.shard_calls, near)
-    reduce = moved_s(recipe, layout, one * stack.grad_reduce_bytes, stack.shard_calls, ranks)
-    outside = moved_s(recipe, layout, ends * 2.0, 1.0, ranks) + moved_s(recipe, layout, ends * stack.grad_reduce_bytes, 1.0, ranks)
+    gather = moved_s(recipe, tp, one * 2.0, stack.shard_calls, ranks)
+    again = moved_s(recipe, tp, one * 2.0, stack.shard_calls, near)
+    reduce = moved_s(recipe, tp, one * stack.grad_reduce_bytes, stack.shard_calls, ranks)
+    if layers.experts:
+        alike, stride = expert_ranks(layout), layout.etp * layout.ep
+        more = moved_s(recipe, stride, routed * 2.0, stack.shard_calls, alike)
+        gather, again = gather + more, again + more
+        reduce = reduce + moved_s(recipe, stride, routed * stack.grad_reduce_bytes, stack.shard_calls, alike)
+    outside = moved_s(recipe, tp, ends * 2.0, 1.0, ranks) + moved_s(recipe, tp, ends * stack.grad_reduce_bytes, 1.0, ranks)
     forward = np.minimum(gather, layer.forward_s) * stack.shard_overlap_share
     backward = np.minimum(again * stack.shard_overlap_share + reduce * stack.grad_overlap_share, layer.backward_s)
     hidden = layout.m * np.maximum(layers.first - 1, 0) * (forward + backward)

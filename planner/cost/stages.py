@@ -26,6 +26,8 @@ class Split:
     middle: Numeric
     """Of the ranks between; as the first when there are none."""
     last: Numeric
+    experts: Split | None = None
+    """Of these, the layers with experts; None for a dense model."""
 
 
 def head_layers(model: ModelSpec) -> float:

@@ -9,10 +9,12 @@ import numpy as np
 from planner.cost import collectives
 from planner.cost.core import tokens
 from planner.cost.ends import EndsTime
+from planner.cost.holdings import expert_ranks, layers_params
 from planner.cost.kernels import memory_s
 from planner.cost.layer import LayerTime
+from planner.cost.mixture import Times, of_slowest
 from planner.cost.offload import fetch_s, optimizer_away, update_s
-from planner.cost.params import embedding_params, layer_params, padded_vocab
+from planner.cost.params import embedding_params, padded_vocab
 from planner.cost.reduction import TENSORS, gradient_reduction_s, late_share
 from planner.cost.sharded import ends_params, sharded_comm_s
 from planner.cost.stages import Split
@@ -35,33 +37,39 @@ class Pace:
     """Embedding and head time of the slowest rank."""
     first_s: Numeric
     last_s: Numeric
+    layer: LayerTime
+    """Mean layer of the slowest rank."""
 
 
-def pace(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> Pace:
+def pace(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime) -> Pace:
     """Which rank sets the pace, and how much work all have.
 
-    Formula: T_i = layers_i t + embedding (first) + head (last); the slowest of first, middle, last
+    Formula: T_i = layers_i t_i + embedding (first) + head (last); the slowest of first, middle, last
     Source:  [narayanan2021] sec. 2.2
     Assumes: middle ranks alike.
     """
     pp = np.asarray(layout.pp)
-    each = layer.forward_s + layer.backward_s
+    each = layer.first.forward_s + layer.first.backward_s
+    mixed = layer.experts is not None
+    each_last = layer.last.forward_s + layer.last.backward_s if mixed else each
+    each_middle = layer.middle.forward_s + layer.middle.backward_s if mixed else each
     embedding = ends.embedding_forward_s + ends.embedding_backward_s
     head = ends.head_forward_s + ends.head_backward_s
     alone = pp == 1
     first_ends, last_ends = embedding + head * alone, head + embedding * alone
-    first, last, middle = layers.first * each + first_ends, layers.last * each + last_ends, layers.middle * each
+    first, last, middle = layers.first * each + first_ends, layers.last * each_last + last_ends, layers.middle * each_middle
     middle = np.where(pp > 2, middle, 0.0)
     between = np.maximum(recipe.model.num_layers - layers.first - layers.last, 0.0) * (pp > 2)
     slowest = np.maximum(np.maximum(first, last), middle)
     is_last, is_first = last >= slowest, first >= slowest
     return Pace(
         slowest_s=slowest,
-        total_s=first + np.where(alone, 0.0, last) + between * each,
+        total_s=first + np.where(alone, 0.0, last) + between * each_middle,
         layers=np.where(is_last, layers.last, np.where(is_first, layers.first, layers.middle)),
         ends_s=np.where(is_last, last_ends, np.where(is_first, first_ends, 0.0)),
         first_s=first,
         last_s=last,
+        layer=of_slowest(layer, is_first, is_last),
     )
 
 
@@ -140,7 +148,7 @@ def bubble_s(layout: Layout, work: Pace) -> Numeric:
 
 
 def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> tuple[Numeric, Numeric]:
-    """Gradient reduction and parameter gathering over dp cp: what is exposed, and what hides.
+    """Gradient reduction and parameter gathering over dp cp, of experts over edp: what is exposed, and what hides.
 
     Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack has it) + all-gather of 2 bytes a
              parameter, once a step;
@@ -152,10 +160,15 @@ def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
     stack, hardware = recipe.stack, recipe.hardware
     size = layout.dp * layout.cp
     members = collectives.group(hardware, layout.tp, size)
-    params = layers.first * layer_params(recipe.model, layout.tp) + ends_params(recipe, layout)
+    params, routed = layers_params(recipe.model, layout, layers.first, layers.experts.first if layers.experts else 0.0)
+    reduce, gather = _reductions(recipe, layout, members, params + ends_params(recipe, layout))
+    group: Numeric = np.asarray(size) > 1
+    if layers.experts:
+        alike = expert_ranks(layout)
+        more = _reductions(recipe, layout, collectives.group(hardware, layout.etp * layout.ep, alike), routed)
+        reduce, gather, group = reduce + more[0], gather + more[1], group | (alike > 1)
     window = np.where(np.asarray(layout.zero) >= 2, layout.m, 1)
-    reduce = gradient_reduction_s(recipe, layout, members, params) * window
-    gather = np.where(np.asarray(layout.zero) >= 1, collectives.gather_s(hardware, members, params * 2.0), 0.0)
+    reduce = reduce * window
     gather = gather + size * layers.first * TENSORS * stack.gather_us * MICRO * (np.asarray(layout.zero) >= 1)
     chunk = late_share(recipe, layout, layers)
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
@@ -163,7 +176,7 @@ def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
     hidden = np.minimum(reduce * (1 - chunk), beside_backward) * beside
     hidden = hidden + np.minimum(gather * (1 - chunk), layers.first * layer.forward_s) * stack.param_overlap_share
     exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer)
-    sharded, group = np.asarray(layout.zero) >= 3, np.asarray(size) > 1
+    sharded = np.asarray(layout.zero) >= 3
     exposed = np.where(sharded, exposed_sharded, reduce + gather - hidden)
     return exposed * group, np.where(sharded, hidden_sharded, hidden) * group
 
@@ -182,18 +195,31 @@ def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
     return collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * model.tied_embeddings
 
 
+def _reductions(recipe: Recipe, layout: Layout, members: collectives.Group, params: Numeric) -> tuple[Numeric, Numeric]:
+    """Reduction of the gradients of so many parameters among their ranks, and gathering of the parameters."""
+    gathered = collectives.gather_s(recipe.hardware, members, params * 2.0)
+    return gradient_reduction_s(recipe, layout, members, params), np.where(np.asarray(layout.zero) >= 1, gathered, 0.0)
+
+
 def optimizer_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     """The optimizer step as memory traffic.
 
     Formula: optimizer_bytes a parameter of the shard + (gradient_bytes to zero + gradient_step_bytes) a gradient held, over HBM
     Source:  [simumax] passes of zeroing, norm, clip, Adam, cast
-    Assumes: the rank with most parameters; offloaded states are updated elsewhere, offload.update_s().
+    Assumes: the rank with most layers; offloaded states are updated elsewhere, offload.update_s().
     """
     model, stack = recipe.model, recipe.stack
-    most = np.maximum(layers.first, layers.last) * layer_params(model, layout.tp) + embedding_params(model, layout.tp)
+    with_experts = np.maximum(layers.experts.first, layers.experts.last) if layers.experts else 0.0
+    most, routed = layers_params(model, layout, np.maximum(layers.first, layers.last), with_experts)
+    most = most + embedding_params(model, layout.tp)
     shards = np.where(np.asarray(layout.zero) >= 1, layout.dp * layout.cp, 1)
     held = most / np.where(np.asarray(layout.zero) >= 2, shards, 1)
-    here = memory_s(recipe.hardware, stack.optimizer_bytes * most / shards + (stack.gradient_bytes + stack.gradient_step_bytes) * held)
+    updated = most / shards
+    if layers.experts:
+        alike = np.where(np.asarray(layout.zero) >= 1, expert_ranks(layout), 1)
+        held = held + routed / np.where(np.asarray(layout.zero) >= 2, alike, 1)
+        updated = updated + routed / alike
+    here = memory_s(recipe.hardware, stack.optimizer_bytes * updated + (stack.gradient_bytes + stack.gradient_step_bytes) * held)
     return here * (1 - optimizer_away(layout))
 
 
@@ -216,7 +242,7 @@ class Pipeline:
     pp_comm_s: Numeric
 
 
-def closed_pipeline(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> Pipeline:
+def closed_pipeline(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime) -> Pipeline:
     """Formula: bubble_s() and pp_comm_s() of pace()
     Source:  [narayanan2021] sec. 2.2
     Assumes: middle ranks alike.
@@ -225,16 +251,16 @@ def closed_pipeline(recipe: Recipe, layout: Layout, layers: Split, layer: LayerT
     return Pipeline(work, bubble_s(layout, work), pp_comm_s(recipe, layout, work))
 
 
-def step_time(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime, pipeline: Pipeline) -> StepTime:
-    """Every term of a step.
+def step_time(recipe: Recipe, layout: Layout, layers: Split, first: LayerTime, ends: EndsTime, pipeline: Pipeline) -> StepTime:
+    """Every term of a step; `first` is the mean layer of the first rank.
 
     Formula: m (slowest rank) + bubble + transfers + exposed data-parallel communication + optimizer + overhead, times stragglers
     Source:  the terms' own
     Assumes: partial full recomputation is spread evenly over the layers.
     """
-    work = pipeline.work
+    work, layer = pipeline.work, pipeline.work.layer
     count = layout.m * work.layers
-    exposed, hidden = dp_comm_s(recipe, layout, layers, layer, ends)
+    exposed, hidden = dp_comm_s(recipe, layout, layers, first, ends)
     terms = {
         "gemm_s": count * (layer.gemm_forward_s + layer.gemm_input_s + layer.gemm_weight_s),
         "attention_s": count * (layer.attention_forward_s + layer.attention_backward_s),
@@ -244,14 +270,14 @@ def step_time(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
         "launch_s": count * (layer.launch_forward_s + layer.launch_backward_s),
         "tp_comm_s": count * (layer.tp_forward_s + layer.tp_backward_s),
         "cp_comm_s": count * (layer.cp_forward_s + layer.cp_backward_s),
-        "ep_comm_s": 0.0 * count,
+        "ep_comm_s": count * (layer.ep_forward_s + layer.ep_backward_s),
         "overlap_tax_s": count * layer.tax_backward_s + recipe.stack.overlap_tax_share * hidden,
         "pp_comm_s": pipeline.pp_comm_s,
         "bubble_s": pipeline.bubble_s,
         "dp_comm_s": exposed,
         "embedding_comm_s": embedding_comm_s(recipe, layout),
         "optimizer_s": optimizer_s(recipe, layout, layers),
-        "offload_s": update_s(recipe, layout, layers) + fetch_s(recipe, layout, layers, layer),
+        "offload_s": update_s(recipe, layout, layers) + fetch_s(recipe, layout, layers, first),
         "overhead_s": recipe.stack.step_overhead_us * MICRO + 0.0 * count,
     }
     return StepTime(**terms, straggler_s=sum(terms.values()) * straggler_share(recipe, layout))
