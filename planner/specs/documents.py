@@ -18,7 +18,7 @@ MAX_BYTES = 2 * 2**20
 """Profiles, presets and config.json are a few KB; weights or a tokenizer given by mistake are not."""
 
 Document = TypeVar("Document", bound=BaseModel)
-MAX_FAULTS = 8
+MAX_FAULTS = 6
 """Faults that one message names; the rest are counted."""
 LARGEST, SMALLEST = 1e13, 1e-12
 """Of figures in a profile or a stack, other than 0: beyond them lie slips of the pen, whose products overflow."""
