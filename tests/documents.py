@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.layout import SCHEDULE_CODE, Layout
 from planner.specs import library
-from planner.specs.recipe import Recipe
+from planner.specs.recipe import Bounds, Recipe
 
 
 def recipe(model: str = "llama3-70b", gpus: int = 32, **changes: Any) -> Recipe:
@@ -26,3 +26,8 @@ def layout(question: Recipe, **knobs: Any) -> Layout:
     known.setdefault("sp", int(known["tp"] > 1))
     known.setdefault("schedule", SCHEDULE_CODE["interleaved" if known["v"] > 1 else "1f1b"])
     return Layout(**known)
+
+
+def bounds(value: int) -> Bounds:
+    """A knob that the question fixes."""
+    return Bounds(low=value, high=value)

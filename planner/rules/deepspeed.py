@@ -153,4 +153,17 @@ PIPELINE = (
 COMMON = tuple(rule for rule in sizes.RULES if rule not in (sizes.CP, sizes.STATES))
 """Ulysses needs no halves of a rank's share of the sequence, as Megatron's ring does."""
 
-RULES = (*COMMON, *ENGINE, *SEQUENCE, *PIPELINE)
+EXPERTS = (
+    Rule("experts split over data-parallel ranks", lambda recipe, layout: (layout.etp == 1) & divides(layout.ep, layout.dp),
+         "ep must divide dp, and etp be 1, since DeepSpeed's expert groups are of data-parallel ranks, but got ep={layout.ep}, "
+         "etp={layout.etp}, dp={layout.dp}", lambda recipe, layout: try_knob("ep", layout.dp, layout.ep)),
+    Rule("split experts shard no weights before 0.19", lambda recipe, layout: (layout.ep == 1) | (layout.zero <= 2),
+         "deepspeed.moe splits experts under zero 0 to 2, AutoEP of 0.19 under zero 3 too, but got ep={layout.ep} with zero={layout.zero}",
+         lambda recipe, layout: "try zero 2 or version 0.19", before=(0, 19)),
+    Rule("split experts under zero 3 stand alone",
+         lambda recipe, layout: (layout.ep == 1) | (layout.zero <= 2) | ((layout.tp == 1) & (layout.cp == 1) & (layout.hpz == 1)),
+         "AutoEP under zero 3 goes without tp, Ulysses and hpZ, but got ep={layout.ep}, zero=3 with tp={layout.tp}, cp={layout.cp}, "
+         "hpz={layout.hpz}", lambda recipe, layout: "try zero 2", since=(0, 19)),
+)  # fmt: skip
+
+RULES = (*COMMON, *ENGINE, *SEQUENCE, *PIPELINE, *EXPERTS)

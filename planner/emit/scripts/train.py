@@ -261,6 +261,13 @@ def for_cpu(config: dict[str, Any]) -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
+def introduce(engine: Any) -> None:
+    """A line of every rank: what it holds, and how DeepSpeed understood the configuration."""
+    own = sum(getattr(p, "ds_numel", p.numel()) for p in engine.module.parameters())
+    print(f"rank {torch.distributed.get_rank()}: {own:,} parameters, zero {int(engine.zero_optimization_stage())}, "
+          f"{engine.gradient_accumulation_steps()} micro-batches of {engine.train_micro_batch_size_per_gpu()}", flush=True)  # fmt: skip
+
+
 def main() -> None:
     args = options()
     config = json.loads(Path(args.deepspeed_config).read_text())
@@ -269,6 +276,7 @@ def main() -> None:
     deepspeed.init_distributed()
     torch.manual_seed(1)
     engine, data = engine_of(args, config), batches(args, config)
+    introduce(engine)
     world = torch.distributed.get_world_size()
     share = args.pipeline_stages * config.get("sequence_parallel_size", 1) * config.get("tensor_parallel", {}).get("autotp_size", 1)
     sequences = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * world // share
@@ -283,6 +291,8 @@ def main() -> None:
             held = get_accelerator().max_memory_allocated() / 2**30
             print(f"step {number}/{args.steps} | {seconds:.4f} s | {rate:,.0f} tokens/s/GPU | loss {loss:.4f} | peak {held:.2f} GiB",
                   flush=True)  # fmt: skip
+    engine.destroy()
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,71 @@
+"""DeepSpeed's own verdict on configurations, and real runs of launch files, on a CPU; deepspeed is in the extra [test]."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_STEP = re.compile(r"^step (\d+)/\d+ \| [\d.]+ s \| [\d,]+ tokens/s/GPU \| loss ([\d.]+) ", re.MULTILINE)
+_RANK = re.compile(r"rank (\d+): ([\d,]+) parameters, zero (\d), (\d+) micro-batches of (\d+)")
+_CPU = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+
+
+@dataclass
+class Case:
+    """A configuration and the ranks that would read it."""
+
+    name: str
+    config: dict[str, Any]
+    ranks: int
+    dp: int
+    pipeline: bool
+
+
+@dataclass
+class Run:
+    """What a run printed."""
+
+    losses: list[float]
+    """Of every step."""
+    parameters: list[int]
+    """Of every rank."""
+    zero: set[int]
+    micro_batches: set[tuple[int, int]]
+    """(m, mbs) as DeepSpeed understood them."""
+    code: int
+    text: str
+
+
+def verdicts(cases: Iterable[Case], python: str = sys.executable) -> list[dict[str, Any]]:
+    """A dict a case: accepted, message, ignored (keys that nobody read), and what DeepSpeed understood."""
+    lines = "\n".join(json.dumps(asdict(case)) for case in cases)
+    judge = str(Path(__file__).with_name("deepspeed_judge.py"))
+    answer = subprocess.run([python, judge], input=lines, env={**os.environ, **_CPU}, capture_output=True, text=True)
+    if answer.returncode:
+        raise RuntimeError(answer.stderr[-2000:])
+    return [json.loads(line.removeprefix("verdict ")) for line in answer.stdout.splitlines() if line.startswith("verdict ")]
+
+
+def run(folder: Path, files: dict[str, str], port: int, *more: str, **variables: str) -> Run:
+    """Starts a torchrun launch file as a user would, with torchrun and python of this environment."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, **_CPU, "PATH": path, "MASTER_PORT": str(port), "STEPS": "3", **variables}
+    command = ["bash", str(folder / "launch.sh"), *more]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
+    ranks = sorted(_RANK.findall(done.stdout))
+    return Run(
+        losses=[float(loss) for _, loss in _STEP.findall(done.stdout)],
+        parameters=[int(own.replace(",", "")) for _, own, *_ in ranks],
+        zero={int(zero) for _, _, zero, _, _ in ranks},
+        micro_batches={(int(m), int(mbs)) for *_, m, mbs in ranks},
+        code=done.returncode, text=done.stdout + done.stderr,
+    )  # fmt: skip
