@@ -10,6 +10,8 @@ import os
 import sys
 from typing import Any
 
+from megatron_build import accepts, build, process_groups  # beside this file: it runs as a script
+
 
 def _stand_in_for_triton() -> None:
     """Its decorators run at import; afterwards torch must see that it is not there."""
@@ -74,14 +76,6 @@ def _fused_adam() -> type:
     return FusedAdam
 
 
-def _accepts(function: Any, **wanted: Any) -> dict[str, Any]:
-    """The arguments that this version's function has."""
-    import inspect
-
-    known = inspect.signature(function).parameters
-    return {name: value for name, value in wanted.items() if name in known}
-
-
 def _parse(case: dict[str, Any]) -> Any:
     import megatron.training.arguments as arguments
 
@@ -114,7 +108,7 @@ def _micro_batches(args: Any) -> int:
     import megatron.core.num_microbatches_calculator as calculator
 
     start = calculator.init_num_microbatches_calculator
-    start(**_accepts(
+    start(**accepts(
         start, rank=0, rampup_batch_size=args.rampup_batch_size, global_batch_size=args.global_batch_size,
         micro_batch_size=args.micro_batch_size, data_parallel_size=args.data_parallel_size,
         decrease_batch_size_if_needed=args.decrease_batch_size_if_needed, seq_length=args.seq_length,
@@ -131,24 +125,6 @@ def _interleaving(args: Any, config: Any, m: int) -> None:
         raise ValueError(f"interleaving: the group of micro-batches must lie between pp={pp} and m={m}, but is {group}")
     if 0 < m % group < pp:
         raise RuntimeError(f"interleaving: m={m} leaves a rest of {m % group} in groups of {group}, less than pp={pp}")
-
-
-def _process_groups(args: Any, rank: int, world_size: int) -> None:
-    import torch.distributed as dist
-    from megatron.core import parallel_state
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    if dist.is_initialized():
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
-    dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
-    start = parallel_state.initialize_model_parallel
-    start(args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size, **_accepts(
-        start, context_parallel_size=args.context_parallel_size, expert_model_parallel_size=args.expert_model_parallel_size,
-        expert_tensor_parallel_size=args.expert_tensor_parallel_size, create_gloo_process_groups=False,
-        hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
-        num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
-    ))  # fmt: skip
 
 
 def _fewer_replicas(args: Any, world_size: int) -> int:
@@ -171,57 +147,6 @@ def _padded_vocab(args: Any) -> int:
     return int(unpadded.padded_vocab_size)
 
 
-def _for_a_cpu(config: Any) -> None:
-    """Fusions that need a GPU build are off; they add no parameter."""
-    import torch
-
-    for name in ("perform_initialization", "gradient_accumulation_fusion", "persist_layer_norm", "apply_rope_fusion",
-                 "sequence_parallel", "moe_grouped_gemm", "bias_activation_fusion"):  # fmt: skip
-        setattr(config, name, False)
-    config.use_cpu_initialization, config.context_parallel_size = True, 1
-    torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # type: ignore[method-assign,assignment]
-    torch.cuda.current_device = lambda: torch.device("meta")  # type: ignore[assignment,return-value]
-
-
-def _chunk(args: Any, config: Any, virtual: int | None) -> dict[str, int]:
-    """One virtual stage as the real GPTModel on the meta device."""
-    import torch
-    from megatron.core import parallel_state
-    from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
-
-    spec = get_gpt_decoder_block_spec(config, **_accepts(
-        get_gpt_decoder_block_spec, use_transformer_engine=False, vp_stage=virtual, normalization=args.normalization))  # fmt: skip
-    ends = _accepts(parallel_state.is_pipeline_first_stage, ignore_virtual=False, vp_stage=virtual)
-    with torch.device("meta"):
-        model = GPTModel(
-            config, spec, args.padded_vocab_size, args.max_position_embeddings,
-            pre_process=parallel_state.is_pipeline_first_stage(**ends), post_process=parallel_state.is_pipeline_last_stage(**ends),
-            share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
-            position_embedding_type=args.position_embedding_type, **_accepts(GPTModel.__init__, vp_stage=virtual),
-        )  # fmt: skip
-    return {"layers": len(model.decoder.layers), "params": sum(parameter.numel() for parameter in model.parameters())}
-
-
-def _build(args: Any, config: Any) -> list[list[dict[str, int]]]:
-    """Chunks of every pipeline rank, on the smallest world that has them all."""
-    from megatron.core import parallel_state
-
-    _for_a_cpu(config)
-    step = args.tensor_model_parallel_size * args.context_parallel_size
-    pp, v = args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size
-    out = []
-    for stage in range(pp):
-        _process_groups(args, stage * step, pp * step)
-        chunks = []
-        for virtual in range(v or 1):
-            if v:
-                parallel_state.set_virtual_pipeline_model_parallel_rank(virtual)
-            chunks.append(_chunk(args, config, virtual if v else None))
-        out.append(chunks)
-    return out
-
-
 def _judge(case: dict[str, Any]) -> dict[str, Any]:
     """Runs the stages in order; each may refuse."""
     stage, facts = "parse_args", {}
@@ -235,13 +160,13 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
         facts["m"] = _micro_batches(args)
         _interleaving(args, config, facts["m"])
         stage = "process groups"
-        _process_groups(args, 0, case["world_size"] if case["whole"] else _fewer_replicas(args, case["world_size"]))
+        process_groups(args, 0, case["world_size"] if case["whole"] else _fewer_replicas(args, case["world_size"]))
         stage = "tokenizer"
         facts["padded_vocab"] = _padded_vocab(args)
         facts["dp"], facts["v"] = args.data_parallel_size, args.virtual_pipeline_model_parallel_size or 1
         if case["build"]:
             stage = "GPTModel"
-            facts["stages"] = _build(args, config)
+            facts["stages"] = build(args, config)
     except (Exception, SystemExit) as refusal:
         return {"accepted": False, "stage": stage, "message": str(refusal) or type(refusal).__name__, **facts}
     return {"accepted": True, "stage": "", "message": "", **facts}

@@ -8,23 +8,28 @@ import numpy as np
 
 from planner.cost import params, stages
 from planner.emit import environment, megatron
+from planner.emit.megatron_model import missing_features
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.rules.table import mask
 from planner.specs import library
+from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from tests import documents
 from tests.megatron_oracle import Case
 
 MEGATRON_STACKS = ("megatron", "megatron-2022", "megatron-2021")
 GPUS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-MODULES = (0, module_mask(["mlp"]), module_mask(["core_attn", "mlp"]))
+MODULES = tuple(module_mask(names) for names in (
+    [], ["mlp"], ["core_attn", "mlp"], ["moe_act"], ["moe", "mla_up_proj"], ["shared_experts", "core_attn"], ["layernorm", "moe_act"],
+))  # fmt: skip
 DRAWN = 40_000
 """Layouts drawn for one question; the rules leave some of them."""
 
 
 def presets() -> list[str]:
     """The models that Megatron-LM can express."""
-    return [name for name in library.models() if not megatron.missing_features(library.model(name))]
+    models = map(library.model, library.models())
+    return [model.name for model in models if "megatron" in model.frameworks and not missing_features(model)]
 
 
 def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> Recipe:
@@ -52,6 +57,7 @@ def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout
     v, mbs, recompute = pick(1, 1, 2, 3, 4, 5, 8), pick(1, 2, 4), pick(*RECOMPUTE_CODE.values())
     dp = np.maximum(recipe.gpus // (tp * pp * cp), 1)
     uneven = pick(0, 0, 0, 1)
+    experts = {"ep": pick(1, 2, 4, 8, 16, 32, 64), "etp": pick(1, 1, 2, 4)} if recipe.model.moe else {}
     return Layout(
         tp=tp, pp=pp, cp=cp, dp=dp, v=v, mbs=mbs, m=np.maximum(recipe.global_batch_size // (dp * mbs), 1),
         sp=np.where(tp > 1, pick(0, 1, 1), 0) * recipe.stack.sequence_parallel, zero=pick(*recipe.stack.zero_stages),
@@ -59,7 +65,7 @@ def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout
         recompute=recompute, recompute_modules=np.where(recompute == RECOMPUTE_CODE["selective"], pick(*MODULES), 0),
         recompute_layers=np.where(recompute == RECOMPUTE_CODE["full"], pick(0, 0, 1, 2, 5), 0),
         account_for_embedding=pick(0, 0, 1) * (1 - uneven), account_for_loss=pick(0, 0, 1) * (1 - uneven),
-        first_layers=uneven * pick(0, 1, 2, 4, 6, 9), last_layers=uneven * pick(0, 1, 2, 4, 6, 9),
+        first_layers=uneven * pick(0, 1, 2, 4, 6, 9), last_layers=uneven * pick(0, 1, 2, 4, 6, 9), **experts,
     )  # fmt: skip
 
 
@@ -89,9 +95,27 @@ def commands(seed: int, questions: int, each: int) -> Iterator[tuple[Recipe, Lay
 
 
 def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]]:
-    """Chunks of every rank by our own count."""
-    table_of_layers = stages.chunk_layers(recipe.model, layout)
-    out = [[{"layers": n, "params": int(n * params.layer_params(recipe.model, layout.tp))} for n in row] for row in table_of_layers]
-    out[0][0]["params"] += int(params.embedding_params(recipe.model, layout.tp))
-    out[-1][-1]["params"] += int(params.head_params(recipe.model, layout))
+    """Chunks of every rank by our own count, as Megatron-LM builds them on a CPU."""
+    model, tp = recipe.model, layout.tp
+    dense = params.layer_params(model, tp) - built_otherwise(model, tp)
+    sparse = params.moe_layer_params(model, tp, layout.ep, layout.etp) - built_otherwise(model, tp) - correction(model)
+    layers, experts = stages.chunk_layers(model, layout), stages.chunk_moe_layers(model, layout)
+    out = [[{"layers": n, "params": int((n - e) * dense + e * sparse)} for n, e in zip(*rows, strict=True)]
+           for rows in zip(layers, experts, strict=True)]  # fmt: skip
+    out[0][0]["params"] += int(params.embedding_params(model, tp))
+    predictions = params.mtp_stage_params(model, layout) - model.mtp_layers * (built_otherwise(model, tp) + correction(model))
+    out[-1][-1]["params"] += int(params.head_params(model, layout) + predictions)
     return out
+
+
+def built_otherwise(model: ModelSpec, tp: int) -> int:
+    """Weights of a layer that Transformer Engine has on every rank and the CPU's modules split over tp: MLA's down-projections."""
+    if not model.mla:
+        return 0
+    down = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank + model.mla.qk_rope_dim
+    return model.hidden_size * down - model.hidden_size * down // tp
+
+
+def correction(model: ModelSpec) -> int:
+    """The balancing bias is a buffer there, no parameter."""
+    return model.moe.num_experts if model.moe and model.moe.router_bias == "correction" else 0

@@ -3,90 +3,19 @@
 from __future__ import annotations
 
 from planner.emit import comments, environment
+from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
-VOCAB_MULTIPLE = 128
-"""Megatron's default of --make-vocab-size-divisible-by."""
 EXACT_NULL_VOCAB = (0, 18)
 """Until then NullTokenizer adds one entry to --vocab-size."""
-POSITIONS = {"rope": "rope", "learned": "learned_absolute", "none": "none"}
-ACTIVATIONS = {("silu", True): ("--swiglu",), ("gelu", False): (), ("squared_relu", False): ("--squared-relu",)}
 FP8_RECIPES = {"fp8-delayed": ("hybrid", "delayed"), "fp8-tensorwise": ("hybrid", "tensorwise"),
                "fp8-blockwise": ("e4m3", "blockwise"), "mxfp8": ("e4m3", "mxfp8")}  # fmt: skip
 FSDP_STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
 AMPERE = 8.0
-
-def missing_features(model: ModelSpec) -> list[str]:
-    """What the model has and Megatron-LM has no flag for."""
-    biases = (model.attention_bias, model.mlp_bias)
-    found = {
-        f"{model.position} positions": model.position not in POSITIONS,
-        "a LayerNorm without bias": model.norm == "layernorm_nobias",
-        f"{'a gated' if model.gated_mlp else 'an ungated'} MLP with {model.activation}":
-            (model.activation, model.gated_mlp) not in ACTIVATIONS,
-        f"biases on attention {model.attention_bias} and MLP {model.mlp_bias} together":
-            biases not in (("none", False), ("qkv", False), ("qkvo", True)),
-    }  # fmt: skip
-    return [feature for feature, is_missing in found.items() if is_missing]
-
-
-def _refuse_what_is_missing(model: ModelSpec) -> None:
-    missing = missing_features(model)
-    if missing:
-        raise InputError(f"Megatron-LM must have a flag for every part of the model, but {model.name} has {', '.join(missing)}; "
-                         "plan it, and write the launch files of another framework")  # fmt: skip
-    if "megatron" not in model.frameworks:
-        raise InputError(f"Megatron-LM must be able to express the model, but {model.name} is for {', '.join(model.frameworks)} alone")
-
-
-def _padded_vocab(recipe: Recipe, layout: Layout) -> int:
-    multiple: int = VOCAB_MULTIPLE * layout.tp
-    return -(-recipe.model.vocab_size // multiple) * multiple
-
-
-def _bias_flags(model: ModelSpec) -> list[Flag]:
-    if model.mlp_bias:
-        return []
-    flags: list[Flag] = [("--disable-bias-linear",)]
-    return flags + [("--add-qkv-bias",)] * (model.attention_bias == "qkv")
-
-
-def _position_flags(recipe: Recipe) -> list[Flag]:
-    model = recipe.model
-    rows = model.position_rows if model.position == "learned" else max(model.max_seq_length, recipe.seq_length)
-    flags: list[Flag] = [("--position-embedding-type", POSITIONS[model.position]), ("--max-position-embeddings", str(rows))]
-    if model.position == "rope":
-        flags.append(("--rotary-base", str(round(model.rope_theta))))
-    return flags
-
-
-def model_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """The network: what decides its parameters and its arithmetic."""
-    model = recipe.model
-    _refuse_what_is_missing(model)
-    flags: list[Flag] = [
-        ("--num-layers", str(model.num_layers)),
-        ("--hidden-size", str(model.hidden_size)),
-        ("--ffn-hidden-size", str(model.ffn_size)),
-        ("--num-attention-heads", str(model.num_heads)),
-        ("--kv-channels", str(model.head_dim)),
-    ]
-    if model.num_kv_heads != model.num_heads:
-        flags += [("--group-query-attention",), ("--num-query-groups", str(model.num_kv_heads))]
-    flags += [(switch,) for switch in ACTIVATIONS[model.activation, model.gated_mlp]]
-    flags.append(("--normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm"))
-    flags += [*_position_flags(recipe), *_bias_flags(model)]
-    flags += [("--qk-layernorm",)] * model.qk_norm
-    flags += [("--untie-embeddings-and-output-weights",)] * (not model.tied_embeddings)
-    flags.append(("--padded-vocab-size", str(_padded_vocab(recipe, layout))))
-    dropout = "0.1" if recipe.stack.dropout else "0.0"
-    return [*flags, ("--attention-dropout", dropout), ("--hidden-dropout", dropout), ("--seq-length", str(recipe.seq_length))]
-
 
 def _stage_flags(layout: Layout) -> list[Flag]:
     """How layers split over pipeline stages; a stage layout says all of it, the number of virtual stages too."""
@@ -111,6 +40,9 @@ def parallel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         ("--context-parallel-size", str(layout.cp)),
         *_stage_flags(layout),
     ]
+    if recipe.model.moe:
+        # The default of the latter is tp.
+        flags += [("--expert-model-parallel-size", str(layout.ep)), ("--expert-tensor-parallel-size", str(layout.etp))]
     if layout.sp and layout.tp > 1:
         flags.append(("--sequence-parallel",))
     if layout.cp > 1:
@@ -202,6 +134,7 @@ def groups(recipe: Recipe, layout: Layout) -> tuple[tuple[str, tuple[Flag, ...]]
     """
     parts = {
         "MODEL": model_flags(recipe, layout),
+        "EXPERTS": expert_flags(recipe),
         "PARALLEL": parallel_flags(recipe, layout),
         "BATCH": batch_flags(recipe, layout),
         "RECOMPUTE": recompute_flags(recipe, layout),

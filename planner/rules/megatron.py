@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.layout import RECOMPUTE_CODE, Layout, module_mask
-from planner.rules import pipeline, sizes
+from planner.layout import RECOMPUTE_CODE, Layout, module_names
+from planner.rules import experts, pipeline, sizes
 from planner.rules.rule import Rule, divides, quotient
 from planner.specs.recipe import Recipe
 
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
-DENSE_MODULES = module_mask(["core_attn", "mlp"])
-"""NOTE: layernorm passes the parser and does nothing: Transformer Engine's dense layers have their norms inside the linear ones."""
 LEAST_COMPUTE = {"bf16": 8.0, "fp8-delayed": 8.9, "fp8-tensorwise": 8.9, "fp8-blockwise": 9.0, "mxfp8": 10.0, "nvfp4": 10.0}
 """CUDA compute capability that a precision needs."""
 
@@ -33,7 +31,11 @@ def _recompute_layers_out(recipe: Recipe, layout: Layout) -> str:
 
 def _recompute_modules(recipe: Recipe, layout: Layout) -> Any:
     none = layout.recompute_modules == 0
-    return none | ((layout.recompute == SELECTIVE) & ((layout.recompute_modules & ~DENSE_MODULES) == 0))
+    return none | ((layout.recompute == SELECTIVE) & ((layout.recompute_modules & ~experts.modules(recipe)) == 0))
+
+
+def _recompute_modules_out(recipe: Recipe, layout: Layout) -> str:
+    return f"try any of {', '.join(module_names(experts.modules(recipe)))}"
 
 
 def _precision_known(recipe: Recipe, layout: Layout) -> Any:
@@ -57,7 +59,8 @@ def _aligned(recipe: Recipe, layout: Layout) -> Any:
         return True
     model = recipe.model
     tokens = quotient(layout.mbs * recipe.seq_length, layout.cp * (1 + layout.sp * (layout.tp - 1)))
-    widths = divides(size * layout.tp, model.ffn_size) & divides(size * layout.tp, model.query_size)
+    widths = divides(size * layout.tp, experts.dense_width(recipe)) & divides(size * layout.tp, model.query_size)
+    widths = widths & experts.aligned_widths(recipe, layout, size)
     return (model.hidden_size % size == 0) & widths & (tokens % size == 0)
 
 
@@ -77,8 +80,8 @@ OWN = (
          "recompute_layers belongs to full recomputation and must not exceed the layers of a (virtual) stage, but got "
          "{layout.recompute_layers} with recompute={knobs[recompute]}", _recompute_layers_out),
     Rule("recompute modules fit the model", _recompute_modules,
-         "a dense model can recompute core_attn and mlp, selectively (its norms are part of its linear layers), but got "
-         "{knobs[recompute_modules]} with recompute={knobs[recompute]}", lambda recipe, layout: "try core_attn, mlp or both"),
+         "selective recomputation must name parts that the model has (norms of dense layers are part of their linear ones), but got "
+         "{knobs[recompute_modules]} with recompute={knobs[recompute]}", _recompute_modules_out),
     Rule("Megatron has the precision", _precision_known,
          "Megatron-LM has the fp8 recipes delayed, tensorwise, blockwise and mxfp8, but got {recipe.precision}",
          lambda recipe, layout: "try fp8-tensorwise"),
@@ -93,4 +96,4 @@ OWN = (
          "tp={layout.tp}, mbs={layout.mbs}, cp={layout.cp}", _aligned_out),
 )  # fmt: skip
 
-RULES = (*sizes.RULES, *OWN, *pipeline.RULES)
+RULES = (*sizes.RULES, *experts.MEGATRON, *OWN, *pipeline.RULES)

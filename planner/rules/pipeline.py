@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.layout import SCHEDULE_CODE, Layout, Numeric
+from planner.rules import experts
 from planner.rules.rule import Rule, divides, quotient, try_knob
 from planner.specs import stage_layout
 from planner.specs.recipe import Recipe
@@ -101,11 +102,11 @@ def layout_fault(recipe: Recipe, layout: Layout) -> str:
         return f"it must have pp * v = {layout.pp * layout.v} stages, but has {len(stages)}; separate stages with |"
     if not (letters.startswith("E") and letters.endswith("L") and letters.count("E") == letters.count("L") == 1):
         return "it must start with its only E and end with its only L"
-    if "m" in letters:
-        return "it must hold no m: the model has no multi-token prediction"
+    if letters.count("m") != recipe.model.mtp_layers:
+        return f"it must hold {recipe.model.mtp_layers} m, one a multi-token-prediction layer, but has {letters.count('m')}"
     if found != recipe.model.num_layers:
         return f"it must hold {recipe.model.num_layers} t, one a layer, but has {found}"
-    return ""
+    return experts.chunk_of_predictions(stages, layout.pp)
 
 
 def _string_holds(recipe: Recipe, layout: Layout) -> Any:

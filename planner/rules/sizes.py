@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.layout import SCHEDULES, Layout
+from planner.rules import experts
 from planner.rules.rule import Rule, divides, near_divisors, try_knob
 from planner.specs.recipe import Recipe
 
@@ -83,10 +84,6 @@ def _positions(recipe: Recipe, layout: Layout) -> Any:
     return recipe.model.position != "learned" or recipe.model.position_rows >= recipe.seq_length
 
 
-def _experts(recipe: Recipe, layout: Layout) -> Any:
-    return (layout.ep == 1) & (layout.etp == 1)
-
-
 POSITIVE = Rule("counts are positive", _positive,
      "degrees, mbs and m must be at least 1 and counts at least 0, but got tp={layout.tp} pp={layout.pp} dp={layout.dp} cp={layout.cp} "
      "ep={layout.ep} etp={layout.etp} v={layout.v} mbs={layout.mbs} m={layout.m} hpz={layout.hpz}")  # fmt: skip
@@ -106,12 +103,11 @@ RULES = (
     Rule("batch is dp * mbs * m", _batch,
          "dp * mbs * m must be the global batch of {recipe.global_batch_size}, but got "
          "{layout.dp} * {layout.mbs} * {layout.m} = {layout.gbs}", _batch_out),
-    Rule("no experts to split", _experts,
-         "a dense model has no experts: ep and etp must be 1, but got ep={layout.ep}, etp={layout.etp}"),
+    *experts.SIZES,
     Rule("heads split over tp", lambda recipe, layout: divides(layout.tp, recipe.model.num_heads),
          "tp must divide the attention heads, but got tp={layout.tp} and {recipe.model.num_heads} heads",
          lambda recipe, layout: try_knob("tp", recipe.model.num_heads, layout.tp)),
-    Rule("ffn splits over tp", lambda recipe, layout: divides(layout.tp, recipe.model.ffn_size),
+    Rule("ffn splits over tp", lambda recipe, layout: divides(layout.tp, experts.dense_width(recipe)),
          "tp must divide the MLP width, but got tp={layout.tp} and ffn_size={recipe.model.ffn_size}",
          lambda recipe, layout: try_knob("tp", recipe.model.ffn_size, layout.tp)),
     CP,

@@ -190,3 +190,8 @@ class ModelSpec(BaseModel):
     @property
     def kv_size(self) -> int:
         return self.num_kv_heads * self.head_dim
+
+    @property
+    def has_dense_mlp(self) -> bool:
+        """Whether any layer uses ffn_size."""
+        return self.moe is None or self.moe.first_dense_layers > 0 or self.moe.moe_every > 1 or self.moe.dense_residual

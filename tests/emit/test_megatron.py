@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -157,3 +158,61 @@ def test_launch_order_needs_one_connection(cluster: str, knobs: dict[str, Any], 
 @pytest.mark.parametrize("kernel", ["flash", "fused", "unfused"])
 def test_attention_kernel_is_transformer_engines_backend_of_that_name(kernel: str) -> None:
     assert of(changes={"attention": kernel}, tp=8)["--attention-backend"] == [kernel]
+
+
+def test_deepseek_v3_as_its_config_json_says() -> None:
+    """Values of deepseek-ai/DeepSeek-V3's config.json; expert tensor parallelism is written, as its default is tp."""
+    flags = of("deepseek-v3", {"gpus": 256}, tp=2, pp=4, ep=32, first_layers=16, last_layers=13)
+    expected = {
+        "--multi-latent-attention": [], "--q-lora-rank": ["1536"], "--kv-lora-rank": ["512"], "--qk-head-dim": ["128"],
+        "--qk-pos-emb-head-dim": ["64"], "--v-head-dim": ["128"], "--qk-layernorm": [], "--num-experts": ["256"],
+        "--moe-ffn-hidden-size": ["2048"], "--moe-shared-expert-intermediate-size": ["2048"], "--moe-router-topk": ["8"],
+        "--moe-layer-freq": ["([0]*3+[1]*58)"], "--moe-router-score-function": ["sigmoid"], "--moe-router-enable-expert-bias": [],
+        "--moe-router-num-groups": ["8"], "--moe-router-group-topk": ["4"], "--moe-router-topk-scaling-factor": ["2.5"],
+        "--expert-model-parallel-size": ["32"], "--expert-tensor-parallel-size": ["1"], "--mtp-num-layers": ["1"],
+        "--moe-grouped-gemm": [], "--moe-token-dispatcher-type": ["alltoall"], "--ffn-hidden-size": ["18432"], "--disable-bias-linear": [],
+    }  # fmt: skip
+    assert {name: flags.get(name) for name in expected} == expected
+    assert not {"--group-query-attention", "--num-query-groups", "--moe-router-pre-softmax", "--moe-shared-expert-gate"} & set(flags)
+
+
+def test_gpt_oss_has_biases_sinks_and_windows() -> None:
+    """Values of openai/gpt-oss-20b's config.json; 128 tokens are the token itself and 127 before it."""
+    flags = of("gpt-oss-20b", tp=2, ep=8)
+    expected = {
+        "--softmax-type": ["learnable"], "--window-size": ["127,0"], "--window-attn-skip-freq": ["2"], "--quick-geglu": [],
+        "--glu-linear-offset": ["1.0"], "--num-query-groups": ["8"], "--kv-channels": ["64"], "--moe-router-topk": ["4"],
+    }  # fmt: skip
+    assert {name: flags.get(name) for name in expected} == expected
+    assert not {"--disable-bias-linear", "--moe-layer-freq", "--mtp-num-layers", "--swiglu"} & set(flags)
+
+
+@pytest.mark.parametrize("model, flag, value", [
+    ("qwen2-57b-a14b", "--moe-shared-expert-gate", []), ("qwen2-57b-a14b", "--moe-router-pre-softmax", []),
+    ("qwen3-30b-a3b", "--qk-layernorm", []), ("glm4.5-355b-a32b", "--rotary-percent", ["0.5"]),
+    ("nemotron4-15b", "--rotary-percent", ["0.5"]),
+    ("phi3-mini-3.8b", "--window-size", ["2046,0"]),
+])  # fmt: skip
+def test_particulars(model: str, flag: str, value: list[str]) -> None:
+    assert of(model, {"seq_length": 4096}, tp=1)[flag] == value
+
+
+def test_every_other_layer_with_experts_is_written_as_a_list() -> None:
+    """Megatron's own pattern of layers, from 0: llama4-maverick's layers 1, 3, 5, ... have experts."""
+    model = library.model("llama4-maverick").model_copy(update={"window": None, "num_layers": 6, "frameworks": ("megatron",)})
+    assert of(model, tp=1)["--moe-layer-freq"] == ["([0,1,0,1,0,1])"]  # type: ignore[arg-type]
+
+
+def test_old_gpus_have_no_grouped_gemm() -> None:
+    assert "--moe-grouped-gemm" not in of("mixtral-8x7b", {"hardware": "v100-32g-sxm2", "precision": "fp16", "attention": "fused"}, tp=1)
+
+
+@pytest.mark.parametrize("model, feature", [
+    ("bloom-176b", "a norm on the embedding"), ("falcon-40b", "attention and MLP in parallel"), ("opt-13b", "an ungated MLP with relu"),
+    ("gemma3-12b", "4 norms a layer, before and after attention and MLP"), ("minimax-m2", "a query and key norm of kind full_width"),
+    ("llama4-scout", "attention in chunks"), ("arctic-480b", "a dense MLP beside the experts"),
+    ("ernie4.5-21b-a3b", "a correction bias on softmax scores"), ("granite3.0-8b", "is for deepspeed, torch alone"),
+])  # fmt: skip
+def test_what_megatron_has_no_flag_for_is_named(model: str, feature: str) -> None:
+    with pytest.raises(InputError, match=re.escape(feature)):
+        of(model, {"seq_length": 2048}, tp=1)

@@ -27,7 +27,18 @@ INTERLEAVED = SCHEDULE_CODE["interleaved"]
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "gpus are tp * pp * dp * cp": ("llama3-70b", {}, {"tp": 8}, {"tp": 8, "dp": 5, "m": 100}),
     "batch is dp * mbs * m": ("llama3-70b", {}, {"tp": 8}, {"tp": 8, "m": 127}),
-    "no experts to split": ("llama3-70b", {}, {"ep": 1}, {"ep": 2}),
+    # validate_args; without experts by our rule alone.
+    "experts split over ep": ("mixtral-8x7b", {"gpus": 96}, {"ep": 8}, {"ep": 3}),
+    # parallel_state.initialize_model_parallel alone: the parser lets tp 4, pp 4, ep 8, etp 4 on 64 GPUs pass.
+    "gpus split over etp * ep * pp": ("mixtral-8x7b", {"gpus": 64}, {"tp": 4, "pp": 4, "ep": 8}, {"tp": 4, "pp": 4, "ep": 8, "etp": 4}),
+    "expert width splits over etp": ("gpt-oss-20b", {"gpus": 56}, {"tp": 1, "etp": 4}, {"tp": 1, "etp": 7}),
+    "shared experts split over tp": ("glm4.5-air-106b-a12b", {"gpus": 96}, {"tp": 32, "ep": 1}, {"tp": 96, "ep": 1}),
+    # TransformerConfig: experts with biases are not split.
+    "biases of experts need etp 1": ("gpt-oss-20b", {}, {"tp": 4, "etp": 1}, {"tp": 4, "etp": 2}),
+    # MoELayer.forward raises ValueError; the parser only warns.
+    "experts need sequence parallelism": ("mixtral-8x7b", {}, {"tp": 4, "sp": 1}, {"tp": 4, "sp": 0}),
+    # Transformer Engine, dot_product_attention/context_parallel.py: windows and sinks not with p2p.
+    "window runs under cp": ("gpt-oss-20b", {}, {"cp": 1}, {"cp": 2}),
     "heads split over tp": ("llama3-70b", {"gpus": 48}, {"tp": 16}, {"tp": 3}),
     "key-value heads split over tp": ("phi4-14b", {"gpus": 40}, {"tp": 20}, {"tp": 8}),
     "ffn splits over tp": ("llama3-70b", {"gpus": 48}, {"tp": 16}, {"tp": 3}),
@@ -95,6 +106,40 @@ def test_dense_norms_cannot_be_recomputed_apart() -> None:
     question = documents.recipe()
     one = documents.layout(question, tp=8, recompute=SELECTIVE, recompute_modules=module_mask(["core_attn", "layernorm"]))
     assert names(question, one) == {"recompute modules fit the model"}
+
+
+@pytest.mark.parametrize("model, precision, named, legal", [
+    ("mixtral-8x7b", "bf16", ["moe_act", "layernorm"], True), ("mixtral-8x7b", "fp8-delayed", ["moe_act"], False),
+    ("mixtral-8x7b", "bf16", ["mlp"], False), ("mixtral-8x7b", "bf16", ["shared_experts"], False),
+    ("deepseek-v3", "bf16", ["mlp", "mla_up_proj", "shared_experts", "moe"], True), ("qwen3-30b-a3b", "bf16", ["mla_up_proj"], False),
+])  # fmt: skip
+def test_modules_of_experts_and_latents(model: str, precision: str, named: list[str], legal: bool) -> None:
+    """TransformerConfig.__post_init__; a module that no layer has does nothing."""
+    question = documents.recipe(model, 64, precision=precision)
+    one = documents.layout(question, recompute=SELECTIVE, recompute_modules=module_mask(named))
+    assert ("recompute modules fit the model" not in names(question, one)) == legal
+
+
+@pytest.mark.parametrize("stage_layout, says", [
+    ("Et*30|t*31mL", ""), ("Et*30|t*31L", "must hold 1 m"), ("Et*30m|t*31L", "must come after all t"), ("Et*30|t*31mmL", "must hold 1 m"),
+])  # fmt: skip
+def test_multi_token_prediction_in_a_stage_layout(stage_layout: str, says: str) -> None:
+    """pipeline_parallel_layer_layout.py: as many m as layers, after all t, in the last stage of a rank."""
+    question = documents.recipe("deepseek-v3", 64)
+    found = breaches(question, documents.layout(question, pp=2, ep=32, stage_layout=stage_layout))
+    assert [says in one.message for one in found] == ([True] if says else [])
+
+
+def test_a_dense_model_has_no_experts_to_split() -> None:
+    question = documents.recipe()
+    [found] = breaches(question, documents.layout(question, tp=8, ep=2))
+    assert found.rule == "experts split over ep" and "dense" in found.message
+
+
+def test_a_width_that_no_layer_has_is_free() -> None:
+    """GPT-OSS's 2,880 is the width of its experts: over 64 ranks no dense MLP is split."""
+    question = documents.recipe("gpt-oss-20b", 64)
+    assert "ffn splits over tp" not in names(question, documents.layout(question, tp=64))
 
 
 def test_megatron_has_no_rowwise_fp8() -> None:
