@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
+MOST = 20
+"""Names that a message lists."""
+
+
 class InputError(Exception):
     """The input is wrong; the command line prints the message and ends with exit code 2."""
 
@@ -15,5 +19,6 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
 
     names = sorted(known)
     near = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    listed = ", ".join(names[:MOST]) + (f", and {len(names) - MOST} more" if len(names) > MOST else "")
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
     return InputError(f"{kind} must be a known name, but got {str(name)[:80]!r}; {hint}")

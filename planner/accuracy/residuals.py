@@ -29,6 +29,10 @@ FEWEST = 15
 """Runs that a group must have to speak for itself."""
 LEVELS = (("stack", "gpu"), ("stack",), ("gpu",), ())
 WIDEST = 3.0
+ASTRAY = math.log(2)
+"""A run that takes twice its prediction, or half, speaks of its own software or cluster: it counts only for the same stack and GPU."""
+TUNED = "performance item"
+"""What the notes of mbridge_cards say of runs that were made for speed; the others only check that a model trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ def table() -> pd.DataFrame:
     """source, stack, gpu, regime and log(measured / predicted) of every run that is timed and predicted."""
     rows = predicted(runs())
     rows = rows[rows["predicted_step_s"].notna() & rows["measured_step_s"].notna()]
+    rows = rows[(rows["source"] != "mbridge_cards") | rows["notes"].str.contains(TUNED, na=False)]
     found = []
     for record in rows.to_dict("records"):
         try:
@@ -70,6 +75,11 @@ def quantiles(rows: pd.DataFrame) -> tuple[float, float]:
     return float(min(low, 0.0)), float(max(high, 0.0))
 
 
+def like(rows: pd.DataFrame, level: tuple[str, ...]) -> pd.DataFrame:
+    """The runs that speak at a level: all for the same stack and GPU, else those that are not astray."""
+    return rows if level == LEVELS[0] else rows[rows["log"].abs() <= ASTRAY]
+
+
 def near(rows: pd.DataFrame, level: tuple[str, ...], key: tuple[str, ...], regime: int) -> pd.DataFrame:
     """The runs of one group of a level."""
     same = rows["regime"] == regime
@@ -85,7 +95,7 @@ def covered(rows: pd.DataFrame, level: tuple[str, ...], widen: float) -> dict[st
         own, others = rows[rows["source"] == source], rows[rows["source"] != source]
         inside, known = 0, 0
         for (*key, regime), group in own.groupby([*level, "regime"]):
-            base = near(others, level, tuple(key), regime)
+            base = near(like(others, level), level, tuple(key), regime)
             if len(base) < FEWEST:
                 continue
             low, high = quantiles(base)
@@ -109,7 +119,7 @@ def ranges(rows: pd.DataFrame) -> Iterator[Range]:
     """Every group that has enough runs, nearest first."""
     for level in LEVELS:
         widen = 1.1 if level == LEVELS[0] else widening(rows, level)
-        for (*key, regime), group in rows.groupby([*level, "regime"]):
+        for (*key, regime), group in like(rows, level).groupby([*level, "regime"]):
             if len(group) < FEWEST:
                 continue
             low, high = quantiles(group)
