@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.cost.params import layer_params, total_params
+from planner.cost.experts import moe_layers_below
+from planner.cost.params import active_params, layer_params, moe_layer_params, mtp_params, total_params
 from planner.errors import unknown
 from planner.specs import library
+from planner.specs.model import ModelSpec
 
 Documents = tuple[dict[str, Any], ...]
 
@@ -14,8 +16,19 @@ Documents = tuple[dict[str, Any], ...]
 def models(name: str | None = None) -> Documents:
     """Presets with their parameter counts; one of them (or a config.json) in full."""
     documents = [library.model(one) for one in ([name] if name is not None else library.models())]
-    counts = [{"parameters": int(total_params(one)), "layer_parameters": int(layer_params(one))} for one in documents]
-    return tuple({**one.model_dump(mode="json"), **count} for one, count in zip(documents, counts, strict=True))
+    return tuple({**one.model_dump(mode="json"), **_counts(one)} for one in documents)
+
+
+def _counts(model: ModelSpec) -> dict[str, Any]:
+    """All parameters, those that a token uses, and those of a layer; None for a kind of layer that the model has not."""
+    experts = int(moe_layers_below(model, model.num_layers))
+    return {
+        "parameters": total_params(model),
+        "active_parameters": active_params(model),
+        "layer_parameters": int(layer_params(model)) if experts < model.num_layers else None,
+        "moe_layer_parameters": int(moe_layer_params(model)) if experts else None,
+        "mtp_parameters": int(mtp_params(model)) if model.mtp_layers else None,
+    }
 
 
 def clusters(name: str | None = None) -> Documents:

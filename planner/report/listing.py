@@ -62,10 +62,11 @@ def _shown(value: Any) -> str:
 
 
 def _models(documents: tuple[dict[str, Any], ...]) -> Table:
-    table = grid("model", "B parameters", "layers", "hidden", "ffn", "heads", "kv", "vocab", "context")
+    table = grid("model", "B parameters", "B active", "layers", "hidden", "ffn", "heads", "kv", "vocab", "context")
     for one in documents:
         sizes = (one[k] for k in ("num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads", "vocab_size", "max_seq_length"))
-        table.add_row(one["name"], f"{one['parameters'] / BILLION:.2f}", *(f"{size:,}" for size in sizes))
+        billions = (f"{one[kind] / BILLION:.2f}" for kind in ("parameters", "active_parameters"))
+        table.add_row(one["name"], *billions, *(f"{size:,}" for size in sizes))
     return table
 
 
