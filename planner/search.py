@@ -178,7 +178,8 @@ def interleaving(recipe: Recipe, ranked: _Ranked, best: Layout) -> reasons.Ladde
     The fewest, the most, the plan's own and its neighbours.
     """
     same = np.ones(len(ranked.step_s), dtype=bool)
-    for name in ("tp", "pp", "dp", "cp", "mbs", "zero", "recompute", "recompute_modules", "account_for_embedding", "account_for_loss"):
+    for name in ("tp", "pp", "dp", "cp", "mbs", "zero", "recompute", "recompute_modules", "account_for_embedding", "account_for_loss",
+                 "ep", "etp", "first_layers", "last_layers"):  # fmt: skip
         same &= getattr(ranked.layout, name) == getattr(best, name)
     if best.pp == 1 or best.recompute_layers:
         return ()

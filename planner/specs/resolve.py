@@ -54,10 +54,15 @@ def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
     schedule = SCHEDULE_CODE[asked.schedule or ("interleaved" if v > 1 else "1f1b")]
     if asked.group and v == 1:
         raise InputError(f"group must go with virtual stages, v above 1, but got group {asked.group} and v 1; leave one out")
-    layout = Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=degree["ep"] or 1, etp=degree["etp"] or 1, v=v, mbs=mbs, m=m, zero=zero,
+    layout = Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=degree["ep"] or 1, etp=degree["etp"] or _etp(question, tp), v=v, mbs=mbs, m=m, zero=zero,
                     hpz=degree["hpz"] or 1, offload=OFFLOAD_CODE[asked.offload or "none"],
                     schedule=schedule, stage_layout=asked.stage_layout or "", **kept, **_recompute(asked))  # fmt: skip
     return question, layout
+
+
+def _etp(question: Recipe, tp: int) -> int:
+    """Megatron splits experts as it splits everything else unless told otherwise."""
+    return tp if question.model.moe and question.framework == "megatron" else 1
 
 
 def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
@@ -70,7 +75,7 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     _recompute(asked)  # words that contradict one another are refused before any search
     precision = _precision(asked, hardware)
     seq_length = _seq_length(asked, model)
-    _refuse_uncosted(model, seq_length.value)
+    _refuse_uncosted(model)
     batch = _batch(asked, seq_length.value, gpus, unit)
     version = asked.framework_version or VERSIONS[stack.framework]
     version_of(stack.framework, version)
@@ -85,16 +90,11 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     )  # fmt: skip
 
 
-def _refuse_uncosted(model: ModelSpec, seq_length: int) -> None:
-    """What the cost formulas do not know yet must not be answered as if it were something else."""
-    windowed = model.window is not None and model.window.tokens < seq_length
-    parts = {"mixture of experts": model.moe is not None, "multi-head latent attention": model.mla is not None,
-             "multi-token prediction": model.mtp_layers > 0, "attention within a window": windowed}  # fmt: skip
-    found = [part for part, is_there in parts.items() if is_there]
-    if found:
-        costed = "dense transformers whose attention sees the whole sequence"
-        raise InputError(f"model must be one of the {costed}, but {model.name} has {', '.join(found)}, which is not yet costed; "
-                         f"`ppplan models {model.name}` shows its parameters")  # fmt: skip
+def _refuse_uncosted(model: ModelSpec) -> None:
+    """What the cost formulas do not know must not be answered as if it were something else."""
+    if model.mla and model.mla.indexer:
+        raise InputError(f"model must be one whose attention is costed, but {model.name} chooses its keys by an indexer (sparse "
+                         f"attention), which is not; `ppplan models {model.name}` shows its parameters")  # fmt: skip
 
 
 def _cluster(asked: Question) -> Chosen:

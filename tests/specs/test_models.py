@@ -133,11 +133,17 @@ def test_every_preset_is_whole(name: str) -> None:
         assert model.ffn_size == 4 * model.hidden_size if not model.gated_mlp else model.ffn_size > 2 * model.hidden_size
 
 
-@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "gemma3-27b", "gpt-oss-20b"])
-def test_what_is_not_yet_costed_is_refused(name: str) -> None:
+def test_attention_that_an_indexer_thins_out_is_refused() -> None:
     from planner import api
 
-    with pytest.raises(InputError, match="not yet costed"):
-        api.recommend(api.question(model=name, gpus=64, cluster="h100-sxm"))
-    with pytest.raises(InputError, match="not yet costed"):
-        api.explain(api.question(model=name, gpus=64, cluster="h100-sxm", tp=8))
+    model = str(Path(__file__).parents[1] / "data" / "configs" / "zai-org--GLM-5.json")
+    with pytest.raises(InputError, match="indexer"):
+        api.recommend(api.question(model=model, gpus=64, cluster="h100-sxm"))
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "gemma3-27b", "gpt-oss-20b"])
+def test_experts_latents_and_windows_are_answered(name: str) -> None:
+    from planner import api
+
+    answer = api.explain(api.question(model=name, gpus=256, cluster="h100-sxm", tp=4, ep=8 if library.model(name).moe else 1))
+    assert answer.estimate.step_s > 0 and answer.layout.etp == (4 if library.model(name).moe else 1)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from planner.enumerate.experts import expert_splits, sequence_ranks, uneven_ends
+from planner.enumerate.experts import modules as expert_modules
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, SCHEDULES, Layout, module_mask
 from planner.schedules.table import schedule
 from planner.specs.recipe import Bounds, Recipe
@@ -14,7 +16,7 @@ MOST_MICRO_BATCH = 16
 """Sequences of a micro-batch, unless the question asks for more."""
 MOST_ZERO = {"megatron": 1}
 """Sharding stages that are searched: Megatron-FSDP (2, 3) only when the question fixes it."""
-FIXED = ("ep", "etp", "group", "first_layers", "last_layers")
+FIXED = ("group", "first_layers", "last_layers")
 """Knobs that take a value only when the question fixes one."""
 BLOCKS = 4
 """Full recomputation of a part of the layers: in quarters of a stage."""
@@ -41,6 +43,7 @@ def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
     modules = [m for m in (core, [*core, "mlp"]) if m]  # dense layers of Transformer Engine have no separate norm to recompute
     if recipe.stack.name != "megatron":
         modules = [m for m in modules if m == ["core_attn"]]  # the others came with megatron-core 0.12
+    modules = expert_modules(recipe) or modules
     choices = [(none, 0, 0)] + [(selective, module_mask(m), 0) for m in modules]
     choices += [(full, 0, quarter) for quarter in range(BLOCKS)]
     stated, blocks = recipe.knobs.get("recompute_modules"), recipe.knobs.get("recompute_layers")
@@ -82,11 +85,13 @@ def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
 
 
 def _sequence_ranks(recipe: Recipe) -> np.ndarray:
-    """Megatron's ring only when the question asks for it; Ulysses inside a node by itself, where heads divide."""
+    """Megatron's ring for long sequences, or when the question asks for it; Ulysses inside a node by itself, where heads divide."""
     every = divisors(recipe.gpus)
     if "cp" in recipe.knobs:
         return within(every, recipe.knobs["cp"])
-    return every[every <= recipe.hardware.node.gpus] if recipe.framework == "deepspeed" else np.array([1])
+    if recipe.framework == "deepspeed":
+        return every[every <= recipe.hardware.node.gpus]
+    return sequence_ranks(recipe, every) if recipe.framework == "megatron" else np.array([1])
 
 
 def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
@@ -125,13 +130,31 @@ def layouts(recipe: Recipe) -> Layout:
     divides = recipe.model.num_layers % knob["pp"] == 0
     forced = "account_for_embedding" in recipe.knobs or "account_for_loss" in recipe.knobs
     kept = ((knob["v"] == 1) | ((knob["pp"] > 1) & (even % knob["v"] == 0))) & ((uneven == 0) | ~divides | forced)
+    first, last = _ends(recipe, knob["pp"], knob["v"], uneven)
+    kept |= first > 0
     choice = np.array(_recomputations(recipe), int).reshape(-1, 3)[knob["recompute"]]
     part = -(-even * choice[:, 2] // (BLOCKS * knob["v"]))
     kept &= (choice[:, 2] == 0) | (part < even // knob["v"])
     columns = {name: knob[name][kept] for name in ("tp", "pp", "cp", "mbs", "v")}
     sharding = np.array(_shardings(recipe), int).reshape(-1, 3)[knob["sharding"][kept]]
     columns |= {name: sharding[:, at] for at, name in enumerate(("zero", "offload", "hpz"))}
-    return _complete(recipe, columns, account[kept], choice[kept], part[kept])
+    columns |= {} if not first.any() else {"first_layers": first[kept], "last_layers": last[kept]}
+    row, ep, etp = expert_splits(recipe, columns, _expert_divisors(recipe), recipe.knobs)
+    columns = {name: column[row] for name, column in columns.items()} | {"ep": ep, "etp": etp}
+    return _complete(recipe, columns, account[kept][row], choice[kept][row], part[kept][row])
+
+
+def _expert_divisors(recipe: Recipe) -> np.ndarray:
+    return divisors(recipe.model.moe.num_experts) if recipe.model.moe else np.array([1])
+
+
+def _ends(recipe: Recipe, pp: np.ndarray, v: np.ndarray, uneven: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Layers of first and last rank, where nothing else makes stages come out; none where the question says how it splits."""
+    asked = {"first_layers", "last_layers", "account_for_embedding", "account_for_loss"} & set(recipe.knobs)
+    if asked or recipe.framework != "megatron":
+        return np.zeros_like(pp), np.zeros_like(pp)
+    first, last = uneven_ends(recipe.model.num_layers, pp, v)
+    return first * (uneven == 0), last * (uneven == 0)
 
 
 def _recompute_layers(recipe: Recipe, choice: np.ndarray, part: np.ndarray) -> np.ndarray:
