@@ -19,17 +19,18 @@ CASES = [json.loads(line) for line in (Path(__file__).parents[1] / "data" / "meg
 
 # Flags that no knob of a dense layout stands for, by what they are about: the writer never writes these combinations.
 BEYOND = {
-    "--num-experts", "--tp-comm-overlap", "--use-torch-fsdp2", "--defer-embedding-wgrad-compute", "--optimizer-cpu-offload",
+    "--overlap-moe-expert-parallel-comm", "--tp-comm-overlap", "--use-torch-fsdp2", "--defer-embedding-wgrad-compute",
+    "--optimizer-cpu-offload",
     "--overlap-param-gather-with-optimizer-step", "--delay-wgrad-compute", "--cross-entropy-fusion-impl", "--fp4-format",
     "--exp-avg-dtype", "--train-samples", "--num-micro-batches", "--distribute-saved-activations", "--hierarchical-context-parallel-sizes",
 }  # fmt: skip
 # Names of cases that differ in a flag which is written by rule: overlap-param-gather with what it needs, the whole batch, ...
 UNWRITABLE = {
     "overlap-param-gather w/o distopt", "overlap-param-gather w/o ogr", "recompute selective + method", "recompute full uniform w/o n",
-    "no CDMC hopper", "no CDMC blackwell",
+    "no CDMC hopper", "no CDMC blackwell", "moe topk1",
 }  # fmt: skip
 # The real parser lets it pass and training would still not do what is asked: our rule is stricter on purpose.
-STRICTER = {"recompute full block 99": "recompute layers fit a stage"}
+STRICTER = {"recompute full block 99": "recompute layers fit a stage", "moe ep no SP": "experts need sequence parallelism"}
 
 
 def words(case: dict[str, Any]) -> dict[str, list[str]]:
@@ -47,8 +48,11 @@ def question(case: dict[str, Any], flags: dict[str, list[str]]) -> Recipe:
     base = library.model("llama3-8b").model_dump()
     seq = int(flags["--seq-length"][0])
     rows = int(flags["--max-position-embeddings"][0])
-    changed = {"num_layers": int(flags["--num-layers"][0]), "num_heads": int(flags["--num-attention-heads"][0])}
+    changed: dict[str, Any] = {"num_layers": int(flags["--num-layers"][0]), "num_heads": int(flags["--num-attention-heads"][0])}
     # Megatron compares the sequence with --max-position-embeddings; for rotary positions the writer always gives enough.
+    if "--num-experts" in flags:
+        known = {"num_experts": "--num-experts", "experts_per_token": "--moe-router-topk", "expert_ffn_size": "--moe-ffn-hidden-size"}
+        changed["moe"] = {field: int(flags[name][0]) for field, name in known.items()}
     positions = {"position": "learned", "position_rows": rows} if rows < seq else {}
     model = type(library.model("llama3-8b")).model_validate({**base, **changed, **positions, "parameters": None})
     fp8 = {"precision": "fp8-tensorwise"} if "--fp8-format" in flags else {}
@@ -76,7 +80,8 @@ def layout(flags: dict[str, list[str]], recipe: Recipe) -> Layout:
     granularity = flags.get("--recompute-granularity", ["none"])[0]
     block = number("--recompute-num-layers") if flags.get("--recompute-method") == ["block"] else 0
     return documents.layout(
-        recipe, tp=tp, pp=pp, cp=cp, v=v, mbs=number("--micro-batch-size"),
+        recipe, tp=tp, pp=pp, cp=cp, v=v, ep=number("--expert-model-parallel-size", 1),
+        etp=number("--expert-tensor-parallel-size", tp if recipe.model.moe else 1), mbs=number("--micro-batch-size"),
         sp=int("--sequence-parallel" in flags and tp > 1), zero=3 if "--use-megatron-fsdp" in flags else 1,
         schedule=SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"], group=number("--microbatch-group-size-per-virtual-pipeline-stage"),
         recompute=RECOMPUTE_CODE[granularity], recompute_layers=block,
@@ -100,5 +105,5 @@ def test_verdict_is_megatrons(case: dict[str, Any]) -> None:
 
 def test_most_cases_are_compared() -> None:
     assert len(CASES) == 56
-    assert len(KNOWABLE) >= 29
+    assert len(KNOWABLE) >= 31
     assert sum(not case["accepted"] for case in KNOWABLE) >= 12
