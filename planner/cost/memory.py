@@ -9,7 +9,7 @@ import numpy as np
 from planner.cost.activations import Activations
 from planner.cost.holdings import expert_ranks, layers_params, mtp_routed
 from planner.cost.kernels import erf
-from planner.cost.offload import optimizer_away, weights_away
+from planner.cost.offload import in_bf16_pipeline, optimizer_away, sums_bytes, weights_away
 from planner.cost.params import embedding_params, head_params, mtp_stage_params
 from planner.cost.stages import Split
 from planner.cost.terms import Memory
@@ -54,6 +54,7 @@ def state_bytes(recipe: Recipe, layout: Layout, params: Numeric, alike: Numeric 
 
     Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter; ZeRO 1 shards the last, 2 gradients, 3 weights;
              weights that are a master are sharded as gradients are, and below 3 their gathered copy is held whole;
+             a bf16 pipeline of DeepSpeed adds sums_bytes and shards the optimizer under ZeRO 0 too;
              offloaded states are not on the device, nor are their gradients from ZeRO 2 on; hpZ adds weights over its group
     Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer; [torch-fsdp]; [deepspeed]
     Assumes: even shards.
@@ -64,8 +65,10 @@ def state_bytes(recipe: Recipe, layout: Layout, params: Numeric, alike: Numeric 
     weights = stack.weight_bytes * params / np.where(zero >= (2 if master else 3), shards, 1)
     weights = weights + stack.gathered_bytes * params * (zero < 3)
     weights = weights * (1 - weights_away(layout)) + 2.0 * params / layout.hpz * (np.asarray(layout.hpz) > 1)
-    gradients = stack.gradient_bytes * params / np.where(zero >= 2, shards, 1) * (1 - optimizer_away(layout) * (zero >= 2))
-    states = stack.optimizer_state_bytes * params / np.where(zero >= 1, shards, 1)
+    gradient_bytes = stack.gradient_bytes + sums_bytes(recipe, layout)
+    split = (zero >= 2) & (not stack.gradients_deferred)
+    gradients = gradient_bytes * params / np.where(split, shards, 1) * (1 - optimizer_away(layout) * (zero >= 2))
+    states = stack.optimizer_state_bytes * params / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), shards, 1)
     return weights, gradients, states * (1 - optimizer_away(layout))
 
 

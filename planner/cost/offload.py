@@ -1,4 +1,4 @@
-"""States that DeepSpeed keeps in host memory or on NVMe: what leaves the device, and what moving and updating them costs."""
+"""States of DeepSpeed: what a pipeline adds, what leaves the device for host memory or NVMe, what moving and updating that costs."""
 
 from __future__ import annotations
 
@@ -33,6 +33,22 @@ def on_nvme(layout: Layout) -> Numeric:
     """1 where what is off the device is on NVMe, not in host memory."""
     away = np.asarray(layout.offload)
     return ((away == OFFLOAD_CODE["optimizer-nvme"]) | (away == OFFLOAD_CODE["params-nvme"])) * 1.0
+
+
+def in_bf16_pipeline(recipe: Recipe, layout: Layout) -> Numeric:
+    """1 where DeepSpeed's BF16_Optimizer runs: a bf16 pipeline whose optimizer stays on the device."""
+    own = recipe.framework == "deepspeed" and recipe.precision == "bf16"
+    return (np.asarray(layout.pp) > 1) * (1 - optimizer_away(layout)) * own
+
+
+def sums_bytes(recipe: Recipe, layout: Layout) -> Numeric:
+    """Bytes a parameter of the buffer in which a bf16 pipeline adds its micro-batches, beside the gradients themselves.
+
+    Formula: 4 under ZeRO 1, 2 under ZeRO 0
+    Source:  [deepspeed] runtime/bf16_optimizer.py: a flat buffer of grad_accum_dtype, which ZeRO 0 leaves at bf16
+    Assumes: the buffer is of the whole rank.
+    """
+    return in_bf16_pipeline(recipe, layout) * np.where(np.asarray(layout.zero) >= 1, 4.0, 2.0)
 
 
 def nodes(recipe: Recipe) -> float:

@@ -49,7 +49,7 @@ def _precision(recipe: Recipe, layout: Layout) -> dict[str, Any]:
         return {}
     out: dict[str, Any] = {recipe.precision: {"enabled": True}}
     if recipe.precision == "bf16" and layout.pp > 1 and layout.zero == 1 and not layout.offload:
-        # Micro-batches of a pipeline are summed in 32 bits; under zero 0 its optimizer does so by itself and refuses the word.
+        # Micro-batches of a pipeline are summed in 32 bits; zero 0 refuses the word and sums in 16.
         out["data_types"] = {"grad_accum_dtype": "fp32"}
     return out
 

@@ -54,6 +54,15 @@ def test_bytes_are_those_of_deepspeeds_estimators(gpus: int, zero: int, away: in
     assert states == pytest.approx(device, rel=1e-6)
 
 
+@pytest.mark.parametrize("zero, precision, a_parameter", [
+    (0, "bf16", 2 + 4 + 12 / 4), (1, "bf16", 2 + 6 + 12 / 4), (1, "fp16", 2 + 2 + 12 / 4), (0, "fp16", 2 + 2 + 12),
+])  # fmt: skip
+def test_states_of_a_pipeline(zero: int, precision: str, a_parameter: float) -> None:
+    """runtime/bf16_optimizer.py: gradients and their sums (fp32 under zero 1), master weights and moments over dp under zero 0 too."""
+    recipe = question(gpus=8, precision=precision)
+    assert sum(memory.state_bytes(recipe, of(recipe, pp=2, zero=zero), 1e9)) == pytest.approx(a_parameter * 1e9)
+
+
 @pytest.mark.parametrize("hardware, zero, away, measured", [
     # [ml-engineering] insights/when-to-upgrade-gpus: Llama 3.1 8B, 8 GPUs, 8,192 tokens, one sequence a GPU; TFLOP/s by the causal count.
     ("h200-sxm", 3, CPU, 141.0), ("b200-sxm", 3, CPU, 167.0),
