@@ -21,7 +21,7 @@ printf 'node7\\nnode8\\n'
 
 @dataclass(frozen=True)
 class Call:
-    """What torchrun or the deepspeed launcher was called with: its own options, the program's path, the program's flags, the environment."""
+    """What torchrun or the deepspeed launcher was called with: its own options, the program's path and flags, the environment."""
 
     options: dict[str, str]
     entry: str
@@ -42,8 +42,8 @@ def run(folder: Path, script: str, *more: str, **variables: str) -> tuple[subpro
         path.write_text(text)
         path.chmod(0o755)
     (folder / "hostfile").write_text("worker-1 slots=8\n")
-    env = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder), "RECORD": str(folder / "call"), "HOSTFILE": str(folder / "hostfile"),
-           **variables}  # fmt: skip
+    known = {"HOME": str(folder), "RECORD": str(folder / "call"), "HOSTFILE": str(folder / "hostfile")}
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", **known, **variables}
     done = subprocess.run(["bash", str(folder / "launch"), *more], env=env, cwd=folder, capture_output=True, text=True)
     return done, folder / "call"
 
