@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from planner.accuracy import dispatchers
 from planner.accuracy.shapes import Row, facts_of
 from planner.accuracy.skipped import Skipped
+from planner.enumerate.experts import modules as expert_modules
 from planner.layout import MODULES, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask, module_names
 from planner.specs.recipe import Recipe
 
@@ -137,7 +139,20 @@ def _split(row: Row, recipe: Recipe, pp: int, v: np.ndarray) -> dict[str, np.nda
     less = facts_of(row).one_less
     pairs = {x: (1, 1) if less else _accounted(recipe.model.num_layers, pp, int(x)) or (0, 0) for x in set(v.tolist())}
     chosen = np.array([pairs[x] for x in v.tolist()], dtype=np.int64).reshape(-1, 2) * (pp > 1)
-    return {"account_for_embedding": chosen[:, 0], "account_for_loss": chosen[:, 1]}
+    out = {"account_for_embedding": chosen[:, 0], "account_for_loss": chosen[:, 1]}
+    if recipe.model.moe:
+        layers, staged = recipe.model.num_layers, pp > 1 and not less
+        ends = [fewer_at_ends(layers, pp, int(x)) if staged and _accounted(layers, pp, int(x)) is None else (0, 0) for x in v.tolist()]
+        out |= dict(zip(("first_layers", "last_layers"), np.array(ends, dtype=np.int64).T, strict=True))
+    return out
+
+
+def fewer_at_ends(layers: int, pp: int, v: int) -> tuple[int, int]:
+    """Layers of first and last rank where a stage layout gives the others whole chunks: what is missing is missing at the ends."""
+    between = -(-layers // (pp * v)) * v
+    rest = layers - between * (pp - 2)
+    first = min(-(-rest // 2), between)
+    return (first, rest - first) if 0 < rest - first <= between else (0, 0)
 
 
 def _schedules(row: Row, v: np.ndarray) -> np.ndarray:
@@ -158,6 +173,11 @@ def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
         raise Skipped(f"unknown recompute: {name[:60]}")
     if name != "selective":
         return [RECOMPUTE_CODE[name]], ()
+    noted = dispatchers.modules(str(row["notes"] or "")) if recipe.model.moe and row["recompute_modules"] is None else ()
+    if noted:
+        return [RECOMPUTE_CODE[name] + 4 * module_mask(list(noted))], ()
+    if recipe.model.moe and row["recompute_modules"] is None:
+        return _selective(recipe), ()
     wanted = [x.strip() for x in str(row["recompute_modules"] or "core_attn").split(",") if x.strip()]
     known = [x for x in wanted if x in MODULES]
     said = [f"recompute module {x[:40]}: not modelled" for x in wanted if x not in MODULES]
@@ -168,6 +188,8 @@ def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
 
 def _selective(recipe: Recipe) -> list[int]:
     """What a tuned run may recompute: the scores of unfused attention; beside flash attention what Megatron of today can name."""
+    if sets := expert_modules(recipe):
+        return [RECOMPUTE_CODE["selective"] + 4 * module_mask(modules) for modules in sets]
     if recipe.attention == "unfused":
         names: tuple[tuple[str, ...], ...] = (("core_attn",),)
     else:
@@ -185,6 +207,8 @@ def _sequence_parallel(row: Row, recipe: Recipe, tp: int) -> list[int]:
 
 def _sharding(row: Row, recipe: Recipe) -> list[int]:
     """A row that shards more than the optimizer would say so."""
+    if recipe.stack.gradients_deferred:
+        return [recipe.stack.zero]  # "fsdp" in the row: the stack says how
     if row["zero"] is not None:
         if row["zero"] not in (0, 1, 2, 3):
             raise Skipped("zero is none of 0, 1, 2, 3")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.accuracy import dispatchers
 from planner.accuracy.choices import layouts
 from planner.accuracy.columns import COUNTS
 from planner.accuracy.notes import Facts
@@ -27,6 +28,8 @@ from planner.specs.stack import Stack
 NEEDED = ("hardware", "gpus", "tp", "pp", "seq", "gbs_sequences")
 MOST = 10**12
 """Larger counts belong to no training run, and would wrap in the products of a formula."""
+UNIT = 1024
+"""Tokens of which a sequence length is a multiple that a row's speed may stand for."""
 SPELLINGS = {
     "amp_bf16": "bf16", "bfloat16": "bf16", "amp_fp16": "fp16", "float16": "fp16", "float32": "fp32", "fp8-mx": "mxfp8",
     "fp8-cs": "fp8-tensorwise", "fp8-ds": "fp8-delayed", "fp8-sc": "fp8-blockwise", "fp4": "nvfp4",
@@ -57,16 +60,18 @@ def run(row: Row) -> Run:
 
     Errors: Skipped with the reason why it cannot be predicted.
     """
+    row = _with_seq(row)
     _needed(row)
     model, said_model = shape(row)
     stack, said_stack = _stack(_software(row), facts_of(row))
+    changed = dispatchers.facts(str(row["notes"] or ""), str(row["source_ref"] or ""), str(row["hardware"])) if model.moe else ()
     machine, said_machine = _machine(row, stack)
     cluster = (machine, row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
     precision, said_precision = _precision(row["precision"], hardware)
     attention, said_attention = _attention(row, stack)
     gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
-    recipe = _recipe(model, cluster, stack.name, (gpus, seq, batch), precision, attention)
+    recipe = _recipe(model, cluster, (stack.name, changed), (gpus, seq, batch), precision, attention)
     choice = layouts(row, recipe)
     said = (*said_model, *said_stack, *said_machine, *said_precision, *said_attention, *choice.assumed)
     return Run(recipe, _counted(recipe, choice.layouts), choice.open, said)
@@ -83,6 +88,16 @@ def _counted(recipe: Recipe, columns: Layout) -> Layout:
     return replace(columns, first_layers=first * staged, last_layers=last * staged)
 
 
+def _with_seq(row: Row) -> Row:
+    """The row with the sequence length that its tokens/s, step time and batch give, where it states none and they give a whole one."""
+    cells = [row[name] for name in ("tokens_per_s_per_gpu", "step_time_s", "gpus", "gbs_sequences")]
+    if row["seq"] is not None or None in cells:
+        return row
+    tokens = cells[0] * cells[1] * cells[2] / cells[3]
+    near = round(tokens / UNIT) * UNIT
+    return {**row, "seq": near} if near and abs(tokens / near - 1) < 0.005 else row
+
+
 def _needed(row: Row) -> None:
     for name in NEEDED:
         if row[name] is None:
@@ -96,9 +111,9 @@ def _needed(row: Row) -> None:
 
 
 @lru_cache(maxsize=8192)
-def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: str, size: tuple[int, ...], precision: Any, attention: Any) -> Recipe:
+def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: Any, size: tuple[int, ...], precision: Any, attention: Any) -> Recipe:
     gpus, seq, batch = size
-    stack = _document(software)
+    stack = dispatchers.document(*software)
     return Recipe(
         model=model, hardware=_hardware(*cluster), stack=stack, gpus=gpus, seq_length=seq, global_batch_size=batch, precision=precision,
         framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention,
@@ -140,12 +155,16 @@ def _software(row: Row) -> str | None:
     steps end in an all-reduce.
     """
     stack, page, notes = row["stack"], str(row["source_ref"] or ""), str(row["notes"] or "")
+    if stack == "megatron" and (row["experts"] or 1) > 1:
+        return dispatchers.software_of(stack, notes, page)
     if stack == "megatron" and _NEMO.search(page):
         return "nemo-2024" if "container 24." in page else "nemo"
     if stack == "torch-fsdp" and "llm-foundry" in page:
         return "torch-fsdp-2022" if "mp_mode=PURE" in notes else "torch-fsdp-2023"
     if stack == "megatron-2021" and (row["zero"] or 0) >= 2:
         return "deepspeed-2021"
+    if stack == "torch-fsdp" and "NeMo/Automodel" in page:
+        return "nemo-automodel" if (row["ep"] or 1) > 1 else stack
     split = str(row["schedule"] or "").startswith("zb") and "instead of optimizer post-validation" not in notes
     return "zero-bubble" if split and stack == "megatron-2022" else stack
 

@@ -31,6 +31,7 @@ CELLS = {
     "layers": "num_layers", "hidden": "hidden_size", "heads": "num_heads", "kv_heads": "num_kv_heads", "ffn": "ffn_size",
     "vocab": "vocab_size", "tied_embed": "tied_embeddings", "gated_mlp": "gated_mlp",
 }  # fmt: skip
+UNKNOWN_EXPERTS = "experts of a model that is no preset"
 MIXTURES = re.compile(r"moe|mixtral|deepseek-?v|[-_ ]a\d+b\b|gpt[ -]oss|kimi|glm4\.5", re.I)
 
 
@@ -48,15 +49,21 @@ def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
     name = str(row["model"] or "")
     _modelled(row, name, said)
     stated = tuple((field, _as(field, row[cell])) for cell, field in CELLS.items() if row[cell] is not None)
-    return _shape(name, stated, int(row["seq"]), str(row["stack"] or ""), said.head_dim)
+    found, assumed = _shape(name, stated, int(row["seq"]), str(row["stack"] or ""), said.head_dim)
+    return (found.model_copy(update={"mtp_layers": 0}) if found.mtp_layers and _without_mtp(row, name) else found), assumed
+
+
+def _without_mtp(row: Row, name: str) -> bool:
+    """NeMo's pages say so; Automodel trains the Hub's code, which has none."""
+    return "w/o mtp" in name.lower() or str(row["stack"] or "").startswith("torch")
 
 
 @lru_cache(maxsize=4096)
 def _shape(name: str, cells: tuple[tuple[str, int], ...], seq: int, stack: str, head_dim: int | None) -> tuple[ModelSpec, tuple[str, ...]]:
     stated: dict[str, Any] = dict(cells)
     preset = _preset(_plain(name)) if name else None
-    if preset is not None and (preset.moe or preset.mla):
-        raise Skipped("mixture of experts is not modelled yet")
+    if preset is not None and preset.moe:
+        stated.pop("ffn_size", None)  # sources mean the dense MLP or an expert
     if preset is not None and stated.get("hidden_size", preset.hidden_size) == preset.hidden_size:
         return _resized(preset, stated, seq, head_dim)
     if "num_layers" not in stated or "hidden_size" not in stated:
@@ -71,13 +78,18 @@ def _modelled(row: Row, name: str, said: Facts) -> None:
         raise Skipped("frozen weights (LoRA) are not modelled yet")
     if said.hybrid:
         raise Skipped("hybrid architectures are not modelled")
-    if (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name):
-        raise Skipped("mixture of experts is not modelled yet")
+    mixture = (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name)
+    known = _preset(_plain(name)) if mixture else None
+    if mixture and not (known and known.moe):
+        raise Skipped(UNKNOWN_EXPERTS)
+    if known and known.mla and known.mla.indexer:
+        raise Skipped("sparse attention with an indexer is not modelled")
 
 
 def _plain(name: str) -> str:
     """The model's own name: `Llama3-70B SFT` and `LLAMA3_8B (BF16)` without what was done with it."""
-    return re.sub(r"\(.*?\)|\b(sft|pretrain\w*|finetun\w*)\b", "", name, flags=re.I).strip(" -_")
+    bare = re.sub(r"\(.*?\)|\b(sft|pretrain\w*|finetun\w*)\b", "", name, flags=re.I).strip(" -_")
+    return re.sub(r"^deepseekv", "deepseek-v", bare, flags=re.I)
 
 
 @lru_cache(maxsize=1024)

@@ -81,6 +81,8 @@ class Kind:
     ep_backward_s: Numeric = 0.0
     launch_us: tuple[float, float] = (0.0, 0.0)
     """CPU time beyond that of a dense layer, forward and backward."""
+    wait_us: float = 0.0
+    """Each way, CPU time that the GPU cannot hide."""
 
 
 def matrices(recipe: Recipe, layout: Layout) -> tuple[tuple[Numeric, Numeric], ...]:
@@ -200,7 +202,7 @@ def layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
 def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
     """One layer of one micro-batch.
 
-    Formula: max(GPU time, CPU launch time) for the forward and for the backward pass; exchanges of tokens less what the stack hides
+    Formula: max(GPU time, CPU launch time) + waits for the forward and for the backward pass; exchanges of tokens less what the stack hides
     Source:  the parts' own
     Assumes: every layer of the kind alike.
     """
@@ -220,6 +222,7 @@ def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
         "forward": whole, "attention": attention[0], "norms": forward * 0.5, "tp": tp_forward, "ep": ep[0],
     })  # fmt: skip
     launch_forward, launch_backward = _launch_times(recipe, layout, kind)
+    wait = kind.wait_us * MICRO * recipe.hardware.node.launch_factor
     gpu_backward = gemm_input + gemm_weight + attention[1] + backward + recompute + tp_backward + cp_backward + ep[1]
     return LayerTime(
         gemm_forward_s=gemm_forward, gemm_input_s=gemm_input, gemm_weight_s=gemm_weight,
@@ -227,8 +230,8 @@ def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
         elementwise_forward_s=forward, elementwise_backward_s=backward, recompute_s=recompute,
         tp_forward_s=tp_forward, tp_backward_s=tp_backward, cp_forward_s=cp_forward, cp_backward_s=cp_backward,
         ep_forward_s=ep[0], ep_backward_s=ep[1], tax_backward_s=stack.overlap_tax_share * (hidden + apart),
-        launch_forward_s=np.maximum(launch_forward - whole, 0.0),
-        launch_backward_s=np.maximum(launch_backward - gpu_backward, 0.0),
+        launch_forward_s=np.maximum(launch_forward - whole, 0.0) + wait,
+        launch_backward_s=np.maximum(launch_backward - gpu_backward, 0.0) + wait,
     )  # fmt: skip
 
 

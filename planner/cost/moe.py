@@ -59,7 +59,7 @@ def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
         blocks=1.0 + bool(shared) + bool(beside), mlp=beside, moe=(router, *routed), shared=shared,
         moved_bytes=software.permute_bytes * copies * model.hidden_size + software.router_bytes * own * moe.num_experts,
         ep_forward_s=forward, ep_backward_s=backward,
-        launch_us=(software.launch_us_forward + latent, software.launch_us_backward + latent),
+        launch_us=(software.launch_us_forward + latent, software.launch_us_backward + latent), wait_us=software.wait_us,
     )  # fmt: skip
 
 

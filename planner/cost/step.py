@@ -167,7 +167,7 @@ def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
         alike = expert_ranks(layout)
         more = _reductions(recipe, layout, collectives.group(hardware, layout.etp * layout.ep, alike), routed)
         reduce, gather, group = reduce + more[0], gather + more[1], group | (alike > 1)
-    window = np.where(np.asarray(layout.zero) >= 2, layout.m, 1)
+    window = np.where((np.asarray(layout.zero) >= 2) & (not stack.gradients_deferred), layout.m, 1)
     reduce = reduce * window
     gather = gather + size * layers.first * TENSORS * stack.gather_us * MICRO * (np.asarray(layout.zero) >= 1)
     chunk = late_share(recipe, layout, layers)

@@ -73,6 +73,8 @@ class Experts(BaseModel):
     launch_us_backward: NonNegativeFloat = 400.0
     latent_launch_us: NonNegativeFloat = 100.0
     """The same of latent attention, each way."""
+    wait_us: NonNegativeFloat = 0.0
+    """Each way, what nothing hides: the host waits for the counts of tokens per expert before it can launch the products on them."""
 
 
 class Stack(BaseModel):
@@ -211,4 +213,6 @@ class Stack(BaseModel):
     """Bytes a parameter once a backward pass is over: 16-bit gradients not yet added to the main ones, flat copies to send."""
     workspace_mib: NonNegativeFloat = 0.0
     """What libraries take from the allocator for the whole run."""
+    gradients_deferred: bool = False
+    """Sharded gradients are held whole and reduced once a step, with the last micro-batch (FSDP's no_sync)."""
     source: str

@@ -1,0 +1,76 @@
+"""What the notes of a run say of its experts: how tokens travelled, what hid that, what launched it. Words that no column has."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from planner.specs import library
+from planner.specs.stack import Stack
+
+Facts = tuple[tuple[str, Any], ...]
+"""Fields of stack.experts that the notes change."""
+
+_DISPATCHERS = (
+    ("hybridep", re.compile(r"hybrid-?ep", re.I)),
+    ("deepep", re.compile(r"deep-?ep", re.I)),
+    ("alltoall", re.compile(r"dispatcher A2A|all-to-all dispatcher", re.I)),
+)
+LIKE = {"alltoall": "megatron", "deepep": "nemo", "hybridep": "nemo"}
+"""The stack that waits for a dispatcher's counts as a run that names the dispatcher does."""
+_MODULES = re.compile(r"recompute(?: modules:)? ((?:norm|layernorm|moe_act|act|moe|shared_experts?|mla_up_proj)(?:[,+]\w+)*)", re.I)
+_WORDS = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
+_OVERLAPPED = re.compile(r"A2A overlap|ep_overlap=True", re.I)
+_REAL = re.compile(r"real routing", re.I)
+_STEP = re.compile(r"cumulative optimization step (\d+)")
+HIDDEN_SHARE = 0.7
+"""Of dispatch and combine, where the notes say that they overlap; reports give 30 to 40% of a step unhidden and under 5% hidden."""
+UNBALANCED = 1.3
+"""Tokens of the busiest rank over the mean under a trained router that nothing balances by force."""
+
+
+def software_of(name: str | None, notes: str, page: str) -> str | None:
+    """The stack of a run of Megatron-Core with experts: NeMo's by the container, others by the optimizations that their notes count."""
+    if "Megatron-Bridge docs/performance" in page:
+        return "nemo" if "container 25.11" in page else "nemo-2025"
+    step = _STEP.search(notes)
+    if step:
+        return "nemo" if int(step[1]) >= GRAPHS else "megatron"
+    return "megatron-bridge" if "performance item" in notes or _OVERLAPPED.search(notes) else name
+
+
+GRAPHS = 5
+"""Of the cumulative optimizations of DeepSeek-V3 on GB200 the one that brings CUDA graphs."""
+
+
+@lru_cache(maxsize=4096)
+def facts(notes: str, page: str, hardware: str) -> Facts:
+    """Fields of stack.experts as the notes have them, sorted. Megatron-Bridge 25.11 sent tokens by NCCL outside NVL72 racks."""
+    out: dict[str, Any] = {}
+    found = next((name for name, words in _DISPATCHERS if words.search(notes)), None)
+    if found is None and "container 25.11" in page and "nvl72" not in hardware:
+        found = "alltoall"
+    if found:
+        out |= {"dispatcher": found, "wait_us": library.stack(LIKE[found]).experts.wait_us}
+    if _OVERLAPPED.search(notes):
+        out["overlap_share"] = HIDDEN_SHARE
+    if "CUDA graph" in notes or "cuda_graph=" in notes or _OVERLAPPED.search(notes):
+        out["wait_us"] = 0.0
+    if _REAL.search(notes):
+        out["imbalance"] = UNBALANCED
+    return tuple(sorted(out.items()))
+
+
+def modules(notes: str) -> tuple[str, ...]:
+    """What selective recomputation repeats, in Megatron's words."""
+    found = _MODULES.search(notes)
+    return tuple(_WORDS.get(word, word) for word in re.split(r"[,+]", found[1].lower())) if found else ()
+
+
+@lru_cache(maxsize=256)
+def document(name: str, changed: Facts) -> Stack:
+    """The stack of that name, with what the notes say of its experts."""
+    stack = library.stack(name)
+    alike = all(getattr(stack.experts, field) == value for field, value in changed)
+    return stack if alike else stack.model_copy(update={"experts": stack.experts.model_copy(update=dict(changed))})
