@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -120,7 +120,19 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
         gathered_bytes=count * 4 * h * stack.gathered_kept_share * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
         head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * rows + stack.dummy_gradient_bytes * vocab * h,
     )
-    return with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said)
+    return widened(recipe, with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said))
+
+
+def widened(recipe: Recipe, said: Activations) -> Activations:
+    """The same with 4-byte elements under fp32.
+
+    Formula: twice every tensor
+    Source:  [korthikanti2022] counts 2-byte elements
+    Assumes: masks of one byte and loss in fp32 anyway are small beside the rest.
+    """
+    if recipe.precision != "fp32":
+        return said
+    return replace(said, **{f.name: 2 * getattr(said, f.name) for f in fields(said)})
 
 
 def with_mtp(recipe: Recipe, said: Activations) -> Activations:

@@ -92,7 +92,7 @@ def _ulysses_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     members = collectives.group(recipe.hardware, 1, layout.cp)
     kv_heads = np.maximum(model.num_kv_heads, layout.cp)
     sizes = (model.query_size, kv_heads * model.head_dim, kv_heads * model.head_dim, model.query_size)
-    one = sum(collectives.gather_s(recipe.hardware, members, tokens(recipe, layout) * 2.0 * size) for size in sizes)
+    one = sum(collectives.gather_s(recipe.hardware, members, tokens(recipe, layout) * recipe.element_bytes * size) for size in sizes)
     return one, one
 
 
@@ -106,7 +106,7 @@ def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Nu
     """
     if recipe.framework == "deepspeed":
         return _ulysses_times(recipe, layout)
-    kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * 2.0
+    kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * recipe.element_bytes
     size = tokens(recipe, layout) * kv
     hop = collectives.send_s(recipe.hardware, layout.tp, layout.cp, size)
     hops = layout.cp - 1

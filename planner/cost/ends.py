@@ -38,16 +38,16 @@ def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
     precision = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
     count, h, vocab = tokens(recipe, layout), model.hidden_size, padded_vocab(model, layout.tp) / layout.tp
     members = collectives.group(hardware, 1, layout.tp)
-    size = count * h * 2.0
+    size = count * h * recipe.element_bytes
     sp = np.asarray(layout.sp) == 1
     gather = collectives.gather_s(hardware, members, size)
     reduce = collectives.all_reduce_s(hardware, members, size)
     crossed = np.where(sp, gather, reduce)
-    rows = memory_s(hardware, 4.0 * count * h)
+    rows = memory_s(hardware, 2 * recipe.element_bytes * count * h)
     whole = stack.gathered_logits
     loss = memory_s(hardware, stack.loss_bytes * count * vocab * (layout.tp if whole else 1))
     small = 3 * collectives.all_reduce_s(hardware, members, 4.0 * count)
-    joined = collectives.gather_s(hardware, members, 2.0 * count * vocab * layout.tp) if whole else small
+    joined = collectives.gather_s(hardware, members, recipe.element_bytes * count * vocab * layout.tp) if whole else small
     product = gemm_s(hardware, precision, count, vocab, h)
     again = (product + joined) * (np.asarray(layout.recompute) == 2) * stack.head_recomputed
     weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(hardware, stack.accumulate_bytes * vocab * h)

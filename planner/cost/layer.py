@@ -121,8 +121,8 @@ def elementwise_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numer
     forward = stack.elementwise_bytes_forward * outside + stack.activation_bytes_forward * inside + stack.rope_bytes * rotated
     backward = stack.elementwise_bytes_backward * outside + stack.activation_bytes_backward * inside + stack.rope_bytes * rotated
     inputs, outputs = cast_bytes(recipe, layout, kind)
-    more = kind.moved_bytes
-    return memory_s(recipe.hardware, forward + inputs + more), memory_s(recipe.hardware, backward + outputs + more)
+    more, wide = kind.moved_bytes, recipe.element_bytes / 2  # the stack's figures are of 2-byte elements
+    return memory_s(recipe.hardware, wide * forward + inputs + more), memory_s(recipe.hardware, wide * backward + outputs + more)
 
 
 def cast_bytes(recipe: Recipe, layout: Layout, kind: Kind | None = None) -> tuple[Numeric, Numeric]:
@@ -148,7 +148,7 @@ def tp_comm_times(recipe: Recipe, layout: Layout, blocks: float = 2.0) -> tuple[
     """
     hardware = recipe.hardware
     members = collectives.group(hardware, 1, layout.tp)
-    size = tokens(recipe, layout) * recipe.model.hidden_size * 2.0
+    size = tokens(recipe, layout) * recipe.model.hidden_size * recipe.element_bytes
     narrow = 0.5 if recipe.stack.quantized_gathers and is_low(recipe.precision) else 1.0
     mla = recipe.model.mla
     latent = (mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or recipe.model.hidden_size)) / recipe.model.hidden_size if mla else 1.0

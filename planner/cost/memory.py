@@ -61,6 +61,8 @@ def state_bytes(recipe: Recipe, layout: Layout, params: Numeric, alike: Numeric 
     """
     stack, shards = recipe.stack, layout.dp * layout.cp if alike is None else alike
     zero = np.asarray(layout.zero)
+    if recipe.precision == "fp32":  # weights are their own master: 4 + 4 + 8 bytes
+        stack = stack.model_copy(update={"weight_bytes": 4.0, "gradient_bytes": 4.0, "optimizer_state_bytes": 8.0, "gathered_bytes": 0.0})
     master = stack.gathered_bytes > 0
     weights = stack.weight_bytes * params / np.where(zero >= (2 if master else 3), shards, 1)
     weights = weights + stack.gathered_bytes * params * (zero < 3)

@@ -130,7 +130,7 @@ def simulated(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime, acts
     layer = times.dense
     if times.experts:
         layer = mean_time(layer, times.experts, held[busiest] / max(layers[busiest], 1))
-    ends_s = each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)
+    ends_s = max(float(each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)), 0.0)  # not below 0 by rounding
     pace = Pace(each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1], layer)
     # What rounding leaves of sums over many micro-batches is no time.
     pipeline = Pipeline(pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0))

@@ -88,12 +88,12 @@ def recompute_share(layout: Layout, layers: Split) -> Numeric:
 def p2p(recipe: Recipe, layout: Layout) -> P2P:
     """Activation and gradient tensors between stages in a step.
 
-    Formula: 2 m (p v - 1) tensors of mbs s/cp h 2 bytes, over tp with sp; a link carries 2 m (p v - 1) / p of them, half each way
+    Formula: 2 m (p v - 1) tensors of mbs s/cp h element_bytes, over tp with sp; a link carries 2 m (p v - 1) / p of them, half each way
     Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
-    Assumes: 2-byte activations; per pipeline and tensor-parallel rank.
+    Assumes: per pipeline and tensor-parallel rank.
     """
     scattered = (np.asarray(layout.sp) == 1) | recipe.stack.p2p_scatter_over_tp
-    size = tokens(recipe, layout) * recipe.model.hidden_size * 2.0 / np.where(scattered, layout.tp, 1)
+    size = tokens(recipe, layout) * recipe.model.hidden_size * recipe.element_bytes / np.where(scattered, layout.tp, 1)
     hops = layout.pp * layout.v - 1
     tensors = 2 * layout.m * hops * (np.asarray(layout.pp) > 1)
     links = np.where(np.asarray(layout.v) > 1, layout.pp, np.maximum(layout.pp - 1, 1))
@@ -197,7 +197,7 @@ def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
 
 def _reductions(recipe: Recipe, layout: Layout, members: collectives.Group, params: Numeric) -> tuple[Numeric, Numeric]:
     """Reduction of the gradients of so many parameters among their ranks, and gathering of the parameters."""
-    gathered = collectives.gather_s(recipe.hardware, members, params * 2.0)
+    gathered = collectives.gather_s(recipe.hardware, members, params * recipe.element_bytes)
     return gradient_reduction_s(recipe, layout, members, params), np.where(np.asarray(layout.zero) >= 1, gathered, 0.0)
 
 
@@ -243,7 +243,9 @@ class Pipeline:
 
 
 def closed_pipeline(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime) -> Pipeline:
-    """Formula: bubble_s() and pp_comm_s() of pace()
+    """The pipeline of columns: pace, bubble and exposed transfers without an order.
+
+    Formula: bubble_s() and pp_comm_s() of pace()
     Source:  [narayanan2021] sec. 2.2
     Assumes: middle ranks alike.
     """

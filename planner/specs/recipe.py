@@ -44,5 +44,10 @@ class Recipe(BaseModel):
     tokens_per_step_note: str = ""
 
     @property
+    def element_bytes(self) -> float:
+        """Bytes of an activation, and of a weight that is sent: 4 under fp32, else 2."""
+        return 4.0 if self.precision == "fp32" else 2.0
+
+    @property
     def tokens(self) -> int:
         return self.global_batch_size * self.seq_length
