@@ -91,6 +91,20 @@ def test_sequence_and_tensor_parallelism(knobs: dict[str, int], tmp_path: Path) 
     assert done.parameters == [total_params(TINY) - whole + split] * 2
 
 
+def test_tensor_parallelism_computes_what_one_rank_does(tmp_path: Path) -> None:
+    """Same weights, same tokens: AutoTP's split by our rules, with heads that differ (ALiBi's slopes), gives the losses of one process."""
+    alibi = TINY.model_copy(update={"position": "alibi"})
+    losses = []
+    for ranks in (1, 2):
+        recipe = question(model=alibi, global_batch_size=4).model_copy(update={"gpus": ranks})
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        done = start(folder, recipe, documents.layout(recipe, tp=ranks, zero=1, mbs=2, sp=0))
+        assert done.code == 0, done.text[-3000:]
+        losses.append(done.losses)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3) and len(losses[0]) == 3
+
+
 def test_pipeline_refuses_sharded_gradients(tmp_path: Path) -> None:
     """The rule is DeepSpeed's own: runtime/pipe/engine.py asserts."""
     recipe = question()

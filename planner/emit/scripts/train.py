@@ -1,7 +1,4 @@
-"""Trains a decoder-only transformer on random tokens under DeepSpeed and prints the time of every step.
-
-The flags say what the model is; ds_config.json says how it is split. The model is plain torch: replace it by yours.
-"""
+"""Trains a decoder-only transformer on random tokens under DeepSpeed: the flags say what the model is, the JSON how it is split."""
 
 from __future__ import annotations
 
@@ -94,7 +91,9 @@ class Core(nn.Module):
             return None
         at = torch.arange(q.shape[2], device=q.device)
         behind = (at[None, :] - at[:, None]).float()
-        bias = slopes(self.args.num_heads).to(q.device)[: q.shape[1], None, None] * behind
+        # Where neighbours share the heads, by Ulysses or tensor parallelism, this rank has its own of them.
+        first = torch.distributed.get_rank() % (self.args.num_heads // q.shape[1]) * q.shape[1]
+        bias = slopes(self.args.num_heads).to(q.device)[first : first + q.shape[1], None, None] * behind
         return bias.masked_fill(behind > 0, float("-inf")).to(q.dtype)
 
 
