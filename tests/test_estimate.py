@@ -16,16 +16,20 @@ from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
 
-MODELS = {name: library.model(name) for name in ("llama3-8b", "gpt3-175b", "qwen3-32b", "llama3-405b")}
+DENSE = ("llama3-8b", "gpt3-175b", "qwen3-32b", "llama3-405b")
+SPARSE = ("deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "llama4-maverick", "deepseek-v2-lite", "gemma3-27b", "arctic-480b")
+"""Experts, latent attention, multi-token prediction, windows, experts in every second layer, a dense MLP beside experts."""
+MODELS = {name: library.model(name) for name in (*DENSE, *SPARSE)}
 CLUSTERS = {name: library.hardware(name) for name in ("a100-80g-sxm", "a100-80g-pcie", "h100-sxm", "l40s-pcie", "rtx4090-pcie")}
-STACKS = {name: library.stack(name) for name in ("megatron", "megatron-2022", "megatron-2021")}
+STACKS = {name: library.stack(name) for name in ("megatron", "megatron-2022", "megatron-2021", "megatron-bridge", "nemo-automodel")}
 POWERS = st.sampled_from([1, 2, 4, 8, 16])
 
 layout_rows = st.fixed_dictionaries({
     "tp": st.sampled_from([1, 2, 4, 8]), "pp": st.sampled_from([1, 2, 3, 4, 8, 16]), "dp": st.sampled_from([1, 2, 3, 8, 64, 512]),
     "cp": st.sampled_from([1, 1, 2, 4]), "v": st.sampled_from([1, 2, 3]), "mbs": POWERS, "m": st.sampled_from([1, 2, 7, 16, 64]),
     "sp": st.sampled_from([0, 1]), "zero": st.sampled_from([0, 1, 2, 3]), "recompute": st.sampled_from([0, 1, 2]),
-    "recompute_layers": st.sampled_from([0, 0, 1, 2]), "recompute_modules": st.sampled_from([0, 1, 4, 21]),
+    "recompute_layers": st.sampled_from([0, 0, 1, 2]), "recompute_modules": st.sampled_from([0, 1, 2, 4, 8, 21, 42, 127]),
+    "ep": st.sampled_from([1, 2, 8]), "etp": st.sampled_from([1, 2]),
     "schedule": st.sampled_from([SCHEDULE_CODE[n] for n in ("naive", "gpipe", "1f1b", "interleaved")]),
     "account_for_embedding": st.sampled_from([0, 1]), "account_for_loss": st.sampled_from([0, 1]),
     "first_layers": st.sampled_from([0, 0, 3]), "last_layers": st.sampled_from([0, 0, 2]), "group": st.sampled_from([0, 0, 16]),

@@ -12,6 +12,9 @@ from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
 
+TILE = 128
+"""Keys of a tile of flash attention."""
+
 
 def tokens(recipe: Recipe, layout: Layout) -> Numeric:
     """Tokens of a micro-batch on one rank."""
@@ -47,7 +50,7 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
 
     Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask
              and dropout;
-             windows: the mean over the layers, w tokens each: s/w blocks of w, twice those less w/s where they slide
+             windows: the mean over the layers, windowed_share() of a full one
     Source:  [dao2022]; [korthikanti2022] for unfused
     Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp kernels that see s/cp tokens each;
              unfused attention computes what a window masks.
@@ -57,7 +60,7 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     if recipe.attention != "unfused":
         blocks = flash_attention_s(hardware, layout.mbs, heads, s / layout.cp, core_dim(model)) * layout.cp
         few = windowed_layers(model, recipe.seq_length) / model.num_layers
-        blocks = blocks * (1 - few) + few * _windowed_s(recipe, layout, heads) if few else blocks
+        blocks = blocks * (1 - few + few * windowed_share(recipe)) if few else blocks
         forward = blocks / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
         return forward, flash_backward_s(hardware, forward)
     batch = layout.mbs * heads / layout.cp
@@ -71,14 +74,18 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     return forward, backward
 
 
-def _windowed_s(recipe: Recipe, layout: Layout, heads: Numeric) -> Numeric:
-    """Forward of one windowed layer, without what a stack's kernel lacks."""
-    window = recipe.model.window
+def windowed_share(recipe: Recipe) -> float:
+    """Time of a windowed layer's attention over that of a full one.
+
+    Formula: (seen + 64) / (s/2 + 64), seen the mean keys a token sees: w - w^2 / (2 s) where windows slide, w/2 in chunks
+    Source:  [dao2022] sec. 3: tiles of 128 keys, of which a row computes half a one too many
+    Assumes: the kernel's rate is that of the whole sequence.
+    """
+    window, s = recipe.model.window, recipe.seq_length
     assert window is not None
-    s = float(recipe.seq_length)
-    w = np.minimum(window.tokens, s / layout.cp)
-    blocks = flash_attention_s(recipe.hardware, layout.mbs * s / layout.cp / w, heads, w, core_dim(recipe.model))
-    return blocks * (2 - w / s if window.kind == "sliding" else 1.0)
+    w = window.tokens
+    seen = w - w * w / (2 * s) if window.kind == "sliding" else w / 2
+    return (seen + TILE / 2) / (s / 2 + TILE / 2)
 
 
 def _ulysses_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:

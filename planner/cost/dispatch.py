@@ -13,33 +13,42 @@ from planner.specs.recipe import Recipe
 from planner.units import MICRO
 
 
-def reached_nodes(moe: Moe, domains: Numeric) -> Numeric:
-    """NVLink domains that the experts of one token lie in.
+def reached(moe: Moe, places: Numeric) -> Numeric:
+    """How many of so many places, over which the experts lie evenly, hold experts of one token.
 
-    Formula: N (1 - (1 - 1/N)^k), N the domains that router groups leave: domains * groups_per_token / router_groups, at least 1
-    Source:  [deepseek2024] sec. 2.1.2, node-limited routing; [deepep]
+    Formula: N (1 - (1 - 1/N)^k); with G router groups of which a token uses g: up to N = G places
+             N (1 - prod over i < g of (G - G/N - i) / (G - i)), beyond it the first form over N g / G places
+    Source:  [deepseek2024] sec. 2.1.2, node-limited routing
     Assumes: balanced routing, experts chosen independently.
     """
-    limited = moe.groups_per_token / moe.router_groups if moe.router_groups else 1.0
-    reached = np.maximum(domains * limited, 1.0)
-    return reached * (1 - (1 - 1 / reached) ** moe.experts_per_token)
+    k, every, used = moe.experts_per_token, moe.router_groups, moe.groups_per_token
+    limited = used / every if every else 1.0
+    pool = np.maximum(places * limited, 1.0)
+    free = pool * (1 - (1 - 1 / pool) ** k)
+    if not every:
+        return free
+    missed: Numeric = 1.0
+    for i in range(used):
+        missed = missed * np.maximum(every - every / places - i, 0.0) / (every - i)
+    return np.where(places <= every, places * (1 - missed), free)
 
 
 def exchange_s(recipe: Recipe, layout: Layout, moe: Moe, own_tokens: Numeric, element_bytes: float) -> Numeric:
     """One dispatch, or one combine, of a rank's own tokens. 0 when alone.
 
     Formula: latency + max over hop classes of bytes / bandwidth; copies T k h bytes, of which (domain-1)/ep stay on NVLink, the rest on
-             PCIe or over the GPU's own NIC; DeepEP and HybridEP send a token once to each domain: T h bytes reached_nodes (N-1)/N
+             PCIe or over the GPU's own NIC; DeepEP and HybridEP send a token once to each domain and each rank that it reaches:
+             T h bytes reached (N-1)/N
     Source:  [nccl-tuning] all-to-all by pairs: N/(N-1) of the NIC's rate; [deepep]
     Assumes: hop classes work side by side; balanced routing.
     """
     hardware, node = recipe.hardware, recipe.hardware.node
     members = collectives.group(hardware, layout.etp, layout.ep)
-    copies = own_tokens * moe.experts_per_token * recipe.model.hidden_size * element_bytes
-    size = members.size
+    one, size = own_tokens * recipe.model.hidden_size * element_bytes, 1.0 * members.size
     once = recipe.stack.experts.dispatcher != "alltoall"
     domains = np.ceil(size / members.domain)
-    sent = own_tokens * recipe.model.hidden_size * element_bytes * reached_nodes(moe, domains) * (domains - 1) / domains
+    copies = one * (reached(moe, size) if once else moe.experts_per_token)
+    sent = one * reached(moe, domains) * (domains - 1) / domains
     wire_share, host_share = (size - members.node) / size, (members.node - members.domain) / size
     wire_bytes = np.where(members.nodes > 1, sent, 0.0) if once else copies * wire_share
     wire = wire_bytes / (hardware.nic_bytes_per_s_per_gpu * hardware.fabric.efficiency_share)
