@@ -23,6 +23,9 @@ def stage_cost(asked: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
     """The cost of a stage of L / p layers, and what was assumed. Raises InputError."""
     words = {"model": asked.model, "cluster": asked.cluster, "tp": asked.tp, "pp": asked.p, "m": 1}
     recipe, layout = recipe_and_layout(question(words, "the scenario"))
+    if recipe.model.moe or recipe.model.mla:
+        raise InputError(f"model must be dense, without latent attention, to be served here, but got {recipe.model.name}; "
+                         "state the stage's cost itself (cost: constant_ms, per_token_ms, ...)")  # fmt: skip
     if recipe.model.num_layers < asked.p:
         raise InputError(f"p must be at most the {recipe.model.num_layers} layers of {recipe.model.name}, but got {asked.p}")
     check_widths(recipe, layout, MATRICES)
