@@ -11,6 +11,9 @@ from planner.layout import Layout, module_mask
 from planner.rules.rule import Rule, divides, try_knob
 from planner.specs.recipe import Recipe
 
+AMPERE = 8.0
+"""Compute capability that grouped GEMMs need; recomputing the experts' activation needs those."""
+
 
 def _split(recipe: Recipe, layout: Layout) -> Any:
     """ep and etp are 1 without experts; with them ep divides their number."""
@@ -79,9 +82,10 @@ def _window(recipe: Recipe, layout: Layout) -> Any:
 def modules(recipe: Recipe) -> int:
     """Bit mask of what selective recomputation can name: the parts that the model has, and norms that are modules of their own."""
     model, fp8_delayed = recipe.model, recipe.precision == "fp8-delayed"
+    grouped = recipe.hardware.gpu.compute_capability >= AMPERE
     names = ["core_attn"] + ["mlp"] * model.has_dense_mlp + ["mla_up_proj"] * (model.mla is not None)
     if model.moe:
-        names += ["moe"] + ["shared_experts"] * (model.moe.shared_ffn_size > 0) + ["moe_act"] * (not fp8_delayed)
+        names += ["moe"] + ["shared_experts"] * (model.moe.shared_ffn_size > 0) + ["moe_act"] * (grouped and not fp8_delayed)
     # NOTE: of dense layers Transformer Engine has the norms inside the linear ones: the parser takes "layernorm" and nothing happens.
     if (model.moe or model.mla) and not fp8_delayed:
         names.append("layernorm")

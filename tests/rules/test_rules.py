@@ -120,6 +120,13 @@ def test_modules_of_experts_and_latents(model: str, precision: str, named: list[
     assert ("recompute modules fit the model" not in names(question, one)) == legal
 
 
+def test_activation_of_experts_is_recomputed_under_grouped_gemms_alone() -> None:
+    """TransformerConfig refuses moe_act without moe_grouped_gemm, which Volta has not."""
+    question = documents.recipe("mixtral-8x7b", 64, hardware="v100-32g-sxm2", precision="fp16", attention="fused")
+    one = documents.layout(question, recompute=SELECTIVE, recompute_modules=module_mask(["moe_act"]))
+    assert names(question, one) == {"recompute modules fit the model"}
+
+
 @pytest.mark.parametrize("stage_layout, says", [
     ("Et*30|t*31mL", ""), ("Et*30|t*31L", "must hold 1 m"), ("Et*30m|t*31L", "must come after all t"), ("Et*30|t*31mmL", "must hold 1 m"),
 ])  # fmt: skip
