@@ -43,17 +43,24 @@ def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Tabl
 
 def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, times: str) -> Table:
     gpus, batch = (" or ".join(f"{n:,}" for n in sorted({count(one) for _, one, _ in listed})) for count in (_gpus, _batch))
-    table = grid(first, f"{gpus} = {times.join(GPUS[: 3 + cp])}", f"{batch} = {times.join(BATCH)}", "v",
+    split = any(layout.ep * layout.etp > 1 for _, layout, _ in listed)
+    table = grid(first, f"{gpus} = {times.join(GPUS[: 3 + cp])}", *["ep"] * split, f"{batch} = {times.join(BATCH)}", "v",
                  "zero", "recompute", "step s", "TFLOP/s", "MFU", "bubble", "GiB", "OOM")  # fmt: skip
     table.columns[0].no_wrap = True
+    table.columns[5 + split].no_wrap = False
     for name, layout, said in listed:
         degrees, batch = (times.join(str(getattr(layout, word)) for word in words) for words in (GPUS[: 3 + cp], BATCH))
         table.add_row(
-            name, degrees, batch, str(layout.v), zero(layout), recomputed(layout),
+            name, degrees, *[experts(layout)] * split, batch, str(layout.v), zero(layout), recomputed(layout).replace(",", ", "),
             f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}",
             f"{said.memory_bytes / GIB:.1f}", f"{said.oom_probability:.0%}",
         )  # fmt: skip
     return table
+
+
+def experts(layout: Layout) -> str:
+    """Ranks over which experts are split: ep, and etp where it is not 1."""
+    return f"{layout.ep}" + (f" etp {layout.etp}" if layout.etp > 1 else "")
 
 
 def _gpus(layout: Layout) -> int:
