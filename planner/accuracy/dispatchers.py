@@ -25,9 +25,9 @@ _OVERLAPPED = re.compile(r"A2A overlap|ep_overlap=True", re.I)
 _REAL = re.compile(r"real routing", re.I)
 _STEP = re.compile(r"cumulative optimization step (\d+)")
 HIDDEN_SHARE = 0.7
-"""Of dispatch and combine, where the notes say that they overlap; reports give 30 to 40% of a step unhidden and under 5% hidden."""
+"""Of dispatch and combine, where the notes say that they overlap: chosen, not fitted; reports give 30 to 40% of a step unhidden and under 5% hidden."""
 UNBALANCED = 1.3
-"""Tokens of the busiest rank over the mean under a trained router that nothing balances by force."""
+"""Tokens of the busiest rank over the mean under a trained router that nothing balances by force: chosen, not fitted."""
 
 
 def software_of(name: str | None, notes: str, page: str) -> str | None:
@@ -46,7 +46,11 @@ GRAPHS = 5
 
 @lru_cache(maxsize=4096)
 def facts(notes: str, page: str, hardware: str) -> Facts:
-    """Fields of stack.experts as the notes have them, sorted. Megatron-Bridge 25.11 sent tokens by NCCL outside NVL72 racks."""
+    """Fields of stack.experts as the notes have them, sorted.
+
+    Container 25.11 outside NVL72 racks is taken to send tokens by NCCL: no page says so, its runs there are as much slower than
+    those of 25.09 as the host's waits of an all-to-all.
+    """
     out: dict[str, Any] = {}
     found = next((name for name, words in _DISPATCHERS if words.search(notes)), None)
     if found is None and "container 25.11" in page and "nvl72" not in hardware:

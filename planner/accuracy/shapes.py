@@ -122,6 +122,7 @@ def _resized(preset: ModelSpec, stated: dict[str, Any], seq: int, head_dim: int 
         changed["position_rows"] = max(seq, preset.position_rows)
     blank = [cell for cell, field in CELLS.items() if field not in stated]
     said = (f"{', '.join(blank)}: those of {preset.name}",) if blank else ()
+    # NOTE: no source states it; the memory of SimuMax's two stages of DeepSeek-V3 is that of one dense layer and three with experts.
     if preset.moe and changed.get("num_layers", preset.num_layers) < preset.num_layers:
         dense = min(preset.moe.first_dense_layers, 1)
         changed |= {"moe": preset.moe.model_dump() | {"first_dense_layers": dense}, "mtp_layers": 0}
