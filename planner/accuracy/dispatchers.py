@@ -25,7 +25,8 @@ _OVERLAPPED = re.compile(r"A2A overlap|ep_overlap=True", re.I)
 _REAL = re.compile(r"real routing", re.I)
 _STEP = re.compile(r"cumulative optimization step (\d+)")
 HIDDEN_SHARE = 0.7
-"""Of dispatch and combine, where the notes say that they overlap: chosen, not fitted; reports give 30 to 40% of a step unhidden and under 5% hidden."""
+"""Of dispatch and combine, where the notes say that they overlap: chosen, not fitted; reports give 30 to 40% of a step unhidden and under
+5% hidden."""
 UNBALANCED = 1.3
 """Tokens of the busiest rank over the mean under a trained router that nothing balances by force: chosen, not fitted."""
 
