@@ -27,7 +27,7 @@ MOST_ACTIONS = 400_000
 """Larger orders are left to the closed form: their simulation would take longer than a second."""
 EFFORT = 8_000
 """Actions that an automatic schedule may place while it tries to shorten its order: enough for an estimate."""
-REPEATS = 8
+REPEATS = 4
 """Groups of micro-batches after which an order is taken to have settled."""
 
 
