@@ -18,7 +18,7 @@ RECOMPUTE = ("none", "selective", "full")
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 """Modules of selective recomputation; a layout holds a bit mask of them."""
 OFFLOADS = ("none", "optimizer-cpu", "optimizer-nvme", "params-cpu", "params-nvme")
-"""What DeepSpeed keeps off the device, and where; with the parameters their optimizer goes too."""
+"""What is kept off the device, and where; with the parameters their optimizer goes too."""
 
 SCHEDULE_CODE = {name: code for code, name in enumerate(SCHEDULES)}
 RECOMPUTE_CODE = {name: code for code, name in enumerate(RECOMPUTE)}
@@ -72,9 +72,11 @@ class Layout:
     stage_layout: str = ""
     """Megatron's --pipeline-model-parallel-layout; belongs to one layout, never to columns."""
     offload: Numeric = 0
-    """DeepSpeed: code of OFFLOADS."""
+    """Code of OFFLOADS: all of them under DeepSpeed, optimizer-cpu under Megatron."""
     hpz: Numeric = 1
     """ZeRO++: ranks that share a second copy of the weights, so that the backward pass gathers among them alone; 1 = none."""
+    cp_a2a: Numeric = 1
+    """Megatron: of the cp ranks, how many exchange heads for tokens all to all, the rest being a ring; 1 = ring alone, cp = no ring."""
 
     def __getitem__(self, row: Any) -> Layout:
         """An int gives one layout of plain ints; a mask, slice or index array gives a batch."""

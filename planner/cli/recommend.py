@@ -15,7 +15,7 @@ def recommend(
     precision: o.Precision = None, stack: o.Stack = None, framework: o.Framework = None, framework_version: o.FrameworkVersion = None,
     attention: o.Attention = None, max_memory_gib: o.MaxMemory = None, tp: o.Tp = None, pp: o.Pp = None, dp: o.Dp = None, cp: o.Cp = None,
     ep: o.Ep = None, etp: o.Etp = None, v: o.V = None, mbs: o.Mbs = None, m: o.M = None, zero: o.Zero = None, hpz: o.Hpz = None,
-    offload: o.Offload = None, sp: o.Sp = None,
+    cp_a2a: o.CpA2a = None, offload: o.Offload = None, sp: o.Sp = None,
     schedule: o.Schedule = None, group: o.Group = None, recompute: o.Recompute = None, no_recompute: o.NoRecompute = False,
     recompute_layers: o.RecomputeLayers = None, recompute_modules: o.RecomputeModules = None,
     account_for_embedding: o.AccountEmbedding = None, account_for_loss: o.AccountLoss = None,

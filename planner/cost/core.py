@@ -88,37 +88,42 @@ def windowed_share(recipe: Recipe) -> float:
     return (seen + TILE / 2) / (s / 2 + TILE / 2)
 
 
-def _ulysses_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
-    """Forward and backward of Ulysses' exchange.
+def _exchange_times(recipe: Recipe, layout: Layout, ranks: Numeric, tp: Numeric) -> tuple[Numeric, Numeric]:
+    """Forward and backward of an exchange of heads for tokens among so many ranks, tp ranks apart.
 
-    Formula: latency + (cp-1)/cp of 2-byte q, k, v of the rank's tokens, and the same of the output; keys and values copied to cp heads
-    Source:  [deepspeed] sequence/layer.py DistributedAttention: an all-to-all each for q, k, v and the output
+    Formula: latency + (n-1)/n of 2-byte q, k, v of the rank's tokens, and the same of the output; keys and values copied to n heads
+    Source:  [deepspeed] sequence/layer.py DistributedAttention: an all-to-all each for q, k, v and the output;
+             [megatron-core] --cp-comm-type a2a
     Assumes: an all-to-all moves at the bus bandwidth of a gather.
     """
     model = recipe.model
-    members = collectives.group(recipe.hardware, 1, layout.cp)
-    kv_heads = np.maximum(model.num_kv_heads, layout.cp)
-    sizes = (model.query_size, kv_heads * model.head_dim, kv_heads * model.head_dim, model.query_size)
+    members = collectives.group(recipe.hardware, tp, ranks)
+    query, kv_heads = model.query_size / tp, np.maximum(model.num_kv_heads / tp, ranks)
+    sizes = (query, kv_heads * model.head_dim, kv_heads * model.head_dim, query)
     one = sum(collectives.gather_s(recipe.hardware, members, tokens(recipe, layout) * recipe.element_bytes * size) for size in sizes)
     return one, one
 
 
 def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:
-    """Context-parallel ring of keys and values, where it outlasts the attention that hides it; DeepSpeed exchanges heads for tokens.
+    """Context-parallel ring of keys and values, where it outlasts the attention that hides it, among groups that exchange heads for
+    tokens; DeepSpeed's ranks all exchange, Megatron's as many as cp_a2a says.
 
-    Formula: Ulysses: all-to-all of q, k, v and of the output, each way, not hidden; else
-             max(0, (cp-1) send(K, V of a rank) - attention (cp-1)/cp) + joining of partial results; backward K, V and their gradients
-    Source:  [megatron-core] --cp-comm-type p2p; [transformer-engine] context_parallel: every hop's output is rescaled and added
-    Assumes: the ring's hops are of the group's slowest class.
+    Formula: exchange: all-to-all of q, k, v and of the output, each way, not hidden; ring of r = cp / cp_a2a:
+             max(0, (r-1) send(K, V of a rank) - attention (r-1)/r) + joining of partial results; backward K, V and their gradients
+    Source:  [megatron-core] --cp-comm-type p2p, a2a, a2a+p2p; [transformer-engine] context_parallel: every hop's output is rescaled
+             and added
+    Assumes: the ring's hops are of the group's slowest class; an exchange keeps the bytes of a hop, more tokens of fewer heads.
     """
     if recipe.framework == "deepspeed":
-        return _ulysses_times(recipe, layout)
+        return _exchange_times(recipe, layout, layout.cp, 1)
+    exchange = _exchange_times(recipe, layout, layout.cp_a2a, layout.tp)
     kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * recipe.element_bytes
     size = tokens(recipe, layout) * kv
-    hop = collectives.send_s(recipe.hardware, layout.tp, layout.cp, size)
-    hops = layout.cp - 1
-    hidden = hops / layout.cp
+    ring = layout.cp / layout.cp_a2a
+    hop = collectives.send_s(recipe.hardware, layout.tp * layout.cp_a2a, ring, size)
+    hops = ring - 1
+    hidden = hops / ring
     partial = recipe.stack.ring_bytes * tokens(recipe, layout) * recipe.model.query_size / layout.tp
     joined = memory_s(recipe.hardware, partial * hops)
-    forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0) + joined
-    return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined
+    forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0) + joined + exchange[0]
+    return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined + exchange[1]

@@ -16,7 +16,7 @@ MOST_MICRO_BATCH = 16
 """Sequences of a micro-batch, unless the question asks for more."""
 MOST_ZERO = {"megatron": 1}
 """Sharding stages that are searched: Megatron-FSDP (2, 3) only when the question fixes it."""
-FIXED = ("group", "first_layers", "last_layers")
+FIXED = ("group", "first_layers", "last_layers", "cp_a2a")
 """Knobs that take a value only when the question fixes one."""
 BLOCKS = 4
 """Full recomputation of a part of the layers: in quarters of a stage."""

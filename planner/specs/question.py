@@ -23,7 +23,7 @@ Layers = Annotated[int, Field(ge=0, le=2**20)]
 Knob = int | str | None
 """A number fixes the knob, `LOW..HIGH` bounds it, None leaves it to the search (or to the default of explain)."""
 
-RANGED = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "zero", "hpz")
+RANGED = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "zero", "hpz", "cp_a2a")
 SWITCHES = ("sp", "account_for_embedding", "account_for_loss")
 LAYERS = ("first_layers", "last_layers", "recompute_layers", "group")
 LAYOUT_WORDS = (*RANGED, *SWITCHES, *LAYERS, "schedule", "recompute", "recompute_modules", "offload", "stage_layout")
@@ -61,6 +61,7 @@ class Question(BaseModel):
     m: Knob = None
     zero: Knob = None
     hpz: Knob = None
+    cp_a2a: Knob = None
     offload: str | None = None
     sp: bool | None = None
     schedule: str | None = None

@@ -55,7 +55,7 @@ def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
     if asked.group and v == 1:
         raise InputError(f"group must go with virtual stages, v above 1, but got group {asked.group} and v 1; leave one out")
     layout = Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=degree["ep"] or 1, etp=degree["etp"] or _etp(question, tp), v=v, mbs=mbs, m=m, zero=zero,
-                    hpz=degree["hpz"] or 1, offload=OFFLOAD_CODE[asked.offload or "none"],
+                    hpz=degree["hpz"] or 1, cp_a2a=degree["cp_a2a"] or 1, offload=OFFLOAD_CODE[asked.offload or "none"],
                     schedule=schedule, stage_layout=asked.stage_layout or "", **kept, **_recompute(asked))  # fmt: skip
     return question, layout
 

@@ -213,6 +213,8 @@ class Stack(BaseModel):
     """Bytes a parameter once a backward pass is over: 16-bit gradients not yet added to the main ones, flat copies to send."""
     workspace_mib: NonNegativeFloat = 0.0
     """What libraries take from the allocator for the whole run."""
+    fsdp: Literal["megatron", "torch"] = "megatron"
+    """Under Megatron-LM zero 2 and 3 are its own FSDP, or torch's FSDP2."""
     gradients_deferred: bool = False
     """Sharded gradients are held whole and reduced once a step, with the last micro-batch (FSDP's no_sync)."""
     source: str
