@@ -9,15 +9,21 @@ import numpy as np
 from planner.cost import params, stages
 from planner.emit import environment, megatron
 from planner.emit.megatron_model import missing_features
-from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
+from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.rules.table import mask
 from planner.specs import library
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
+from planner.specs.stack import Stack
+from planner.specs.versions import version_of
 from tests import documents
 from tests.megatron_oracle import Case
 
-MEGATRON_STACKS = ("megatron", "megatron-2022", "megatron-2021")
+MEGATRON_STACKS = ("megatron", "megatron", "megatron-2022", "megatron-2021", "nemo", "nemo-2025", "megatron-fsdp2")
+PRECISIONS = ("bf16", "fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4")
+OVERLAPPED = {"overlap_share": 0.9}
+STATES = (12.0, 12.0, 12.0, 10.0, 6.0, 4.0)
+"""Bytes a parameter of Adam's states: with fewer than 12 the precision-aware optimizer."""
 GPUS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 MODULES = tuple(module_mask(names) for names in (
     [], ["mlp"], ["core_attn", "mlp"], ["moe_act"], ["moe", "mla_up_proj"], ["shared_experts", "core_attn"], ["layernorm", "moe_act"],
@@ -26,24 +32,33 @@ DRAWN = 40_000
 """Layouts drawn for one question; the rules leave some of them."""
 
 
-def presets() -> list[str]:
-    """The models that Megatron-LM can express."""
-    models = map(library.model, library.models())
-    return [model.name for model in models if "megatron" in model.frameworks and not missing_features(model)]
+def presets(version: str = "0.19") -> list[str]:
+    """The models that Megatron-LM of a version can express."""
+    models, known = map(library.model, library.models()), version_of("megatron", version)
+    return [model.name for model in models if "megatron" in model.frameworks and not missing_features(model, known)]
 
 
-def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> Recipe:
+def software(rng: np.random.Generator, precision: str) -> Stack:
+    """A stack; of some the exchange of experts is overlapped, or the optimizer's states are narrow where it is distributed."""
+    stack = library.stack(str(rng.choice(MEGATRON_STACKS)))
+    experts = stack.experts.model_copy(update=OVERLAPPED if rng.random() < 0.3 else {})
+    can = 1 in stack.zero_stages and precision != "fp16"
+    return stack.model_copy(update={"experts": experts, "optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1]))})
+
+
+def question(rng: np.random.Generator, model: str, cluster: str, gpus: int, version: str = "0.19") -> Recipe:
     """Batch, sequence length, precision and stack at random, as far as the model and the GPU have them."""
     document, hardware = library.model(model), library.hardware(cluster)
     longest = min(document.max_seq_length, 8192)
-    known = [name for name in ("bf16", "fp8-delayed", "fp8-tensorwise", "mxfp8") if name.partition("-")[0] in hardware.gpu.peak_tflops]
+    known = [name for name in PRECISIONS if name.partition("-")[0] in hardware.gpu.peak_tflops]
     if hardware.gpu.compute_capability < 10:
-        known = [name for name in known if name != "mxfp8"]
+        known = [name for name in known if name not in ("mxfp8", "nvfp4")]
+    precision = str(rng.choice(known)) if known else "fp16"
     return documents.recipe(
-        document, gpus, hardware=hardware, stack=str(rng.choice(MEGATRON_STACKS)),
+        document, gpus, hardware=hardware, stack=software(rng, precision),
         seq_length=longest, global_batch_size=int(max(rng.choice([128, 256, 480, 1024, 2048]), gpus // 8)),
-        precision=str(rng.choice(known)) if known else "fp16",
-        framework_version="0.19", attention=str(rng.choice(["flash", "flash", "fused", "unfused"])),
+        precision=precision,
+        framework_version=version, attention=str(rng.choice(["flash", "flash", "fused", "unfused"])),
     )  # fmt: skip
 
 
@@ -65,7 +80,8 @@ def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout
         recompute=recompute, recompute_modules=np.where(recompute == RECOMPUTE_CODE["selective"], pick(*MODULES), 0),
         recompute_layers=np.where(recompute == RECOMPUTE_CODE["full"], pick(0, 0, 1, 2, 5), 0),
         account_for_embedding=pick(0, 0, 1) * (1 - uneven), account_for_loss=pick(0, 0, 1) * (1 - uneven),
-        first_layers=uneven * pick(0, 1, 2, 4, 6, 9), last_layers=uneven * pick(0, 1, 2, 4, 6, 9), **experts,
+        first_layers=uneven * pick(0, 1, 2, 4, 6, 9), last_layers=uneven * pick(0, 1, 2, 4, 6, 9),
+        offload=pick(0, 0, 0, OFFLOAD_CODE["optimizer-cpu"]), cp_a2a=np.where(cp > 1, pick(1, 1, 2, 4), 1), **experts,
     )  # fmt: skip
 
 
@@ -84,12 +100,12 @@ def legal(rng: np.random.Generator, recipe: Recipe, count: int) -> Iterator[Layo
         yield drawn[int(row)]
 
 
-def commands(seed: int, questions: int, each: int) -> Iterator[tuple[Recipe, Layout, Case]]:
+def commands(seed: int, questions: int, each: int, version: str = "0.19") -> Iterator[tuple[Recipe, Layout, Case]]:
     """Questions at random over presets, clusters and sizes; of each a few legal layouts."""
-    rng = np.random.default_rng(seed)
+    rng, models = np.random.default_rng(seed), presets(version)
     for index in range(questions):
-        model, cluster, gpus = str(rng.choice(presets())), str(rng.choice(library.clusters())), int(rng.choice(GPUS))
-        recipe = question(rng, model, cluster, gpus)
+        model, cluster, gpus = str(rng.choice(models)), str(rng.choice(library.clusters())), int(rng.choice(GPUS))
+        recipe = question(rng, model, cluster, gpus, version)
         for layout in legal(rng, recipe, each):
             yield recipe, layout, command(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.layout import Layout
+from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
 
 BLACKWELL = 10.0
@@ -10,11 +11,15 @@ BLACKWELL = 10.0
 CUDA_DEFAULT_CONNECTIONS = "8"
 
 
+EXCHANGE_CONNECTIONS = "32"
+"""Streams of an overlapped exchange must not wait for one another."""
+
+
 def megatron(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
     """Name and value, in the order to export.
 
     CUDA_DEVICE_MAX_CONNECTIONS=1 keeps NCCL's launches in order with the GEMMs that they overlap: Megatron asserts it for
-    tp > 1 or cp > 1 before Blackwell; Megatron-FSDP (zero 2, 3) asserts that it is not 1.
+    tp > 1 or cp > 1 before Blackwell; both FSDPs (zero 2, 3) assert that it is not 1. An overlapped exchange of experts wants many.
     Source: [megatron-core] training/arguments.py; Transformer Engine pytorch/softmax.py.
     """
     out = [("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1")]
@@ -23,4 +28,6 @@ def megatron(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
         out.append(("CUDA_DEVICE_MAX_CONNECTIONS", CUDA_DEFAULT_CONNECTIONS))
     elif split and recipe.hardware.gpu.compute_capability < BLACKWELL:
         out.append(("CUDA_DEVICE_MAX_CONNECTIONS", "1"))
+    elif exchange_overlaps(recipe, layout):
+        out.append(("CUDA_DEVICE_MAX_CONNECTIONS", EXCHANGE_CONNECTIONS))
     return tuple(out)

@@ -7,6 +7,7 @@ from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
+from planner.specs.megatron import MOMENTS, WHOLE_STATES, exchange_overlaps, sharded_by_torch
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
@@ -16,6 +17,7 @@ FP8_RECIPES = {"fp8-delayed": ("hybrid", "delayed"), "fp8-tensorwise": ("hybrid"
                "fp8-blockwise": ("e4m3", "blockwise"), "mxfp8": ("e4m3", "mxfp8")}  # fmt: skip
 FSDP_STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
 AMPERE = 8.0
+
 
 def _stage_flags(layout: Layout) -> list[Flag]:
     """How layers split over pipeline stages; a stage layout says all of it, the number of virtual stages too."""
@@ -45,17 +47,32 @@ def parallel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         flags += [("--expert-model-parallel-size", str(layout.ep)), ("--expert-tensor-parallel-size", str(layout.etp))]
     if layout.sp and layout.tp > 1:
         flags.append(("--sequence-parallel",))
-    if layout.cp > 1:
-        flags.append(("--cp-comm-type", "p2p"))
+    flags += _context_flags(layout)
     if layout.v > 1 and layout.group:
         flags.append(("--microbatch-group-size-per-virtual-pipeline-stage", str(layout.group)))
-    if layout.zero >= 1:
-        flags.append(("--use-distributed-optimizer",))
-    if layout.zero >= 2:
-        # The default of the strategy changed in 0.18: always written.
-        flags += [("--use-megatron-fsdp",), ("--data-parallel-sharding-strategy", FSDP_STRATEGIES[layout.zero]),
-                  ("--ckpt-format", "fsdp_dtensor"), ("--no-gradient-accumulation-fusion",)]  # fmt: skip
-    return flags
+    return flags + _sharding_flags(recipe, layout)
+
+
+def _context_flags(layout: Layout) -> list[Flag]:
+    """A ring (p2p), heads exchanged for tokens (a2a), or an exchange inside and a ring of those groups outside."""
+    if layout.cp == 1:
+        return []
+    kind = "p2p" if layout.cp_a2a == 1 else "a2a" if layout.cp_a2a == layout.cp else "a2a+p2p"
+    flags: list[Flag] = [("--cp-comm-type", kind)]
+    groups = ("--hierarchical-context-parallel-sizes", str(layout.cp_a2a), str(layout.cp // layout.cp_a2a))
+    return flags + [groups] * (kind == "a2a+p2p")
+
+
+def _sharding_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
+    """The default of the strategy changed in 0.18: always written."""
+    if layout.zero < 2:
+        return [("--use-distributed-optimizer",)] * (layout.zero == 1)
+    if sharded_by_torch(recipe, layout):
+        flags: list[Flag] = [("--use-torch-fsdp2",), ("--ckpt-format", "torch_dist"), ("--no-gradient-accumulation-fusion",)]
+        return flags + [("--torch-fsdp2-no-reshard-after-forward",)] * (layout.zero == 2)
+    return [("--use-distributed-optimizer",), ("--use-megatron-fsdp",),
+            ("--data-parallel-sharding-strategy", FSDP_STRATEGIES[layout.zero]), ("--ckpt-format", "fsdp_dtensor"),
+            ("--no-gradient-accumulation-fusion",)]  # fmt: skip
 
 
 def batch_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
@@ -89,31 +106,47 @@ def precision_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         narrow = recipe.stack.grad_reduce_bytes < 4
         flags += [("--grad-reduce-in-bf16",)] * (narrow and recipe.precision != "fp16")
         flags += [("--accumulate-allreduce-grads-in-fp32",)] * (not narrow)
-    # FlashAttention takes 16 bits on Ampere and later; elsewhere Transformer Engine chooses among what it has.
-    without_flash = recipe.attention == "flash" and (recipe.precision == "fp32" or recipe.hardware.gpu.compute_capability < AMPERE)
+    # FlashAttention takes 16 bits, no sinks, on Ampere and later; elsewhere Transformer Engine chooses among what it has.
+    old = recipe.precision == "fp32" or recipe.hardware.gpu.compute_capability < AMPERE
+    without_flash = recipe.attention == "flash" and (old or recipe.model.attention_sinks)
     return [*flags, ("--attention-backend", "auto" if without_flash else recipe.attention),
             ("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "native")]  # fmt: skip
 
 
 def overlap_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """What the stack overlaps; with virtual stages Megatron overlaps their transfers by itself."""
+    """What the stack overlaps; with virtual stages Megatron overlaps their transfers unless told not to, FSDP2 its own collectives."""
     flags: list[Flag] = []
-    if recipe.stack.grad_overlap_share > 0:
+    if recipe.stack.grad_overlap_share > 0 and not sharded_by_torch(recipe, layout):
         flags.append(("--overlap-grad-reduce",))
         if recipe.stack.param_overlap_share > 0 and layout.zero >= 1:
             flags.append(("--overlap-param-gather",))
     if recipe.stack.tp_overlap_share > 0 and layout.sp and layout.tp > 1:
         flags.append(("--tp-comm-overlap",))
-    return flags
+    flags += [("--no-overlap-p2p-communication",)] * (layout.v > 1 and not recipe.stack.p2p_overlap)
+    return flags + [("--overlap-moe-expert-parallel-comm",)] * bool(exchange_overlaps(recipe, layout))
 
 
-def optimizer_flags() -> list[Flag]:
-    """Common values of large language models: a start, no part of the plan."""
+def optimizer_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
+    """Learning rates and the like are common values of large language models, a start, no part of the plan.
+
+    Raises InputError where the stack's optimizer states are none that Megatron-LM can keep.
+    """
     return [
         ("--optimizer", "adam"), ("--adam-beta1", "0.9"), ("--adam-beta2", "0.95"), ("--lr", "3e-4"), ("--min-lr", "3e-5"),
         ("--lr-decay-style", "cosine"), ("--lr-warmup-fraction", "0.01"), ("--weight-decay", "0.1"), ("--clip-grad", "1.0"),
-        ("--init-method-std", "0.02"),
+        ("--init-method-std", "0.02"), *_state_flags(recipe, layout),
     ]  # fmt: skip
+
+
+def _state_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
+    """Optimizer states in fewer bits, or in host memory: both run on the precision-aware optimizer."""
+    held, away = recipe.stack.optimizer_state_bytes, bool(layout.offload)
+    if held == WHOLE_STATES:
+        return [("--use-precision-aware-optimizer",), ("--optimizer-cpu-offload",), ("--overlap-cpu-optimizer-d2h-h2d",)] * away
+    if held not in MOMENTS:
+        raise InputError(f"Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but {recipe.stack.name} has {held:g}")
+    moments = MOMENTS[held]
+    return [("--use-precision-aware-optimizer",), ("--exp-avg-dtype", moments), ("--exp-avg-sq-dtype", moments)]
 
 
 LOGGING: list[Flag] = [("--log-interval", "1"), ("--log-throughput",), ("--distributed-timeout-minutes", "30")]
@@ -134,13 +167,13 @@ def groups(recipe: Recipe, layout: Layout) -> tuple[tuple[str, tuple[Flag, ...]]
     """
     parts = {
         "MODEL": model_flags(recipe, layout),
-        "EXPERTS": expert_flags(recipe),
+        "EXPERTS": expert_flags(recipe, layout),
         "PARALLEL": parallel_flags(recipe, layout),
         "BATCH": batch_flags(recipe, layout),
         "RECOMPUTE": recompute_flags(recipe, layout),
         "PRECISION": precision_flags(recipe, layout),
         "OVERLAP": overlap_flags(recipe, layout),
-        "OPTIMIZER": optimizer_flags(),
+        "OPTIMIZER": optimizer_flags(recipe, layout),
         "LOGGING": LOGGING,
     }
     return tuple((name, tuple(flags)) for name, flags in parts.items() if flags)

@@ -7,6 +7,7 @@ from planner.errors import InputError
 from planner.layout import Layout
 from planner.specs.model import Mla, ModelSpec, Moe, Window
 from planner.specs.recipe import Recipe
+from planner.specs.versions import Version, version_of
 
 VOCAB_MULTIPLE = 128
 """Megatron's default of --make-vocab-size-divisible-by."""
@@ -19,12 +20,17 @@ QK_NORMS = {"per_head": "--qk-layernorm", "l2": "--qk-l2-norm"}
 NORM_PLACES = {"before": "before", "after": "after", "both": "before and after"}
 AMPERE = 8.0
 """Compute capability that grouped GEMMs need."""
+FLEX_BACKENDS = (0, 16)
+"""Since then the flexible dispatcher's library has a name; before it is DeepEP."""
+WINDOWS, SHARED_GATE = (0, 15), (0, 16)
+"""Versions that brought flags of attention windows, sinks and quick GeGLU, and of a gate on shared experts."""
+NEWEST: Version = (999, 0)
 AUX_LOSS = {"none": ("aux_loss", "1e-3"), "linear": ("aux_loss", "1e-3"), "correction": ("seq_aux_loss", "1e-4")}
 """A start, no part of the plan: with a correction bias the loss only keeps single sequences in balance."""
 
 
-def missing_features(model: ModelSpec) -> list[str]:
-    """What the model has and Megatron-LM has no flag for."""
+def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
+    """What the model has and Megatron-LM of a version has no flag for."""
     norm = f"{model.norms_per_layer} norms a layer, {NORM_PLACES[model.norm_place]} attention and MLP"
     found = {
         f"{model.position} positions": model.position not in POSITIONS,
@@ -40,8 +46,18 @@ def missing_features(model: ModelSpec) -> list[str]:
         "attention in chunks": model.window is not None and model.window.kind == "chunked",
         "an indexer of sparse attention": model.mla is not None and model.mla.indexer is not None,
         **(_missing_of_experts(model, model.moe) if model.moe else {}),
+        **(_missing_before(model) if version < WINDOWS else {}),
+        "a gate on shared experts": version < SHARED_GATE and model.moe is not None and model.moe.shared_gate,
     }  # fmt: skip
     return [feature for feature, is_missing in found.items() if is_missing]
+
+
+def _missing_before(model: ModelSpec) -> dict[str, bool]:
+    return {
+        "attention in windows": model.window is not None,
+        "attention sinks": model.attention_sinks,
+        f"an MLP with {model.activation}": model.activation == "quick_gelu",
+    }
 
 
 def _missing_of_experts(model: ModelSpec, moe: Moe) -> dict[str, bool]:
@@ -60,10 +76,12 @@ def _biased(model: ModelSpec) -> bool:
     return model.moe.expert_bias if model.moe else model.mlp_bias
 
 
-def _refuse_what_is_missing(model: ModelSpec) -> None:
-    missing = missing_features(model)
+def _refuse_what_is_missing(recipe: Recipe) -> None:
+    model = recipe.model
+    missing = missing_features(model, version_of("megatron", recipe.framework_version))
     if missing:
-        raise InputError(f"Megatron-LM must have a flag for every part of the model, but {model.name} has {', '.join(missing)}; "
+        raise InputError(f"Megatron-LM {recipe.framework_version} must have a flag for every part of the model, but {model.name} has "
+                         f"{', '.join(missing)}; "
                          "plan it, and write the launch files of another framework")  # fmt: skip
     if "megatron" not in model.frameworks:
         raise InputError(f"Megatron-LM must be able to express the model, but {model.name} is for {', '.join(model.frameworks)} alone")
@@ -132,7 +150,7 @@ def model_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     Raises InputError when Megatron-LM cannot express the model, and names the feature.
     """
     model = recipe.model
-    _refuse_what_is_missing(model)
+    _refuse_what_is_missing(recipe)
     flags: list[Flag] = [
         ("--num-layers", str(model.num_layers)),
         ("--hidden-size", str(model.hidden_size)),
@@ -150,7 +168,7 @@ def model_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     return [*flags, ("--attention-dropout", dropout), ("--hidden-dropout", dropout), ("--seq-length", str(recipe.seq_length))]
 
 
-def expert_flags(recipe: Recipe) -> list[Flag]:
+def expert_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """The mixture of experts: which layers, how wide, how tokens are sent. Nothing for a dense model."""
     model, moe = recipe.model, recipe.model.moe
     if moe is None:
@@ -160,8 +178,18 @@ def expert_flags(recipe: Recipe) -> list[Flag]:
     if moe.shared_ffn_size:
         flags.append(("--moe-shared-expert-intermediate-size", str(moe.shared_ffn_size)))
         flags += [("--moe-shared-expert-gate",)] * moe.shared_gate
-    flags += [*_router_flags(moe), ("--moe-token-dispatcher-type", "alltoall")]
+    flags += [*_router_flags(moe), *_dispatcher_flags(recipe, layout)]
     return flags + [("--moe-grouped-gemm",)] * (recipe.hardware.gpu.compute_capability >= AMPERE)
+
+
+def _dispatcher_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
+    """NCCL's all-to-all, or a library that sends a token once; these need an exchange, and had another flag before 0.16."""
+    library = recipe.stack.experts.dispatcher
+    if library == "alltoall" or layout.ep * layout.etp == 1:
+        return [("--moe-token-dispatcher-type", "alltoall")]
+    named = version_of("megatron", recipe.framework_version) >= FLEX_BACKENDS
+    backend: Flag = ("--moe-flex-dispatcher-backend", library) if named else ("--moe-enable-deepep",)
+    return [("--moe-token-dispatcher-type", "flex"), backend]
 
 
 def _layers(model: ModelSpec, moe: Moe) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.layout import Layout, module_mask
+from planner.layout import RECOMPUTE_CODE, Layout, module_mask
 from planner.rules.rule import Rule, divides, try_knob
+from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
 
 AMPERE = 8.0
@@ -73,10 +74,13 @@ def _sequence_parallel(recipe: Recipe, layout: Layout) -> Any:
     return (layout.tp == 1) | (layout.sp == 1) | (recipe.model.moe is None)
 
 
-def _window(recipe: Recipe, layout: Layout) -> Any:
-    window = recipe.model.window
-    part = window is not None and window.tokens < recipe.seq_length
-    return (layout.cp == 1) | (not part and not recipe.model.attention_sinks)
+def _alone(recipe: Recipe, layout: Layout) -> Any:
+    return ~np.asarray(exchange_overlaps(recipe, layout))
+
+
+def _overlap_recomputes(recipe: Recipe, layout: Layout) -> Any:
+    whole = (layout.recompute == RECOMPUTE_CODE["full"]) | ((layout.recompute_modules & module_mask(["moe"])) > 0)
+    return _alone(recipe, layout) | (whole == 0)
 
 
 def modules(recipe: Recipe) -> int:
@@ -117,7 +121,21 @@ MEGATRON = (
     Rule("experts need sequence parallelism", _sequence_parallel,
          "a model with experts must use sequence parallelism when tp > 1, but got tp={layout.tp} with sp off",
          lambda recipe, layout: "turn sequence parallelism on, or try tp 1"),
-    Rule("window runs under cp", _window,
-         "Transformer Engine's ring of context parallelism has no attention windows and no sinks, but got cp={layout.cp} and "
-         "{recipe.model.name}", lambda recipe, layout: "try cp 1"),
+    Rule("overlapped exchange needs virtual stages",
+         lambda recipe, layout: _alone(recipe, layout) | (layout.pp == 1) | (layout.v > 1),
+         "where experts' exchange runs beside another micro-batch a pipeline must interleave, but got pp={layout.pp} and v={layout.v}",
+         lambda recipe, layout: "try v 2 or more, or pp 1"),
+    Rule("overlapped exchange keeps its experts", _overlap_recomputes,
+         "where experts' exchange runs beside another micro-batch neither whole layers nor the module moe are recomputed, but got "
+         "recompute={knobs[recompute]} {knobs[recompute_modules]}", lambda recipe, layout: "try selective recomputation without moe"),
+    Rule("overlapped exchange predicts one token",
+         lambda recipe, layout: _alone(recipe, layout) | (recipe.model.mtp_layers <= 1),
+         "where experts' exchange runs beside another micro-batch one multi-token-prediction layer is the most, but got "
+         "{recipe.model.mtp_layers}", lambda recipe, layout: "use a stack without the overlap"),
+    Rule("overlapped exchange runs in 16 bits", lambda recipe, layout: _alone(recipe, layout) | (recipe.precision != "fp32"),
+         "where experts' exchange runs beside another micro-batch the model must be in bf16 or fp16, but got {recipe.precision}",
+         lambda recipe, layout: "try bf16"),
+    Rule("HybridEP came with 0.16", lambda recipe, layout: recipe.model.moe is None or recipe.stack.experts.dispatcher != "hybridep",
+         "the dispatcher HybridEP is in Megatron-LM since 0.16, but got {recipe.framework_version}",
+         lambda recipe, layout: "use a later version, or another stack", before=(0, 16)),
 )  # fmt: skip

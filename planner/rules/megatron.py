@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.rules import experts, pipeline, sizes
+from planner.rules import context, experts, pipeline, sizes, states
 from planner.rules.rule import Rule, divides, quotient
 from planner.specs.recipe import Recipe
 
@@ -85,6 +85,9 @@ OWN = (
     Rule("Megatron has the precision", _precision_known,
          "Megatron-LM has the fp8 recipes delayed, tensorwise, blockwise and mxfp8, but got {recipe.precision}",
          lambda recipe, layout: "try fp8-tensorwise"),
+    Rule("4 bits came with 0.15", lambda recipe, layout: recipe.precision != "nvfp4",
+         "nvfp4 is in Megatron-LM since 0.15, but got {recipe.framework_version}", lambda recipe, layout: "try mxfp8, or a later version",
+         before=(0, 15)),
     Rule("GPU runs the precision", _precision_runs,
          "{recipe.precision} needs a newer GPU, but got {recipe.hardware.gpu.name} (compute capability "
          "{recipe.hardware.gpu.compute_capability})", lambda recipe, layout: "try fp16" if recipe.precision == "bf16" else "try bf16"),
@@ -96,4 +99,6 @@ OWN = (
          "tp={layout.tp}, mbs={layout.mbs}, cp={layout.cp}", _aligned_out),
 )  # fmt: skip
 
-RULES = (*sizes.RULES, *experts.MEGATRON, *OWN, *pipeline.RULES)
+COMMON = tuple(rule for rule in sizes.RULES if rule not in (sizes.STATES, sizes.EXCHANGE))
+
+RULES = (*COMMON, *context.RULES, *experts.MEGATRON, *states.RULES, *OWN, *pipeline.RULES)

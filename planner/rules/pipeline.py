@@ -140,6 +140,10 @@ RULES = (
          "Megatron-LM runs 1f1b with v = 1 and interleaved with v > 1, but got {knobs[schedule]} with v={layout.v}"),
     Rule("virtual stages need a pipeline", lambda recipe, layout: (layout.v == 1) | (layout.pp > 1),
          "v > 1 needs pp > 1, but got v={layout.v} and pp={layout.pp}", lambda recipe, layout: "try v 1"),
+    Rule("virtual stages without overlap need three ranks",
+         lambda recipe, layout: (layout.v == 1) | (layout.pp > 2) | recipe.stack.p2p_overlap,
+         "where transfers of virtual stages do not overlap (stack {recipe.stack.name}) pp must be above 2, but got v={layout.v} and "
+         "pp={layout.pp}", lambda recipe, layout: "try v 1 or pp 4"),
     Rule("one way to split the layers", _one_way,
          "stage layout, first/last layers and account-for switches exclude each other, but got several",
          lambda recipe, layout: "keep one of them"),

@@ -11,7 +11,7 @@ from planner.rules import experts
 from planner.rules.rule import Rule, divides, near_divisors, try_knob
 from planner.specs.recipe import Recipe
 
-DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "hpz")
+DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "hpz", "cp_a2a")
 COUNTS = ("group", "recompute_layers", "first_layers", "last_layers")
 
 
@@ -86,10 +86,15 @@ def _positions(recipe: Recipe, layout: Layout) -> Any:
 
 POSITIVE = Rule("counts are positive", _positive,
      "degrees, mbs and m must be at least 1 and counts at least 0, but got tp={layout.tp} pp={layout.pp} dp={layout.dp} cp={layout.cp} "
-     "ep={layout.ep} etp={layout.etp} v={layout.v} mbs={layout.mbs} m={layout.m} hpz={layout.hpz}")  # fmt: skip
+     "ep={layout.ep} etp={layout.etp} v={layout.v} mbs={layout.mbs} m={layout.m} hpz={layout.hpz} "
+     "cp_a2a={layout.cp_a2a}")  # fmt: skip
 
 CP = Rule("sequence splits over cp", _sequence_over_cp,
      "2 * cp must divide the sequence length, but got cp={layout.cp} and {recipe.seq_length} tokens", _cp_out)  # fmt: skip
+
+EXCHANGE = Rule("cp_a2a is Megatron's", lambda recipe, layout: layout.cp_a2a == 1,
+     "cp_a2a is a knob of Megatron-LM, but got cp_a2a={layout.cp_a2a} under {recipe.framework}",
+     lambda recipe, layout: "leave it out, or try --framework megatron")  # fmt: skip
 
 STATES = Rule("offload and hpZ are DeepSpeed's", lambda recipe, layout: (layout.offload == 0) & (layout.hpz == 1),
      "offload and hpz are knobs of DeepSpeed, but got offload={knobs[offload]}, hpz={layout.hpz} under {recipe.framework}",
@@ -112,6 +117,7 @@ RULES = (
          lambda recipe, layout: try_knob("tp", recipe.model.ffn_size, layout.tp)),
     CP,
     STATES,
+    EXCHANGE,
     Rule("sequence splits over tp", _sequence_over_tp,
          "with sequence parallelism tp * cp must divide the sequence length, but got tp={layout.tp}, cp={layout.cp} "
          "and {recipe.seq_length} tokens", lambda recipe, layout: "or turn sequence parallelism off"),

@@ -12,8 +12,25 @@ import argparse
 import time
 from dataclasses import replace
 
+from planner.layout import Layout
+from planner.specs.recipe import Recipe
 from tests import sweep
 from tests.megatron_oracle import NEWEST, verdicts
+
+
+def kinds(drawn: list[tuple[Recipe, Layout]]) -> dict[str, int]:
+    """How many of the commands have what."""
+    return {
+        "models": len({recipe.model.name for recipe, _ in drawn}), "clusters": len({recipe.hardware.name for recipe, _ in drawn}),
+        "with experts": sum(recipe.model.moe is not None for recipe, _ in drawn), "v > 1": sum(one.v > 1 for _, one in drawn),
+        "cp > 1": sum(one.cp > 1 for _, one in drawn), "exchanged heads": sum(one.cp_a2a > 1 for _, one in drawn),
+        "ep > 1": sum(one.ep > 1 for _, one in drawn), "8 or 4 bits": sum("fp" in recipe.precision and recipe.precision != "fp16"
+                                                                            for recipe, _ in drawn),
+        "zero 2 or 3": sum(one.zero > 1 for _, one in drawn), "offload": sum(one.offload > 0 for _, one in drawn),
+        "narrow states": sum(recipe.stack.optimizer_state_bytes < 12 for recipe, _ in drawn),
+        "overlapped exchange": sum(one.ep > 1 and recipe.stack.experts.overlap_share > 0 for recipe, one in drawn),
+        "4,096 GPUs or more": sum(recipe.gpus >= 4096 for recipe, _ in drawn),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -26,7 +43,7 @@ def main() -> None:
     options.add_argument("--build", action="store_true", help="make the model of every stage and compare")
     asked = options.parse_args()
     started = time.perf_counter()
-    drawn = list(sweep.commands(asked.seed, asked.questions, asked.each))
+    drawn = list(sweep.commands(asked.seed, asked.questions, asked.each, ".".join(asked.version.split(".")[:2])))
     answers = verdicts([replace(case, whole=asked.whole, build=asked.build) for _, _, case in drawn], asked.version)
     refused = [answer for answer in answers if not answer["accepted"]]
     for answer in refused[:20]:
@@ -36,6 +53,7 @@ def main() -> None:
         equal = [answer.get("stages") == sweep.expected_stages(recipe, layout) for (recipe, layout, _), answer in pairs]
         print(*(case.name for (_, _, case), same in zip(drawn, equal, strict=True) if not same), sep="\n")
         print(f"layers and parameters of every stage are those that Megatron-LM builds: {sum(equal)} of {len(equal)}")
+    print(", ".join(f"{kind} {count}" for kind, count in kinds([(recipe, layout) for recipe, layout, _ in drawn]).items()))
     seconds = time.perf_counter() - started
     print(f"megatron-core {asked.version}: {len(answers) - len(refused)} of {len(answers)} commands accepted, {seconds:.0f} s")
 

@@ -131,8 +131,15 @@ def test_mask_is_no_breach(model: str, gpus: int, version: str) -> None:
     assert ok.sum() == 600 - sum(removed.values())
 
 
-def test_offload_and_hpz_are_not_megatrons() -> None:
+def test_offload_beyond_the_optimizer_and_hpz_are_not_megatrons() -> None:
     recipe = documents.recipe()
-    for knobs in ({"offload": CPU}, {"hpz": 8}):
+    for knobs in ({"offload": WEIGHTS}, {"hpz": 8}):
         found = breaches(recipe, replace(documents.layout(recipe, tp=8), **knobs))
-        assert {one.rule for one in found} == {"offload and hpZ are DeepSpeed's"}
+        assert {one.rule for one in found} == {"Megatron offloads the optimizer alone"}
+
+
+def test_exchanged_heads_are_megatrons() -> None:
+    recipe = documents.recipe(framework="deepspeed", framework_version="0.19", stack="deepspeed")
+    found = breaches(recipe, documents.layout(recipe, tp=8, sp=0, cp_a2a=2))
+    assert {one.rule for one in found} == {"cp_a2a is Megatron's"}
+

@@ -1,0 +1,30 @@
+"""What a stack and a layout mean to Megatron-LM, for the rules and the files alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.layout import Layout
+from planner.specs.recipe import Recipe
+
+WHOLE_STATES = 12.0
+"""Bytes a parameter of Adam's states in 32 bits: main weight and two moments."""
+MOMENTS = {10.0: "fp32", 6.0: "bf16", 4.0: "fp8"}
+"""Types of the precision-aware optimizer's moments by bytes a parameter of all states; of the main weight it keeps the 16 bits
+beyond the bf16 weight (store_param_remainders).
+
+Source: [megatron-core] core/optimizer/optimizer_config.py; Transformer Engine's FusedAdam.
+"""
+
+
+def exchange_overlaps(recipe: Recipe, layout: Layout) -> Any:
+    """Whether dispatch and combine of experts run beside another micro-batch's compute: as the stack does, where there is an exchange.
+
+    A column when the layout holds columns.
+    """
+    return (layout.ep > 1) & (recipe.stack.experts.overlap_share > 0)
+
+
+def sharded_by_torch(recipe: Recipe, layout: Layout) -> Any:
+    """Whether weights or gradients are sharded by torch's FSDP2, not by Megatron-FSDP. A column when the layout holds columns."""
+    return (layout.zero >= 2) & (recipe.stack.fsdp == "torch")
