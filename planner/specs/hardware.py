@@ -164,6 +164,8 @@ class HardwareProfile(_Document):
     node: Node
     fabric: Fabric
     price_usd_per_gpu_hour: NonNegativeFloat | None = None
+    price_source: str = ""
+    """Whose list price that is, and of which day."""
     max_gpus: PositiveInt | None = Field(default=None)
     note: str = ""
 
