@@ -53,6 +53,7 @@ SOURCES = {
     "gb300-nvl72": Source("gb300", "gb300", {"domain": "b300_sxm"}),
     "l40s-pcie": Source("l40s", "l40s", {"domain": "l40s", "host": "l40s"}),
     "rtx4090-pcie": Source("l40s", "l40s"),
+    "rtxpro6000-server-pcie": Source("rtx_pro_6000", "rtx_pro_6000", {"domain": "rtx_pro_6000", "host": "rtx_pro_6000"}),
     "v100-16g-sxm2": Source("a100_sxm", "a100_sxm", {"domain": "v100"}),
     "v100-32g-sxm2": Source("a100_sxm", "a100_sxm", {"domain": "v100"}),
 }

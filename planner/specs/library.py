@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from planner.errors import InputError, unknown
 from planner.specs.documents import Document, build, check_figures, parse_yaml, read_mapping
+from planner.specs.extends import merged
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.stack import Stack
@@ -44,15 +45,19 @@ def model(name_or_path: str) -> ModelSpec:
 
 
 def hardware(name_or_path: str, overrides: Sequence[str] = ()) -> HardwareProfile:
-    """A profile by name or path, with single figures replaced: `fabric.nic_gbytes_per_s=12.5`."""
-    path = _document(name_or_path, profiles_folder(), clusters, "cluster")
-    profile = _checked(HardwareProfile, read_mapping(path), _where(path))
+    """A profile by name or path, its base's fields below its own, with single figures replaced: `fabric.nic_gbytes_per_s=12.5`."""
+    path = _profile(name_or_path)
+    profile = _checked(HardwareProfile, merged(path, _profile), _where(path))
     if not overrides:
         return profile
     data = profile.model_dump()
     for override in overrides:
         _set(data, profile, override)
     return _checked(HardwareProfile, data, f"{profile.name} with --set")
+
+
+def _profile(name_or_path: str) -> Path:
+    return _document(name_or_path, profiles_folder(), clusters, "cluster")
 
 
 def stack(name_or_path: str) -> Stack:
