@@ -9,7 +9,7 @@ import pytest
 
 from planner.emit import environment, megatron
 from planner.errors import InputError
-from planner.layout import RECOMPUTE_CODE, Layout, module_mask
+from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, Layout, module_mask
 from planner.specs import library
 from planner.specs.recipe import Recipe
 from tests import documents
@@ -80,7 +80,11 @@ def test_null_tokenizer_counts_one_more_until_0_18(version: str, vocab: str) -> 
                                                         "--decoder-last-pipeline-num-layers": ["19"]}),
     ({"pp": 4, "account_for_embedding": 1, "account_for_loss": 1}, {"--account-for-embedding-in-pipeline-split": [],
                                                                      "--account-for-loss-in-pipeline-split": []}),
-    ({"cp": 2}, {"--context-parallel-size": ["2"], "--cp-comm-type": ["p2p"]}),
+    ({"cp": 2}, {"--context-parallel-size": ["2"], "--cp-comm-type": ["p2p"], "--hierarchical-context-parallel-sizes": None}),
+    ({"cp": 2, "cp_a2a": 2}, {"--cp-comm-type": ["a2a"], "--hierarchical-context-parallel-sizes": None}),
+    ({"cp": 4, "cp_a2a": 2}, {"--cp-comm-type": ["a2a+p2p"], "--hierarchical-context-parallel-sizes": ["2", "2"]}),
+    ({"offload": OFFLOAD_CODE["optimizer-cpu"]}, {"--optimizer-cpu-offload": [], "--use-precision-aware-optimizer": [],
+                                                  "--overlap-cpu-optimizer-d2h-h2d": [], "--exp-avg-dtype": None}),
     ({"recompute": FULL}, {"--recompute-granularity": ["full"], "--recompute-method": ["uniform"], "--recompute-num-layers": ["1"]}),
     ({"recompute": FULL, "recompute_layers": 7}, {"--recompute-method": ["block"], "--recompute-num-layers": ["7"]}),
     ({"recompute": SELECTIVE}, {"--recompute-granularity": ["selective"], "--recompute-modules": ["core_attn"]}),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from planner.errors import InputError
-from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
+from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.rules.rule import divides, near_divisors, quotient
 from planner.rules.table import breaches, mask, rules_for
 from planner.specs import library
@@ -37,8 +37,23 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "biases of experts need etp 1": ("gpt-oss-20b", {}, {"tp": 4, "etp": 1}, {"tp": 4, "etp": 2}),
     # MoELayer.forward raises ValueError; the parser only warns.
     "experts need sequence parallelism": ("mixtral-8x7b", {}, {"tp": 4, "sp": 1}, {"tp": 4, "sp": 0}),
-    # Transformer Engine, dot_product_attention/context_parallel.py: windows and sinks not with p2p.
-    "window runs under cp": ("gpt-oss-20b", {}, {"cp": 1}, {"cp": 2}),
+    # Transformer Engine, dot_product_attention/context_parallel.py: windows not with p2p, sinks with a2a alone.
+    "window runs under cp": ("gpt-oss-20b", {}, {"cp": 2, "cp_a2a": 2}, {"cp": 2}),
+    # validate_args: the product of --hierarchical-context-parallel-sizes is cp.
+    "exchanged heads are of cp ranks": ("llama3-70b", {}, {"cp": 4, "cp_a2a": 2}, {"cp": 4, "cp_a2a": 3}),
+    # In no parser: Transformer Engine's AttnFuncWithCPAndQKVOA2A asserts it in the forward pass. 8 key-value heads over tp 4 are 2.
+    "heads of a rank split over cp_a2a": ("llama3-70b", {}, {"tp": 4, "cp": 4, "cp_a2a": 2}, {"tp": 4, "cp": 4, "cp_a2a": 4}),
+    "Megatron offloads the optimizer alone": ("llama3-70b", {}, {"offload": OFFLOAD_CODE["optimizer-cpu"]},
+                                              {"offload": OFFLOAD_CODE["optimizer-nvme"]}),
+    # OptimizerConfig: the precision-aware optimizer, which offload runs on, is a distributed one.
+    "offload needs the distributed optimizer": ("llama3-70b", {}, {"offload": OFFLOAD_CODE["optimizer-cpu"], "zero": 1},
+                                                {"offload": OFFLOAD_CODE["optimizer-cpu"], "zero": 0}),
+    # validate_args of --use-torch-fsdp2.
+    "FSDP2 has no pipeline": ("llama3-70b", {"stack": "megatron-fsdp2"}, {"zero": 3}, {"zero": 3, "pp": 2}),
+    "FSDP2 splits no experts": ("mixtral-8x7b", {"stack": "megatron-fsdp2"}, {"zero": 3}, {"zero": 3, "ep": 2}),
+    # validate_args: without --overlap-p2p-communication two ranks would send several messages to one another in a batch.
+    "virtual stages without overlap need three ranks": ("llama3-70b", {"stack": "megatron-2022", "attention": "unfused"},
+                                                        {"pp": 4, "v": 2, "zero": 0}, {"pp": 2, "v": 2, "zero": 0}),
     "heads split over tp": ("llama3-70b", {"gpus": 48}, {"tp": 16}, {"tp": 3}),
     "key-value heads split over tp": ("phi4-14b", {"gpus": 40}, {"tp": 20}, {"tp": 8}),
     "ffn splits over tp": ("llama3-70b", {"gpus": 48}, {"tp": 16}, {"tp": 3}),
