@@ -10,7 +10,7 @@ _PRECISIONS = "bf16, fp16, fp32, fp8-delayed, fp8-tensorwise, fp8-rowwise, fp8-b
 _BATCH = "Sequences a step; default about 4M tokens."
 _EMBEDDING = "The embedding counts as a layer of the first stage."
 _LOSS = "The loss counts as a layer of the last stage."
-_OFFLOAD = "DeepSpeed: none, optimizer-cpu, optimizer-nvme, params-cpu or params-nvme."
+_OFFLOAD = "none, optimizer-cpu; under DeepSpeed optimizer-nvme, params-cpu and params-nvme too."
 _QUESTION, _LIMITS = "The question", "Knobs of the layout"
 
 

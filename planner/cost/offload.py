@@ -1,4 +1,4 @@
-"""States of DeepSpeed: what a pipeline adds, what leaves the device for host memory or NVMe, what moving and updating that costs."""
+"""States off the device, DeepSpeed's and Megatron's optimizer: what leaves, what a pipeline adds, what moving and updating costs."""
 
 from __future__ import annotations
 
@@ -82,13 +82,16 @@ def _shard(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
 def update_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     """Gradients to the host, Adam on its processors, weights back.
 
-    Formula: (2 m + 2) bytes of the shard over PCIe + max(P / nodes / host rate, 28 P / nodes over NVMe)
-    Source:  [deepspeed] stage_1_and_2, stage3, DeepSpeedCPUAdam; [ml-engineering] rate of a node's processors
-    Assumes: gradients of every micro-batch go to the host; nothing hides.
+    Formula: (2 m + 2) bytes of the shard over PCIe, under Megatron-LM gradient_bytes + 2; and max(P / nodes / host rate,
+             28 P / nodes over NVMe)
+    Source:  [deepspeed] stage_1_and_2, stage3, DeepSpeedCPUAdam; [ml-engineering] rate of a node's processors;
+             [megatron-core] core/optimizer/cpu_offloading/hybrid_optimizer.py
+    Assumes: DeepSpeed sends the gradients of every micro-batch to the host, Megatron-LM the main gradients of a step; nothing hides.
     """
     node = recipe.hardware.node
     share = total_params(recipe.model) / nodes(recipe)
-    moved = (2.0 * layout.m + 2.0) * _shard(recipe, layout, layers) / (node.pcie_gbytes_per_s * GB)
+    sent = recipe.stack.gradient_bytes if recipe.framework == "megatron" else 2.0 * layout.m
+    moved = (sent + 2.0) * _shard(recipe, layout, layers) / (node.pcie_gbytes_per_s * GB)
     adam = share / recipe.stack.host_update_params_per_s
     drives = on_nvme(layout) * STATE_BYTES * share / max(node.nvme_gbytes_per_s * GB, 1.0)
     return optimizer_away(layout) * (moved + np.maximum(adam, drives))
