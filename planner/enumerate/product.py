@@ -15,7 +15,7 @@ from planner.specs.recipe import Bounds, Recipe
 MOST_MICRO_BATCH = 16
 """Sequences of a micro-batch, unless the question asks for more."""
 MOST_ZERO = {"megatron": 1}
-"""Sharding stages that are searched: Megatron-FSDP (2, 3) only when the question fixes it."""
+"""Sharding stages that are searched: Megatron-FSDP (2, 3) only when the question fixes it, or the stack has no other."""
 FIXED = ("group", "first_layers", "last_layers", "cp_a2a")
 """Knobs that take a value only when the question fixes one."""
 BLOCKS = 4
@@ -66,7 +66,8 @@ def _accounts(recipe: Recipe) -> list[tuple[int, int]]:
 
 def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
     """(zero, offload, hpz) choices. NVMe where the profile states its speed; hpZ copies the weights over the GPUs of a node."""
-    stages = [z for z in recipe.stack.zero_stages if z <= MOST_ZERO.get(recipe.framework, 3)]
+    every = recipe.stack.zero_stages
+    stages = [z for z in every if z <= MOST_ZERO.get(recipe.framework, 3)] or list(every)
     if "zero" in recipe.knobs:
         stages = [int(z) for z in within(np.array(stages), recipe.knobs["zero"])]
     choices = [(zero, 0, 1) for zero in stages]

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from planner import api
 from planner.emit import environment, megatron
 from planner.errors import InputError
 from planner.specs import library
+from planner.specs.question import question
 from planner.specs.stack import Stack
 from planner.specs.versions import KNOWN, version_of
 from tests import documents, sweep
@@ -30,8 +32,8 @@ def stack(name: str = "megatron", experts: dict[str, Any] | None = None, **chang
 
 
 def written(model: str, software: Stack, changes: dict[str, Any] | None = None, **knobs: Any) -> dict[str, list[str]]:
-    question = documents.recipe(model, 64, stack=software, **(changes or {}))
-    flags = megatron.flags(question, documents.layout(question, **knobs))
+    recipe = documents.recipe(model, 64, stack=software, **(changes or {}))
+    flags = megatron.flags(recipe, documents.layout(recipe, **knobs))
     assert len({flag[0] for flag in flags}) == len(flags)
     return {flag[0]: list(flag[1:]) for flag in flags}
 
@@ -101,10 +103,10 @@ def test_dispatcher_is_the_stacks(name: str, version: str, knobs: dict[str, Any]
 ])  # fmt: skip
 def test_overlapped_exchange_and_its_variable(cluster: str, knobs: dict[str, Any], overlapped: bool, connections: str | None) -> None:
     """validate_args: on Hopper 1 or 32, as one rather wants tensor parallelism or the exchange in order."""
-    question = documents.recipe("mixtral-8x7b", 64, hardware=cluster, stack=stack(experts={"overlap_share": 0.9}))
-    one = documents.layout(question, **knobs)
-    assert (("--overlap-moe-expert-parallel-comm",) in megatron.flags(question, one)) == overlapped
-    assert dict(environment.megatron(question, one)).get("CUDA_DEVICE_MAX_CONNECTIONS") == connections
+    recipe = documents.recipe("mixtral-8x7b", 64, hardware=cluster, stack=stack(experts={"overlap_share": 0.9}))
+    one = documents.layout(recipe, **knobs)
+    assert (("--overlap-moe-expert-parallel-comm",) in megatron.flags(recipe, one)) == overlapped
+    assert dict(environment.megatron(recipe, one)).get("CUDA_DEVICE_MAX_CONNECTIONS") == connections
 
 
 @pytest.mark.parametrize("name, v, off", [("megatron", 2, False), ("megatron-2022", 2, True), ("megatron-2022", 1, False)])
@@ -125,3 +127,13 @@ def test_sinks_leave_the_kernel_open() -> None:
 def test_what_came_later_is_named(model: str, version: str, feature: str) -> None:
     with pytest.raises(InputError, match=feature):
         written(model, stack(), {"framework_version": version})
+
+
+def test_fsdp2_is_found_and_written() -> None:
+    """The stack has no other sharding."""
+    words = {"model": "llama3-8b", "cluster": "h100-sxm", "gpus": 16, "stack": "megatron-fsdp2", "global_batch_size": 64}
+    answer = api.recommend(question(words))
+    assert answer.search is not None and answer.search.plans
+    best = answer.search.plans[0].layout
+    assert (best.pp, best.zero in (2, 3)) == (1, True)
+    assert ("--use-torch-fsdp2",) in megatron.flags(answer.recipe, best)
