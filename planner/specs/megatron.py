@@ -20,11 +20,14 @@ Source: [megatron-core] core/optimizer/optimizer_config.py; Transformer Engine's
 def exchange_overlaps(recipe: Recipe, layout: Layout) -> Any:
     """Whether dispatch and combine of experts run beside another micro-batch's compute: as the stack does, where there is an exchange.
 
-    A column when the layout holds columns.
+    A column when the layout holds columns and the stack overlaps.
     """
-    return (layout.ep > 1) & (recipe.stack.experts.overlap_share > 0)
+    return recipe.stack.experts.overlap_share > 0 and layout.ep > 1
 
 
 def sharded_by_torch(recipe: Recipe, layout: Layout) -> Any:
-    """Whether weights or gradients are sharded by torch's FSDP2, not by Megatron-FSDP. A column when the layout holds columns."""
-    return (layout.zero >= 2) & (recipe.stack.fsdp == "torch")
+    """Whether weights or gradients are sharded by torch's FSDP2, not by Megatron-FSDP.
+
+    A column when the layout holds columns and the stack has FSDP2.
+    """
+    return recipe.stack.fsdp == "torch" and layout.zero >= 2

@@ -7,18 +7,24 @@ import time
 import numpy as np
 
 from planner.rules.table import mask, rules_for
+from planner.specs.recipe import Recipe
 from tests import documents, sweep
 
 
-def main() -> None:
-    question = documents.recipe(gpus=512)
+def measure(question: Recipe) -> None:
     batch = sweep.draw(np.random.default_rng(1), question, 1_000_000)
     seconds = []
     for _ in range(5):
         started = time.process_time()
         ok, removed = mask(question, batch)
         seconds.append(time.process_time() - started)
-    print(f"{len(rules_for(question))} rules over {len(ok):,} layouts: {min(seconds):.2f} s; {ok.sum():,} legal, removed {removed}")
+    print(f"{question.model.name}, {question.precision}: {len(rules_for(question))} rules over {len(ok):,} layouts: {min(seconds):.2f} s; "
+          f"{ok.sum():,} legal, removed {removed}")  # fmt: skip
+
+
+def main() -> None:
+    measure(documents.recipe(gpus=512))
+    measure(documents.recipe("deepseek-v3", gpus=512, stack="nemo", precision="fp8-delayed"))
 
 
 if __name__ == "__main__":
