@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 REFERENCES: dict[str, str] = {
-    "narayanan2021": "Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC21, arXiv 2104.04473",
+    "narayanan2021": "Narayanan et al., Efficient Large-Scale LM Training on GPU Clusters Using Megatron-LM, SC21, arXiv 2104.04473",
     "korthikanti2022": "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198",
     "nanotron": "Hugging Face nanotron, github.com/huggingface/nanotron, February 2025",
     "megatron-core": "NVIDIA Megatron-LM, megatron-core 0.19, github.com/NVIDIA/Megatron-LM",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def gathered(fit: Fit) -> list[Group]:
 def _group(source: int, pairs: list[tuple[Run, float]]) -> Group:
     layouts = joined([one.layouts for one, _ in pairs])
     ends = np.cumsum([0, *(len(one.layouts) for one, _ in pairs)])
-    spans = tuple(slice(int(a), int(b)) for a, b in zip(ends, ends[1:], strict=False))
+    spans = tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
     recipe = pairs[0][0].recipe
     return Group(source, recipe, layouts, mask(recipe, layouts)[0], spans, np.array([value for _, value in pairs]))
 

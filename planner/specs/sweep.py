@@ -9,7 +9,8 @@ from typing import Any
 from planner.errors import InputError, unknown
 from planner.specs.question import LAYERS, RANGED, SWITCHES
 
-WORDS = (*RANGED, *SWITCHES, *LAYERS, "schedule", "recompute", "offload", "stage_layout", "gpus", "global_batch_size", "global_batch_tokens",
+WORDS = (*RANGED, *SWITCHES, *LAYERS, "schedule", "recompute", "offload", "stage_layout", "gpus",
+         "global_batch_size", "global_batch_tokens",
          "seq_length", "precision", "attention", "stack", "cluster")  # fmt: skip
 """What may be swept."""
 MOST = 2000

@@ -46,7 +46,8 @@ def columns() -> None:
     for at in range(0, len(rows), CHUNK):
         closed_form(asked, batch[slice(at, at + CHUNK)])
     spent = time.perf_counter() - started
-    print(f"estimate in columns: {len(rows) / spent:,.0f} layouts a second ({len(rows):,} in {spent:.2f} s; at least 200,000, aim 1,000,000)")
+    bar = "at least 200,000, aim 1,000,000"
+    print(f"estimate in columns: {len(rows) / spent:,.0f} layouts a second ({len(rows):,} in {spent:.2f} s; {bar})")
     started = time.perf_counter()
     mask(asked, batch)
     spent = time.perf_counter() - started

@@ -20,7 +20,10 @@ def interleaved(pp: int, v: int, m: int) -> Layout:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from([2, 4, 8]), st.sampled_from([1, 2, 5]), st.integers(7, 40), st.integers(0, 3), st.sampled_from(["h100-sxm", "l40s-pcie"]))
+@given(
+    st.sampled_from([2, 4, 8]), st.sampled_from([1, 2, 5]), st.integers(7, 40), st.integers(0, 3),
+    st.sampled_from(["h100-sxm", "l40s-pcie"]),
+)  # fmt: skip
 def test_many_micro_batches_are_extrapolated_without_loss(pp: int, v: int, turns: int, rest: int, cluster: str) -> None:
     """Two short runs give the makespan of the whole order (Megatron takes a remainder only without interleaving)."""
     asked = recipe(hardware=cluster)
