@@ -49,9 +49,24 @@ def run_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     return flags + [("--unfused-attention",)] * (recipe.attention == "unfused")
 
 
-def said(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
-    """What is not in the JSON, in words: the arguments of PipelineModule, and how the layout is run."""
+def left_to_the_script(recipe: Recipe, layout: Layout) -> list[str]:
+    """What the figures below it count on and DeepSpeed cannot do for a model of one's own."""
+    lines = []
+    if layout.recompute == RECOMPUTE_CODE["full"]:
+        of_stage = recipe.model.num_layers // layout.pp
+        lines.append(f"the script must checkpoint {layout.recompute_layers or of_stage} of the {of_stage} layers of a stage")
+    else:
+        lines.append("the script must checkpoint no layer's activations")
+    if layout.ep > 1:
+        lines.append(f"the script must split the experts over {layout.ep} ranks (ep_size={layout.ep} of deepspeed.moe's MoE)")
+    return [*lines, f"the script must use {recipe.attention} attention"]
+
+
+def said(recipe: Recipe, layout: Layout, own_script: bool = False) -> tuple[str, ...]:
+    """What is not in the JSON, in words: the arguments of PipelineModule, how the layout is run, and what a script of one's own must do."""
     lines = [f"zero {layout.zero}, {CONFIG} beside this file"]
+    if own_script:
+        lines += left_to_the_script(recipe, layout)
     if layout.cp > 1:
         lines.append(f"Ulysses: {layout.cp} ranks share a sequence and exchange heads for tokens")
     if layout.pp > 1:
@@ -85,7 +100,8 @@ def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: s
     steps = (("STEPS", "20", "steps on random tokens"),)
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
-        comments=comments.plan(recipe, layout, f"DeepSpeed {recipe.framework_version}") + said(recipe, layout) + expected,
+        comments=(*comments.plan(recipe, layout, f"DeepSpeed {recipe.framework_version}"), *said(recipe, layout, script is not None),
+                  *expected),
         variables=() if script else steps,
         environment=environment(recipe, layout),
         groups=(*((name, group) for name, group in flags if group), ("DEEPSPEED", (("--deepspeed",),))),

@@ -12,11 +12,20 @@ from planner.specs.recipe import Recipe
 NVME_FOLDER = "/local_nvme"
 BUCKET = 500_000_000
 """Elements of a reduction or a gather: DeepSpeed's default."""
+SWAP_BUFFER = 100_000_000
+"""Elements of a buffer through which a weight's shard comes from NVMe: DeepSpeed's default; a larger shard is an assertion's end."""
 LINEARS = (("row", "o_proj|down_proj"), ("column", "q_proj|k_proj|v_proj|gate_proj|up_proj"))
 """How the linears of train.py are split over tp; norms, embedding and head stay whole."""
 
 
-def _offload(layout: Layout) -> dict[str, Any]:
+def _largest_shard(recipe: Recipe, layout: Layout) -> int:
+    """Elements of a rank's share of the largest weight: the embedding (AutoTP leaves it whole) or a product, fused as in some models."""
+    model = recipe.model
+    rows = max(model.vocab_size, 2 * model.ffn_size, model.query_size + 2 * model.kv_size)
+    return -(-rows * model.hidden_size // int(layout.dp * layout.cp))
+
+
+def _offload(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     """Where the states of the optimizer, and under zero 3 the weights, are kept."""
     if not layout.offload:
         return {}
@@ -24,7 +33,11 @@ def _offload(layout: Layout) -> dict[str, Any]:
     place: dict[str, Any] = {"device": device, "pin_memory": True}
     if device == "nvme":
         place["nvme_path"] = NVME_FOLDER
-    return {"offload_optimizer": place} | ({"offload_param": place} if what == "params" else {})
+    if what != "params":
+        return {"offload_optimizer": place}
+    shard = _largest_shard(recipe, layout)
+    buffer = {"buffer_size": shard} if device == "nvme" and shard > SWAP_BUFFER else {}
+    return {"offload_optimizer": place, "offload_param": place | buffer}
 
 
 def zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
@@ -35,13 +48,13 @@ def zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     overlap = layout.pp == 1 and recipe.stack.grad_overlap_share > 0
     out: dict[str, Any] = {"stage": int(layout.zero), "overlap_comm": overlap, "contiguous_gradients": True, "reduce_bucket_size": BUCKET}
     if layout.zero < 3:
-        return {**out, "reduce_scatter": True, "allgather_bucket_size": BUCKET, **_offload(layout)}
+        return {**out, "reduce_scatter": True, "allgather_bucket_size": BUCKET, **_offload(recipe, layout)}
     out |= {"stage3_prefetch_bucket_size": BUCKET // 10, "stage3_param_persistence_threshold": 100_000,
             "stage3_max_live_parameters": 1_000_000_000, "stage3_max_reuse_distance": 1_000_000_000,
             "stage3_gather_16bit_weights_on_model_save": True}  # fmt: skip
     if layout.hpz > 1:
         out["zero_hpz_partition_size"] = int(layout.hpz)
-    return {**out, **_offload(layout)}
+    return {**out, **_offload(recipe, layout)}
 
 
 def _precision(recipe: Recipe, layout: Layout) -> dict[str, Any]:

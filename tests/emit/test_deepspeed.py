@@ -83,6 +83,16 @@ def test_own_model_under_autotp_is_split_by_its_own_plan() -> None:
     assert config["tensor_parallel"] == {"autotp_size": 2}
 
 
+def test_own_script_is_told_what_it_must_do() -> None:
+    """Falcon's blocks and Mixtral's experts are the script's: the JSON has no word for their checkpoints and their groups."""
+    falcon, mixtral = question("falcon-40b"), question("mixtral-8x7b")
+    text = table.files(falcon, of(falcon, recompute=FULL, recompute_layers=30), None, "slurm", "x.py")["launch.sbatch"]
+    assert "# the script must checkpoint 30 of the 60 layers of a stage\n" in text and "experts" not in text
+    text = table.files(mixtral, of(mixtral, ep=8), None, "torchrun", "x.py")["launch.sh"]
+    assert "ep_size=8" in text and "must checkpoint no layer" in text
+    assert "the script must" not in table.files(question(), of(question()), None)["launch.sh"]
+
+
 def test_what_is_not_in_the_json_is_said(tmp_path: Path) -> None:
     recipe = question()
     text = table.files(recipe, of(recipe, pp=2), None)["launch.sh"]

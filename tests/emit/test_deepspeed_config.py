@@ -104,3 +104,14 @@ def test_autotp_leaves_the_batch_to_its_parts() -> None:
 
 def test_megatron_deepspeed_has_its_own_optimizer() -> None:
     assert "optimizer" not in of(tp=2, pp=2, zero=1) and "tensor_parallel" not in of(tp=2, pp=2, zero=1)
+
+
+@pytest.mark.parametrize(("dp", "buffer"), [(4, 131_334_144), (8, None)])
+def test_buffers_from_nvme_hold_the_largest_shard(dp: int, buffer: int | None) -> None:
+    """128,256 x 4,096 of llama3-8b's embedding over dp; DeepSpeed asserts shard <= buffer_size, 1e8 where nothing is said."""
+    recipe = documents.recipe("llama3-8b", dp, stack="deepspeed", framework="deepspeed")
+    layout = documents.layout(recipe, sp=0, zero=3, offload=OFFLOADS.index("params-nvme"))
+    zero = deepspeed_config.zero(recipe, layout)
+    assert zero["offload_param"].get("buffer_size") == buffer and "buffer_size" not in zero["offload_optimizer"]
+    [said] = deepspeed_oracle.verdicts([deepspeed_sweep.case("", recipe, layout)])
+    assert said["accepted"] and not said["ignored"]
