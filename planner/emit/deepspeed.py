@@ -58,7 +58,8 @@ def left_to_the_script(recipe: Recipe, layout: Layout) -> list[str]:
     else:
         lines.append("the script must checkpoint no layer's activations")
     if layout.ep > 1:
-        lines.append(f"the script must split the experts over {layout.ep} ranks (ep_size={layout.ep} of deepspeed.moe's MoE)")
+        how = f"ep_size={layout.ep} of deepspeed.moe's MoE" if layout.zero <= 2 else "AutoEP"
+        lines.append(f"the script must split the experts over {layout.ep} ranks ({how})")
     return [*lines, f"the script must use {recipe.attention} attention"]
 
 
