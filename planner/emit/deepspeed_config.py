@@ -89,6 +89,8 @@ def config(recipe: Recipe, layout: Layout, own_script: bool = False) -> dict[str
     out |= {**_precision(recipe, layout), "zero_optimization": zero(recipe, layout)}
     if autotp:
         out["tensor_parallel"] = _tensor_parallel(layout, own_script)
+    if layout.ep > 1 and layout.zero >= 3:  # AutoEP replaces the script's own expert layers; deepspeed.moe needs zero 2 at most
+        out["expert_parallel"] = {"enabled": True, "autoep_size": int(layout.ep)}
     if not in_megatron(recipe, layout):  # which makes its optimizer from its own flags
         out["optimizer"] = {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}
     # Timers of the engine's own breakdown are started twice in a pipeline (0.18.5 and later).

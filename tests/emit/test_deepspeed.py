@@ -90,7 +90,9 @@ def test_own_script_is_told_what_it_must_do() -> None:
     assert "# the script must checkpoint 30 of the 60 layers of a stage\n" in text and "experts" not in text
     text = table.files(mixtral, of(mixtral, ep=8), None, "torchrun", "x.py")["launch.sh"]
     assert "over 8 ranks (ep_size=8" in text and "must checkpoint no layer" in text
-    text = table.files(mixtral, of(mixtral, ep=8, zero=3), None, "torchrun", "x.py")["launch.sh"]
+    written = table.files(mixtral, of(mixtral, ep=8, zero=3), None, "torchrun", "x.py")
+    assert json.loads(written["ds_config.json"])["expert_parallel"] == {"enabled": True, "autoep_size": 8}
+    text = written["launch.sh"]
     assert "over 8 ranks (AutoEP)" in text and "deepspeed.moe" not in text
     assert "the script must" not in table.files(question(), of(question()), None)["launch.sh"]
 
