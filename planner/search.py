@@ -18,7 +18,7 @@ from planner.specs.recipe import Recipe
 
 CHUNK = 16_384
 """Layouts estimated at once: their columns stay in the processor's cache."""
-FINALISTS = 4
+FINALISTS = 2
 """More layouts than asked for that are simulated, since the simulation may reorder them."""
 ALIKE = 0.002
 """Layouts this close in time count as equally fast: the simplest is taken."""
