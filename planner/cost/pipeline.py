@@ -25,8 +25,6 @@ from planner.specs.recipe import Recipe
 
 MOST_ACTIONS = 400_000
 """Larger orders are left to the closed form: their simulation would take longer than a second."""
-EFFORT = 8_000
-"""Actions that an automatic schedule may place while it tries to shorten its order: enough for an estimate."""
 REPEATS = 4
 """Groups of micro-batches after which an order is taken to have settled."""
 
@@ -64,7 +62,7 @@ def _group(layout: Layout) -> dict[str, int]:
 def order(layout: Layout, spent: np.ndarray, transfer: float) -> Order:
     """The order of the layout's schedule; automatic ones look at the durations."""
     name = SCHEDULES[layout.schedule]
-    return order_of(name, layout.pp, layout.m, layout.v, durations=spent, transfer=transfer, effort=EFFORT, **_group(layout))
+    return order_of(name, layout.pp, layout.m, layout.v, durations=spent, transfer=transfer, **_group(layout))
 
 
 def stage_layers(recipe: Recipe, layout: Layout) -> np.ndarray:

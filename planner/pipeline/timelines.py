@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,6 @@ MAX_COMPARED = 400_000
 """Of each schedule when all are compared."""
 LONGEST = 1e12
 """Any longer time is a slip of the pen; sums of these stay far from overflow."""
-COMPARED_EFFORT = 8_000
-"""Actions that an automatic schedule may place in its attempts when all are compared, if it lets itself be told: a table comes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +180,13 @@ def _choice(name: str, v: int | None) -> int:
 def _run(name: str, pp: int, m: int, v: int, group: int | None, work: Work, compared: bool = False) -> Simulated:
     check_count(pp, m, v, MAX_COMPARED if compared else MAX_ACTIONS)
     check_legal(name, pp, m, v, group)
-    order = _order(name, pp, m, v, group, work, {"effort": COMPARED_EFFORT} if compared else {})
+    order = _order(name, pp, m, v, group, work)
     spent = durations(order, v, work)
     timeline = simulate(order, spent.stages, spent.transfer, work.blocking, work.weight_retained, spent.pairs)
     return Simulated(name, pp, m, v, order, timeline, work.unit, work.assumed)
 
 
-def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work, more: dict[str, Any]) -> Order:
+def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work) -> Order:
     """The order; automatic schedules plan theirs for the durations, on stages placed as a V when a rank has two."""
     if not is_automatic(name):
         return order_of(name, pp, m, v, group=group or 0)
@@ -197,7 +194,7 @@ def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work, mo
     spent = durations(Order((np.empty((0, 4), np.int32),) * pp, *placement), v, work)
     return order_of(
         name, pp, m, v, durations=spent.stages, transfer=spent.transfer, weight_retained=work.weight_retained,
-        memory_limit=work.memory_limit, **more,
+        memory_limit=work.memory_limit,
     )  # fmt: skip
 
 
