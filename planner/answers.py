@@ -24,6 +24,8 @@ class Recommendation:
     min_gpus: int | None = None
     """The smallest number of GPUs on which some layout fits; filled when asked for or when nothing fits."""
     files: tuple[str, ...] = ()
+    refused: str = ""
+    """Why launch files were not written beside plan.yaml."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import InputError, unknown
+from planner.errors import InputError
 from planner.layout import SCHEDULE_CODE
 from planner.specs import plan as plans
 from planner.specs import resolve
@@ -25,7 +25,6 @@ from planner.specs.sweep import MOST
 if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
     from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
-    from planner.cost.terms import Estimate
     from planner.layout import Layout
     from planner.pipeline.words import Answer
     from planner.search import Plan
@@ -52,11 +51,14 @@ def recommend(
     """
     from planner import search
     from planner.answers import Recommendation
+    from planner.save import out_folder, training_script, write_plan
 
     if not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
-    folder = _folder(out, launcher)
-    own = _script(script)
+    folder = out_folder(out, launcher)
+    own = training_script(script)
+    if folder is None and (own or launcher != "torchrun"):
+        raise InputError("launcher and script say what the launch files hold, but no files are asked for; add --out DIR")
     if asked.stage_layout:
         raise InputError("stage_layout must be stated with a whole layout, but recommend searches layouts; give it to explain")
     fewest = None
@@ -74,8 +76,8 @@ def recommend(
     if not found.plans or folder is None:
         return Recommendation(stated, recipe, found, fewest)
     best = found.plans[0]
-    files = _write(folder, stated, recipe, best.layout, best.estimate, launcher, own)
-    return Recommendation(stated, recipe, found, fewest, files)
+    files, refused = write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own)
+    return Recommendation(stated, recipe, found, fewest, files, refused)
 
 
 def explain(asked: Question) -> Explanation:
@@ -119,18 +121,15 @@ def emit(
     """
     from planner.answers import Emitted
     from planner.files import write_all
-    from planner.rules.table import breaches
+    from planner.save import launch_texts, out_folder, training_script
 
-    folder = _folder(out, launcher)
-    own = _script(script)
+    folder = out_folder(out, launcher)
+    own = training_script(script)
     asked = plans.asked(plans.read(path), str(path))
     if framework and framework != asked.framework:
         asked = changed(asked, {"framework": framework})
     recipe, layout = resolve.recipe_and_layout(asked)
-    broken = breaches(recipe, layout)
-    if broken:
-        raise InputError(f"{path} must hold a layout that {recipe.framework} can run, but {broken[0].message}")
-    texts = _texts(recipe, layout, launcher, own)
+    texts = launch_texts(recipe, layout, launcher, own)
     return Emitted(texts, write_all(folder, texts) if folder is not None else ())
 
 
@@ -179,53 +178,12 @@ def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
     return tuple(Beside(name, float(in_flight(one, 0)), estimate(recipe, one, exact=exact)) for name, one in plain.items())
 
 
-def _texts(recipe: Recipe, layout: Layout, launcher: str, script: str | None) -> dict[str, str]:
-    from planner.emit.table import files
-    from planner.estimate import estimate
-
-    return files(recipe, layout, estimate(recipe, layout, exact=True), launcher, script)
-
-
-def _write(
-    out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, launcher: str, script: str | None
-) -> tuple[str, ...]:
-    from planner.emit.table import files
-    from planner.files import write_all
-    from planner.rules.table import breaches
-    from planner.save import plan_text
-
-    broken = breaches(recipe, layout)
-    if broken:
-        raise InputError(f"launch files must be of a layout that {recipe.framework} can run, but {broken[0].message}; ask without --out")
-    return write_all(out, {"plan.yaml": plan_text(asked, recipe, layout, said), **files(recipe, layout, said, launcher, script)})
-
-
 def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
     """A knob that was fixed or bounded but is not searched must not pass in silence."""
     for name, bound in recipe.knobs.items():
         if any(not bound.low <= getattr(one.layout, name) <= bound.high for one in found):
             way_out = "leave it out, or state the whole layout to explain"
             raise InputError(f"knobs must be ones that recommend searches, but got {name}; {way_out}")
-
-
-def _script(path: str | Path | None) -> str | None:
-    """The whole path of a training script; InputError when it is no file."""
-    if path is not None and not Path(path).is_file():
-        raise InputError(f"script must be a Python file that trains, but there is none at {path}")
-    return None if path is None else str(Path(path).resolve())
-
-
-def _folder(out: str | Path | None, launcher: str) -> Path | None:
-    """Where files go. What can go wrong at the end of the work is asked before it."""
-    from planner.emit.table import LAUNCHERS
-    from planner.files import check_folder, folder
-
-    if launcher not in LAUNCHERS:
-        raise unknown("launcher", launcher, LAUNCHERS)
-    if out is None:
-        return None
-    check_folder(folder(out))
-    return folder(out)
 
 
 def models(name: str | None = None) -> Known:

@@ -1,7 +1,8 @@
-"""The text of plan.yaml."""
+"""plan.yaml and the launch files beside it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -9,6 +10,9 @@ import yaml
 from planner import __version__
 from planner.cost.named import named
 from planner.cost.terms import Estimate
+from planner.errors import InputError, unknown
+from planner.estimate import estimate as estimated
+from planner.files import check_folder, folder, write_all
 from planner.layout import Layout
 from planner.specs.plan import SavedPlan
 from planner.specs.question import Question
@@ -42,3 +46,45 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(x) for x in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def write_plan(
+    out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, launcher: str, script: str | None
+) -> tuple[tuple[str, ...], str]:
+    """Writes a plan and its launch files; where those cannot be written the plan alone, and why."""
+    texts, refused = {"plan.yaml": plan_text(asked, recipe, layout, said)}, ""
+    try:
+        texts |= launch_texts(recipe, layout, launcher, script, said)
+    except InputError as fault:
+        refused = str(fault)
+    return write_all(out, texts), refused
+
+
+def launch_texts(recipe: Recipe, layout: Layout, launcher: str, script: str | None, said: Estimate | None = None) -> dict[str, str]:
+    """Launch files of one layout by name. InputError when it breaks a rule, or when the framework cannot express it."""
+    from planner.emit.table import files
+    from planner.rules.table import breaches
+
+    broken = breaches(recipe, layout)
+    if broken:
+        raise InputError(f"launch files must be of a layout that {recipe.framework} can run, but {broken[0].message}")
+    return files(recipe, layout, said or estimated(recipe, layout, exact=True), launcher, script)
+
+
+def training_script(path: str | Path | None) -> str | None:
+    """The whole path of a training script; InputError when it is no file."""
+    if path is not None and not Path(path).is_file():
+        raise InputError(f"script must be a Python file that trains, but there is none at {path}")
+    return None if path is None else str(Path(path).resolve())
+
+
+def out_folder(out: str | Path | None, launcher: str) -> Path | None:
+    """Where files go. What can go wrong at the end of the work is asked before it."""
+    from planner.emit.table import LAUNCHERS
+
+    if launcher not in LAUNCHERS:
+        raise unknown("launcher", launcher, LAUNCHERS)
+    if out is None:
+        return None
+    check_folder(folder(out))
+    return folder(out)

@@ -21,6 +21,7 @@ def recommendation(answer: Recommendation) -> dict[str, Any]:
         "min_gpus": answer.min_gpus,
         "limits": None if found is None else found.limits,
         "files": list(answer.files),
+        "refused": answer.refused or None,
     }  # fmt: skip
 
 

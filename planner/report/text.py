@@ -71,7 +71,7 @@ def counts(found: SearchResult) -> str:
 
 def files(answer: Recommendation) -> Text:
     if answer.files:
-        return paragraph("Files", ", ".join(answer.files))
+        return paragraph("Files", ", ".join(answer.files) + (f"; launch files not written: {answer.refused}" if answer.refused else ""))
     if answer.search and answer.search.plans:
         return paragraph("Files", "none written; --out DIR writes plan.yaml and the launch script of plan 1.")
     return Text()

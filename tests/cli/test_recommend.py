@@ -161,3 +161,16 @@ def test_modules_that_the_model_lacks_answer_no(ppplan) -> None:
     ran = ppplan("recommend", "--model", "llama3-8b", "--gpus", "16", "--cluster", "h100-sxm", "--recompute-modules", "moe", "--json")
     answer = json.loads(ran.out)
     assert ran.code == 1 and answer["search"]["removed"]["recompute modules fit the model"] > 0
+
+
+def test_a_plan_is_not_lost_when_its_launch_files_cannot_be_written(ppplan, tmp_path: Path) -> None:
+    ran = ppplan("recommend", "--model", "mpt-7b", "--gpus", "8", "--cluster", "h100-sxm", "--out", str(tmp_path), "--json")
+    answer = json.loads(ran.out)
+    assert (ran.code, answer["files"], answer["plans"][0]["rank"]) == (0, [str(tmp_path / "plan.yaml")], 1)
+    assert "alibi" in answer["refused"]
+    assert ppplan("explain", str(tmp_path / "plan.yaml"), "--json").code == 0
+
+
+def test_options_of_launch_files_without_files_are_not_ignored(ppplan) -> None:
+    ran = ppplan(*QUESTION, "--launcher", "slurm")
+    assert (ran.code, ran.out) == (2, "") and "--out" in ran.err
