@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from planner.errors import InputError, unknown
 from planner.layout import MODULES, OFFLOAD_CODE, OFFLOADS, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, SCHEDULES, module_mask
@@ -49,6 +49,12 @@ class Question(BaseModel):
     stack: str | None = None
     attention: str | None = None
     max_memory_gib: PositiveFloat | None = None
+    mtbf_hours: PositiveFloat | None = None
+    """Mean time between interruptions of one GPU with all that belongs to it; a run's is that over its GPUs."""
+    checkpoint_s: PositiveFloat | None = None
+    """How long training stands still for one checkpoint."""
+    restart_s: NonNegativeFloat | None = None
+    """From an interruption until the last checkpoint is loaded."""
 
     tp: Knob = None
     pp: Knob = None
