@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class Measurement:
     steps_s: tuple[float, ...]
     """Each timed step as it ran here."""
     memory_bytes: float | None
-    """Peak of the worst rank as the allocator reports it; None where the device does not tell."""
+    """Peak of the worst rank as the allocator reports it; None where the device does not tell, or where `composed`."""
     forward_s: float | None = None
     """A step's time by part on the slowest rank; None where the runner cannot tell."""
     backward_s: float | None = None
@@ -27,4 +28,8 @@ class Measurement:
     """Measured seconds by stage: {"stage", "forward_s", "backward_s"}."""
     losses: tuple[float, ...] = ()
     device: str = ""
+    memory_kind: Literal["allocated", "resident"] = "allocated"
+    """By the device's allocator; or, on a CPU, the process's peak resident memory, libraries included."""
     versions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """In what the run differed from the plan, in words: a precision, a part of the model that was left out."""

@@ -1,0 +1,64 @@
+"""What the torch benchmark is asked, and how its answer becomes a measurement."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any, Literal
+
+from planner import estimate
+from planner.action import to_csv
+from planner.cost import pipeline
+from planner.errors import InputError
+from planner.layout import SCHEDULES, Layout
+from planner.specs.recipe import Recipe
+from planner.tune import compose, proxy, suits
+from planner.tune.measurement import Measurement
+
+MODULE = "planner.tune.worker"
+"""What a child runs."""
+
+
+def request(
+    recipe: Recipe, layout: Layout, devices: int, steps: int, warmup: int, device: Literal["cpu", "cuda"] = "cpu"
+) -> dict[str, Any]:
+    """Plain JSON for the worker; `ranks` says how many processes. Raises InputError for what the torch benchmark cannot run.
+
+    devices: how many are here; steps, warmup: of the training loop, or passes of each stack of layers where the plan is too large.
+    """
+    if why := suits.refused(recipe, layout):
+        raise InputError(why)
+    if devices < 1 or steps < 1 or warmup < 0:
+        raise InputError(f"devices and steps must be at least 1, warmup at least 0, but got {devices}, {steps} and {warmup}")
+    what = proxy.decide(recipe, layout, devices)
+    return {
+        "kind": "step" if what.whole else "layers",
+        "recipe": recipe.model_dump(mode="json"), "layout": layout.named(),
+        "ranks": what.ranks, "share": what.share, "device": device, "steps": steps, "warmup": warmup, "seed": 1234,
+        "order": _order(recipe, layout) if what.whole else "",
+        "pieces": [] if what.whole else proxy.pieces(recipe),
+        "recompute": proxy.recomputed(layout),
+        "proxy": what.words, "notes": list(suits.notes(recipe, layout, device)),
+    }  # fmt: skip
+
+
+def _order(recipe: Recipe, layout: Layout) -> str:
+    """torch's CSV of an order that none of its own schedule classes has; empty where one has."""
+    if layout.pp == 1 or SCHEDULES[layout.schedule] in suits.TORCH:
+        return ""
+    spent, transfer, _ = estimate.stage_times(recipe, layout)
+    return to_csv(pipeline.order(layout, spent, transfer))
+
+
+def measurement(result: dict[str, Any]) -> Measurement:
+    """The worker's result as a measurement of the plan; where only layers ran, composed to the whole step."""
+    if result["request"]["kind"] == "layers":
+        return compose.composed(result)
+    steps = [float(one) for one in result["steps_s"]]
+    return Measurement(
+        step_s=median(steps), steps_s=tuple(steps),
+        memory_bytes=result["memory_bytes"], memory_kind=result["memory_kind"],
+        forward_s=result["forward_s"], backward_s=result["backward_s"],
+        optimizer_s=result["optimizer_s"], communication_s=result["communication_s"],
+        stages=tuple(result["stages"]), losses=tuple(result["losses"]),
+        device=result["device"], versions=result["versions"], notes=tuple(result["request"]["notes"]),
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""What the torch benchmark can run of a plan, and in what it differs from the framework that the plan is for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from planner.layout import MODULES, OFFLOADS, RECOMPUTE, SCHEDULES, Layout, module_names
+from planner.specs.recipe import Recipe
+
+TORCH = {
+    "gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B", "interleaved-torch": "ScheduleInterleaved1F1B", "looped-bfs": "ScheduleLoopedBFS",
+    "interleaved-zb": "ScheduleInterleavedZeroBubble", "zbv": "ScheduleZBVZeroBubble",
+}  # fmt: skip
+"""Schedules that torch.distributed.pipelining has a class for; the order of any other is handed to its runtime."""
+FUSED = ("naive", "gpipe", "1f1b", "interleaved", "interleaved-torch", "looped-bfs")
+"""Schedules whose backward pass is one piece."""
+RECOMPUTED = ("core_attn", "layernorm", "mlp", "moe")
+"""Modules that selective recomputation knows here."""
+OTHER = "measure it with --runner megatron or --runner deepspeed"
+
+
+def refused(recipe: Recipe, layout: Layout) -> str:
+    """Why the torch benchmark does not run a plan, with the nearest way out; empty when it does."""
+    model, name = recipe.model, SCHEDULES[layout.schedule]
+    checks = (
+        (model.mla is not None, f"the torch benchmark has no multi-head latent attention, which {model.name} needs; {OTHER}"),
+        (layout.cp > 1, f"the torch benchmark has no context parallelism, but got cp={layout.cp}; use cp=1, or {OTHER}"),
+        (layout.etp > 1, f"the torch benchmark keeps an expert whole, but got etp={layout.etp}; use etp=1, or {OTHER}"),
+        (layout.offload > 0, f"the torch benchmark offloads nothing, but got offload={OFFLOADS[layout.offload]}; use none, or {OTHER}"),
+        (layout.hpz > 1, f"the torch benchmark keeps no second copy of weights, but got hpz={layout.hpz}; use hpz=1, or {OTHER}"),
+        (name in ("dualpipe", "dualpipev") and layout.pp > 1,
+         f"torch's runtime overlaps no forward with a backward pass, but got schedule={name}; use zbv, or {OTHER}"),
+        (name not in FUSED and layout.recompute > 0 and layout.pp > 1,
+         f"torch splits no backward pass that recomputes, but got schedule={name}, recompute={RECOMPUTE[layout.recompute]}; "
+         "use recompute=none or a schedule such as 1f1b"),
+        (name not in FUSED and layout.zero >= 2 and layout.pp > 1,
+         f"fully_shard and a split backward pass do not go together here, but got schedule={name}, zero={layout.zero}; use zero=1"),
+    )  # fmt: skip
+    return next((why for holds, why in checks if holds), "") or _shapes(recipe, layout)
+
+
+def _shapes(recipe: Recipe, layout: Layout) -> str:
+    model, tp = recipe.model, layout.tp
+    if model.num_heads % tp:
+        return f"tp must divide the attention heads, but got tp={tp}, heads={model.num_heads}"
+    if layout.sp and recipe.seq_length % tp:
+        return f"with sequence parallelism tp must divide seq_length, but got tp={tp}, seq_length={recipe.seq_length}"
+    if model.moe and tp > 1 and not layout.sp:
+        return f"experts with tp={tp} need sequence parallelism, but got sp=0; set sp=1"
+    return ""
+
+
+def notes(recipe: Recipe, layout: Layout, device: Literal["cpu", "cuda"]) -> tuple[str, ...]:
+    """In what the benchmark's model and step differ from the plan's, in words."""
+    model = recipe.model
+    lost = [module for module in module_names(layout.recompute_modules) if module not in RECOMPUTED and module in MODULES]
+    says = (
+        (recipe.precision != "fp32" and device == "cpu", f"fp32 on the CPU in place of {recipe.precision}"),
+        (recipe.precision not in ("fp32", "bf16", "fp16") and device == "cuda", f"bf16 in place of {recipe.precision}"),
+        (model.tied_embeddings, "the head has a matrix of its own, not the embedding's"),
+        (model.window is not None, "every layer sees the whole sequence, without windows"),
+        (model.mtp_layers > 0, "without the layers of multi-token prediction"),
+        (model.position == "alibi", "without ALiBi"),
+        (model.parallel_block, "attention and MLP one after the other"),
+        (model.num_kv_heads < layout.tp, f"key and value heads repeated to one for each of {layout.tp} ranks"),
+        (bool(lost) and layout.recompute == 1, f"{', '.join(lost)} not recomputed"),
+        (layout.dp > 1 and layout.zero == 1, "gradients are reduced after the backward pass, not beside it"),
+    )
+    return tuple(words for holds, words in says if holds)
