@@ -55,6 +55,15 @@ class Question(BaseModel):
     """How long training stands still for one checkpoint."""
     restart_s: NonNegativeFloat | None = None
     """From an interruption until the last checkpoint is loaded."""
+    optimizer: str | None = None
+    lora_rank: Count | None = None
+    lora_targets: tuple[str, ...] | None = None
+    """Linears that have adapters; None: all."""
+    frozen: tuple[str, ...] | None = None
+    """Parts that are not trained."""
+    packing: bool | None = None
+    mean_length: Count | None = None
+    """Mean tokens of a sample."""
 
     tp: Knob = None
     pp: Knob = None
@@ -155,6 +164,8 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
     "stack": ("framework", "framework_version", "attention"),
     "recompute": ("recompute_layers", "recompute_modules"),
     "cluster": ("set",),
+    "lora_rank": ("frozen",),
+    "frozen": ("lora_rank", "lora_targets"),
 }
 """What is dropped from a question when a word of it is restated. Without a GPU count dp is a statement, not a result."""
 

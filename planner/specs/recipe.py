@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.stack import Stack
+from planner.specs.workload import Frozen, Lora, Optimizer
 
 Precision = Literal["bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "fp8-rowwise", "fp8-blockwise", "mxfp8", "nvfp4"]
 
@@ -39,6 +40,16 @@ class Recipe(BaseModel):
     knobs: dict[str, Bounds] = {}
     """Limits of the search by layout field: tp, pp, dp, mbs, m, v, zero, sp, recompute, schedule (as codes), ..."""
     max_memory_gib: PositiveFloat | None = None
+    optimizer: Optimizer = "adam"
+    """Which update; adam keeps the states that the stack says, the others have theirs (cost/optimizers.py)."""
+    lora: Lora | None = None
+    """Adapters: nothing else is trained then. None: the weights themselves are trained."""
+    frozen: tuple[Frozen, ...] = ()
+    """Parts of the model that are not trained, where there are no adapters."""
+    packing: bool | None = None
+    """True: samples of mean_length tokens fill a sequence, each attends to itself; False: one padded sample each; None: whole sequences."""
+    mean_length: PositiveInt | None = None
+    """Mean tokens of a sample; None: samples are as long as the sequence."""
     assumed: tuple[str, ...] = ()
     """What was not stated and got a default, in words."""
     tokens_per_step_note: str = ""
@@ -47,6 +58,16 @@ class Recipe(BaseModel):
     def element_bytes(self) -> float:
         """Bytes of an activation, and of a weight that is sent: 4 under fp32, else 2."""
         return 4.0 if self.precision == "fp32" else 2.0
+
+    @property
+    def samples_per_sequence(self) -> float:
+        """How many samples share a sequence: seq_length over their mean when packed, else 1."""
+        return self.seq_length / self.mean_length if self.packing and self.mean_length else 1.0
+
+    @property
+    def used_share(self) -> float:
+        """Of the tokens of a sequence those that are no padding."""
+        return min(self.mean_length / self.seq_length, 1.0) if self.packing is False and self.mean_length else 1.0
 
     @property
     def tokens(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from planner.errors import InputError, unknown
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
-from planner.specs import library
+from planner.specs import library, tuning
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, Question, bounds, limits
@@ -82,11 +82,13 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     attention = _of("attention", asked.attention, ATTENTIONS) or stack.attention
     rates = Chosen(None, hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}")
     note, other = Chosen(None, model.note), _requested(asked, stack)
+    trained = tuning.trained(asked, model, stack, seq_length.value)
     return Recipe(
-        model=model, hardware=hardware, stack=stack, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
+        **trained.words, hardware=hardware, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
         precision=precision.value, framework=stack.framework, framework_version=version, attention=attention,
         knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
-        assumed=tuple(one.says for one in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, rates, note, other) if one.says),
+        assumed=(*(one.says for one in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, rates, note, other) if one.says),
+                 *trained.assumed),
     )  # fmt: skip
 
 
