@@ -29,6 +29,8 @@ class Work:
     """From the start of the child to its end; then the whole process group is killed."""
     device: Literal["cpu", "cuda"] = "cpu"
     environment: dict[str, str] = field(default_factory=dict)
+    silence_s: float | None = None
+    """Longest time between two lines of progress (and to the first); None: only limit_s counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,137 @@
+"""What became of a run, told from how its ranks ended and what they wrote: out of memory, communication, signal, exit code."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from planner.launch.outcome import State
+
+TAIL_BYTES = 16_384
+LINE = 400
+_MEMORY_WORDS = (b"emory", b"alloc", b"ALLOC", b"MEMORY")
+"""One of them is in whatever _MEMORY finds; a plain search for them is quick on many megabytes."""
+_MEMORY = re.compile(
+    rb"[^\r\n]*(?:OutOfMemoryError|(?:CUDA|HIP|XPU|NPU) out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation"
+    rb"|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|Cuda failure[^\r\n]{0,20}'?out of memory"
+    rb"|DefaultCPUAllocator: (?:can't allocate|not enough) memory|Cannot allocate memory|^MemoryError|std::bad_alloc)[^\r\n]*",
+    re.MULTILINE,
+)  # fmt: skip
+_ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|[KMGT]iB)")
+_COMMUNICATION = (
+    ("NCCL", re.compile(r"NCCL error|ncclUnhandled|ncclSystemError|ncclRemoteError|ncclInternalError|ProcessGroupNCCL|NCCL WARN")),
+    ("gloo", re.compile(r"\[?\S*gloo/|ProcessGroupGloo|Gloo \w+ failed", re.IGNORECASE)),
+    ("rendezvous", re.compile(r"DistNetworkError|DistStoreError|RendezvousError|TCPStore|Connection (?:reset|refused|closed) by peer")),
+)  # fmt: skip
+_PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+_EXCEPTION = re.compile(r"^(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
+_KINDS = ("memory", "error", "signal", "exit", "communication")
+"""Whom to blame when several ranks failed together: those whose peer is gone complain of the connection."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """One rank: how it ended, and what it wrote; only the tail is kept."""
+
+    rank: int
+    code: int | None = None
+    """Exit code, negative for a signal; None while it runs."""
+    tail: bytearray = field(default_factory=bytearray)
+    memory: str = ""
+    """The first line that speaks of too little memory."""
+    cut: bool = False
+    """Whether more of that line may come."""
+    order: int = 0
+    """Counts the ranks as they were seen to end."""
+
+    @property
+    def text(self) -> str:
+        return self.tail.decode(errors="replace")
+
+
+def hear(ended: Ended, chunk: bytes) -> None:
+    """More of what a rank wrote."""
+    seen = bytes(ended.tail[-LINE:]) + chunk
+    open_ = ended.cut or not ended.memory
+    if open_ and any(word in seen for word in _MEMORY_WORDS) and (found := _MEMORY.search(seen)):
+        ended.memory = max(ended.memory, found.group().decode(errors="replace").strip()[:LINE], key=len)
+        ended.cut = found.end() == len(seen)
+    ended.tail += chunk
+    del ended.tail[:-TAIL_BYTES]
+
+
+def kernel_kills() -> int | None:
+    """Processes that Linux has killed for want of memory since it started; None where it does not tell."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
+def port_taken(ranks: list[Ended]) -> bool:
+    """Whether the run failed only because another process took the port between our look and its use."""
+    return any(one.code and _PORT_TAKEN.search(one.text) for one in ranks)
+
+
+def failure(ranks: list[Ended], kills_before: int | None, kills_now: int | None) -> tuple[State, str, str]:
+    """(state, one sentence, tail of what the rank to blame wrote) of a run in which at least one rank failed."""
+    failed = [one for one in ranks if one.code or one.memory]
+    first = min(failed, key=lambda one: (_KINDS.index(_kind(one)), one.order))
+    short = first.code == -signal.SIGKILL and (kills_before is None or kills_now is None or kills_now > kills_before)
+    state: State = "oom" if _kind(first) == "memory" or short else "crashed"
+    return state, f"rank {first.rank} of {len(ranks)} {_sentence(first, short)}", first.text
+
+
+def _kind(one: Ended) -> str:
+    if one.memory:
+        return "memory"
+    if one.code is not None and one.code < 0:
+        return "signal"
+    if _channel(one):
+        return "communication"
+    return "error" if _exception(one) else "exit"
+
+
+def _sentence(one: Ended, short: bool) -> str:
+    if one.memory:
+        asked = _ASKED.search(one.memory) or _ASKED.search(one.text)
+        size = f", asking for {_size(asked.group(1), asked.group(2))}" if asked else ""
+        return f"ran out of memory{size}: {one.memory}"
+    if short:
+        return "was killed by SIGKILL, as Linux does when the host runs out of memory"
+    if one.code is not None and one.code < 0:
+        return f"was ended by {_signal(-one.code)}"
+    if channel := _channel(one):
+        return f"failed in communication ({channel}): {_exception(one) or _last(one)}"
+    said = _exception(one) or _last(one)
+    return f"ended with exit code {one.code}" + (f": {said}" if said else "")
+
+
+def _size(number: str, unit: str) -> str:
+    return f"{float(number) / 2**30:.2f} GiB" if unit == "bytes" else f"{number} {unit}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _channel(one: Ended) -> str:
+    """Whether what stopped the rank is the network between ranks: its exception says so, or, without one, its last lines."""
+    said = _exception(one) or one.text[-2000:]
+    return next((name for name, pattern in _COMMUNICATION if pattern.search(said)), "")
+
+
+def _exception(one: Ended) -> str:
+    found = _EXCEPTION.findall(one.text)
+    return found[-1].strip()[:LINE] if found else ""
+
+
+def _last(one: Ended) -> str:
+    lines = [line.strip() for line in one.text.splitlines() if line.strip()]
+    return lines[-1][:LINE] if lines else ""
