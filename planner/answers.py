@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
 from planner.layout import Layout
 from planner.rules.rule import Breach
@@ -26,6 +27,8 @@ class Recommendation:
     files: tuple[str, ...] = ()
     refused: str = ""
     """Why launch files were not written beside plan.yaml."""
+    goodput: Goodput | None = None
+    """Of the first plan, with failures and checkpoints, when the question states some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Explanation:
     estimate: Estimate
     breaches: tuple[Breach, ...] = ()
     beside: tuple[Beside, ...] = ()
+    goodput: Goodput | None = None
+    """With failures and checkpoints, when the question states some."""
 
 
 @dataclass(frozen=True, slots=True)

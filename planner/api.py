@@ -25,6 +25,7 @@ from planner.specs.sweep import MOST
 if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
     from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
+    from planner.calibrate.calibrate import Calibration
     from planner.layout import Layout
     from planner.pipeline.words import Answer
     from planner.search import Plan
@@ -50,6 +51,7 @@ def recommend(
     With `min_gpus` and no GPU count the answer is for the smallest count on which a layout fits.
     """
     from planner import search
+    from planner.advice.goodput import of_plan
     from planner.answers import Recommendation
     from planner.save import out_folder, training_script, write_plan
 
@@ -73,15 +75,16 @@ def recommend(
     _check_searched(recipe, found.plans)
     fewest = fewest or found.min_gpus
     stated = plans.stated(asked, recipe)
-    if not found.plans or folder is None:
+    if not found.plans:
         return Recommendation(stated, recipe, found, fewest)
     best = found.plans[0]
-    files, refused = write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own)
-    return Recommendation(stated, recipe, found, fewest, files, refused)
+    written = ((), "") if folder is None else write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own)
+    return Recommendation(stated, recipe, found, fewest, *written, goodput=of_plan(asked, recipe, best.estimate))
 
 
 def explain(asked: Question) -> Explanation:
     """Every term of one layout. The question states it; degrees not stated are 1, dp follows from the GPUs, m from the batch."""
+    from planner.advice.goodput import of_plan
     from planner.answers import Explanation
     from planner.estimate import estimate
     from planner.rules.table import breaches
@@ -93,7 +96,7 @@ def explain(asked: Question) -> Explanation:
     except InputError as fault:
         # A layout may be too far from legal to be timed; then the rules say it better.
         raise InputError("; ".join(one.message for one in broken) or str(fault)) from None
-    return Explanation(plans.stated(asked, recipe), recipe, layout, said, broken, _beside(recipe, layout))
+    return Explanation(plans.stated(asked, recipe), recipe, layout, said, broken, _beside(recipe, layout), of_plan(asked, recipe, said))
 
 
 def sweep(asked: Question, over: Mapping[str, Sequence[Any]]) -> Sweep:
@@ -184,6 +187,13 @@ def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
         if any(not bound.low <= getattr(one.layout, name) <= bound.high for one in found):
             way_out = "leave it out, or state the whole layout to explain"
             raise InputError(f"knobs must be ones that recommend searches, but got {name}; {way_out}")
+
+
+def calibrate(**words: Any) -> Calibration:
+    """Measures this machine in child processes and writes a profile: the words of planner.calibrate.calibrate."""
+    from planner.calibrate.calibrate import calibrate as measured
+
+    return measured(**words)
 
 
 def models(name: str | None = None) -> Known:

@@ -19,6 +19,8 @@ REFERENCES: dict[str, str] = {
     "torch-fsdp": "PyTorch torch.distributed.fsdp: full shard, backward prefetch, limit_all_gathers (1.13 to 2.13)",
     "torch-checkpoint": "PyTorch torch.utils.checkpoint 2.1 and later, non-reentrant: set_checkpoint_early_stop",
     "torch-pipelining": "PyTorch torch.distributed.pipelining 2.13",
+    "daly2006": "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22, 2006",
+    "young1974": "Young, A first order approximation to the optimum checkpoint interval, CACM 17, 1974",
     "rajbhandari2020": "Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, arXiv 1910.02054",
     "dao2022": "Dao et al., FlashAttention, arXiv 2205.14135; FlashAttention-2, arXiv 2307.08691",
     "patarasuk2009": "Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations, JPDC 2009",

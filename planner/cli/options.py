@@ -11,6 +11,9 @@ _BATCH = "Sequences a step; default about 4M tokens."
 _EMBEDDING = "The embedding counts as a layer of the first stage."
 _LOSS = "The loss counts as a layer of the last stage."
 _OFFLOAD = "none, optimizer-cpu; under DeepSpeed optimizer-nvme, params-cpu and params-nvme too."
+_MTBF = "Hours between interruptions of one GPU (a run's: over its GPUs); asks for goodput. Llama 3 405B: 50,700."
+_OPTIMIZERS = "adam; precision-aware (-fp32, -fp8), muon, lion, sgd; under DeepSpeed adafactor, adam-8bit too."
+_TARGETS = "qkv, proj, fc1, fc2, or q_proj and so on; by comma; default all linears."
 _QUESTION, _LIMITS = "The question", "Knobs of the layout"
 
 
@@ -67,6 +70,15 @@ Stack = Annotated[str | None, _ask("--stack", help="Training software; default: 
 Framework = Annotated[str | None, _ask("--framework", help="megatron, deepspeed or torch.", metavar="NAME")]
 FrameworkVersion = Annotated[str | None, _ask("--framework-version", help="Its rules, flags and defaults.", metavar="VERSION")]
 Attention = Annotated[str | None, _ask("--attention", help="flash, fused or unfused; default: the stack's.", metavar="NAME")]
+MtbfHours = Annotated[float | None, _ask("--mtbf-hours", help=_MTBF, metavar="HOURS", parser=decimal)]
+CheckpointS = Annotated[float | None, _ask("--checkpoint-s", help="How long a checkpoint halts training.", metavar="S", parser=decimal)]
+RestartS = Annotated[float | None, _ask("--restart-s", help="From an interruption until training goes on.", metavar="S", parser=decimal)]
+Optimizer = Annotated[str | None, _ask("--optimizer", help=_OPTIMIZERS, metavar="NAME")]
+LoraRank = Annotated[int | None, _ask("--lora-rank", help="Trains adapters of this rank; all else is frozen.", metavar="N", parser=whole)]
+LoraTargets = Annotated[list[str] | None, _ask("--lora-targets", help=_TARGETS, metavar="NAME")]
+Frozen = Annotated[list[str] | None, _ask("--frozen", help="Not trained: embedding, attention, mlp, norms, head.", metavar="NAME")]
+Packing = Annotated[bool | None, _ask("--packing/--no-packing", help="Samples share a sequence, or are padded to it.")]
+MeanLength = Annotated[int | None, _ask("--mean-length", help="Mean tokens of a sample; default: the sequence.", metavar="N", parser=whole)]
 MaxMemory = Annotated[float | None, _ask("--max-memory-gib", help="Use at most so much of a GPU's memory.", metavar="GIB", parser=decimal)]
 
 Tp = Annotated[str | None, _knob("--tp", help="Tensor parallelism.")]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from planner.answers import Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
+from planner.cost.goodput import Goodput
 from planner.cost.named import named
 from planner.rules.rule import Breach
 from planner.search import Change, Plan, SearchResult
@@ -22,6 +24,7 @@ def recommendation(answer: Recommendation) -> dict[str, Any]:
         "limits": None if found is None else found.limits,
         "files": list(answer.files),
         "refused": answer.refused or None,
+        "goodput": goodput(answer.goodput),
     }  # fmt: skip
 
 
@@ -55,7 +58,13 @@ def explanation(answer: Explanation) -> dict[str, Any]:
         "question": question(answer.recipe), "layout": answer.layout.named(), "estimate": named(answer.estimate),
         "breaches": breaches(answer.breaches),
         "beside": [{"schedule": one.schedule, "in_flight": one.in_flight, "estimate": named(one.estimate)} for one in answer.beside],
+        "goodput": goodput(answer.goodput),
     }  # fmt: skip
+
+
+def goodput(found: Goodput | None) -> dict[str, Any] | None:
+    """Plain numbers; None when the question says nothing of failures."""
+    return None if found is None else {name: value.item() if hasattr(value, "item") else value for name, value in asdict(found).items()}
 
 
 def breaches(broken: tuple[Breach, ...]) -> list[dict[str, str]]:

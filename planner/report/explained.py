@@ -15,7 +15,7 @@ from planner.cost.terms import Estimate, Memory, StepTime
 from planner.layout import SCHEDULES
 from planner.references import REFERENCES
 from planner.report.formulas import Formula, cost_formulas, keys, meanings, module_formulas
-from planner.report.parts import grid, more_assumed
+from planner.report.parts import goodput, grid, more_assumed
 from planner.units import GIB, MIB
 
 MILLI = 1e3
@@ -29,7 +29,7 @@ def parts(answer: Explanation) -> list[Any]:
         *broken, title("Time of a step"), time_table(said), title("Memory of the worst stage"), memory_table(said),
         *([title("Stage by stage"), stage_table(said)] if said.stages else []),
         title("Activations in flight"), in_flight_table(answer), in_flight_says(answer),
-        title("Transfers between stages"), p2p_table(said), *more_assumed(answer.recipe, said),
+        title("Transfers between stages"), p2p_table(said), *more_assumed(answer.recipe, said), *goodput(answer.goodput),
     ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
 from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULES, Layout, module_names
 from planner.specs.recipe import Recipe
@@ -124,6 +125,16 @@ def more_assumed(recipe: Recipe, said: Estimate) -> list[Text]:
     """What an estimate assumed beyond what the heading names."""
     more = [one for one in said.assumed if one not in recipe.assumed]
     return [paragraph("Assumed too", "; ".join(more) + ".")] if more else []
+
+
+def goodput(found: Goodput | None) -> list[Text]:
+    """A run with failures in two sentences; nothing when none are stated."""
+    if found is None:
+        return []
+    text = (f"{found.goodput_share:.1%} of the time trains: an interruption every {found.mtbf_s / 3600:,.1f} h, a checkpoint every "
+            f"{found.interval_steps:,.0f} steps ({found.interval_s / 60:,.1f} min) takes {found.checkpoint_share:.1%}, restarts and "
+            f"work done again {found.lost_share:.1%}; {found.days_per_trillion_tokens:,.1f} days a trillion tokens.")  # fmt: skip
+    return [paragraph("Goodput", text), *([paragraph("Assumed of failures", "; ".join(found.assumed) + ".")] if found.assumed else [])]
 
 
 def bullets(lines: Iterable[str]) -> Table:

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from planner.answers import Explanation, Known, Recommendation, Sweep
-from planner.report.parts import bullets, heading, more_assumed, paragraph, plans, splits, unusual
+from planner.report.parts import bullets, goodput, heading, more_assumed, paragraph, plans, splits, unusual
 from planner.search import SearchResult
 from planner.specs.recipe import Recipe
 from planner.units import GIB
@@ -26,7 +26,7 @@ def ranking(answer: Recommendation) -> Group:
     if found.plans:
         parts += [plans([(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"),
                   *splits(answer.recipe, [(str(plan.rank), plan.layout) for plan in found.plans]), *reasons(found),
-                  *more_assumed(answer.recipe, found.plans[0].estimate)]  # fmt: skip
+                  *more_assumed(answer.recipe, found.plans[0].estimate), *goodput(answer.goodput)]  # fmt: skip
     else:
         parts += nothing_fits(answer.recipe, found)
     if answer.min_gpus:

@@ -1,0 +1,57 @@
+"""Goodput of a plan: what a question states of failures and checkpoints, with published figures for what it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from planner.cost.goodput import Goodput, goodput
+from planner.cost.params import total_params
+from planner.cost.terms import Estimate
+from planner.specs.question import Question
+from planner.specs.recipe import Recipe
+from planner.units import GB
+
+HOUR = 3600.0
+GPU_MTBF_HOURS = 54 * 24 * 16_384 / 419
+"""Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs, arXiv 2407.21783 sec. 3.3.4; 50,700 hours of one GPU."""
+STORAGE_BYTES_PER_S = 2000 * GB / 16_384
+"""A GPU's part of what storage sustains: 2 TB/s for the 16,384 GPUs of Llama 3 405B, arXiv 2407.21783 sec. 3.3.1."""
+SAVED_BYTES = 14.0
+"""Of a parameter: 16-bit weight, fp32 master and two moments."""
+RESTART_S = 600.0
+"""Failures are found and diagnosed in less than ten minutes on average: MegaScale, arXiv 2402.15627 sec. 4."""
+
+
+class Failures(NamedTuple):
+    """What a run meets: seconds, and the sentences that say what was not stated."""
+
+    gpu_mtbf_s: float
+    checkpoint_s: float
+    restart_s: float
+    assumed: tuple[str, ...]
+
+
+def failures(asked: Question, recipe: Recipe) -> Failures | None:
+    """None when the question says nothing of failures; else its figures, and published ones for those that it leaves out."""
+    if asked.mtbf_hours is None and asked.checkpoint_s is None and asked.restart_s is None:
+        return None
+    mtbf_s = (asked.mtbf_hours or GPU_MTBF_HOURS) * HOUR
+    saved = total_params(recipe.model) * SAVED_BYTES / (STORAGE_BYTES_PER_S * recipe.gpus)
+    checkpoint_s = asked.checkpoint_s or saved
+    restart_s = RESTART_S if asked.restart_s is None else asked.restart_s
+    said = (
+        asked.mtbf_hours is None and f"an interruption every {GPU_MTBF_HOURS:,.0f} hours of a GPU, as Llama 3 405B had",
+        asked.checkpoint_s is None and f"checkpoints of {saved:.3g} s: 14 bytes a parameter, storage of 0.12 GB/s a GPU as of Llama 3 405B",
+        asked.restart_s is None and f"restarts of {RESTART_S:.0f} s, as MegaScale found failures",
+    )
+    return Failures(mtbf_s, checkpoint_s, restart_s, tuple(one for one in said if one))
+
+
+def of_plan(asked: Question, recipe: Recipe, said: Estimate) -> Goodput | None:
+    """Goodput of one estimate, when the question asks for it."""
+    met = failures(asked, recipe)
+    if met is None:
+        return None
+    found = goodput(recipe.gpus, met.gpu_mtbf_s, met.checkpoint_s, met.restart_s, said.step_s, recipe.tokens)
+    return replace(found, assumed=met.assumed)
