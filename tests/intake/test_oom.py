@@ -42,7 +42,8 @@ def test_torch_1_13_with_a_limit():
 def test_torch_2_counts_what_is_reserved_in_two_parts(capacity):
     oom = parse(f"CUDA out of memory. Tried to allocate 22.78 GiB. GPU 1 has a total {capacity} of 31.47 GiB of which "
                 "12.73 GiB is free. Including non-PyTorch memory, this process has 18.73 GiB memory in use. Of the allocated memory "
-                "9.08 GiB is allocated by PyTorch, and 9.35 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting expandable_segments")
+                "9.08 GiB is allocated by PyTorch, and 9.35 GiB is reserved by "
+                "PyTorch but unallocated. If reserved but unallocated memory is large try setting expandable_segments")
     assert (oom.total_bytes, oom.free_bytes, oom.process_bytes) == (31.47 * GIB, 12.73 * GIB, 18.73 * GIB)
     assert oom.reserved_bytes == pytest.approx(18.43 * GIB)
     assert oom.ranges["reserved_bytes"] == (pytest.approx(18.42 * GIB), pytest.approx(18.44 * GIB))
