@@ -1,0 +1,115 @@
+"""The stack, precision and attention kernel that a file's switches mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.intake.defaults import OBSOLETE
+from planner.intake.reading import Reading
+from planner.specs import library
+from planner.specs.hardware import HardwareProfile
+from planner.specs.stack import Stack
+
+AMPERE = 8.0
+PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
+BY_KIND = {"nemo": "nemo-2024", "bridge": "nemo"}
+STATES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+HOT = {"fp8": "fp8", "fp4": "fp4"}
+
+
+def precision(plain: dict[str, Any], framework: str) -> str:
+    """What the file trains in; without any switch that is fp32."""
+    if plain.get("fp4_format") or plain.get("fp4"):
+        return "nvfp4"
+    eight = plain.get("fp8_format") or plain.get("fp8")
+    if eight and framework == "megatron":
+        recipe = str(plain.get("fp8_recipe") or "delayed")
+        return "mxfp8" if recipe == "mxfp8" else f"fp8-{recipe if recipe in ('delayed', 'tensorwise', 'blockwise') else 'delayed'}"
+    for name in ("bf16", "fp16"):
+        if plain.get(f"deepspeed.{name}.enabled") is True or plain.get(name) is True or plain.get(f"hf.{name}") is True:
+            return name
+    return "fp32"
+
+
+def attention(plain: dict[str, Any], reading: Reading, hardware: HardwareProfile, halves: bool) -> str:
+    """The kernel that runs: flash needs 16 bits and a GPU of 2020 or later, whatever the flags say."""
+    able = halves and hardware.gpu.compute_capability >= AMPERE
+    asked = str(plain.get("attention_backend") or "").rsplit(".", 1)[-1]
+    if asked in ("flash", "fused", "unfused"):
+        return asked if able or asked == "unfused" else "unfused"
+    if reading.framework == "deepspeed":
+        megatron = reading.kind in ("megatron-deepspeed", "neox")
+        flash = any(plain.get(name) for name in ("use_flash_attn", "use_flash_attn_v2", "hf.flash_attn")) or not megatron
+        return "flash" if able and flash else "unfused"
+    local = asked == "local" or plain.get("transformer_impl") == "local" or obsolete(plain)
+    return "flash" if able and (not local or plain.get("use_flash_attn")) else "unfused"
+
+
+def obsolete(plain: dict[str, Any]) -> bool:
+    """Whether flags are of 2021 or 2022 and gone since."""
+    return any(plain.get(name) for name in OBSOLETE)
+
+
+def stack(plain: dict[str, Any], reading: Reading, stated: str | None, dp: int) -> Stack:
+    """The stack of the file's kind, its switches turned as the file turns them; one that is stated is taken as it is."""
+    if stated:
+        return library.stack(stated)
+    if reading.framework == "megatron" and obsolete(plain) and not plain.get("sequence_parallel"):
+        return library.stack("megatron-2021")
+    base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
+    return base.model_copy(update=_megatron(plain, base, dp)) if reading.framework == "megatron" else base
+
+
+def _megatron(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
+    """Overlap and dtypes. NeMo and Bridge turn them on by their own defaults, so that only what is stated there counts."""
+    out: dict[str, Any] = {}
+    own = base.name != "megatron"
+    for flag, share in (("overlap_grad_reduce", "grad_overlap_share"), ("overlap_param_gather", "param_overlap_share")):
+        if not plain.get(flag) and not own:
+            out[share] = 0.0
+    if plain.get("tp_comm_overlap"):
+        out |= {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0}
+    if not own and _dropout(plain):
+        out["dropout"] = True
+    if plain.get("no_overlap_p2p_communication") or plain.get("overlap_p2p_comm") is False:
+        out["p2p_overlap"] = False
+    return out | _dtypes(plain, base, dp) | _fsdp(plain)
+
+
+def _dropout(plain: dict[str, Any]) -> bool:
+    return any(float(plain.get(name) or 0) > 0 for name in ("hidden_dropout", "attention_dropout") if _is_number(plain.get(name)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _dtypes(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
+    """Bytes of gradients and states.
+
+    Megatron's table (docs, distributed optimizer): fp16 holds 2 + 2 + 16 bytes a parameter (4 of them a copy of the gradients in fp32),
+    bf16 2 + 4 + 12. The copy is counted with the gradients, sharded where the states are.
+    """
+    main = str(plain.get("main_grads_dtype") or "fp32")
+    if plain.get("grad_reduce_in_bf16") or (plain.get("use_precision_aware_optimizer") and main == "bf16"):
+        return {"gradient_bytes": 2.0, "grad_reduce_bytes": 2.0, **_moments(plain)}
+    if plain.get("fp16") and not plain.get("bf16") and not plain.get("accumulate_allreduce_grads_in_fp32"):
+        copy = 4.0 / dp if plain.get("use_distributed_optimizer") else 4.0
+        return {"gradient_bytes": 2.0 + copy, "grad_reduce_bytes": 2.0}
+    return _moments(plain)
+
+
+def _moments(plain: dict[str, Any]) -> dict[str, Any]:
+    if not plain.get("use_precision_aware_optimizer"):
+        return {}
+    moments = [STATES.get(str(plain.get(name) or "fp32"), 4.0) for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
+    narrow = max(moments)
+    return {"optimizer_state_bytes": 2.0 + 2 * narrow} if narrow < 4.0 else {}
+
+
+def _fsdp(plain: dict[str, Any]) -> dict[str, Any]:
+    if not plain.get("use_torch_fsdp2"):
+        return {}
+    other = library.stack("megatron-fsdp2")
+    kept = ("name",)
+    return {name: getattr(other, name) for name in type(other).model_fields if name not in kept} | {"name": "megatron-fsdp2"}

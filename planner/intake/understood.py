@@ -1,0 +1,139 @@
+"""A reading understood: defaults filled in, and what it states as the Recipe and the Layout that the cost model and the rules take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.errors import InputError
+from planner.intake import architecture, defaults, knobs, shape, software, world
+from planner.intake.reading import Reading, Unresolved, Value
+from planner.layout import Layout
+from planner.specs.documents import parse_yaml
+from planner.specs.hardware import HardwareProfile
+from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
+from planner.specs.resolve import operand
+from planner.specs.versions import version_of
+
+SEQUENCE = 2048
+"""Tokens of a sample where a fine-tuning script does not say."""
+LENGTHS = (
+    "seq_length", "encoder_seq_length", "max_length", "hf.max_seq_length", "hf.cutoff_len", "hf.model_max_length", "hf.max_length",
+    "hf.max_seq_len", "hf.block_size",
+)  # fmt: skip
+HARDWARE = ("gpu.", "node.", "fabric.", "kernels.")
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What a file means."""
+
+    reading: Reading
+    values: dict[str, Value]
+    """Everything stated, and the framework's defaults for what is not."""
+    plain: dict[str, Any]
+    """The values alone."""
+    recipe: Recipe
+    layout: Layout
+    sized: bool
+    """Whether the model is known; where it is not, recipe.model stands in for the rules alone and nothing can be costed."""
+    unresolved: tuple[Unresolved, ...]
+    assumed: tuple[str, ...]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the GPU count is stated."""
+        return all(one.name != "gpus" for one in self.unresolved)
+
+
+def understood(
+    reading: Reading, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Mapping[str, str] | None = None,
+) -> Understood:  # fmt: skip
+    """The recipe and the layout of a file; what it cannot tell is taken as a default and listed.
+
+    `sets` restates arguments (`seq_length`), the framework's version (`framework_version`), the stack, or figures of the cluster
+    (`fabric.nic_gbytes_per_s`). Raises InputError for options that name nothing known.
+    """
+    stated = dict(sets or {})
+    overrides = [f"{name}={stated.pop(name)}" for name in list(stated) if name.startswith(HARDWARE)]
+    version, version_says = defaults.version(reading, stated.pop("framework_version", None))
+    own_stack = stated.pop("stack", None)
+    values = filled(reading, version, stated)
+    plain = {name: one.value for name, one in values.items()}
+    machine = world.hardware(plain, cluster, overrides)
+    count = world.gpus(plain, reading, gpus)
+    shaped = architecture.architecture(plain, reading, model)
+    length, length_says, length_open = _length(plain, reading, shaped.spec)
+    layout, batch = _layout(plain, reading, count.value, shaped.spec)
+    spec = shaped.spec or architecture.stand_in(plain, layout, length)
+    said = (count.says, machine.says, shaped.says, length_says, version_says)
+    recipe = _recipe(plain, reading, (spec, machine.value, count.value, length, batch, version), own_stack, layout)
+    values |= {"launch.gpus": count.origin, "launch.hardware": machine.origin}
+    values |= {"model": shaped.origin} if shaped.origin else {}
+    counted = ("launch.gpus", "launch.nodes", "launch.gpus_per_node") if gpus else ()
+    still_open = [one for one in reading.unresolved if one.name not in (*stated, *counted)]
+    return Understood(
+        reading, values, plain, recipe.model_copy(update={"assumed": tuple(one for one in said if one)}), layout, shaped.spec is not None,
+        _once((*count.open, *still_open, *machine.open, *shaped.open, *length_open)), recipe.assumed,
+    )  # fmt: skip
+
+
+def filled(reading: Reading, version: str, stated: Mapping[str, str]) -> dict[str, Value]:
+    """Defaults, below what the file states, below what the options state."""
+    experts = shape.expert_count({name: one.value for name, one in reading.values.items()}) > 0
+    below: dict[str, Value] = {}
+    if reading.framework == "megatron":
+        below = defaults.megatron(version, experts)
+    elif reading.framework == "deepspeed":
+        below = defaults.deepspeed(version)
+    options = {name: Value(_value(text, name), "option", f"--set {name}") for name, text in stated.items()}
+    return {**below, **reading.values, **options}
+
+
+def _value(text: str, name: str) -> Any:
+    try:
+        return parse_yaml(text)
+    except Exception:
+        raise InputError(f"--set {name} must get one plain value, but got {text[:60]!r}") from None
+
+
+def _once(found: tuple[Unresolved, ...]) -> tuple[Unresolved, ...]:
+    return tuple({one.name: one for one in reversed(found)}.values())[::-1]
+
+
+def _length(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> tuple[int, str, tuple[Unresolved, ...]]:
+    for name in LENGTHS:
+        if plain.get(name):
+            return max(knobs.whole(plain, name), 1), "", ()
+    length = min(SEQUENCE, spec.max_seq_length) if spec else SEQUENCE
+    says = f"seq_length: {length:,} tokens, as the file states none"
+    return length, says, (Unresolved("seq_length", f"{says}; --set seq_length=N supplies it", reading.file),)
+
+
+def _layout(plain: dict[str, Any], reading: Reading, gpus: int, spec: ModelSpec | None) -> tuple[Layout, int]:
+    if reading.framework == "deepspeed":
+        return knobs.deepspeed(plain, gpus)
+    layers = spec.num_layers if spec else knobs.whole(plain, "num_layers", 1)
+    layout, batch = knobs.megatron(plain, gpus, layers)
+    return (knobs.torch(plain, layout, gpus), batch) if reading.framework == "torch" else (layout, batch)
+
+
+def _recipe(
+    plain: dict[str, Any], reading: Reading, found: tuple[ModelSpec, HardwareProfile, int, int, int, str], stack: str | None, layout: Layout
+) -> Recipe:
+    spec, hardware, gpus, length, batch, version = found
+    version_of(reading.framework, version)
+    precision: Any = software.precision(plain, reading.framework)
+    kernel: Any = software.attention(plain, reading, hardware, precision != "fp32")
+    return Recipe(
+        model=spec, hardware=hardware, stack=software.stack(plain, reading, stack, layout.dp * layout.cp), gpus=max(gpus, 1),
+        seq_length=length, global_batch_size=batch, precision=precision, framework=reading.framework, framework_version=version,
+        attention=kernel,
+    )  # fmt: skip
+
+
+def computes(recipe: Recipe) -> bool:
+    """Whether the GPU has matrix products of the training's precision: without, there is nothing to time."""
+    return operand(recipe.precision) in recipe.hardware.gpu.peak_tflops

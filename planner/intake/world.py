@@ -1,0 +1,76 @@
+"""How many GPUs, of which kind: what the launcher, the batch or the degrees tell, and what has to be asked for."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from planner.intake import knobs
+from planner.intake.reading import Reading, Unresolved, Value
+from planner.specs import library
+from planner.specs.resolve import CLUSTER
+
+
+class Told(NamedTuple):
+    """A value, where it is from, and what remains open about it."""
+
+    value: Any
+    origin: Value
+    open: tuple[Unresolved, ...] = ()
+    says: str = ""
+
+
+def gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
+    """--gpus; the launcher's count; nodes x GPUs a node; what the batch needs; the least that the degrees need."""
+    if stated:
+        return Told(stated, Value(stated, "option", "--gpus"))
+    for name in ("launch.gpus", "launch.world_size"):
+        if plain.get(name):
+            count = knobs.whole(plain, name)
+            return Told(count, Value(count, reading.values[name].origin, reading.values[name].where))
+    each, nodes = knobs.whole(plain, "launch.gpus_per_node", 0), knobs.whole(plain, "launch.nodes", 0)
+    if each:
+        return _by_node(each, nodes, reading)
+    tp, pp, cp = knobs.degrees(plain)
+    least = tp * pp * cp
+    if nodes:
+        least = max(least, 8 * nodes)
+    batch = [knobs.whole(plain, f"deepspeed.{name}", 0) for name in ("train_batch_size", "train_micro_batch_size_per_gpu",
+                                                                      "gradient_accumulation_steps")]  # fmt: skip
+    by_batch = batch[0] // (batch[1] * batch[2]) * least if all(batch) else 0
+    count = by_batch or least
+    why = "the batch needs" if by_batch else "the parallel sizes need at least"
+    missing = Unresolved("gpus", f"no GPU count in the file; {count} is what {why}; --gpus N supplies it", reading.file)
+    return Told(count, Value(count, "default", why), (missing,), f"gpus: {count}, what {why}")
+
+
+def _by_node(each: int, nodes: int, reading: Reading) -> Told:
+    where = reading.values["launch.gpus_per_node"]
+    if nodes:
+        return Told(each * nodes, Value(each * nodes, where.origin, f"{where.where}, {nodes} nodes"))
+    waiting = any(one.name in ("launch.nodes", "nnodes", "NNODES") for one in reading.unresolved)
+    missing = (Unresolved("gpus", f"the number of nodes is not known; one of {each} GPUs is taken; --gpus N supplies it", where.where),)
+    return Told(each, Value(each, where.origin, where.where), missing if waiting else (), f"gpus: {each}, one node" if waiting else "")
+
+
+def hardware(plain: dict[str, Any], stated: str | None, overrides: list[str]) -> Told:
+    """--cluster; the GPU that the file names (an SBATCH constraint, say), where a profile has that name; this machine's; a default."""
+    if stated:
+        return Told(library.hardware(stated, overrides), Value(stated, "option", "--cluster"))
+    named = str(plain.get("launch.hardware") or "")
+    if named:
+        found = _named(named)
+        if found:
+            return Told(library.hardware(found, overrides), Value(found, "flag", f"launch.hardware {named}"))
+    local = library.local_cluster()
+    name = local or CLUSTER
+    why = "the GPUs of this machine" if local else "as the file names no GPU"
+    missing = Unresolved("cluster", f"the file does not say which GPUs; {name} is taken; --cluster NAME supplies it")
+    return Told(library.hardware(name, overrides), Value(name, "default", why), (missing,), f"cluster: {name}, {why}")
+
+
+def _named(text: str) -> str | None:
+    """The profile that a GPU's name means: as it is, or the first whose name begins with it."""
+    wanted = library.fold(text)
+    names = library.clusters()
+    alike = [name for name in names if library.fold(name) == wanted] or [name for name in names if library.fold(name).startswith(wanted)]
+    return alike[0] if alike and wanted else None
