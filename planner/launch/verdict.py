@@ -21,8 +21,8 @@ _MEMORY = re.compile(
 )  # fmt: skip
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|[KMGT]iB)")
 _COMMUNICATION = (
-    ("NCCL", re.compile(r"NCCL error|ncclUnhandled|ncclSystemError|ncclRemoteError|ncclInternalError|ProcessGroupNCCL|NCCL WARN")),
-    ("gloo", re.compile(r"\[?\S*gloo/|ProcessGroupGloo|Gloo \w+ failed", re.IGNORECASE)),
+    ("NCCL", re.compile(r"NCCL error|nccl\w+Error|ProcessGroupNCCL|NCCL WARN|collective operation timeout")),
+    ("gloo", re.compile(r"gloo/|ProcessGroupGloo|Gloo \w+ failed|Operation timed out!", re.IGNORECASE)),
     ("rendezvous", re.compile(r"DistNetworkError|DistStoreError|RendezvousError|TCPStore|Connection (?:reset|refused|closed) by peer")),
 )  # fmt: skip
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
@@ -128,7 +128,7 @@ def _channel(one: Ended) -> str:
 
 
 def _exception(one: Ended) -> str:
-    found = _EXCEPTION.findall(one.text)
+    found = [line for line in _EXCEPTION.findall(one.text) if "ChildFailedError" not in line]  # torchrun's, of a rank that said more
     return found[-1].strip()[:LINE] if found else ""
 
 
