@@ -1,4 +1,7 @@
-"""Least squares of kernel and collective times to the forms that a hardware profile holds."""
+"""Least squares of kernel and collective times to the forms that a hardware profile holds.
+
+`most_us` bounds fixed times and latencies: GPUs stay below the defaults, sockets and processors do not.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ Columns = dict[str, npt.NDArray[Any]]
 Fit = dict[str, Any]
 
 
-def fit_gemm(rows: Columns, peak_tflops: float) -> Fit:
+def fit_gemm(rows: Columns, peak_tflops: float, most_us: float = 100) -> Fit:
     """The five parameters of GemmRates and their errors. rows: m, n, k, latency_us.
 
     Robust least squares of log(predicted / measured): a few slow tiles must not bend the curve.
@@ -25,12 +28,12 @@ def fit_gemm(rows: Columns, peak_tflops: float) -> Fit:
         flops = 2 * m * n * k
         return fixed_us + flops / (peak_tflops * 1e6 * efficiency) * (1 + k_half / k) * (1 + m_half / m) * (1 + n_half / n)
 
-    high = (1.5, 5e3, 5e3, 5e3, 100)
+    high = (1.5, 5e3, 5e3, 5e3, most_us)
     found = _least_squares(predicted, rows["latency_us"], start=(0.7, 100, 100, 50, 4), low=(0.01,) * 5, high=high, kept=0.08)
     return dict(zip(("efficiency", "k_half", "m_half", "n_half", "fixed_us", "median", "p90"), found, strict=True))
 
 
-def fit_attention(rows: Columns, peak_tflops: float) -> Fit:
+def fit_attention(rows: Columns, peak_tflops: float, most_us: float = 200) -> Fit:
     """The four parameters of AttentionRates and their errors. rows: batch_size, isl, num_heads, head_dim, latency_us."""
     heads, s, d = rows["batch_size"] * rows["num_heads"], rows["isl"], rows["head_dim"]
 
@@ -38,11 +41,11 @@ def fit_attention(rows: Columns, peak_tflops: float) -> Fit:
         efficiency, seq_half, heads_half, fixed_us = np.exp(p)
         return fixed_us + 2 * heads * s * s * d / (peak_tflops * 1e6 * efficiency) * (1 + seq_half / s) * (1 + heads_half / heads)
 
-    found = _least_squares(predicted, rows["latency_us"], start=(0.6, 800, 4, 10), low=(0.01,) * 4, high=(1.5, 9e3, 500, 200))
+    found = _least_squares(predicted, rows["latency_us"], start=(0.6, 800, 4, 10), low=(0.01,) * 4, high=(1.5, 9e3, 500, most_us))
     return dict(zip(("efficiency", "seq_half", "heads_half", "fixed_us", "median", "p90"), found, strict=True))
 
 
-def fit_link(rows: Columns, gbytes_per_s: float) -> Fit:
+def fit_link(rows: Columns, gbytes_per_s: float, most_us: float = 200) -> Fit:
     """Latencies, gain of all-reduce and one efficiency per group size. rows: op_name, num_gpus, bytes (the full buffer), latency_us.
 
     The form is that of planner.cost.collectives inside one domain: base + steps hop + bytes (n-1)/n / (bandwidth efficiency).
@@ -62,7 +65,7 @@ def fit_link(rows: Columns, gbytes_per_s: float) -> Fit:
     gains = (0.999, 1.001) if only else (0.5, 3)
     count = len(members)
     start = (10, 1, 1, *[0.6] * count)
-    low, high = (5, 0.05, gains[0], *[0.001] * count), (200, 50, gains[1], *[1.1] * count)
+    low, high = (5, 0.05, gains[0], *[0.001] * count), (most_us, most_us / 4, gains[1], *[1.1] * count)
     base_us, hop_us, gain, *efficiency, median, p90 = _least_squares(predicted, rows["latency_us"], start, low, high)
     shares = dict(zip(members, efficiency, strict=True))
     return {"efficiency": shares, "base_us": base_us, "hop_us": hop_us, "gain": gain, "median": median, "p90": p90}

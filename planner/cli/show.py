@@ -11,10 +11,13 @@ import typer
 WIDTH = 100
 
 
-def show(answer: Any, as_document: Callable[[Any], dict[str, Any]], view: str, as_json: bool) -> None:
-    """Prints one answer; `view` names the function of report.text. rich is imported for text alone."""
+def show(answer: Any, as_document: Callable[[Any], dict[str, Any]], view: str | Callable[[Any], Any], as_json: bool) -> None:
+    """Prints one answer; `view` makes the text, or names the function of report.text that does. rich is imported for text alone."""
     if as_json:
         print_json(as_document(answer))
+        return
+    if callable(view):
+        print_text(view(answer))
         return
     from planner.report import text
 

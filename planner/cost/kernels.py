@@ -9,14 +9,14 @@ from planner.specs.hardware import GemmRates, HardwareProfile
 from planner.units import MICRO
 
 _OPERANDS = {
-    "bf16": "bf16", "fp16": "bf16", "fp32": "bf16", "fp8-delayed": "fp8", "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8",
+    "bf16": "bf16", "fp16": "bf16", "fp32": "fp32", "fp8-delayed": "fp8", "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8",
     "fp8-blockwise": "fp8-block", "mxfp8": "fp8-block", "nvfp4": "fp4",
 }  # fmt: skip
 _PEAKS = {"fp8": "fp8", "fp8-block": "fp8", "fp4": "fp4"}
 
 
 def gemm_rates(hardware: HardwareProfile, precision: str) -> GemmRates:
-    """The measured rates of the operands' precision; blockwise fp8 falls back to fp8, all to bf16's shape of curve."""
+    """The measured rates of the operands' precision; blockwise fp8 falls back to fp8, all (fp32 too) to bf16's shape of curve."""
     rates = hardware.kernels.gemm
     operands = _OPERANDS[precision]
     return rates.get(operands) or rates.get("fp8" if operands == "fp8-block" else operands) or rates["bf16"]

@@ -76,7 +76,7 @@ class Kernels(_Document):
     """Rates of kernels, fitted to measurements; where there are none, the nearest relative's and `assumed` says so."""
 
     gemm: dict[str, GemmRates]
-    """By precision of the operands: bf16 (also used for fp16), fp8, fp8-block, fp4, as far as measured."""
+    """By precision of the operands: bf16 (also used for fp16), fp32, fp8, fp8-block, fp4, as far as measured."""
     attention: AttentionRates
     memory_efficiency_share: Share
     """Of HBM bandwidth that a memory-bound kernel reaches."""
@@ -151,7 +151,25 @@ class Fabric(_Document):
     """Latency of each level of a tree of nodes, where it is not hop_us."""
     straggler_share: NonNegativeFloat = 0.0
     """Slowdown of a step per doubling of the number of nodes."""
+    pod_gpus: PositiveInt | None = None
+    """GPUs among which the network has full bandwidth: below one set of leaf switches, or one aggregation pod; None: all."""
+    oversubscription: Annotated[float, Field(ge=1)] = 1.0
+    """Bandwidth of a pod's NICs over that of its uplinks: 7 for 1:7."""
+    sites: PositiveInt = 1
+    """Datacentres over which a run is spread evenly."""
+    site_gbytes_per_s: NonNegativeFloat = 0.0
+    """What one site sends to the next over the link between them, all GPUs together, one direction."""
+    site_latency_us: NonNegativeFloat = 0.0
+    """One way between sites: 5 us a kilometre of fibre, and what stands in it."""
     source: str
+
+    @model_validator(mode="after")
+    def _whole(self) -> Fabric:
+        if self.oversubscription > 1 and self.pod_gpus is None:
+            raise ValueError(f"pod_gpus must be stated with an oversubscription, but got {self.oversubscription:g} and none")
+        if self.sites > 1 and not self.site_gbytes_per_s:
+            raise ValueError(f"site_gbytes_per_s must be above 0 between sites, but got {self.sites} sites and 0")
+        return self
 
 
 class HardwareProfile(_Document):

@@ -92,19 +92,24 @@ def stacks() -> list[str]:
     return _names(_STACKS)
 
 
-def local_cluster() -> str | None:
-    """The profile of the GPUs in this machine, by the name that nvidia-smi prints; None without GPUs or without a profile."""
+def local_gpus() -> tuple[str, ...]:
+    """The GPUs in this machine as nvidia-smi names them; none where it is not there or does not answer."""
     import shutil
     import subprocess
 
     if shutil.which("nvidia-smi") is None:
-        return None
+        return ()
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=3, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return None
-    found = {_find(line.strip(), profiles_folder()) for line in answer.splitlines() if line.strip()}
+        return ()
+    return tuple(line.strip() for line in answer.splitlines() if line.strip())
+
+
+def local_cluster() -> str | None:
+    """The profile of the GPUs in this machine; None without GPUs, without a profile, or with several kinds of them."""
+    found = {_find(name, profiles_folder()) for name in local_gpus()}
     path = found.pop() if len(found) == 1 else None
     return path.stem if path else None
 

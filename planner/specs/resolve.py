@@ -139,10 +139,11 @@ def _covered() -> str:
 
 
 def _precision(asked: Question, hardware: HardwareProfile) -> Chosen:
-    """bf16, or fp16 on GPUs that have no bf16 (V100, T4)."""
+    """bf16, or fp16 on GPUs that have no bf16 (V100, T4), or fp32 where fp16 is no faster (processors)."""
     peaks = hardware.gpu.peak_tflops
     if asked.precision is None:
-        older = Chosen("fp16", f"precision: fp16, as {hardware.gpu.name} has no bf16")
+        half = "fp16" if peaks["fp16"] > peaks["fp32"] else "fp32"
+        older = Chosen(half, f"precision: {half}, as {hardware.gpu.name} has no bf16")
         return Chosen("bf16", "precision: bf16") if "bf16" in peaks else older
     precision = _of("precision", asked.precision, PRECISIONS)
     if operand(str(precision)) not in peaks:

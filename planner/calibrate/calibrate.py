@@ -1,0 +1,108 @@
+"""`ppplan calibrate`: measures this machine in child processes and writes a hardware profile."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.calibrate import sizes
+from planner.calibrate.profile import profile
+from planner.errors import InputError
+from planner.files import check_folder, write_all
+from planner.launch import local
+from planner.launch.outcome import Outcome, Work
+from planner.specs import library
+from planner.specs.hardware import HardwareProfile
+
+MODULE = "planner.calibrate.worker"
+MOST_DEVICES = 1024
+_HEAD = "# A hardware profile that `ppplan calibrate` measured: `ppplan recommend --cluster THIS` uses it.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A measured profile; None where measuring failed, and the outcome says why."""
+
+    profile: HardwareProfile | None
+    file: str
+    measurements: int
+    fit_error: dict[str, float]
+    """Median error of each fit, as a share."""
+    outcome: Outcome
+
+
+def calibrate(
+    out: str | Path = "profile.yaml", device: str | None = None, devices: int | None = None, limit_s: float = 600.0,
+    measured: str | Path | None = None, says: Callable[[str], None] = lambda line: None,
+) -> Calibration:  # fmt: skip
+    """Measures `devices` ranks at once on "cpu" or "cuda" (default: what this machine has) and writes the profile to `out`.
+
+    measured: the RESULT.json of a worker that torchrun started over nodes, in place of a run here. `says` gets progress, line by line.
+    Raises InputError for faulty words; a failed run is a Calibration without a profile.
+    """
+    path = Path(out)
+    if path.suffix not in (".yaml", ".yml"):
+        raise InputError(f"out must be a YAML file, but got {out}; try {path.with_suffix('.yaml')}")
+    check_folder(path.parent)
+    outcome = _read(Path(measured)) if measured is not None else _run(device, devices, limit_s, says)
+    if outcome.result is None:
+        return Calibration(None, "", 0, {}, outcome)
+    fitted = profile(outcome.result, _known(outcome.result), datetime.date.today().isoformat())
+    text = _HEAD + yaml.safe_dump(fitted.document, sort_keys=False, width=140, allow_unicode=True)
+    (file,) = write_all(path.parent, {path.name: text})
+    count = sum(len(outcome.result[key]) for key in ("memory", "gemm", "attention", "collectives"))
+    return Calibration(library.hardware(file), file, count, fitted.errors, outcome)
+
+
+def local_devices() -> tuple[str, int]:
+    """What this machine would be measured on: its GPUs, else two processes on the processor."""
+    gpus = len(library.local_gpus())
+    return ("cuda", gpus) if gpus else ("cpu", min(2, len(os.sched_getaffinity(0))))
+
+
+def _run(device: str | None, devices: int | None, limit_s: float, says: Callable[[str], None]) -> Outcome:
+    found, count = local_devices()
+    device = device or found
+    if device not in ("cpu", "cuda"):
+        raise InputError(f"device must be cpu or cuda, but got {device!r}")
+    if device == "cuda" and found != "cuda":
+        raise InputError("device must be one that this machine has, but there is no GPU here; try --device cpu")
+    usual = count if device == found else 2
+    ranks = usual if devices is None else devices
+    if not 1 <= ranks <= MOST_DEVICES or (device == "cuda" and ranks > count):
+        most = count if device == "cuda" else MOST_DEVICES
+        raise InputError(f"devices must be from 1 to {most}, but got {ranks}")
+
+    def progress(line: dict[str, Any]) -> bool:
+        says(f"measuring {line['phase']}")
+        return False
+
+    return local.run(Work(MODULE, sizes.request(device), ranks, limit_s, "cuda" if device == "cuda" else "cpu"), progress)
+
+
+def _read(path: Path) -> Outcome:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        missing = [key for key in ("machine", "ranks", "gemm", "attention", "memory", "collectives", "launch_us") if key not in result]
+    except (OSError, ValueError, TypeError) as fault:
+        raise InputError(f"{path} must be a result of {MODULE}, but it cannot be read: {fault}") from None
+    if missing:
+        raise InputError(f"{path} must be a result of {MODULE}, but it lacks {', '.join(missing)}")
+    return Outcome("done", result)
+
+
+def _known(result: dict[str, Any]) -> HardwareProfile | None:
+    """The shipped profile of the GPU that was measured, by the name that its driver gives it."""
+    if not result["machine"]["compute_capability"]:
+        return None
+    try:
+        return library.hardware(result["machine"]["name"])
+    except InputError:
+        return None
