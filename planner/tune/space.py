@@ -1,0 +1,174 @@
+"""Layouts that a study may launch: legal, not certain to run out of memory, and predicted to be worth a trial."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from planner.cost.terms import Estimate, StepTime
+from planner.enumerate import layouts
+from planner.errors import InputError
+from planner.estimate import closed_form, estimate
+from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULE_CODE, SCHEDULES, Layout
+from planner.rules.table import breaches, mask
+from planner.schedules.table import schedule
+from planner.specs.recipe import Recipe
+
+CERTAIN = 0.9
+"""Probability of running out of memory above which a layout is never launched."""
+WORTH = 2.5
+"""Layouts predicted to take longer than this many times the fastest are left out: predictions are seldom off by as much."""
+MOST = 512
+"""Layouts of a study."""
+SIMULATED = 24
+"""Of the fastest by closed form, how many are simulated."""
+ACTIONS = 4096
+"""Micro-batches times ranks up to which a layout is simulated; of longer pipelines the closed form is as close."""
+SPLITS = 8
+"""Of the fastest splits with a pipeline, how many are tried under the other schedules that the stack runs."""
+GROUPS = (
+    ("gemm_s", "attention_s", "elementwise_s", "head_s"),
+    ("recompute_s",), ("launch_s", "overhead_s"), ("tp_comm_s", "cp_comm_s", "ep_comm_s", "overlap_tax_s"),
+    ("pp_comm_s", "bubble_s"), ("dp_comm_s", "embedding_comm_s", "straggler_s"), ("optimizer_s", "offload_s"),
+)  # fmt: skip
+"""Terms of a step that are wrong together when they are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A layout and what the cost model says of it."""
+
+    layout: Layout
+    predicted_s: float
+    memory_bytes: float
+    oom_probability: float
+    shares: tuple[float, ...]
+    """Of the predicted step, by GROUPS; they add up to 1."""
+
+    @property
+    def key(self) -> str:
+        """The same text for the same layout, in every process."""
+        return key(self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The plan first, then the others, the fastest first."""
+
+    candidates: tuple[Candidate, ...]
+    legal: int
+    certain_oom: int
+    """Legal layouts that were left out since they would run out of memory."""
+    removed: dict[str, int]
+    """Layouts that each rule removed."""
+
+
+def key(layout: Layout) -> str:
+    return json.dumps(layout.named(), sort_keys=True)
+
+
+def space(recipe: Recipe, plan: Layout, most: int = MOST) -> Space:
+    """The plan and what may be faster. InputError when the plan itself breaks a rule or would run out of memory for certain."""
+    broken = breaches(recipe, plan)
+    if broken:
+        raise InputError(f"the plan must hold a layout that {recipe.framework} can run, but {broken[0].message}")
+    first = _exactly(recipe, plan)
+    if first.oom_probability > CERTAIN:
+        got = f"it would need {first.memory_bytes / 2**30:.1f} GiB"
+        raise InputError(f"the plan must hold a layout that may fit, but {got}; `ppplan recommend` finds one that fits")
+    every = layouts(recipe)
+    ok, removed = mask(recipe, every)
+    legal = every[np.flatnonzero(ok)]
+    found, certain = _worth(recipe, legal, most) if ok.any() else ([], 0)
+    found = [*(_exactly(recipe, one.layout) for one in found[:SIMULATED]), *found[SIMULATED:]]
+    others = {one.key: one for one in [*found, *_scheduled(recipe, [first, *found])]}
+    others.pop(first.key, None)
+    ranked = sorted(others.values(), key=lambda one: one.predicted_s)[: most - 1]
+    return Space((first, *ranked), int(ok.sum()), certain, removed)
+
+
+def _worth(recipe: Recipe, legal: Layout, most: int) -> tuple[list[Candidate], int]:
+    """The fastest by closed form, and how many were left out since they would not fit."""
+    said = closed_form(recipe, legal)
+    count = len(legal)
+    step_s, oom = (np.broadcast_to(column, (count,)) for column in (said.step_s, said.oom_probability))
+    may = np.flatnonzero(oom <= CERTAIN)
+    order = may[np.argsort(step_s[may], kind="stable")]
+    kept = order[step_s[order] <= WORTH * step_s[order[0]]][:most] if len(order) else order
+    return list(_candidates(legal[kept], _rows(said, kept, count))), count - len(may)
+
+
+def _rows(said: Estimate, kept: np.ndarray, count: int) -> dict[str, np.ndarray]:
+    columns = {name: getattr(said, name) for name in ("step_s", "memory_bytes", "oom_probability")}
+    columns |= {f.name: getattr(said.time, f.name) for f in fields(StepTime)}
+    return {name: np.broadcast_to(column, (count,))[kept] for name, column in columns.items()}
+
+
+def _candidates(batch: Layout, columns: dict[str, np.ndarray]) -> Iterator[Candidate]:
+    shares = np.array([sum(columns[term] for term in group) / columns["step_s"] for group in GROUPS])
+    for row in range(len(columns["step_s"])):
+        step_s, memory, oom = (float(columns[name][row]) for name in ("step_s", "memory_bytes", "oom_probability"))
+        yield Candidate(batch[row], step_s, memory, oom, tuple(shares[:, row].tolist()))
+
+
+def candidate(layout: Layout, said: Estimate) -> Candidate:
+    """One layout with its estimate."""
+    shares = tuple(float(sum(getattr(said.time, term) for term in group) / said.step_s) for group in GROUPS)
+    return Candidate(layout, float(said.step_s), float(said.memory_bytes), float(said.oom_probability), shares)
+
+
+def _exactly(recipe: Recipe, layout: Layout) -> Candidate:
+    return candidate(layout, estimate(recipe, layout, exact=layout.pp * layout.m * layout.v <= ACTIONS))
+
+
+def _scheduled(recipe: Recipe, found: list[Candidate]) -> Iterator[Candidate]:
+    """The fastest splits under every other schedule that the stack runs, unless the question fixes one."""
+    if "schedule" in recipe.knobs or "v" in recipe.knobs:
+        return
+    for one in _splits(found):
+        for name in recipe.stack.schedules:
+            least, most = schedule(name).CHUNKS
+            for v in sorted({least, max(least, 2)} if most is None else {least}):
+                other = replace(one, schedule=SCHEDULE_CODE[name], v=v, group=0)
+                if name not in ("1f1b", "interleaved") and not breaches(recipe, other):
+                    yield from _may_fit(recipe, other)
+
+
+def _splits(found: list[Candidate]) -> list[Layout]:
+    seen: dict[tuple[int, ...], Layout] = {}
+    for layout in (one.layout for one in found if one.layout.pp > 1 and one.layout.pp * one.layout.m <= ACTIONS):
+        seen.setdefault((layout.tp, layout.pp, layout.dp, layout.cp, layout.mbs), layout)
+    return list(seen.values())[:SPLITS]
+
+
+def _may_fit(recipe: Recipe, layout: Layout) -> Iterator[Candidate]:
+    try:
+        one = _exactly(recipe, layout)
+    except InputError:  # a schedule that cannot be ordered for these sizes is no candidate
+        return
+    if one.oom_probability <= CERTAIN:
+        yield one
+
+
+NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m")
+CODES = ("zero", "sp", "schedule", "recompute", "recompute_modules", "recompute_layers", "offload")
+
+
+def knobs(layout: Layout) -> np.ndarray:
+    """A layout as a point: doublings of what is a number, codes of what is a name."""
+    return np.array([*(np.log2(max(getattr(layout, name), 1)) for name in NUMBERS), *(getattr(layout, name) for name in CODES)], float)
+
+
+def varied(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Fields in which candidates differ: the parameters of a study."""
+    names = [f.name for f in fields(Layout) if f.name != "stage_layout"]
+    return tuple(name for name in names if len({getattr(one.layout, name) for one in candidates}) > 1)
+
+
+def parameters(layout: Layout, names: Sequence[str]) -> dict[str, int | str]:
+    """Those fields of a layout, names in place of codes where there are any."""
+    codes = {"schedule": SCHEDULES, "recompute": RECOMPUTE, "offload": OFFLOADS}
+    return {name: codes[name][getattr(layout, name)] if name in codes else int(getattr(layout, name)) for name in names}
