@@ -1,0 +1,80 @@
+"""Trials of a real DeepSpeed engine on two gloo processes, through the launcher; what it refuses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from planner.errors import InputError
+from planner.launch import local
+from planner.launch.outcome import Outcome, Work
+from planner.layout import RECOMPUTE_CODE, Layout
+from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
+from planner.tune import deepspeed_runner as runner
+from tests import documents
+
+TINY = ModelSpec(
+    name="tiny", family="llama", hidden_size=64, ffn_size=128, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=16, vocab_size=256,
+    max_seq_length=64, gated_mlp=True, tied_embeddings=False, norm="rmsnorm", position="rope", source="made for this test",
+)  # fmt: skip
+
+
+def recipe(**changes: Any) -> Recipe:
+    known: dict[str, Any] = {"stack": "deepspeed", "framework": "deepspeed", "seq_length": 64, "global_batch_size": 8, **changes}
+    return documents.recipe(known.pop("model", TINY), 2, **known)
+
+
+def trial(question: Recipe, layout: Layout, **changes: Any) -> tuple[Outcome, list[dict[str, Any]]]:
+    lines: list[dict[str, Any]] = []
+    asked = {**runner.request(question, layout, 2, steps=2, warmup=1), **changes}
+    work = Work(runner.MODULE, asked, asked["ranks"], limit_s=240)
+    return local.run(work, lambda line: bool(lines.append(line))), lines
+
+
+@pytest.mark.parametrize("knobs", [{"zero": 0}, {"zero": 3, "recompute": RECOMPUTE_CODE["full"]}, {"zero": 1, "pp": 2}],
+                         ids=["replicas", "zero3", "pipeline"])  # fmt: skip
+def test_the_engine_is_measured(knobs: dict[str, int]) -> None:
+    question = recipe()
+    layout = documents.layout(question, mbs=2, sp=0, **knobs)
+    done, lines = trial(question, layout)
+    assert done.state == "done" and done.result is not None, done
+    assert [(line["phase"], line["step"]) for line in lines] == [("warmup", 0), ("step", 0), ("step", 1)]
+    found = runner.measurement(done.result)
+    # The slowest rank's time of a step is no less than that which rank 0 reported of it.
+    own = [line["step_s"] for line in lines[1:]]
+    assert len(found.steps_s) == 2 and all(all_of >= mine * (1 - 1e-6) for all_of, mine in zip(found.steps_s, own, strict=True))
+    assert found.step_s == pytest.approx(sum(found.steps_s) / 2)
+    assert all(loss == pytest.approx(math.log(256), rel=0.06) for loss in found.losses) and len(found.losses) == 2
+    assert found.memory_kind == "resident" and found.memory_bytes is not None and 2**27 < found.memory_bytes < 2**33
+    assert found.versions["deepspeed"] and found.notes
+    if layout.pp > 1:
+        assert found.forward_s is None
+    else:
+        assert found.forward_s is not None and found.backward_s is not None and found.optimizer_s is not None
+        assert min(found.forward_s, found.backward_s, found.optimizer_s) > 0
+
+
+def test_what_the_engine_asserts_is_the_reason() -> None:
+    """DeepSpeed's own refusal of ZeRO-2 in a pipeline, past our rules."""
+    question = recipe()
+    asked = runner.request(question, documents.layout(question, mbs=2, sp=0, zero=1, pp=2), 2, 1, 0)
+    asked["config"]["zero_optimization"] = {"stage": 2}
+    done = local.run(Work(runner.MODULE, asked, 2, limit_s=240))
+    assert done.state == "crashed" and "AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" in done.reason
+
+
+@pytest.mark.parametrize(("changes", "knobs", "says"), [
+    ({"framework": "megatron", "stack": "megatron"}, {}, "is for megatron; use --runner torch or megatron"),
+    ({}, {"pp": 2, "zero": 2}, "a pipeline goes with zero 0 or 1"),
+    ({}, {"tp": 2, "pp": 2, "dp": 1, "m": 8, "zero": 1}, "run by Megatron-DeepSpeed"),
+    ({}, {"zero": 1, "dp": 8, "m": 1}, "needs 8 devices, but 2 are here; use --runner torch"),
+])  # fmt: skip
+def test_refusals(changes: dict[str, str], knobs: dict[str, int], says: str) -> None:
+    question = recipe(**changes)
+    layout = documents.layout(question, **{"mbs": 1, "sp": 0, **knobs})
+    question = question.model_copy(update={"gpus": int(layout.gpus)})
+    with pytest.raises(InputError, match=says):
+        runner.request(question, layout, 2, 1, 0)
