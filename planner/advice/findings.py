@@ -1,0 +1,72 @@
+"""Findings: what is wrong with a launch, or slow, or not what its author thinks; each with the rule, the values and the way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from planner.cost.terms import Estimate
+from planner.intake.understood import Understood
+from planner.layout import Layout
+from planner.specs.recipe import Recipe
+
+Severity = Literal["error", "warning", "hint"]
+"""The run stops or cannot fit; it does something else than it says; it could be better."""
+Verdict = Literal["invalid", "oom", "marginal", "fits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way out: values to change by the names of Reading.values, None to remove one."""
+
+    values: dict[str, Any]
+    says: str = ""
+    """What it gives, in words: `fits with 61.2 GiB`, `a step of 4.10 s instead of 5.02 s`."""
+    step_s: float | None = None
+    memory_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know about a launch."""
+
+    severity: Severity
+    rule: str
+    message: str
+    ways: tuple[Way, ...] = ()
+    """The cheapest first; --fix takes it."""
+    gain: dict[str, Any] | None = None
+    """Of the first way: seconds and share of a step that it saves, GiB that it frees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best layout for the same question."""
+
+    layout: Layout
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What `check` answers."""
+
+    file: str
+    understood: Understood
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    estimate: Estimate | None
+    best: Best | None
+    measured: dict[str, Any] | None = None
+    """From a log: what it measured beside what was predicted."""
+    oom: dict[str, Any] | None = None
+    """Matches of the message of an out-of-memory error."""
+    fixed: tuple[str, ...] = ()
+    """Files written by --fix."""
+    diff: str = ""
+    edits: dict[str, Any] = field(default_factory=dict)
+    """What --fix changed, as flags."""
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.understood.recipe

@@ -1,0 +1,137 @@
+"""Changes of the layout in the words of the file that states it: `--micro-batch-size 2`, `model.pipeline_model_parallel_size=4`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.intake.understood import Understood
+from planner.layout import OFFLOADS, module_names
+
+MEGATRON = {
+    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mbs": "micro_batch_size", "gbs": "global_batch_size",
+    "first_layers": "decoder_first_pipeline_num_layers", "last_layers": "decoder_last_pipeline_num_layers",
+    "account_for_embedding": "account_for_embedding_in_pipeline_split", "account_for_loss": "account_for_loss_in_pipeline_split",
+    "group": "microbatch_group_size_per_virtual_pipeline_stage", "gpus": "launch.gpus", "stage_layout": "pipeline_model_parallel_layout",
+}  # fmt: skip
+OLD_RECOMPUTE = ("checkpoint_activations", "activations_checkpoint_method", "activations_checkpoint_granularity", "recompute_activations")
+VIRTUAL = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+NEOX = {
+    "tensor_model_parallel_size": "model-parallel-size", "pipeline_model_parallel_size": "pipe-parallel-size",
+    "deepspeed.train_micro_batch_size_per_gpu": "train_micro_batch_size_per_gpu",
+}  # fmt: skip
+STAGE = "deepspeed.zero_optimization.stage"
+
+
+def changed(u: Understood, words: dict[str, Any]) -> dict[str, Any]:
+    """Values to set, by the names of Reading.values, for changed words of the layout; None removes one."""
+    out: dict[str, Any] = {}
+    for word, value in words.items():
+        out |= _deepspeed(u, word, value) if u.recipe.framework == "deepspeed" else _megatron(u, word, value, words)
+    return out
+
+
+def _megatron(u: Understood, word: str, value: Any, words: dict[str, Any]) -> dict[str, Any]:
+    if word == "v":
+        return _virtual(u, int(value))
+    if word == "sp":
+        return {"sequence_parallel": bool(value)}
+    if word == "zero":
+        return {"use_distributed_optimizer": bool(value)}
+    if word == "recompute":
+        return _recompute(u, int(value), words)
+    if word == "offload":
+        return {"optimizer_cpu_offload": bool(value), "use_precision_aware_optimizer": True}
+    if word in ("first_layers", "last_layers", "account_for_embedding", "account_for_loss"):
+        flag = bool(value) if word.startswith("account") else int(value)
+        return {MEGATRON[word]: flag or None}
+    return {MEGATRON[word]: value} if word in MEGATRON else {}
+
+
+def _virtual(u: Understood, v: int) -> dict[str, Any]:
+    stated = [name for name in VIRTUAL if u.plain.get(name)]
+    gone: dict[str, Any] = dict.fromkeys(stated)
+    if v == 1:
+        return gone
+    if stated == ["num_layers_per_virtual_pipeline_stage"]:
+        return {stated[0]: max(u.recipe.model.num_layers // (u.layout.pp * v), 1)}
+    return {**gone, (stated[0] if len(stated) == 1 else "num_virtual_stages_per_pipeline_rank"): v}
+
+
+def _recompute(u: Understood, kind: int, words: dict[str, Any]) -> dict[str, Any]:
+    """All flags of recomputation together: those of one kind are refused beside another's."""
+    gone: dict[str, Any] = {name: None for name in OLD_RECOMPUTE if u.plain.get(name)}
+    layers = int(words.get("recompute_layers", 0))
+    method = {0: (None, None), 1: (None, None), 2: ("block", layers) if layers else ("uniform", 1)}[kind]
+    modules = module_names(int(words.get("recompute_modules", 0)))
+    named = {"recompute_granularity": {0: None, 1: "selective", 2: "full"}[kind], "recompute_method": method[0],
+             "recompute_num_layers": method[1], "recompute_modules": modules if modules and modules != ["core_attn"] else None}  # fmt: skip
+    return {**gone, **{name: value for name, value in named.items() if value is not None or u.plain.get(name) is not None}}
+
+
+def _deepspeed(u: Understood, word: str, value: Any) -> dict[str, Any]:
+    if word in ("mbs", "m", "gbs"):
+        return _batch(u, word, value)
+    if word == "zero":
+        return {STAGE: value, **({"zero_stage": value} if u.plain.get("zero_stage") is not None else {})}
+    if word == "offload":
+        name = OFFLOADS[int(value)]
+        part, _, place = name.partition("-")
+        both = {"deepspeed.zero_optimization.offload_optimizer.device": place or "none"}
+        return both | ({"deepspeed.zero_optimization.offload_param.device": place} if part == "params" else {})
+    if word == "recompute":
+        name = "hf.gradient_checkpointing" if u.reading.kind in ("huggingface", "deepspeed") else "checkpoint_activations"
+        return {name: bool(value)}
+    if word == "cp":
+        return {"deepspeed.sequence_parallel_size": value}
+    if word in ("tp", "pp") and u.reading.kind == "deepspeed":
+        return {{"tp": "deepspeed.tensor_parallel.autotp_size", "pp": "deepspeed.pipeline.stages"}[word]: value}
+    return {MEGATRON[word]: value} if word in ("tp", "pp", "ep", "gpus") else {}
+
+
+def _batch(u: Understood, word: str, value: Any) -> dict[str, Any]:
+    """Wherever the batch is stated: the JSON, HF's arguments, Megatron's; `auto` follows by itself."""
+    places = {"mbs": ("deepspeed.train_micro_batch_size_per_gpu", "hf.per_device_train_batch_size", "micro_batch_size"),
+              "m": ("deepspeed.gradient_accumulation_steps", "hf.gradient_accumulation_steps"),
+              "gbs": ("deepspeed.train_batch_size", "global_batch_size")}[word]  # fmt: skip
+    stated = [name for name in places if name in u.reading.values and u.plain.get(name) not in (None, "auto")]
+    return dict.fromkeys(stated or places[:1], value)
+
+
+def flag(kind: str, name: str) -> str:
+    """A name as its file's author writes it."""
+    if name == "launch.gpus":
+        return "--gpus"
+    if name.startswith("launch."):
+        return {"launch.nodes": "--nnodes", "launch.gpus_per_node": "--nproc_per_node"}.get(name, name)
+    if name.startswith("env."):
+        return name.removeprefix("env.")
+    if kind == "neox":
+        return NEOX.get(name, name.removeprefix("deepspeed.").replace("_", "-") if not name.startswith("deepspeed.") else name[10:])
+    if name.startswith("deepspeed."):
+        return name.removeprefix("deepspeed.")
+    if name.startswith("hf."):
+        return "--" + name.removeprefix("hf.")
+    if kind in ("nemo", "bridge"):
+        return f"model.{name}" if not name.startswith("trainer.") else name
+    return "--" + (name if kind == "swift" else name.replace("_", "-"))
+
+
+def flags(kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Flags and values as JSON gives them."""
+    return {flag(kind, name): value for name, value in values.items()}
+
+
+def said(kind: str, values: dict[str, Any]) -> str:
+    """The same in one line: `--micro-batch-size 2, without --recompute-method`."""
+    return ", ".join(_one(flag(kind, name), value) for name, value in values.items())
+
+
+def _one(name: str, value: Any) -> str:
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    switch = name.startswith("--")
+    if value is None or (value is False and switch):
+        return f"without {name}"
+    if value is True and switch:
+        return name
+    return f"{name} {text}" if switch else f"{name} = {text.lower() if isinstance(value, bool) else text}"
