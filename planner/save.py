@@ -23,8 +23,8 @@ _HEAD = """# A plan of ppplan: `ppplan explain THIS` prints every term, `ppplan 
 """
 
 
-def plan_text(asked: Question, recipe: Recipe, layout: Layout, estimate: Estimate) -> str:
-    """A plan as YAML; figures rounded to six digits."""
+def plan_text(asked: Question, recipe: Recipe, layout: Layout, estimate: Estimate, measured: dict[str, Any] | None = None) -> str:
+    """A plan as YAML; figures rounded to six digits. measured: plain values, what `tune` found of the layout."""
     import numpy
 
     saved = SavedPlan(
@@ -36,7 +36,8 @@ def plan_text(asked: Question, recipe: Recipe, layout: Layout, estimate: Estimat
         profile={"name": recipe.hardware.name, "source": recipe.hardware.gpu.source, "set": list(asked.set)},
     )
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return _HEAD + yaml.dump(_plain(saved.model_dump()), Dumper=dumper, sort_keys=False, width=120)
+    told = saved.model_dump(exclude={"measured"}) | ({"measured": measured} if measured else {})
+    return _HEAD + yaml.dump(_plain(told), Dumper=dumper, sort_keys=False, width=120)
 
 
 def _plain(value: Any) -> Any:

@@ -31,6 +31,8 @@ class SavedPlan(BaseModel):
     """Of ppplan, of the framework whose rules and flags hold, of numpy."""
     profile: dict[str, Any]
     """Name and source of the hardware profile, and the figures of it that were changed."""
+    measured: dict[str, Any] | None = None
+    """Of a plan that `tune` refined: what was measured of its layout, where, and beside how many others."""
 
 
 def read(path: str | Path) -> SavedPlan:
