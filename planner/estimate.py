@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from planner.cost import memory, mixture, offload, pipeline, step
+from planner.cost import memory, mixture, offload, pipeline, sites, step
 from planner.cost.activations import Activations, activations
 from planner.cost.ends import EndsTime, ends_time
 from planner.cost.flops import model_flops
@@ -96,7 +96,7 @@ def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> E
     low, high = residual_range(recipe, per_gpu)
     halves = "bf16" if recipe.precision != "fp16" and "bf16" in recipe.hardware.gpu.peak_tflops else "fp16"  # V100 has no bf16
     peak = peak_flops_per_s(recipe.hardware, halves)
-    working = time.launch_s + time.gemm_s + time.attention_s + time.elementwise_s + time.head_s + time.recompute_s
+    working = time.launch_s + time.gemm_s + time.attention_s + time.elementwise_s + time.head_s + time.recompute_s + time.adapter_s
     busy = working + time.tp_comm_s + time.cp_comm_s + time.ep_comm_s
     return Estimate(
         time=time, memory=worst, p2p=step.p2p(recipe, layout),
@@ -109,7 +109,7 @@ def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> E
         memory_bytes=worst.device_bytes, memory_limit_bytes=limit,
         oom_probability=memory.oom_probability(recipe, worst, limit),
         host_bytes=offload.host_bytes(recipe, layout), host_limit_bytes=offload.host_limit_bytes(recipe),
-        assumed=recipe.assumed,
+        used_share=recipe.used_share, assumed=recipe.assumed,
     )  # fmt: skip
 
 
@@ -123,8 +123,9 @@ def estimate(recipe: Recipe, layout: Layout, exact: bool = False) -> Estimate:
     why_not = pipeline.refused(recipe, layout)
     if why_not:
         said = plain(closed_form(recipe, layout))
-        return replace(said, assumed=(*said.assumed, why_not))
-    return _simulated(recipe, layout)
+        return replace(said, assumed=(*said.assumed, why_not, *sites.said(recipe, layout)))
+    said = _simulated(recipe, layout)
+    return replace(said, assumed=(*said.assumed, *sites.said(recipe, layout)))
 
 
 def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool]:

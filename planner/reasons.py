@@ -11,7 +11,7 @@ from planner.units import GIB
 
 TERMS = {
     "gemm_s": "matrix products", "attention_s": "attention", "elementwise_s": "memory-bound operations",
-    "head_s": "embedding, head and loss",
+    "head_s": "embedding, head and loss", "adapter_s": "low-rank adapters",
     "recompute_s": "recomputation", "launch_s": "kernel launches by the CPU", "tp_comm_s": "tensor-parallel communication",
     "cp_comm_s": "context-parallel communication", "ep_comm_s": "expert communication",
     "overlap_tax_s": "compute slowed by communication beside it", "pp_comm_s": "transfers between stages",

@@ -6,8 +6,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from planner.cost.adapters import adapters_kept_bytes, dense_adapters, input_kept, mlp_adapters_of
 from planner.cost.core import tokens
 from planner.cost.expert_activations import expert_parts
+from planner.cost.frozen import goes_back, trains
 from planner.cost.kernels import is_low
 from planner.cost.layer import matrices
 from planner.cost.params import kv_heads_per_rank, padded_vocab
@@ -41,12 +43,17 @@ class Activations:
     """Kept by the layers of multi-token prediction."""
 
 
+BACK = ("layer_bytes", "input_bytes", "embedding_bytes", "gathered_bytes", "expert_bytes", "mtp_bytes", "temporary_bytes")
+"""What is not kept where no backward pass enters the layers."""
+
+
 def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     """What autograd keeps of one layer, by the operation that keeps it; each tensor once; kept_bytes for what a stack does not fuse.
 
     Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and out 2 f each branch and 2 f,
              dropout masks 1h each; unfused: softmax 2, its dropout 1 + 2 bytes a score;
-             latent attention: q, k, v and output of all heads, latents before and after their norm
+             latent attention: q, k, v and output of all heads, latents before and after their norm;
+             inputs of frozen linears are not kept but for an adapter (input_kept), adapters keep adapters_kept_bytes
     Source:  [korthikanti2022] sec. 4.1: 34 s b h + 5 a s^2 b for GPT with ffn = 4h; [dao2022] log-sum-exp for flash
     Assumes: 2-byte activations, with 8-bit products 1-byte inputs of linears beside what attention and activation keep themselves;
              gathered inputs of sp are gathered again, not kept.
@@ -64,19 +71,23 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
     mla = model.mla
     values = model.num_heads * mla.v_head_dim / tp if mla else queries
+    queried = input_kept(recipe, "attention", ("qkv", "q_proj", "k_proj", "v_proj"), kept)
+    entered = input_kept(recipe, "mlp", ("fc1", "gate_proj", "up_proj"), kept)
+    own_copy = kept == 1.0 and trains(recipe, "attention")  # attention keeps 16 bits itself, the 8-bit product's input is another
     latents = mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or 0) if mla else 0
     return {
         "norm_inputs": count * 4 * h / outside,
         "norms": count * stack.kept_bytes.norms * h / outside,
-        "norm_outputs": count * 2 * kept * h / (1 if stack.gathered_inputs_kept else outside),
+        "norm_outputs": count * (queried + entered) * h / (1 if stack.gathered_inputs_kept else outside),
         "qkv": count * 2.0 * (2 * queries + values if mla else (queries + 2 * kv) * (2 if model.qk_norm else 1)),
         "latents": count / outside * 4.0 * latents,
         "rotary": count * stack.kept_bytes.rotary * (queries + kv) * (model.position == "rope"),
         "core": core,
-        "attention_output": count * values * (2.0 if kept == 2.0 else 3.0),
+        "attention_output": count * values * (3.0 if own_copy else 2.0),
         "masks": count * 2 * mask * h / outside,
         "mlp_in": count * (2.0 * branches + stack.kept_bytes.activation) * ffn,
-        "mlp_out": count * kept * ffn,
+        "mlp_out": count * input_kept(recipe, "mlp", ("fc2",), kept) * ffn,
+        "adapters": adapters_kept_bytes(recipe, layout, dense_adapters(recipe)),
     }
 
 
@@ -118,9 +129,11 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
         embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
         logits_bytes=stack.kept_bytes.logits * count * rows,
         gathered_bytes=count * 4 * h * stack.gathered_kept_share * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
-        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * rows + stack.dummy_gradient_bytes * vocab * h,
+        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * rows
+        + stack.dummy_gradient_bytes * vocab * h * trains(recipe, "head"),
     )
-    return widened(recipe, with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said))
+    said = widened(recipe, with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said))
+    return said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * said.layer_bytes))
 
 
 def widened(recipe: Recipe, said: Activations) -> Activations:
@@ -149,15 +162,16 @@ def with_experts(recipe: Recipe, layout: Layout, said: Activations, parts: dict[
     Assumes: the MLP beside experts, where there is one, is kept as a dense layer's.
     """
     own = expert_parts(recipe, layout)
+    apart = own.pop("adapters", 0.0) - adapters_kept_bytes(recipe, layout, mlp_adapters_of(recipe))
     moe_act, moe, shared = (dropped(layout, name) for name in ("moe_act", "moe", "shared_experts"))
     routed = own["expert_in"] + own["expert_middle"] + own["routing"] + own["expert_out"] * (1 - moe_act)
     kept = routed * (1 - moe) + own["shared"] * (1 - np.maximum(moe, shared))
     dense = parts["mlp_in"] + parts["mlp_out"]
     beside = bool(recipe.model.moe and recipe.model.moe.dense_residual)
     replaced = 0.0 if beside else dense * (1 - dropped(layout, "mlp"))
-    more = sum(own.values()) - (0.0 if beside else dense)
+    more = sum(own.values()) + apart - (0.0 if beside else dense)
     found = replace(
-        said, expert_bytes=kept - replaced + 0.0 * said.layer_bytes,
+        said, expert_bytes=kept - replaced + apart + 0.0 * said.layer_bytes,
         whole_layer_bytes=said.whole_layer_bytes + np.maximum(more, 0.0),
         temporary_bytes=np.maximum(said.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])),
     )  # fmt: skip

@@ -21,6 +21,11 @@ def tokens(recipe: Recipe, layout: Layout) -> Numeric:
     return layout.mbs * (recipe.seq_length / layout.cp)
 
 
+def attended(recipe: Recipe) -> int:
+    """Tokens of the longest stretch that attends to itself: the sequence, or a packed sample."""
+    return recipe.mean_length if recipe.packing and recipe.mean_length else recipe.seq_length
+
+
 def core_dim(model: ModelSpec) -> float:
     """Width of a head as the attention core sees it: latent attention's values are narrower than its queries and keys.
 
@@ -50,7 +55,7 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
 
     Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask
              and dropout;
-             windows: the mean over the layers, windowed_share() of a full one
+             windows: the mean over the layers, windowed_share() of a full one; packed samples attend to themselves alone
     Source:  [dao2022]; [korthikanti2022] for unfused
     Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp kernels that see s/cp tokens each;
              unfused attention computes what a window masks.
@@ -58,8 +63,9 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
     if recipe.attention != "unfused":
-        blocks = flash_attention_s(hardware, layout.mbs, heads, s / layout.cp, core_dim(model)) * layout.cp
-        few = windowed_layers(model, recipe.seq_length) / model.num_layers
+        samples = recipe.samples_per_sequence
+        blocks = flash_attention_s(hardware, layout.mbs * samples, heads, s / samples / layout.cp, core_dim(model)) * layout.cp
+        few = windowed_layers(model, attended(recipe)) / model.num_layers
         blocks = blocks * (1 - few + few * windowed_share(recipe)) if few else blocks
         forward = blocks / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
         return forward, flash_backward_s(hardware, forward)
@@ -81,7 +87,7 @@ def windowed_share(recipe: Recipe) -> float:
     Source:  [dao2022] sec. 3: tiles of 128 keys, of which a row computes half a one too many
     Assumes: the kernel's rate is that of the whole sequence.
     """
-    window, s = recipe.model.window, recipe.seq_length
+    window, s = recipe.model.window, attended(recipe)
     assert window is not None
     w = window.tokens
     seen = w - w * w / (2 * s) if window.kind == "sliding" else w / 2

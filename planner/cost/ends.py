@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.cost import collectives
 from planner.cost.core import tokens
+from planner.cost.frozen import trains
 from planner.cost.kernels import gemm_s, memory_s
 from planner.cost.params import padded_vocab
 from planner.layout import Layout, Numeric
@@ -29,7 +30,7 @@ class EndsTime:
 def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
     """Embedding look-up and its gradient; head products, loss over the split vocabulary, three small all-reduces.
 
-    Formula: head: GEMM T x V/tp x h, its two gradients; loss_bytes T V/tp / HBM; embedding: rows moved + its collective;
+    Formula: head: GEMM T x V/tp x h, its two gradients (one when frozen); loss_bytes T V/tp / HBM; embedding: rows moved + its collective;
              gathered logits: all-gather of 2 T V and the loss over V on every rank; head_recomputed: product and gather once more
     Source:  [narayanan2021] sec. 2.3; [megatron-core] vocab_parallel_cross_entropy; [aleph-alpha-scaling] TransformerLMHead
     Assumes: the head in bf16 (fp8 leaves it out); the loss's all-reduces carry 4 bytes a token.
@@ -51,9 +52,10 @@ def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
     product = gemm_s(hardware, precision, count, vocab, h)
     again = (product + joined) * (np.asarray(layout.recompute) == 2) * stack.head_recomputed
     weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(hardware, stack.accumulate_bytes * vocab * h)
+    weight = weight * trains(recipe, "head")
     return EndsTime(
         embedding_forward_s=rows + crossed,
-        embedding_backward_s=rows * 3 + np.where(sp, gather, 0.0),
+        embedding_backward_s=(rows * 3 + np.where(sp, gather, 0.0)) * trains(recipe, "embedding"),
         head_forward_s=product + loss / 2 + joined + np.where(sp, gather, 0.0),
         head_backward_s=gemm_s(hardware, precision, count, h, vocab) + weight + loss / 2 + crossed + again,
         head_weight_s=weight,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.cost.adapters import adapters_kept_bytes, expert_adapters, input_kept
 from planner.cost.core import tokens
 from planner.cost.kernels import is_low
 from planner.cost.moe import expert_rows
@@ -24,11 +25,14 @@ def expert_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     kept = 1.0 if recipe.stack.quantized_activations and is_low(recipe.precision) else 2.0
     branches = 2 if model.gated_mlp else 1
     copies = expert_rows(recipe, layout, moe) * moe.num_experts / layout.ep
+    inputs, outputs = input_kept(recipe, "mlp", ("fc1", "gate_proj", "up_proj"), kept), input_kept(recipe, "mlp", ("fc2",), kept)
     ffn, shared = moe.expert_ffn_size / layout.etp, moe.shared_ffn_size / layout.tp
-    return {
-        "expert_in": copies * kept * model.hidden_size,
+    beside = tuple(one for one in expert_adapters(recipe) if one.of != "attention")
+    adapters = {"adapters": adapters_kept_bytes(recipe, layout, beside, copies)} if beside else {}
+    return adapters | {
+        "expert_in": copies * inputs * model.hidden_size,
         "expert_middle": copies * 2.0 * branches * ffn,
-        "expert_out": copies * kept * ffn,
-        "shared": count * (2.0 * branches + kept) * shared,
+        "expert_out": copies * outputs * ffn,
+        "shared": count * (2.0 * branches + outputs) * shared,
         "routing": count / outside(layout) * 8.0 * moe.num_experts,
     }

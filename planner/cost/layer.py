@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from planner.cost import collectives
+from planner.cost.adapters import NO_ADAPTERS, AdapterTime, adapters_time, dense_adapters
 from planner.cost.core import attention_times, cp_comm_times, tokens
+from planner.cost.frozen import goes_back
 from planner.cost.kernels import is_low, memory_s
 from planner.cost.params import kv_heads_per_rank
 from planner.cost.products import Product, attention_products, casts, mlp_products, product_s, products_s
@@ -43,21 +45,31 @@ class LayerTime:
     ep_forward_s: Numeric = 0.0
     """Tokens to their experts and back."""
     ep_backward_s: Numeric = 0.0
+    adapter_forward_s: Numeric = 0.0
+    """Low-rank adapters."""
+    adapter_backward_s: Numeric = 0.0
 
     @property
     def forward_s(self) -> Numeric:
         return (self.gemm_forward_s + self.attention_forward_s + self.elementwise_forward_s
-                + self.tp_forward_s + self.cp_forward_s + self.launch_forward_s + self.ep_forward_s)  # fmt: skip
+                + self.tp_forward_s + self.cp_forward_s + self.launch_forward_s + self.ep_forward_s
+                + self.adapter_forward_s)  # fmt: skip
 
     @property
     def backward_s(self) -> Numeric:
         return (self.gemm_input_s + self.gemm_weight_s + self.attention_backward_s + self.elementwise_backward_s + self.recompute_s
-                + self.tp_backward_s + self.cp_backward_s + self.tax_backward_s + self.launch_backward_s + self.ep_backward_s)  # fmt: skip
+                + self.tp_backward_s + self.cp_backward_s + self.tax_backward_s + self.launch_backward_s + self.ep_backward_s
+                + self.adapter_backward_s)  # fmt: skip
 
     @property
     def weight_gradient_s(self) -> Numeric:
         """The part of the backward pass that zero-bubble schedules can delay."""
         return self.gemm_weight_s
+
+
+BACK = ("gemm_input_s", "gemm_weight_s", "recompute_s",
+        *(f.name for f in fields(LayerTime) if f.name.endswith("_backward_s")))  # fmt: skip
+"""Terms of the backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,7 @@ class Kind:
     """CPU time beyond that of a dense layer, forward and backward."""
     wait_us: float = 0.0
     """Each way, CPU time that the GPU cannot hide."""
+    adapters: AdapterTime = NO_ADAPTERS
 
 
 def matrices(recipe: Recipe, layout: Layout) -> tuple[tuple[Numeric, Numeric], ...]:
@@ -103,6 +116,7 @@ def dense(recipe: Recipe, layout: Layout) -> Kind:
     return Kind(
         products=(*attention_products(recipe, layout, count), *mlp), blocks=2.0, mlp=mlp,
         activated=count * model.ffn_size / layout.tp, launch_us=(latent, latent),
+        adapters=adapters_time(recipe, layout, dense_adapters(recipe)),
     )  # fmt: skip
 
 
@@ -217,14 +231,16 @@ def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
     tp_backward = tp_open * (1 - stack.tp_overlap_share) + np.maximum(tp_open - column_input, 0.0) + tp_beside - hidden
     ep = kind.ep_forward_s * (1 - stack.experts.overlap_share), kind.ep_backward_s * (1 - stack.experts.overlap_share)
     apart = (kind.ep_forward_s + kind.ep_backward_s) * stack.experts.overlap_share
-    whole = gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0]
+    extra = kind.adapters
+    whole = gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0] + extra.forward_s
     recompute = _recompute_s(recipe, layout, kind, {
         "forward": whole, "attention": attention[0], "norms": forward * 0.5, "tp": tp_forward, "ep": ep[0],
     })  # fmt: skip
     launch_forward, launch_backward = _launch_times(recipe, layout, kind)
     wait = kind.wait_us * MICRO * recipe.hardware.node.launch_factor
-    gpu_backward = gemm_input + gemm_weight + attention[1] + backward + recompute + tp_backward + cp_backward + ep[1]
-    return LayerTime(
+    gpu_backward = gemm_input + gemm_weight + attention[1] + backward + recompute + tp_backward + cp_backward + ep[1] + extra.backward_s
+    said = LayerTime(
+        adapter_forward_s=extra.forward_s, adapter_backward_s=extra.backward_s,
         gemm_forward_s=gemm_forward, gemm_input_s=gemm_input, gemm_weight_s=gemm_weight,
         attention_forward_s=attention[0], attention_backward_s=attention[1],
         elementwise_forward_s=forward, elementwise_backward_s=backward, recompute_s=recompute,
@@ -233,6 +249,7 @@ def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
         launch_forward_s=np.maximum(launch_forward - whole, 0.0) + wait,
         launch_backward_s=np.maximum(launch_backward - gpu_backward, 0.0) + wait,
     )  # fmt: skip
+    return said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * whole))
 
 
 def _launch_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, Numeric]:
@@ -246,6 +263,7 @@ def _launch_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, 
     collective = stack.collective_us_crossing * layout.tp * crossing
     forward = (stack.launch_us_forward + kind.launch_us[0] + stack.launch_us_tp * split + 4 * collective) * one_us
     backward = (stack.launch_us_backward + kind.launch_us[1] + stack.launch_us_tp * split + 6 * collective) * one_us
+    forward, backward = forward + kind.adapters.launch_forward_s, backward + kind.adapters.launch_backward_s
     return forward, backward + forward * (np.asarray(layout.recompute) == 2)
 
 

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.cost.activations import Activations
 from planner.cost.holdings import expert_ranks, layers_params, mtp_routed
 from planner.cost.kernels import erf
-from planner.cost.offload import in_bf16_pipeline, optimizer_away, sums_bytes, weights_away
 from planner.cost.params import embedding_params, head_params, mtp_stage_params
 from planner.cost.stages import Split
+from planner.cost.states import Rank as Rank
+from planner.cost.states import rank_holds
+from planner.cost.states import state_bytes as state_bytes
 from planner.cost.terms import Memory
+from planner.cost.trained import trained_layers
 from planner.layout import SCHEDULE_CODE, Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GIB, MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """A pipeline rank as memory sees it."""
-
-    layers: Numeric
-    params: Numeric
-    in_flight: Numeric
-    """Micro-batches' activations held at the peak, in whole stages."""
-    has_embedding: Numeric
-    has_head: Numeric
-    expert_layers: Numeric = 0.0
-    """Of the layers those with experts."""
-    expert_params: Numeric = 0.0
-    """Of the parameters those of routed experts, which edp ranks share in place of dp cp."""
 
 
 def in_flight(layout: Layout, rank: Numeric) -> Numeric:
@@ -49,34 +34,14 @@ def in_flight(layout: Layout, rank: Numeric) -> Numeric:
     return np.where(np.asarray(layout.schedule) == SCHEDULE_CODE["gpipe"], m, held)
 
 
-def state_bytes(recipe: Recipe, layout: Layout, params: Numeric, alike: Numeric | None = None) -> tuple[Numeric, Numeric, Numeric]:
-    """Weights, gradients, optimizer states of so many parameters on a rank, which `alike` ranks hold (dp cp when not given).
-
-    Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter; ZeRO 1 shards the last, 2 gradients, 3 weights;
-             weights that are a master are sharded as gradients are, and below 3 their gathered copy is held whole;
-             a bf16 pipeline of DeepSpeed adds sums_bytes and shards the optimizer under ZeRO 0 too;
-             offloaded states are not on the device, nor are their gradients from ZeRO 2 on; hpZ adds weights over its group
-    Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer; [torch-fsdp]; [deepspeed]
-    Assumes: even shards.
-    """
-    stack, shards = recipe.stack, layout.dp * layout.cp if alike is None else alike
-    zero = np.asarray(layout.zero)
-    if recipe.precision == "fp32":  # weights are their own master: 4 + 4 + 8 bytes
-        stack = stack.model_copy(update={"weight_bytes": 4.0, "gradient_bytes": 4.0, "optimizer_state_bytes": 8.0, "gathered_bytes": 0.0})
-    master = stack.gathered_bytes > 0
-    weights = stack.weight_bytes * params / np.where(zero >= (2 if master else 3), shards, 1)
-    weights = weights + stack.gathered_bytes * params * (zero < 3)
-    weights = weights * (1 - weights_away(layout)) + 2.0 * params / layout.hpz * (np.asarray(layout.hpz) > 1)
-    gradient_bytes = stack.gradient_bytes + sums_bytes(recipe, layout)
-    split = (zero >= 2) & (not stack.gradients_deferred)
-    gradients = gradient_bytes * params / np.where(split, shards, 1) * (1 - optimizer_away(layout) * (zero >= 2))
-    states = stack.optimizer_state_bytes * params / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), shards, 1)
-    return weights, gradients, states * (1 - optimizer_away(layout))
-
-
 def largest_layer(recipe: Recipe, layout: Layout) -> Numeric:
     """Parameters of one layer on one rank, with experts where the model has them."""
     return sum(layers_params(recipe.model, layout, 1, 1 if recipe.model.moe else 0))
+
+
+def dummy_bytes(recipe: Recipe, layout: Layout) -> Numeric:
+    """What autograd gets for the weight gradients of one layer where products add to the main gradient: of what is trained."""
+    return recipe.stack.dummy_gradient_bytes * sum(trained_layers(recipe, layout, 1, 1 if recipe.model.moe else 0))
 
 
 def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:
@@ -120,10 +85,12 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward pass.
     """
     stack = recipe.stack
-    weights, gradients, optimizer = state_bytes(recipe, layout, rank.params - rank.expert_params)
+    shared, routed = rank_holds(recipe, layout, rank)
+    weights, gradients, optimizer = state_bytes(recipe, layout, shared.trained, None, shared.frozen, shared.matrices)
     if recipe.model.moe:
-        more = state_bytes(recipe, layout, rank.expert_params, expert_ranks(layout))
+        more = state_bytes(recipe, layout, routed.trained, expert_ranks(layout), routed.frozen, routed.matrices)
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
+    trained = shared.trained + routed.trained
     full = np.asarray(layout.recompute) == 2
     v = layout.v
     kept = kept_bytes(layout, acts, rank.layers / v, rank.has_embedding / v, rank.expert_layers / v, rank.has_head / v) * v
@@ -131,11 +98,11 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     inner = inner + np.where(np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0)
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
     kept = kept + rank.layers * acts.gathered_bytes * (np.asarray(layout.pp) == 1)
-    working = np.maximum(working, stack.unit_gradient_bytes * rank.params - kept)
+    working = np.maximum(working, stack.unit_gradient_bytes * trained - kept)
     gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
-    buffers = gathers * np.minimum(rank.params * 2.0, stack.bucket_mib * MIB)
+    buffers = gathers * np.minimum(trained * 2.0, stack.bucket_mib * MIB)
     buffers = buffers + stack.workspace_mib * MIB
-    buffers = buffers + stack.dummy_gradient_bytes * largest_layer(recipe, layout) + gathered_bytes(recipe, layout, rank)
+    buffers = buffers + dummy_bytes(recipe, layout) + gathered_bytes(recipe, layout, rank)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (np.asarray(layout.tp) > 1).astype(float) + (layout.dp * layout.cp > 1) + 2 * (np.asarray(layout.pp) > 1) + 1

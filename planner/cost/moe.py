@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from planner.cost.adapters import adapters_time, expert_adapters
 from planner.cost.core import tokens
 from planner.cost.dispatch import exchanges_s
+from planner.cost.frozen import trains
 from planner.cost.layer import Kind, LayerTime, kind_time
 from planner.cost.products import Product, attention_products, mlp_products, outside
 from planner.layout import Layout, Numeric
@@ -32,7 +34,8 @@ def routed_products(recipe: Recipe, layout: Layout, moe: Moe) -> tuple[Product, 
     h, ffn = recipe.model.hidden_size, moe.expert_ffn_size / layout.etp
     rows, local = expert_rows(recipe, layout, moe), moe.num_experts / layout.ep / recipe.stack.experts.grouped_share
     branches = 2 if recipe.model.gated_mlp else 1
-    return Product(rows, branches * ffn, h, groups=local), Product(rows, h, ffn, groups=local)
+    trained = trains(recipe, "mlp")
+    return Product(rows, branches * ffn, h, groups=local, trained=trained), Product(rows, h, ffn, groups=local, trained=trained)
 
 
 def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
@@ -46,7 +49,7 @@ def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
     model, software, count = recipe.model, recipe.stack.experts, tokens(recipe, layout)
     own = count / outside(layout)
     routed = routed_products(recipe, layout, moe)
-    router = Product(own, moe.num_experts, model.hidden_size, low=False)
+    router = Product(own, moe.num_experts, model.hidden_size, low=False, trained=trains(recipe, "mlp"))
     shared = mlp_products(recipe, layout, count, moe.shared_ffn_size) if moe.shared_ffn_size else ()
     beside = mlp_products(recipe, layout, count, model.ffn_size) if moe.dense_residual else ()
     copies = routed[0].rows * moe.num_experts / layout.ep
@@ -59,6 +62,7 @@ def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
         blocks=1.0 + bool(shared) + bool(beside), mlp=beside, moe=(router, *routed), shared=shared,
         moved_bytes=software.permute_bytes * copies * model.hidden_size + software.router_bytes * own * moe.num_experts,
         ep_forward_s=forward, ep_backward_s=backward,
+        adapters=adapters_time(recipe, layout, expert_adapters(recipe), copies),
         launch_us=(software.launch_us_forward + latent, software.launch_us_backward + latent), wait_us=software.wait_us,
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ def named(estimate: Estimate) -> dict[str, Any]:
         "memory_limit_gib": estimate.memory_limit_bytes / GIB,
     }  # fmt: skip
     figures |= {"host_memory_gib": estimate.host_bytes / GIB, "host_memory_limit_gib": estimate.host_limit_bytes / GIB}
+    figures |= {"used_tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu * estimate.used_share}
     return {
         **{name: number(value) for name, value in figures.items()},
         "fits": bool(estimate.fits),

@@ -9,6 +9,7 @@ from planner.cost.layer import LayerTime
 from planner.cost.params import total_params
 from planner.cost.sharded import ends_params
 from planner.cost.stages import Split
+from planner.cost.trained import trained_ends, trained_layers, trained_total
 from planner.layout import OFFLOAD_CODE, Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GB, GIB
@@ -59,12 +60,12 @@ def nodes(recipe: Recipe) -> float:
 def host_bytes(recipe: Recipe, layout: Layout) -> Numeric:
     """Host memory of one node that offloaded states take.
 
-    Formula: 1.5 P (16 + 2 with the weights) / nodes; none on NVMe
+    Formula: 1.5 (16 P_trained + 2 P with the weights) / nodes; none on NVMe
     Source:  [deepspeed] estimate_zero2_model_states_mem_needs, estimate_zero3_model_states_mem_needs, built under zero.Init
     Assumes: even shards; buffers of half the states.
     """
-    held = optimizer_away(layout) * 16.0 + weights_away(layout) * 2.0
-    return BUFFERS * total_params(recipe.model) * held * (1 - on_nvme(layout)) / nodes(recipe)
+    held = optimizer_away(layout) * 16.0 * trained_total(recipe) + weights_away(layout) * 2.0 * total_params(recipe.model)
+    return BUFFERS * held * (1 - on_nvme(layout)) / nodes(recipe)
 
 
 def host_limit_bytes(recipe: Recipe) -> float:
@@ -72,10 +73,14 @@ def host_limit_bytes(recipe: Recipe) -> float:
     return recipe.hardware.node.host_memory_gib * GIB
 
 
-def _shard(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
-    """Parameters whose states a rank owns."""
-    params, routed = layers_params(recipe.model, layout, layers.first, layers.experts.first if layers.experts else 0.0)
-    own = (params + ends_params(recipe, layout)) / (layout.dp * layout.cp)
+def _shard(recipe: Recipe, layout: Layout, layers: Split, trained: bool = True) -> Numeric:
+    """Parameters whose states a rank owns; with trained False those whose weights it owns."""
+    found = layers.experts.first if layers.experts else 0.0
+    params, routed = (
+        trained_layers(recipe, layout, layers.first, found) if trained else layers_params(recipe.model, layout, layers.first, found)
+    )
+    ends = trained_ends(recipe, layout) if trained else ends_params(recipe, layout)
+    own = (params + ends) / (layout.dp * layout.cp)
     return own + routed / expert_ranks(layout) if layers.experts else own
 
 
@@ -89,7 +94,7 @@ def update_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     Assumes: DeepSpeed sends the gradients of every micro-batch to the host, Megatron-LM the main gradients of a step; nothing hides.
     """
     node = recipe.hardware.node
-    share = total_params(recipe.model) / nodes(recipe)
+    share = trained_total(recipe) / nodes(recipe)
     sent = recipe.stack.gradient_bytes if recipe.framework == "megatron" else 2.0 * layout.m
     moved = (sent + 2.0) * _shard(recipe, layout, layers) / (node.pcie_gbytes_per_s * GB)
     adam = share / recipe.stack.host_update_params_per_s
@@ -105,7 +110,7 @@ def fetch_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime) -> 
     Assumes: host memory feeds all PCIe links at once; NVMe is shared by the node's GPUs.
     """
     node = recipe.hardware.node
-    size = 2.0 * _shard(recipe, layout, layers)
+    size = 2.0 * _shard(recipe, layout, layers, trained=False)
     host = size / (node.pcie_gbytes_per_s * GB)
     drives = size * np.minimum(recipe.gpus, node.gpus) / max(node.nvme_gbytes_per_s * GB, 1.0)
     one = np.where(on_nvme(layout) > 0, np.maximum(drives, host), host)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.cost.frozen import trains
 from planner.cost.kernels import gemm_s, grouped_gemm_s, memory_s
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
@@ -22,6 +23,8 @@ class Product(NamedTuple):
     groups: Numeric = 1
     low: bool = True
     """Whether it runs in the recipe's precision: routers stay in 16 bits."""
+    trained: bool = True
+    """Whether the weights get a gradient."""
 
 
 def outside(layout: Layout) -> Numeric:
@@ -37,6 +40,11 @@ def attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple[
     Source:  [narayanan2021] sec. 2.3; [deepseek2024] sec. 2.1.1; [megatron-core] MLASelfAttention
     Assumes: query, key and value in one product; latents' down-projections are on every tp rank, over its own tokens under sp.
     """
+    found = _attention_products(recipe, layout, count)
+    return found if trains(recipe, "attention") else tuple(one._replace(trained=False) for one in found)
+
+
+def _attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple[Product, ...]:
     model, tp = recipe.model, layout.tp
     h, mla = model.hidden_size, model.mla
     queries, kv = model.query_size / tp, model.kv_size / tp
@@ -60,14 +68,15 @@ def mlp_products(recipe: Recipe, layout: Layout, count: Numeric, ffn_size: int) 
     Source:  [narayanan2021] sec. 2.3
     Assumes: both branches of a gated MLP in one product.
     """
-    h, ffn = recipe.model.hidden_size, ffn_size / layout.tp
-    return Product(count, (2 if recipe.model.gated_mlp else 1) * ffn, h, "column"), Product(count, h, ffn, "row")
+    h, ffn, trained = recipe.model.hidden_size, ffn_size / layout.tp, trains(recipe, "mlp")
+    wide = (2 if recipe.model.gated_mlp else 1) * ffn
+    return Product(count, wide, h, "column", trained=trained), Product(count, h, ffn, "row", trained=trained)
 
 
 def products_s(recipe: Recipe, products: tuple[Product, ...]) -> tuple[Numeric, Numeric, Numeric, tuple[Numeric, Numeric]]:
     """Forward, input-gradient and weight-gradient time of linears; last, both gradients of those split by columns.
 
-    Formula: C[T,n] = X[T,k] W; dX[T,k] = dY W'; dW[n,k] += dY' X with read and write of the 4-byte main gradient
+    Formula: C[T,n] = X[T,k] W; dX[T,k] = dY W'; dW[n,k] += dY' X with read and write of the 4-byte main gradient, none of frozen weights
     Source:  [narayanan2021] sec. 2.3; accumulation into main gradients [megatron-core]
     Assumes: the measured product's own output is 2 bytes; the rest of the accumulation is memory traffic.
     """
@@ -75,11 +84,15 @@ def products_s(recipe: Recipe, products: tuple[Product, ...]) -> tuple[Numeric, 
     for one in products:
         forward = forward + product_s(recipe, one, one.rows, one.n, one.k)
         back = product_s(recipe, one, one.rows, one.k, one.n)
-        accumulated = memory_s(recipe.hardware, recipe.stack.accumulate_bytes * one.n * one.k * one.groups)
-        weight = product_s(recipe, one, one.n, one.k, one.rows) + accumulated
+        weight = _weight_s(recipe, one) if one.trained else 0.0 * back
         inputs, weights = inputs + back, weights + weight
         columns = (columns[0] + back, columns[1] + weight) if one.side == "column" else columns
     return forward, inputs, weights, columns
+
+
+def _weight_s(recipe: Recipe, one: Product) -> Numeric:
+    accumulated = memory_s(recipe.hardware, recipe.stack.accumulate_bytes * one.n * one.k * one.groups)
+    return product_s(recipe, one, one.n, one.k, one.rows) + accumulated
 
 
 def product_s(recipe: Recipe, one: Product, m: Numeric, n: Numeric, k: Numeric) -> Numeric:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost import collectives
-from planner.cost.params import embedding_params, layer_params
-from planner.cost.sharded import ends_params
+from planner.cost.frozen import whole
+from planner.cost.params import layer_params
 from planner.cost.stages import Split
+from planner.cost.trained import trained_embedding, trained_ends, trained_layers
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MIB
@@ -40,6 +41,6 @@ def late_share(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     Source:  [megatron-core] --overlap-grad-reduce; [nanotron] DistributedDataParallel: buckets in the order of the backward pass
     Assumes: a dense layer stands for the first one; a tied table's gradient is whole with the embedding's.
     """
-    each = layer_params(recipe.model, layout.tp)
-    whole = np.maximum(layers.first * each + ends_params(recipe, layout), 1.0)
-    return np.minimum(each + embedding_params(recipe.model, layout.tp), whole) / whole
+    each = layer_params(recipe.model, layout.tp) if whole(recipe) else trained_layers(recipe, layout, 1)[0]
+    total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
+    return np.minimum(each + trained_embedding(recipe, layout), total) / total

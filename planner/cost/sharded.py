@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.cost import collectives
+from planner.cost import collectives, sites
 from planner.cost.holdings import expert_ranks, layers_params
 from planner.cost.layer import LayerTime
 from planner.cost.params import embedding_params, head_params
 from planner.cost.stages import Split
+from planner.cost.trained import trained_ends, trained_layers
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
 
@@ -24,14 +25,13 @@ def ends_params(recipe: Recipe, layout: Layout) -> Numeric:
     return embedding_params(recipe.model, layout.tp) + alone * head_params(recipe.model, layout)
 
 
-def moved_s(recipe: Recipe, stride: Numeric, size_bytes: Numeric, calls: float, ranks: Numeric) -> Numeric:
-    """All-gather or reduce-scatter of so many bytes of sharded weights among so many ranks, `stride` apart, in `calls` collectives.
+def moved_s(recipe: Recipe, members: collectives.Group, size_bytes: Numeric, calls: float) -> Numeric:
+    """All-gather or reduce-scatter of so many bytes of sharded weights among the group, in `calls` collectives.
 
     Formula: calls * gather(bytes / calls / shard_bandwidth_share), the share only between nodes
     Source:  [patarasuk2009], [nccl-tuning]
     Assumes: calls of equal size.
     """
-    members = collectives.group(recipe.hardware, stride, ranks)
     share = np.where(members.nodes > 1, recipe.stack.shard_bandwidth_share, 1.0)
     return calls * collectives.gather_s(recipe.hardware, members, size_bytes / calls / share)
 
@@ -41,22 +41,26 @@ def sharded_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTi
 
     Formula: a layer's gather g hides behind the forward of another; the second one g' and its reduction r behind the backward of another;
              g' is among the hpz ranks of ZeRO++'s second copy where there is one, else g; routed experts among edp ranks;
+             reduced is what is trained alone, gathered the frozen weights too;
              exposed of each micro-batch: what outlasts them, the first gather and the last reduction, those of embedding and head
     Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] backward prefetch, one gather ahead
     Assumes: gathers and reductions share one communication stream; the table stays gathered from forward to backward.
     """
     stack, ends, ranks, tp = recipe.stack, ends_params(recipe, layout), layout.dp * layout.cp, layout.tp
     one, routed = layers_params(recipe.model, layout, 1, layers.experts.first / np.maximum(layers.first, 1e-9) if layers.experts else 0)
-    near = np.where(np.asarray(layout.hpz) > 1, np.minimum(layout.hpz, ranks), ranks)
-    gather = moved_s(recipe, tp, one * 2.0, stack.shard_calls, ranks)
-    again = moved_s(recipe, tp, one * 2.0, stack.shard_calls, near)
-    reduce = moved_s(recipe, tp, one * stack.grad_reduce_bytes, stack.shard_calls, ranks)
+    moved, more_moved = trained_layers(recipe, layout, 1, layers.experts.first / np.maximum(layers.first, 1e-9) if layers.experts else 0.0)
+    members = sites.group(recipe, layout, tp, ranks)
+    near = collectives.group(recipe.hardware, tp, np.minimum(layout.hpz, ranks))
+    gather = moved_s(recipe, members, one * 2.0, stack.shard_calls)
+    again: Numeric = np.where(np.asarray(layout.hpz) > 1, moved_s(recipe, near, one * 2.0, stack.shard_calls), gather)
+    reduce = moved_s(recipe, members, moved * stack.grad_reduce_bytes, stack.shard_calls)
     if layers.experts:
-        alike, stride = expert_ranks(layout), layout.etp * layout.ep
-        more = moved_s(recipe, stride, routed * 2.0, stack.shard_calls, alike)
+        alike = sites.group(recipe, layout, layout.etp * layout.ep, expert_ranks(layout))
+        more = moved_s(recipe, alike, routed * 2.0, stack.shard_calls)
         gather, again = gather + more, again + more
-        reduce = reduce + moved_s(recipe, stride, routed * stack.grad_reduce_bytes, stack.shard_calls, alike)
-    outside = moved_s(recipe, tp, ends * 2.0, 1.0, ranks) + moved_s(recipe, tp, ends * stack.grad_reduce_bytes, 1.0, ranks)
+        reduce = reduce + moved_s(recipe, alike, more_moved * stack.grad_reduce_bytes, stack.shard_calls)
+    outside = moved_s(recipe, members, ends * 2.0, 1.0)
+    outside = outside + moved_s(recipe, members, trained_ends(recipe, layout) * stack.grad_reduce_bytes, 1.0)
     forward = np.minimum(gather, layer.forward_s) * stack.shard_overlap_share
     backward = np.minimum(again * stack.shard_overlap_share + reduce * stack.grad_overlap_share, layer.backward_s)
     hidden = layout.m * np.maximum(layers.first - 1, 0) * (forward + backward)

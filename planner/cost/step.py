@@ -6,19 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost import collectives
+from planner.cost import collectives, sites
 from planner.cost.core import tokens
 from planner.cost.ends import EndsTime
-from planner.cost.holdings import expert_ranks, layers_params
-from planner.cost.kernels import memory_s
+from planner.cost.frozen import trains
+from planner.cost.holdings import expert_ranks
 from planner.cost.layer import LayerTime
 from planner.cost.mixture import Times, of_slowest
-from planner.cost.offload import fetch_s, optimizer_away, update_s
-from planner.cost.params import embedding_params, padded_vocab
+from planner.cost.offload import fetch_s, update_s
+from planner.cost.optimizers import optimizer_s
+from planner.cost.params import padded_vocab
 from planner.cost.reduction import TENSORS, gradient_reduction_s, late_share
-from planner.cost.sharded import ends_params, sharded_comm_s
+from planner.cost.sharded import sharded_comm_s
 from planner.cost.stages import Split
 from planner.cost.terms import P2P, StepTime
+from planner.cost.trained import trained_ends, trained_layers
 from planner.layout import SCHEDULE_CODE, Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -106,7 +108,17 @@ def p2p(recipe: Recipe, layout: Layout) -> P2P:
 
 
 def transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
-    """One activation between neighbouring stages.
+    """One activation between neighbouring stages, as every hop of a pipeline has it.
+
+    Formula: near_transfer_s(); between sites as sites.hop_s() has it
+    Source:  [narayanan2021] sec. 4.1
+    Assumes: hops alike.
+    """
+    return sites.hop_s(recipe, layout, near_transfer_s(recipe, layout), p2p(recipe, layout).bytes_per_tensor)
+
+
+def near_transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
+    """One activation between neighbouring stages at one site.
 
     Formula: send(bytes); with the scatter of 2021 an all-gather over tp follows
     Source:  [narayanan2021] sec. 4.1
@@ -155,17 +167,17 @@ def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
              hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for the tensors whose
              gradients come last, embedding and first layer; the CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()
     Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather; [nanotron] all_gather_coalesced
-    Assumes: the first pipeline rank decides, the others wait less; sharded gradients are reduced every micro-batch.
+    Assumes: of what is trained; the first pipeline rank decides, the others wait less; sharded gradients are reduced every micro-batch.
     """
-    stack, hardware = recipe.stack, recipe.hardware
+    stack = recipe.stack
     size = layout.dp * layout.cp
-    members = collectives.group(hardware, layout.tp, size)
-    params, routed = layers_params(recipe.model, layout, layers.first, layers.experts.first if layers.experts else 0.0)
-    reduce, gather = _reductions(recipe, layout, members, params + ends_params(recipe, layout))
+    members = sites.group(recipe, layout, layout.tp, size)
+    params, routed = trained_layers(recipe, layout, layers.first, layers.experts.first if layers.experts else 0.0)
+    reduce, gather = _reductions(recipe, layout, members, params + trained_ends(recipe, layout))
     group: Numeric = np.asarray(size) > 1
     if layers.experts:
         alike = expert_ranks(layout)
-        more = _reductions(recipe, layout, collectives.group(hardware, layout.etp * layout.ep, alike), routed)
+        more = _reductions(recipe, layout, sites.group(recipe, layout, layout.etp * layout.ep, alike), routed)
         reduce, gather, group = reduce + more[0], gather + more[1], group | (alike > 1)
     window = np.where((np.asarray(layout.zero) >= 2) & (not stack.gradients_deferred), layout.m, 1)
     reduce = reduce * window
@@ -191,36 +203,14 @@ def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
     model = recipe.model
     size = padded_vocab(model, layout.tp) / layout.tp * model.hidden_size * recipe.stack.grad_reduce_bytes
     stride = layout.tp * layout.cp * layout.dp * np.maximum(layout.pp - 1, 1)
-    pair = collectives.group(recipe.hardware, stride, 2)
-    return collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * model.tied_embeddings
+    pair, summed = sites.ends_pair(recipe, layout, stride), model.tied_embeddings and trains(recipe, "embedding")
+    return collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * summed
 
 
 def _reductions(recipe: Recipe, layout: Layout, members: collectives.Group, params: Numeric) -> tuple[Numeric, Numeric]:
     """Reduction of the gradients of so many parameters among their ranks, and gathering of the parameters."""
     gathered = collectives.gather_s(recipe.hardware, members, params * recipe.element_bytes)
     return gradient_reduction_s(recipe, layout, members, params), np.where(np.asarray(layout.zero) >= 1, gathered, 0.0)
-
-
-def optimizer_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
-    """The optimizer step as memory traffic.
-
-    Formula: optimizer_bytes a parameter of the shard + (gradient_bytes to zero + gradient_step_bytes) a gradient held, over HBM
-    Source:  [simumax] passes of zeroing, norm, clip, Adam, cast
-    Assumes: the rank with most layers; offloaded states are updated elsewhere, offload.update_s().
-    """
-    model, stack = recipe.model, recipe.stack
-    with_experts = np.maximum(layers.experts.first, layers.experts.last) if layers.experts else 0.0
-    most, routed = layers_params(model, layout, np.maximum(layers.first, layers.last), with_experts)
-    most = most + embedding_params(model, layout.tp)
-    shards = np.where(np.asarray(layout.zero) >= 1, layout.dp * layout.cp, 1)
-    held = most / np.where(np.asarray(layout.zero) >= 2, shards, 1)
-    updated = most / shards
-    if layers.experts:
-        alike = np.where(np.asarray(layout.zero) >= 1, expert_ranks(layout), 1)
-        held = held + routed / np.where(np.asarray(layout.zero) >= 2, alike, 1)
-        updated = updated + routed / alike
-    here = memory_s(recipe.hardware, stack.optimizer_bytes * updated + (stack.gradient_bytes + stack.gradient_step_bytes) * held)
-    return here * (1 - optimizer_away(layout))
 
 
 def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
@@ -269,6 +259,7 @@ def step_time(recipe: Recipe, layout: Layout, layers: Split, first: LayerTime, e
         "elementwise_s": count * (layer.elementwise_forward_s + layer.elementwise_backward_s),
         "head_s": layout.m * work.ends_s,
         "recompute_s": count * layer.recompute_s,
+        "adapter_s": count * (layer.adapter_forward_s + layer.adapter_backward_s),
         "launch_s": count * (layer.launch_forward_s + layer.launch_backward_s),
         "tp_comm_s": count * (layer.tp_forward_s + layer.tp_backward_s),
         "cp_comm_s": count * (layer.cp_forward_s + layer.cp_backward_s),

@@ -53,6 +53,8 @@ class StepTime:
     """Waiting for the slowest node; grows with the number of nodes."""
     offload_s: Numeric = 0.0
     """Gradients to the host, the update there, weights back: where DeepSpeed offloads."""
+    adapter_s: Numeric = 0.0
+    """Low-rank adapters beside frozen linears, forward and backward."""
 
     @property
     def step_s(self) -> Numeric:
@@ -147,6 +149,8 @@ class Estimate:
     host_bytes: Numeric = 0.0
     """Host memory of one node that offloaded states take."""
     host_limit_bytes: Numeric = float("inf")
+    used_share: float = 1.0
+    """Of the tokens of a step those that are no padding."""
     stages: tuple[Stage, ...] = ()
     assumed: tuple[str, ...] = ()
 
