@@ -30,23 +30,28 @@ def request(
     if devices < 1 or steps < 1 or warmup < 0:
         raise InputError(f"devices and steps must be at least 1, warmup at least 0, but got {devices}, {steps} and {warmup}")
     what = proxy.decide(recipe, layout, devices)
+    ranks, order = _order(recipe, layout) if what.whole else ([0], "")
     return {
         "kind": "step" if what.whole else "layers",
         "recipe": recipe.model_dump(mode="json"), "layout": layout.named(),
         "ranks": what.ranks, "share": what.share, "device": device, "steps": steps, "warmup": warmup, "seed": 1234,
-        "order": _order(recipe, layout) if what.whole else "",
+        "rank_of_stage": ranks, "order": order,
         "pieces": [] if what.whole else proxy.pieces(recipe),
         "recompute": proxy.recomputed(layout),
         "proxy": what.words, "notes": list(suits.notes(recipe, layout, device)),
     }  # fmt: skip
 
 
-def _order(recipe: Recipe, layout: Layout) -> str:
-    """torch's CSV of an order that none of its own schedule classes has; empty where one has."""
-    if layout.pp == 1 or SCHEDULES[layout.schedule] in suits.TORCH:
-        return ""
+def _order(recipe: Recipe, layout: Layout) -> tuple[list[int], str]:
+    """Which pipeline rank has which stage, and torch's CSV of an order that none of its own schedule classes has."""
+    if layout.pp == 1:
+        return [0] * layout.v, ""
+    if why := pipeline.refused(recipe, layout):
+        raise InputError(why)
     spent, transfer, _ = estimate.stage_times(recipe, layout)
-    return to_csv(pipeline.order(layout, spent, transfer))
+    made = pipeline.order(layout, spent, transfer)
+    own = SCHEDULES[layout.schedule] in suits.TORCH
+    return [int(rank) for rank in made.rank_of_stage], "" if own else to_csv(made)
 
 
 def measurement(result: dict[str, Any]) -> Measurement:

@@ -1,0 +1,115 @@
+"""Gradients summed over the ranks that share them, and Adam on flat fp32 copies, whole or as shards (ZeRO-1).
+Imported in child processes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+BUCKET = 64 * 2**20
+"""Elements that are flattened and reduced at once."""
+LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Parameters whose gradients are reduced together, and the flat fp32 copy that Adam moves."""
+
+    parameters: tuple[nn.Parameter, ...]
+    main: nn.Parameter
+    group: dist.ProcessGroup | None
+    """Sums gradients; None: they are whole already."""
+    divisor: int
+    sharded: bool
+    """main is this rank's slice of the padded whole."""
+
+
+def local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def buckets(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None, divisor: int, sharded: bool) -> list[Bucket]:
+    """Parameters in order, cut where BUCKET is full."""
+    return [_bucket(part, group, divisor, sharded and group is not None) for part in _cut(parameters)]
+
+
+def _cut(parameters: Iterable[nn.Parameter]) -> Iterator[tuple[nn.Parameter, ...]]:
+    part: list[nn.Parameter] = []
+    for one in parameters:
+        if part and sum(local(p).numel() for p in part) + local(one).numel() > BUCKET:
+            yield tuple(part)
+            part = []
+        part.append(one)
+    if part:
+        yield tuple(part)
+
+
+def _bucket(part: tuple[nn.Parameter, ...], group: dist.ProcessGroup | None, divisor: int, sharded: bool) -> Bucket:
+    flat = _flat([local(p.data) for p in part], group if sharded else None)
+    mine = flat.chunk(group.size())[group.rank()].clone() if sharded and group else flat
+    return Bucket(part, nn.Parameter(mine), group, divisor, sharded)
+
+
+def _flat(tensors: list[Tensor], group: dist.ProcessGroup | None) -> Tensor:
+    """One fp32 vector; padded so that the group's ranks get equal slices."""
+    flat = torch.cat([one.detach().reshape(-1).float() for one in tensors])
+    pad = -flat.numel() % (group.size() if group else 1)
+    return torch.nn.functional.pad(flat, (0, pad)) if pad else flat
+
+
+def whole_gradients(parameters: Iterable[nn.Parameter], tp: dist.ProcessGroup) -> None:
+    """Sums what each tensor-parallel rank has in part: norms under sequence parallelism, the router, plain experts."""
+    marked = []
+    for one in parameters:
+        if one.grad is None:
+            continue
+        if isinstance(one.grad, DTensor) and isinstance(one, DTensor) and one.grad.placements != one.placements:
+            one.grad = one.grad.redistribute(one.device_mesh, one.placements)
+        elif getattr(one, "tp_partial", False):
+            marked.append(local(one.grad))
+    if marked and tp.size() > 1:
+        flat = torch.cat([one.reshape(-1) for one in marked])
+        dist.all_reduce(flat, group=tp)
+        for gradient, part in zip(marked, torch.split(flat, [one.numel() for one in marked]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def reduce(bucket: Bucket) -> None:
+    """Gradients of the bucket's parameters to the gradient of its fp32 copy; they are freed."""
+    group = bucket.group
+    missing = [p for p in bucket.parameters if p.grad is None]
+    for one in missing:
+        one.grad = torch.zeros_like(one)
+    flat = _flat([local(p.grad) for p in bucket.parameters if p.grad is not None], group if bucket.sharded else None)
+    for one in bucket.parameters:
+        one.grad = None
+    if bucket.sharded and group:
+        mine = torch.empty_like(bucket.main)
+        dist.reduce_scatter_tensor(mine, flat, group=group)
+        flat = mine
+    elif group:
+        dist.all_reduce(flat, group=group)
+    bucket.main.grad = flat.div_(bucket.divisor)
+
+
+def spread(bucket: Bucket) -> None:
+    """The moved fp32 copy back into the parameters, gathered from the shards."""
+    flat, group = bucket.main.data, bucket.group
+    if bucket.sharded and group:
+        first = local(bucket.parameters[0].data)
+        whole = torch.empty(flat.numel() * group.size(), dtype=first.dtype, device=flat.device)
+        dist.all_gather_into_tensor(whole, flat.to(first.dtype), group=group)
+        flat = whole
+    sizes = [local(p.data).numel() for p in bucket.parameters]
+    for one, part in zip(bucket.parameters, torch.split(flat[: sum(sizes)], sizes), strict=True):
+        target = local(one.data)
+        target.copy_(part.view_as(target))
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(list(parameters), lr=LEARNING_RATE)

@@ -1,0 +1,154 @@
+"""A rank's part of the plan's model, its optimizer, and a training step of both. Imported in child processes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from planner.cost.params import padded_vocab
+from planner.cost.pipeline import stage_layers
+from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout, module_names
+from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
+from planner.tune import sharding
+from planner.tune.network import Block, Cut, Embedding, Head, fill
+from planner.tune.parallel import Place, replicate, shard, split
+from planner.tune.pipelined import Stage, Step, alone, piped
+from planner.tune.suits import FUSED
+from planner.tune.timing import Spans, timed
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a rank needs for a step."""
+
+    passes: Step
+    update: Callable[[], None]
+    """Reduces what gradients are not yet reduced, and moves the weights."""
+
+
+def element(recipe: Recipe, device: torch.device) -> torch.dtype:
+    """What weights and activations are held in: a CPU has no fast 16-bit products."""
+    if device.type == "cpu" or recipe.precision == "fp32":
+        return torch.float32
+    return torch.float16 if recipe.precision == "fp16" else torch.bfloat16
+
+
+def has_experts(model: ModelSpec, layer: int) -> bool:
+    moe = model.moe
+    return moe is not None and layer >= moe.first_dense_layers and (layer + 1) % moe.moe_every == 0
+
+
+def cut(recipe: Recipe, layout: Layout, where: Place) -> Cut:
+    modules = module_names(layout.recompute_modules) if layout.recompute == RECOMPUTE_CODE["selective"] else ()
+    return Cut(
+        recipe.model, int(padded_vocab(recipe.model, layout.tp)), tp=layout.tp, ep=layout.ep, ep_group=where.experts,
+        sequence=bool(layout.sp) and layout.tp > 1, recompute=frozenset(modules),
+    )  # fmt: skip
+
+
+def stages(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place) -> dict[int, nn.Module]:
+    """This rank's stages by index, filled, split and sharded; one block at a time, so that never more than one is whole."""
+    layers = [int(count) for count in stage_layers(recipe, layout)]
+    what, total = cut(recipe, layout, where), len(layers)
+
+    def put(module: nn.Module, name: str) -> nn.Module:
+        fill(module, name, request["seed"])
+        split(module, where.tp, what.sequence)
+        if layout.zero >= 2 and isinstance(module, Block):
+            shard(module, where, layout.zero, element(recipe, where.device))
+        return module
+
+    out: dict[int, nn.Module] = {}
+    for index in (i for i, rank in enumerate(request["rank_of_stage"]) if rank == where.pp_rank):
+        begin = sum(layers[:index])
+        with torch.device(where.device):
+            blocks = [put(Block(what, has_experts(recipe.model, i)), f"layer {i}") for i in range(begin, begin + layers[index])]
+            embedding = put(Embedding(what), "embedding") if index == 0 else None
+            head = put(Head(what), "head") if index == total - 1 else None
+        out[index] = _wrapped(Stage(embedding, blocks, head, _repeated(layout, layers[index]), layout.m), recipe, layout, where)
+    return out
+
+
+def narrow(recipe: Recipe, layout: Layout, device: torch.device) -> torch.dtype:
+    """What parameters are built in: fully_shard keeps them wide and narrows what it gathers."""
+    return torch.float32 if layout.zero >= 2 else element(recipe, device)
+
+
+def _repeated(layout: Layout, layers: int) -> int:
+    if layout.recompute != RECOMPUTE_CODE["full"]:
+        return 0
+    return min(layout.recompute_layers, layers) if layout.recompute_layers else layers
+
+
+def _wrapped(stage: nn.Module, recipe: Recipe, layout: Layout, where: Place) -> nn.Module:
+    if layout.zero >= 2:
+        shard(stage, where, layout.zero, element(recipe, where.device))
+    return replicate(stage, where) if by_ddp(recipe, layout) else stage
+
+
+def by_ddp(recipe: Recipe, layout: Layout) -> bool:
+    """DDP knows neither DTensor nor backward passes in two pieces, nor experts that fewer ranks share."""
+    fused = layout.pp == 1 or SCHEDULES[layout.schedule] in FUSED
+    return layout.dp > 1 and layout.zero == 0 and layout.tp == 1 and fused and recipe.model.moe is None
+
+
+def training(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place, spans: Spans) -> Training:
+    """Builds model, pipeline and optimizer of this rank; every rank calls it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(narrow(recipe, layout, where.device))
+    mine = stages(recipe, layout, request, where)
+    torch.set_default_dtype(before)
+    parameters = [one for module in mine.values() for one in module.parameters()]
+    passes = alone(mine[0], layout.m, spans) if layout.pp == 1 else piped(mine, request, where.pp, where.device, spans)
+    return Training(passes, _update(recipe, layout, parameters, where, spans))
+
+
+def _update(recipe: Recipe, layout: Layout, parameters: list[nn.Parameter], where: Place, spans: Spans) -> Callable[[], None]:
+    tp = where.tp.get_group()
+    experts = [one for one in parameters if hasattr(one, "first_expert") and layout.zero < 2]
+    shared = [one for one in parameters if not hasattr(one, "first_expert") or layout.zero >= 2]
+    if layout.zero >= 2:
+        adam = sharding.adam(parameters)
+
+        def sharded() -> None:
+            timed(spans, "reduction", 0, sharding.whole_gradients)(parameters, tp)
+            timed(spans, "optimizer", 0, adam.step)()
+            adam.zero_grad(set_to_none=True)
+
+        return sharded
+    group = where.dp.get_group() if layout.dp > 1 and not by_ddp(recipe, layout) else None
+    parts = sharding.buckets(shared, group, layout.dp if group else 1, layout.zero >= 1)
+    parts += sharding.buckets(experts, where.alike if where.alike.size() > 1 else None, layout.dp, layout.zero >= 1)
+    moved = sharding.adam(one.main for one in parts)
+
+    def update() -> None:
+        timed(spans, "reduction", 0, sharding.whole_gradients)(shared, tp)
+        for one in parts:
+            timed(spans, "reduction", 0, sharding.reduce)(one)
+        timed(spans, "optimizer", 0, moved.step)()
+        for one in parts:
+            timed(spans, "reduction", 0, sharding.spread)(one)
+
+    return update
+
+
+def batch(recipe: Recipe, layout: Layout, where: Place, step: int, seed: int) -> tuple[Tensor, Tensor]:
+    """(mbs m, s) tokens and the ones that follow them: this rank's of the step's global batch, the same in every layout."""
+    source = torch.Generator().manual_seed(seed * 1_000_003 + step)
+    whole = torch.randint(recipe.model.vocab_size, (layout.gbs, recipe.seq_length + 1), generator=source)
+    mine = whole.chunk(layout.dp)[where.dp_rank].to(where.device)
+    return mine[:, :-1].contiguous(), mine[:, 1:].contiguous()
+
+
+def mean_loss(loss: Tensor | None, where: Place) -> float:
+    """The step's loss over all data-parallel ranks, known to every rank."""
+    have = loss is not None
+    both = torch.tensor([float(loss) if loss is not None else 0.0, float(have)], device=where.device)
+    dist.all_reduce(both)
+    return float(both[0] / both[1])
