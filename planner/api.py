@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
     from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
     from planner.calibrate.calibrate import Calibration
+    from planner.launch.able import Diagnosis
     from planner.layout import Layout
     from planner.pipeline.words import Answer
     from planner.search import Plan
+    from planner.tune.tune import Tuned
     from planner.specs.recipe import Recipe
 
 BESIDE = ("1f1b", "gpipe")
@@ -153,6 +155,16 @@ def validate(files: Sequence[str | Path] | None = None, source: str | None = Non
     return compared(files, source, where)
 
 
+def tune(path: str | Path, **words: Any) -> Tuned:
+    """Measures layouts around a saved plan and refines it, in the words of the command line: `tune("plan.yaml", trials=10)`.
+
+    `tell` hears of every trial. InputError for a plan, a runner, a storage or a study that cannot be.
+    """
+    from planner.tune.tune import tune as tuned
+
+    return tuned(path, **words)
+
+
 def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, SweepRow]:
     from planner.answers import SweepRow
     from planner.estimate import estimate
@@ -210,6 +222,13 @@ def clusters(name: str | None = None) -> Known:
     from planner.answers import Known
 
     return Known("clusters", known.clusters(name), name is not None)
+
+
+def doctor(megatron: str | Path | None = None) -> Diagnosis:
+    """What this machine has, which runners and launchers of tune would work on it, and why not; megatron: a clone of Megatron-LM."""
+    from planner.launch import able, machine
+
+    return able.diagnosis(machine.look(), None if megatron is None else str(megatron))
 
 
 def schedules(name: str | None = None) -> Known:
