@@ -1,0 +1,89 @@
+"""What `tune` found: the JSON document, and the table for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from planner.layout import SCHEDULES, Layout
+from planner.report.parts import GPUS, grid, heading, paragraph, recomputed
+from planner.tune.refined import named
+from planner.tune.trials import Row
+from planner.tune.tune import Tuned
+from planner.units import GIB
+
+REASON = 160
+"""Characters of a failure's reason that are printed; the CSV has all."""
+
+
+def document(found: Tuned) -> dict[str, Any]:
+    """The contract's document, and what else a program may ask."""
+    fitted = found.overlay
+    return {
+        "plan": found.plan, "trials": [named(one) for one in found.rows], "best": None if found.best is None else named(found.best),
+        "speedup_over_first": found.speedup_over_first, "storage": found.storage, "files": list(found.files),
+        "study": found.study, "interrupted": found.interrupted, "median_abs_error": found.error,
+        "runner": found.bench.runner, "launcher": found.bench.launcher, "device": found.bench.device, "devices": found.bench.devices,
+        "candidates": found.candidates, "certain_oom": found.certain_oom,
+        "overlay": None if fitted is None else {"name": fitted.name, "factors": fitted.factors, "trials": fitted.trials,
+                                                "error_before": fitted.error_before, "error_after": fitted.error_after},
+    }  # fmt: skip
+
+
+def text(found: Tuned) -> Group:
+    """The trials, the best, how far predictions were, what was written."""
+    parts: list[Any] = [heading(found.recipe), *((table(found.rows, found.best),) if found.rows else ())]
+    parts += [paragraph(f"#{one.number} {one.state}", one.reason[:REASON]) for one in found.rows if one.reason]
+    parts.append(_best(found))
+    proxy = next((one.proxy for one in found.rows if one.proxy), "")
+    parts += [paragraph("Measured", proxy + ".")] if proxy else []
+    parts += [paragraph("Predicted", _errors(found))] if found.error is not None else []
+    parts.append(paragraph("Space", f"{found.candidates:,} layouts; {found.certain_oom:,} legal ones that would run out of memory for "
+                                    "certain are never launched."))  # fmt: skip
+    parts.append(paragraph("Study", f"{found.study} in {found.storage}; --resume goes on with it."))
+    return Group(*parts, paragraph("Files", ", ".join(found.files) + "."))
+
+
+def table(rows: Iterable[Row], fastest: Row | None) -> Table:
+    """Trials in the order in which they ran."""
+    made = grid("#", " x ".join(GPUS), "mbs x m", "v", "schedule", "zero", "recompute",
+                "predicted s", "measured s", "noise", "GiB", "state")  # fmt: skip
+    made.columns[6].no_wrap = False
+    for one in rows:
+        layout, failed = one.layout, one.state not in ("done", "running")
+        made.add_row(
+            f"{one.number}", *cells(layout), f"{one.predicted_s:.4g}", "" if one.measured_s is None else f"{one.measured_s:.4g}",
+            f"{one.noise_share:.1%}" if one.measured_s else "",
+            "" if one.memory_bytes is None else f"{one.memory_bytes / GIB:.1f}", one.state,
+            style="bold" if fastest is not None and one.number == fastest.number else "dim" if failed else None,
+        )  # fmt: skip
+    return made
+
+
+def cells(layout: Layout) -> tuple[str, ...]:
+    """A layout in the columns of the table."""
+    gpus = " x ".join(str(getattr(layout, word)) for word in GPUS)
+    names = SCHEDULES[layout.schedule], str(layout.zero), recomputed(layout).replace(",", ", ")
+    return gpus, f"{layout.mbs} x {layout.m}", str(layout.v), *names
+
+
+def _best(found: Tuned) -> Text:
+    stopped = "Stopped by the user. " if found.interrupted else ""
+    one = found.best
+    if one is None:
+        return paragraph("Best", f"{stopped}no trial ran to its end; trials.csv has the reasons.")
+    gain = found.speedup_over_first
+    than = "" if gain is None else f", {gain:.2f} times as fast as the plan that came in" if gain > 1 else ", the plan that came in"
+    layout = ", ".join(f"{name} {value}" for name, value in zip(("GPUs", "batch", "v", "schedule", "zero", "recompute"), cells(one.layout),
+                                                                strict=True))  # fmt: skip
+    return paragraph("Best", f"{stopped}#{one.number}, {one.measured_s:.4g} s a step{than}: {layout}.")
+
+
+def _errors(found: Tuned) -> str:
+    fitted = found.overlay
+    after = "" if fitted is None else f"; {fitted.error_after:.1%} with {fitted.name}.yaml, for `recommend --cluster`"
+    return f"steps were off by {found.error:.1%} (median){after}."

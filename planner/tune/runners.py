@@ -1,0 +1,92 @@
+"""What runs a layout: the runner (whose training step), the launcher (where its processes start), the devices that are here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.errors import InputError, unknown
+from planner.launch.devices import gpus
+from planner.launch.outcome import Outcome, Progress, Work
+from planner.launch.surroundings import cores
+from planner.specs.recipe import Recipe
+from planner.tune.measurement import Measurement
+from planner.tune.space import Candidate
+
+RUNNERS = {"torch": "planner.tune.request", "deepspeed": "planner.tune.deepspeed_runner"}
+"""Each has MODULE, request(recipe, layout, devices, steps, warmup, device) and measurement(result)."""
+PACKAGES = {"torch": ("torch",), "deepspeed": ("torch", "deepspeed")}
+"""What a runner's children import."""
+LAUNCHERS = {"local": "planner.launch.local"}
+"""Each has run(work, progress) -> Outcome."""
+STEPS, WARMUP = 8, 2
+Run = Callable[[Work, Progress], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where and how trials run."""
+
+    runner: str
+    launcher: str
+    devices: int
+    device: Literal["cpu", "cuda"]
+    limit_s: float
+    """Of one trial, start to end."""
+    megatron: str | None = None
+    """A checkout of Megatron-LM."""
+
+
+def bench(runner: str, launcher: str, devices: int | None, limit_s: float, ranks: int, megatron: str | Path | None = None) -> Bench:
+    """InputError for a name that is not known, or a count or limit that cannot be."""
+    if runner not in RUNNERS:
+        raise unknown("runner", runner, RUNNERS)
+    absent = [package for package in PACKAGES[runner] if find_spec(package) is None]
+    if absent:
+        raise InputError(f"--runner {runner} must find {' and '.join(absent)}, but this Python has none; pip install {' '.join(absent)}")
+    if launcher not in LAUNCHERS:
+        raise unknown("launcher", launcher, LAUNCHERS)
+    if not 0 < limit_s <= 7 * 86400:
+        raise InputError(f"limit-s must be above 0 s and at most a week, but got {limit_s:g}")
+    if devices is not None and not 1 <= devices <= 2**20:
+        raise InputError(f"devices must be from 1 to {2**20:,}, but got {devices}")
+    device, here = devices_here(ranks)
+    return Bench(runner, launcher, devices or here, device, limit_s, None if megatron is None else str(Path(megatron).resolve()))
+
+
+def devices_here(ranks: int) -> tuple[Literal["cpu", "cuda"], int]:
+    """GPUs of this machine; without any its cores, one process each, as far as the plan needs them."""
+    found = visible_gpus()
+    return ("cuda", found) if found else ("cpu", max(1, min(ranks, cores())))
+
+
+def visible_gpus() -> int:
+    """As the driver counts them, less those that CUDA_VISIBLE_DEVICES hides; without importing torch."""
+    stated = os.environ.get("CUDA_VISIBLE_DEVICES")
+    shown = None if stated is None else len([one for one in stated.split(",") if one.strip() not in ("", "-1")])
+    if shown == 0:
+        return 0
+    count = len(gpus()[0])
+    return count if shown is None else min(count, shown)
+
+
+def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
+    """Runs one layout. InputError when the runner cannot run it."""
+    runner: Any = import_module(RUNNERS[bench.runner])
+    start: Run = import_module(LAUNCHERS[bench.launcher]).run
+    asked: dict[str, Any] = runner.request(recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device)
+    work = Work(runner.MODULE, asked, int(asked["ranks"]), bench.limit_s, bench.device)
+    # The steps of a part of the plan say nothing against steps of another part.
+    outcome = start(work, _never if asked.get("proxy") else progress)
+    if outcome.state != "done" or outcome.result is None:
+        return outcome, None
+    return outcome, runner.measurement(outcome.result)
+
+
+def _never(line: dict[str, Any]) -> bool:
+    return False

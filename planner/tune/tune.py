@@ -1,0 +1,164 @@
+"""`tune`: a saved plan in; trials on real devices; the refined plan, the table of trials and an overlay profile out."""
+
+from __future__ import annotations
+
+import platform
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError
+from planner.files import check_folder, folder, write_all
+from planner.launch.outcome import Outcome, Progress
+from planner.layout import Layout
+from planner.specs import plan as plans
+from planner.specs import resolve
+from planner.specs.question import Question
+from planner.specs.recipe import Recipe
+from planner.tune import refined, runners
+from planner.tune import storage as storages
+from planner.tune import study as studies
+from planner.tune.measurement import Measurement
+from planner.tune.overlay import Overlay, overlay
+from planner.tune.runners import Bench
+from planner.tune.space import Candidate, Space, key, space
+from planner.tune.study import Tell
+from planner.tune.trials import Row, best
+
+MOST_TRIALS = 10_000
+NAME = re.compile(r"[\w.+ -]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a study found."""
+
+    plan: str
+    recipe: Recipe
+    first: Layout
+    """The layout of the plan that came in."""
+    rows: tuple[Row, ...]
+    best: Row | None
+    """The fastest that ran to its end; None when all failed."""
+    speedup_over_first: float | None
+    error: float | None
+    """Median of |predicted / measured - 1|."""
+    storage: str
+    study: str
+    bench: Bench
+    candidates: int
+    certain_oom: int
+    """Legal layouts that were never launched since they would run out of memory for certain."""
+    overlay: Overlay | None
+    files: tuple[str, ...]
+    interrupted: bool = False
+
+
+def tune(
+    path: str | Path, trials: int = 10, runner: str = "torch", launcher: str = "local", storage: str | None = None,
+    study: str | None = None, resume: bool = False, limit_s: float = 600.0, devices: int | None = None, out: str | Path | None = None,
+    megatron_path: str | Path | None = None, tell: Tell | None = None,
+) -> Tuned:  # fmt: skip
+    """Refines a saved plan by measuring layouts around it; the trials of a study add up to `trials`, over all its workers.
+
+    Errors: InputError for a plan that cannot be read or run, a storage that cannot be opened, a study of another plan.
+    """
+    if not 1 <= trials <= MOST_TRIALS:
+        raise InputError(f"trials must be from 1 to {MOST_TRIALS:,}, but got {trials:,}")
+    if find_spec("optuna") is None:
+        raise InputError("tune must find optuna, but this Python has none; pip install optuna")
+    plan = Path(path)
+    saved = plans.read(plan)
+    asked, (recipe, first) = plans.read_question(plan), resolve.recipe_and_layout(plans.asked(saved, str(plan)))
+    recipe = recipe.model_copy(update={"knobs": resolve.recipe(plans.stated(asked, recipe)).knobs})
+    bench = runners.bench(runner, launcher, devices, limit_s, recipe.gpus, megatron_path)
+    target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
+    check_folder(target)
+    where, name = storage or storages.default(plan), _named(study, plan, runner)
+    candidates, early = space(recipe, first), max(trials // 2, 1)
+    opened = studies.create(storages.opened(where), name, _fingerprint(recipe, first, bench), resume, candidates, early)
+
+    def measured(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
+        return runners.measure(recipe, bench, candidate, progress)
+
+    with _ends_softly():
+        interrupted = studies.refine(opened, candidates, measured, trials, early, tell or _silent)
+    return _answer(plan, saved, asked, recipe, first, bench, candidates, opened, where, target, interrupted)
+
+
+def _named(name: str | None, plan: Path, runner: str) -> str:
+    named = name or f"{plan.absolute().parent.name}-{plan.stem}-{runner}"[:100]
+    if not NAME.fullmatch(named):
+        if name is None:
+            return f"plan-{runner}"
+        raise InputError(f"study must be a name of letters, digits and . _ + -, at most 100, but got {named[:60]!r}")
+    return named
+
+
+def _silent(row: Row, rows: tuple[Row, ...]) -> None:
+    return None
+
+
+def _fingerprint(recipe: Recipe, first: Layout, bench: Bench) -> dict[str, Any]:
+    """What must be the same for times to be comparable; entries are named in the message when they differ."""
+    import hashlib
+
+    documents = (recipe.model, recipe.hardware, recipe.stack)
+    digest = hashlib.sha256("".join(one.model_dump_json() for one in documents).encode()).hexdigest()[:16]
+    return {
+        "model": recipe.model.name, "cluster": recipe.hardware.name, "gpus": recipe.gpus, "seq_length": recipe.seq_length,
+        "global_batch_size": recipe.global_batch_size, "precision": recipe.precision, "attention": recipe.attention,
+        "framework": recipe.framework, "framework_version": recipe.framework_version, "stack": recipe.stack.name,
+        "runner": bench.runner, "device": bench.device, "devices": bench.devices, "layout": key(first), "documents": digest,
+    }  # fmt: skip
+
+
+@contextmanager
+def _ends_softly() -> Iterator[None]:
+    """A batch system that ends us (SIGTERM) gets what Ctrl-C gets: the best so far."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _answer(
+    plan: Path, saved: plans.SavedPlan, asked: Question, recipe: Recipe, first: Layout, bench: Bench, candidates: Space,
+    study: Any, where: str, target: Path, interrupted: bool,
+) -> Tuned:  # fmt: skip
+    rows = studies.told(study)
+    fastest = best(rows)
+    before = next((one for one in rows if one.key == key(first) and one.state == "done"), None)
+    today = date.today().isoformat()
+    texts = {"trials.csv": refined.table(rows), "study.json": refined.plots(study)}
+    fitted = None
+    if fastest is not None:
+        stated = plans.stated(asked, recipe)
+        texts["plan.yaml"] = refined.plan(stated, recipe, fastest, before, rows, today)
+        fitted = overlay(recipe, str(stated.cluster), asked.set, rows, _source(fastest, bench, today))
+    if fitted is not None:
+        texts[f"{fitted.name}.yaml"] = fitted.text
+    return Tuned(
+        str(plan), recipe, first, rows, fastest, refined.speedup(fastest, before), refined.error(rows), where, study.study_name, bench,
+        len(candidates.candidates), candidates.certain_oom, fitted, write_all(target, texts), interrupted,
+    )  # fmt: skip
+
+
+def _source(one: Row, bench: Bench, today: str) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in one.versions)
+    return f"{one.host or platform.node()} ({one.device or bench.device}), {today}, {versions or bench.runner}"
