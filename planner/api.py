@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from planner.layout import Layout
     from planner.pipeline.words import Answer
     from planner.search import Plan
-    from planner.tune.tune import Tuned
     from planner.specs.recipe import Recipe
+    from planner.tune.tune import Tuned
 
 BESIDE = ("1f1b", "gpipe")
 """Plain schedules whose activations in flight are set beside those of a plan."""

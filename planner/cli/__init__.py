@@ -12,7 +12,9 @@ import typer
 from planner import __version__
 from planner.errors import InputError
 
-COMMANDS = ("recommend", "explain", "emit", "models", "clusters", "schedules", "stacks", "simulate", "validate", "tune", "calibrate", "doctor")
+COMMANDS = (
+    "recommend", "explain", "emit", "models", "clusters", "schedules", "stacks", "simulate", "validate", "tune", "calibrate", "doctor",
+)  # fmt: skip
 """Each is a function in the file of its name, in the order that --help lists them."""
 INTERRUPTED = 130
 # Of click, or of the copy inside typer: whichever this version of typer raises.
