@@ -37,8 +37,8 @@ def exchange_s(recipe: Recipe, layout: Layout, moe: Moe, own_tokens: Numeric, el
     """One dispatch, or one combine, of a rank's own tokens. 0 when alone.
 
     Formula: latency + max over hop classes of bytes / bandwidth; copies T k h bytes, of which (domain-1)/ep stay on NVLink, the rest on
-             PCIe or over the GPU's own NIC; DeepEP and HybridEP send a token once to each domain and each rank that it reaches:
-             T h bytes reached (N-1)/N
+             PCIe or over the GPU's own NIC, what leaves a pod over its part of the uplinks;
+             DeepEP and HybridEP send a token once to each domain and each rank that it reaches: T h bytes reached (N-1)/N
     Source:  [nccl-tuning] all-to-all by pairs: N/(N-1) of the NIC's rate; [deepep]
     Assumes: hop classes work side by side; balanced routing.
     """
@@ -52,6 +52,8 @@ def exchange_s(recipe: Recipe, layout: Layout, moe: Moe, own_tokens: Numeric, el
     wire_share, host_share = (size - members.node) / size, (members.node - members.domain) / size
     wire_bytes = np.where(members.nodes > 1, sent, 0.0) if once else copies * wire_share
     wire = wire_bytes / (hardware.nic_bytes_per_s_per_gpu * hardware.fabric.efficiency_share)
+    leaving = (size - members.pod) / np.maximum(size - members.node, 1.0)
+    wire = wire * np.maximum(leaving * hardware.fabric.oversubscription, 1.0)
     near = copies * ((size - 1) / size if once else (members.domain - 1) / size)
     link = near / (node.domain.bytes_per_s * collectives.link_efficiency(node.domain, np.maximum(members.domain, 2)))
     host = copies * host_share / (node.host.bytes_per_s * collectives.link_efficiency(node.host, members.node))

@@ -14,8 +14,9 @@ from planner.cost.layer import mean_time
 from planner.cost.memory import Rank, kept_bytes
 from planner.cost.mixture import Times
 from planner.cost.params import embedding_params, head_params, mtp_stage_params
+from planner.cost.sites import between_ranks
 from planner.cost.stages import chunk_layers, chunk_moe_layers
-from planner.cost.step import Pace, Pipeline, transfer_s
+from planner.cost.step import Pace, Pipeline, near_transfer_s, p2p
 from planner.errors import InputError
 from planner.layout import SCHEDULES, Layout
 from planner.schedules.table import order as order_of
@@ -157,7 +158,7 @@ def _runs(recipe: Recipe, layout: Layout, spent: np.ndarray) -> tuple[list[_Run]
 
     An order repeats itself: beyond its fill the makespan, and where it grows the memory in flight, grow evenly with m.
     """
-    transfer = float(transfer_s(recipe, layout))
+    transfer = between_ranks(recipe, layout, float(near_transfer_s(recipe, layout)), float(p2p(recipe, layout).bytes_per_tensor))
     lengths = _lengths(layout)
     runs = [_once(recipe, replace(layout, m=m), spent, transfer) for m in lengths]
     return runs, (layout.m - lengths[-1]) / (lengths[1] - lengths[0]) if len(lengths) == 2 else 0.0
@@ -171,15 +172,15 @@ def _lengths(layout: Layout) -> tuple[int, ...]:
     return (layout.m,) if longer >= layout.m else (short, longer)
 
 
-def _once(recipe: Recipe, layout: Layout, spent: np.ndarray, transfer: float) -> _Run:
-    sequence = order(layout, spent, transfer)
+def _once(recipe: Recipe, layout: Layout, spent: np.ndarray, transfer: float | np.ndarray) -> _Run:
+    sequence = order(layout, spent, float(np.max(transfer)))
     spent = np.tile(spent, (sequence.stages // len(spent), 1))
     rows = np.concatenate(sequence.actions)
     passes = np.bincount(rows[rows[:, KIND] == F, STAGE], minlength=sequence.stages) / layout.m
     work = np.stack([np.bincount(sequence.rank_of_stage, passes * spent[:, k], minlength=layout.pp) for k in (F, B)], axis=1)
     ends = "span" if recipe.stack.post_validation and (rows[:, KIND] == W).any() else "makespan"
     free = simulate(sequence, spent)
-    slow = simulate(sequence, spent, transfer=transfer, blocking=blocking(recipe, layout)) if transfer else free
+    slow = simulate(sequence, spent, transfer=transfer, blocking=blocking(recipe, layout)) if np.any(transfer) else free
     return _Run(sequence, work, getattr(free, ends), getattr(slow, ends))
 
 

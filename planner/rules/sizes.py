@@ -96,6 +96,10 @@ EXCHANGE = Rule("cp_a2a is Megatron's", lambda recipe, layout: layout.cp_a2a == 
      "cp_a2a is a knob of Megatron-LM, but got cp_a2a={layout.cp_a2a} under {recipe.framework}",
      lambda recipe, layout: "leave it out, or try --framework megatron")  # fmt: skip
 
+SITES = Rule("sites hold whole replicas or stages",
+     lambda recipe, layout: divides(recipe.hardware.fabric.sites, layout.dp) | divides(recipe.hardware.fabric.sites, layout.pp),
+     "dp or pp must be a multiple of the {recipe.hardware.fabric.sites} sites, but got dp={layout.dp}, pp={layout.pp}")
+
 STATES = Rule("offload and hpZ are DeepSpeed's", lambda recipe, layout: (layout.offload == 0) & (layout.hpz == 1),
      "offload and hpz are knobs of DeepSpeed, but got offload={knobs[offload]}, hpz={layout.hpz} under {recipe.framework}",
      lambda recipe, layout: "leave them out, or try --framework deepspeed")  # fmt: skip
@@ -108,6 +112,7 @@ RULES = (
     Rule("batch is dp * mbs * m", _batch,
          "dp * mbs * m must be the global batch of {recipe.global_batch_size}, but got "
          "{layout.dp} * {layout.mbs} * {layout.m} = {layout.gbs}", _batch_out),
+    SITES,
     *experts.SIZES,
     Rule("heads split over tp", lambda recipe, layout: divides(layout.tp, recipe.model.num_heads),
          "tp must divide the attention heads, but got tp={layout.tp} and {recipe.model.num_heads} heads",
