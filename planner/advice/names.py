@@ -13,13 +13,13 @@ MEGATRON = {
     "first_layers": "decoder_first_pipeline_num_layers", "last_layers": "decoder_last_pipeline_num_layers",
     "account_for_embedding": "account_for_embedding_in_pipeline_split", "account_for_loss": "account_for_loss_in_pipeline_split",
     "group": "microbatch_group_size_per_virtual_pipeline_stage", "gpus": "launch.gpus", "stage_layout": "pipeline_model_parallel_layout",
-}  # fmt: skip
+}
 OLD_RECOMPUTE = ("checkpoint_activations", "activations_checkpoint_method", "activations_checkpoint_granularity", "recompute_activations")
 VIRTUAL = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
 NEOX = {
     "tensor_model_parallel_size": "model-parallel-size", "pipeline_model_parallel_size": "pipe-parallel-size",
     "deepspeed.train_micro_batch_size_per_gpu": "train_micro_batch_size_per_gpu",
-}  # fmt: skip
+}
 STAGE = "deepspeed.zero_optimization.stage"
 
 
@@ -65,7 +65,7 @@ def _recompute(u: Understood, kind: int, words: dict[str, Any]) -> dict[str, Any
     method = {0: (None, None), 1: (None, None), 2: ("block", layers) if layers else ("uniform", 1)}[kind]
     modules = module_names(int(words.get("recompute_modules", 0)))
     named = {"recompute_granularity": {0: None, 1: "selective", 2: "full"}[kind], "recompute_method": method[0],
-             "recompute_num_layers": method[1], "recompute_modules": modules if modules and modules != ["core_attn"] else None}  # fmt: skip
+             "recompute_num_layers": method[1], "recompute_modules": modules if modules and modules != ["core_attn"] else None}
     return {**gone, **{name: value for name, value in named.items() if value is not None or u.plain.get(name) is not None}}
 
 
@@ -93,7 +93,7 @@ def _batch(u: Understood, word: str, value: Any) -> dict[str, Any]:
     """Wherever the batch is stated: the JSON, HF's arguments, Megatron's; `auto` follows by itself."""
     places = {"mbs": ("deepspeed.train_micro_batch_size_per_gpu", "hf.per_device_train_batch_size", "micro_batch_size"),
               "m": ("deepspeed.gradient_accumulation_steps", "hf.gradient_accumulation_steps"),
-              "gbs": ("deepspeed.train_batch_size", "global_batch_size")}[word]  # fmt: skip
+              "gbs": ("deepspeed.train_batch_size", "global_batch_size")}[word]
     stated = [name for name in places if name in u.reading.values and u.plain.get(name) not in (None, "auto")]
     return dict.fromkeys(stated or places[:1], value)
 

@@ -55,7 +55,7 @@ def _values(recipe: Recipe, layout: Layout) -> dict[str, list[int]]:
     layers = _divisors(max(model.num_layers // layout.pp, 1)) if "interleaved" in recipe.stack.schedules else [1]
     out = {"tp": [n for n in degrees if n <= min(node, 64)], "pp": [] if fixed else [n for n in degrees if n <= model.num_layers],
            "v": [] if fixed else [n for n in layers if n <= 32], "zero": [z for z in recipe.stack.zero_stages if z <= _most_zero(recipe)],
-           "mbs": [n for n in _divisors(recipe.global_batch_size) if n <= MOST_MICRO_BATCH], "cp": _near(degrees, layout.cp)}  # fmt: skip
+           "mbs": [n for n in _divisors(recipe.global_batch_size) if n <= MOST_MICRO_BATCH], "cp": _near(degrees, layout.cp)}
     if model.moe:
         out |= {"ep": [n for n in _divisors(model.moe.num_experts) if n <= recipe.gpus], "etp": sorted({1, layout.tp})}
     return out
@@ -130,7 +130,7 @@ def around(recipe: Recipe, layout: Layout, depth: int = 1, only: tuple[str, ...]
         Near({k: x for _, change in sets[row] for k, x in change.items() if x != getattr(layout, k) or k == "recompute"},
              batch[int(row)], recipe, float(columns[0][at]), float(columns[1][at]) / GIB, float(columns[2][at]), bool(columns[3][at]))
         for at, row in enumerate(rows.tolist())
-    ]  # fmt: skip
+    ]
 
 
 def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> Layout:

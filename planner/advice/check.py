@@ -1,0 +1,102 @@
+"""Check: a launch that somebody already has. What is illegal, what does not fit, what is slow, what is not as it seems; what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from planner.advice import fixes, gains, legality, memory, oom_line, refused, traps, traps_deepspeed
+from planner.advice.findings import Checked, Finding, Verdict
+from planner.advice.names import flags
+from planner.cost.terms import Estimate
+from planner.errors import InputError
+from planner.estimate import estimate
+from planner.intake.reading import Reading
+from planner.intake.understood import Understood, computes, understood
+
+ORDER = ("error", "warning", "hint")
+
+
+def checked(
+    reading: Reading, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Mapping[str, str] | None = None,
+    oom: str | None = None, measured: dict[str, Any] | None = None,
+) -> Checked:
+    """The answer for one reading. Raises InputError for options that name nothing known, never for what the file says."""
+    u = understood(reading, cluster, gpus, model, sets)
+    illegal = legality.findings(u)
+    faults = [*illegal, *refused.findings(u), *traps_deepspeed.findings(u)]
+    silent = traps.findings(u) if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed" else []
+    broken = any(one.severity == "error" for one in (*faults, *silent))
+    said = _estimate(u, any(one.severity == "error" for one in illegal))
+    told = [*faults, *silent, *_unknown(u)]
+    if said is not None and not broken:
+        told += [*memory.findings(u, said), *gains.findings(u, said)]
+    best = gains.best(u, said) if u.sized and computes(u.recipe) else None
+    told += gains.best_finding(u, best, None if broken else said)
+    verdict: Verdict = "invalid" if broken else memory.verdict(said) if said is not None else "fits"
+    ranked = sorted(_once(told), key=lambda one: ORDER.index(one.severity))
+    matched = oom_line.matches(u, oom, said) if oom else None
+    return Checked(reading.file, u, verdict, tuple(ranked), said, best, measured, matched)
+
+
+def _estimate(u: Understood, illegal: bool) -> Estimate | None:
+    """What the cost model says; of an illegal layout the closed form, where there is one, as a hint of its size."""
+    if not u.sized or not computes(u.recipe):
+        return None
+    try:
+        return estimate(u.recipe, u.layout, exact=not illegal)
+    except (InputError, ArithmeticError, ValueError, IndexError):
+        return None
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """Two ways to the same rule say it once."""
+    return list({(one.rule, one.message if one.rule == "faster" else ""): one for one in reversed(found)}.values())[::-1]
+
+
+def _unknown(u: Understood) -> list[Finding]:
+    """What kept memory and time from being told."""
+    if not u.sized:
+        why = next((one.why for one in u.unresolved if one.name == "model"), "the model is not known")
+        return [Finding("warning", "memory and time not known", f"{why}. Only what the file itself states was checked")]
+    if not computes(u.recipe):
+        gpu = u.recipe.hardware.gpu
+        return [Finding("warning", "memory and time not known",
+                        f"{gpu.name} computes {', '.join(gpu.peak_tflops)}, not {u.recipe.precision}")]
+    return []
+
+
+def fixed(answer: Checked, out: str | Path) -> Checked:
+    """The answer with its file written again at `out`, changed as little as makes it legal and fitting.
+
+    Raises InputError when nothing needs changing, or no change is known.
+    """
+    from planner.files import write_all
+
+    values = fixes.needed(list(answer.findings))
+    if not values:
+        why = "it is legal and fits" if answer.verdict in ("fits", "marginal") else "no single change makes it so"
+        raise InputError(f"--fix must have something to change, but {why}; leave it out")
+    written = fixes.rewritten(answer.understood, values)
+    target = Path(out)
+    if target.is_dir() or target.resolve() == Path(answer.file).resolve():
+        raise InputError(f"--fix must name another file than the one that is read, but got {out}")
+    files = write_all(target.parent, _named(answer.file, target, written.texts))
+    left = f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}" if written.left else ""
+    return replace(answer, fixed=files, diff=written.diff + left, edits=flags(answer.understood.reading.kind, values))
+
+
+def _named(file: str, target: Path, texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts by the names that they get beside the target; a file that is there already keeps its own, and the script names the new one."""
+    main = texts[file]
+    out: dict[str, str] = {}
+    for path, text in texts.items():
+        name = Path(path).name
+        if path == file:
+            continue
+        new = f"{target.stem}-{name}" if (target.parent / name).exists() else name
+        main = main.replace(name, new)
+        out[new] = text
+    return {target.name: main, **out}

@@ -1,0 +1,114 @@
+"""Rules that a launch breaks, by the framework's version, each with the smallest changes that let it run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from planner.advice import nearby
+from planner.advice.findings import Finding, Way
+from planner.advice.names import MEGATRON, changed, flag, said
+from planner.advice.nearby import Near
+from planner.intake.understood import Understood
+from planner.rules.rule import Breach
+from planner.rules.table import breaches
+from planner.specs.versions import KNOWN
+
+MOST_WAYS = 4
+BATCH = ("batch is dp * mbs * m", "micro-batches interleave")
+"""Rules that another global batch, or another accumulation, would keep."""
+UNSEEN = {
+    "layers split over stages": "versions before 0.13 drop the rest in silence: of {layers} layers they build {built}",
+}
+COSTS = {"gbs": 40, "gpus": 50, "offload": 12, "cp": 8, "zero": 4, "recompute": 5, "tp": 6, "pp": 6, "etp": 3}
+"""How much a change asks of the person: what changes learning or the hardware comes last."""
+
+
+def findings(u: Understood) -> list[Finding]:
+    """One finding a broken rule, with the legal layouts near by."""
+    broken = breaches(u.recipe, u.layout)
+    if not broken:
+        return _other_versions(u)
+    near = ways(u, tuple(one.rule for one in broken))
+    return [_finding(u, one, near) for one in broken]
+
+
+def ways(u: Understood, rules: tuple[str, ...]) -> list[Near]:
+    """Legal layouts close by: fewest and mildest changes first, those that fit before those that do not, then the fastest."""
+    found = nearby.around(u.recipe, u.layout, 1)
+    if set(rules) & set(BATCH):
+        found += nearby.batches(u.recipe, u.layout) + _accumulated(u)
+    if not any(one.fits for one in found) or not found:
+        found += nearby.around(u.recipe, u.layout, 2)
+    return sorted(found, key=lambda one: (not one.fits and u.sized, _cost(u, one), one.step_s))
+
+
+def _accumulated(u: Understood) -> list[Near]:
+    """DeepSpeed: the stated batch kept by another accumulation."""
+    if u.recipe.framework != "deepspeed":
+        return []
+    steps = u.recipe.global_batch_size // (u.layout.dp * u.layout.mbs)
+    other = replace(u.layout, m=max(steps, 1))
+    return [replace(one, words={"m": other.m}) for one in nearby.around(u.recipe, other, 0)]
+
+
+def _cost(u: Understood, one: Near) -> int:
+    """Flags to change, the harder ones dearer."""
+    return sum(COSTS.get(word, 2) for word in one.words if not word.startswith("recompute_")) + len(changed(u, one.words))
+
+
+def _finding(u: Understood, broken: Breach, near: list[Near]) -> Finding:
+    offered = _distinct(u, near)
+    note = _note(u, broken)
+    listed = "; ".join(said(u.reading.kind, one.values) + (f" ({one.says})" if one.says else "") for one in offered)
+    legal = f". Legal would be: {listed}" if listed else ""
+    return Finding("error", broken.rule, f"{broken.message}{_values(u, broken)}{note}{legal}", tuple(offered))
+
+
+def _values(u: Understood, broken: Breach) -> str:
+    """Where the values come from that the sentence names."""
+    named = [word for word in ("tp", "pp", "ep", "etp", "cp") if f"{word}=" in broken.message and MEGATRON[word] in u.reading.values]
+    places = [f"{flag(u.reading.kind, MEGATRON[word])} from {u.reading.values[MEGATRON[word]].where}" for word in named
+              if u.reading.values[MEGATRON[word]].where]
+    defaulted = "etp=" in broken.message and "expert_tensor_parallel_size" not in u.reading.values and u.layout.etp > 1
+    places += ["--expert-tensor-parallel-size defaults to the tensor-parallel size"] if defaulted else []
+    return f" [{', '.join(places)}]" if places else ""
+
+
+def _note(u: Understood, broken: Breach) -> str:
+    text = UNSEEN.get(broken.rule, "")
+    if not text or u.recipe.framework != "megatron":
+        return ""
+    layers, pp = u.recipe.model.num_layers, u.layout.pp
+    return "; " + text.format(layers=layers, built=layers // pp * pp)
+
+
+def _distinct(u: Understood, near: list[Near]) -> list[Way]:
+    """The first of each kind of change."""
+    kinds: dict[frozenset[str], Near] = {}
+    for one in near:
+        kinds.setdefault(frozenset(word for word in one.words if one.words[word]), one)
+    return [way(u, one) for one in list(kinds.values())[:MOST_WAYS]]
+
+
+def way(u: Understood, one: Near) -> Way:
+    """A layout near by as values to set, with what it gives."""
+    values = changed(u, one.words)
+    if not u.sized:
+        return Way(values)
+    fits = f"{one.memory_gib:.1f} GiB" + ("" if one.fits else f", out of memory with probability {one.oom_probability:.0%}")
+    return Way(values, f"a step of {one.step_s:.3g} s, {fits}", one.step_s, one.memory_gib)
+
+
+def _other_versions(u: Understood) -> list[Finding]:
+    """Where the version is not stated: rules of other versions that would refuse the launch."""
+    if u.reading.framework_version is not None or "framework_version" in u.values:
+        return []
+    own: dict[str, list[Any]] = {}
+    for version in KNOWN[u.recipe.framework]:
+        other = u.recipe.model_copy(update={"framework_version": version})
+        for broken in breaches(other, u.layout):
+            own.setdefault(broken.rule, []).append((version, broken.message))
+    return [Finding("warning", rule, f"{u.recipe.framework} {', '.join(version for version, _ in found)} refuses it: {found[0][1]}; "
+                                     f"{u.recipe.framework_version} is taken, as the file states no version")
+            for rule, found in own.items()]
