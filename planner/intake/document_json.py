@@ -17,17 +17,20 @@ _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _WORD = re.compile(r"[^\s{}\[\]:,\"]+")
 _LOOSE = "it has comments, trailing commas or bare words: DeepSpeed reads those (hjson), json.load of the Hugging Face Trainer refuses them"
 
+MOST_TOKENS = 200_000
+"""Spaces and comments counted too: more than any configuration has, and under 5 s to read."""
 Token = tuple[str, Any, int, int]
 """Kind (one of { } [ ] : , or "value", "word"), value, span."""
 
 
-def load(text: str, file: str) -> Document:
+def load(text: str, path: str) -> Document:
     """The value of a JSON text. InputError: what does not hold, and the line."""
+    file = path.rsplit("/", 1)[-1]
     spans: dict[Path, Span] = {}
     duplicates: list[str] = []
     root = _build(list(_tokens(text, file)), text, file, spans, duplicates)
     strict = _strict(text)
-    return Document(file, root, spans, tuple(duplicates), () if strict else (_LOOSE,), strict)
+    return Document(path, root, spans, tuple(duplicates), () if strict else (_LOOSE,), strict)
 
 
 def _strict(text: str) -> bool:
@@ -39,8 +42,11 @@ def _strict(text: str) -> bool:
 
 
 def _tokens(text: str, file: str) -> Iterator[Token]:
-    at = 0
+    at = count = 0
     while at < len(text):
+        count += 1
+        if count > MOST_TOKENS:
+            raise InputError(f"{file} must have at most {MOST_TOKENS:,} words of JSON, but has more")
         skipped = _SPACE.match(text, at) or _LINE.match(text, at)
         if skipped:
             at = skipped.end()

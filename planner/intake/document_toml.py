@@ -12,15 +12,20 @@ _PAIR = re.compile(r"\s*([A-Za-z0-9_\-.]+)\s*=\s*")
 _END = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^#\n]*?)\s*(?:#.*)?$")
 
 
-def load(text: str, file: str) -> Document:
+MOST_PAIRS = 20_000
+
+
+def load(text: str, path: str) -> Document:
     """The tables of a TOML text. InputError: what does not hold, and the line."""
     import tomllib
 
+    if text.count("=") > MOST_PAIRS:
+        raise InputError(f"{path.rsplit('/', 1)[-1]} must have at most {MOST_PAIRS:,} keys, but has more")
     try:
         data = tomllib.loads(text.replace("\r\n", "\n").lstrip("\ufeff"))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError, OverflowError) as fault:
-        raise InputError(f"{file} must be TOML, but {str(fault)[:160] or type(fault).__name__}") from None
-    return Document(file, data, _spans(text))
+        raise InputError(f"{path.rsplit('/', 1)[-1]} must be TOML, but {str(fault)[:160] or type(fault).__name__}") from None
+    return Document(path, data, _spans(text))
 
 
 def _spans(text: str) -> dict[Path, Span]:

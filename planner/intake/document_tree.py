@@ -22,6 +22,7 @@ class Document:
     """A parsed config. Values may share lists and mappings (YAML's aliases): read, never changed."""
 
     file: str
+    """Path as given."""
     data: Any
     spans: Mapping[Path, Span]
     """Of the values that are written out, by path; a list's items by their index."""
@@ -57,7 +58,8 @@ def leaves(document: Document) -> list[Leaf]:
 
 def told(leaf: Leaf) -> str:
     """Where a leaf stands, for people."""
-    return leaf.where or f"{leaf.file} {'.'.join(leaf.path)}".strip()
+    name = leaf.file.rsplit("/", 1)[-1]
+    return leaf.where or f"{name} {'.'.join(leaf.path)}".strip()
 
 
 def _walk(root: Any, start: Path) -> Iterator[tuple[Path, Any]]:

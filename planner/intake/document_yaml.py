@@ -37,10 +37,11 @@ class _Building:
     documents: int = 0
 
 
-def load(text: str, file: str) -> Document:
+def load(text: str, path: str) -> Document:
     """The first document of a YAML text. InputError: what does not hold, and the line."""
     import yaml
 
+    file = path.rsplit("/", 1)[-1]
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     building = _Building()
     try:
@@ -53,7 +54,7 @@ def load(text: str, file: str) -> Document:
     notes = list(building.notes)
     if building.documents > 1:
         notes.append(f"{file} holds {building.documents} documents: the first was read")
-    return Document(file, building.root, building.spans, tuple(building.duplicates), tuple(notes))
+    return Document(path, building.root, building.spans, tuple(building.duplicates), tuple(notes))
 
 
 def _take(building: _Building, event: Any, file: str) -> None:

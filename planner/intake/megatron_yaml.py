@@ -1,0 +1,64 @@
+"""YAML whose keys are Megatron's flags (its functional tests), and the configuration of `--yaml-cfg`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.intake.document_names import Named, named
+from planner.intake.document_names import reading as made
+from planner.intake.document_tree import Leaf, told
+from planner.intake.reading import Reading
+
+SECTIONS = ("MODEL_ARGS", "ENV_VARS", "language_model", "model_parallel")
+GPUS = ("WORLD_SIZE", "GPUS_PER_NODE", "NNODES", "NUM_NODES")
+RENAMED = {
+    "num_moe_experts": "num_experts", "layernorm_epsilon": "norm_epsilon", "fp8": "fp8_format", "persist_layer_norm": "persist_layer_norm",
+}
+"""Names of TransformerConfig's fields that differ from the arguments'. Source: [megatron-core] training/arguments.py."""
+LAUNCH = {"WORLD_SIZE": "launch.gpus", "GPUS_PER_NODE": "launch.gpus_per_node", "NNODES": "launch.nodes", "NUM_NODES": "launch.nodes"}
+OFF = {
+    "disable_bias_linear": "add_bias_linear", "no_masked_softmax_fusion": "masked_softmax_fusion",
+    "no_bias_gelu_fusion": "bias_gelu_fusion",
+    "no_bias_swiglu_fusion": "bias_swiglu_fusion", "no_bias_dropout_fusion": "bias_dropout_fusion", "no_rope_fusion": "apply_rope_fusion",
+    "no_gradient_accumulation_fusion": "gradient_accumulation_fusion", "no_position_embedding": "add_position_embedding",
+    "no_async_tensor_model_parallel_allreduce": "async_tensor_model_parallel_allreduce", "no_query_key_layer_scaling":
+    "apply_query_key_layer_scaling", "no_check_for_nan_in_loss_and_grad": "check_for_nan_in_loss_and_grad",
+    "no_overlap_p2p_communication": "overlap_p2p_comm", "no_align_grad_reduce": "align_grad_reduce",
+    "no_align_param_gather": "align_param_gather", "no_scatter_gather_tensors_in_pipeline": "scatter_gather_tensors_in_pipeline",
+    "no_create_attention_mask_in_dataloader": "create_attention_mask_in_dataloader", "no_mmap_bin_files": "mmap_bin_files",
+}  # fmt: skip
+"""Flags that turn an argument off. Source: the same file."""
+
+
+def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+    """Values under Megatron's argument names, whether the keys are flags (`--num-layers: 24`) or arguments in sections."""
+    names = [one for leaf in found for one in _names(leaf)]
+    return made(file, "megatron-yaml", "megatron", names, notes=notes)
+
+
+def argument(name: str) -> str:
+    """The argument of a flag: no leading dashes, underscores within."""
+    return name.lstrip("-").replace("-", "_")
+
+
+def _names(leaf: Leaf) -> list[Named]:
+    section, rest = leaf.path[0], leaf.path[1:]
+    if section == "ENV_VARS" and rest:
+        name = rest[0]
+        moved = replace(leaf, where=told(leaf))
+        return [named(f"env.{name}", moved), *([named(LAUNCH[name], moved)] if name in LAUNCH else [])]
+    if section in ("MODEL_ARGS", "language_model", "model_parallel") and rest:
+        return _argument(argument(rest[0]) if len(rest) == 1 else ".".join(rest), leaf)
+    if rest or section in ("TEST_TYPE", "LAUNCHER", "MODE", "BEFORE_SCRIPT", "AFTER_SCRIPT", "METRICS"):
+        return [named(".".join(leaf.path), leaf)]
+    return _argument(argument(section), leaf)
+
+
+def _argument(name: str, leaf: Leaf) -> list[Named]:
+    if name in OFF and isinstance(leaf.value, bool):
+        return [Named(OFF[name], leaf, not leaf.value)]
+    if name == "activation_func":
+        gated = str(leaf.value) == "swiglu"
+        return [Named("activation_func", leaf, leaf.value), *([Named("swiglu", leaf, True)] if gated else [])]
+    return [named(RENAMED.get(name, name), leaf)]
