@@ -15,6 +15,7 @@ from planner.errors import InputError
 from planner.estimate import estimate
 from planner.intake.reading import Reading
 from planner.intake.understood import Understood, computes, understood
+from planner.rules.table import breaches
 
 ORDER = ("error", "warning", "hint")
 
@@ -75,17 +76,19 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
     """
     from planner.files import write_all
 
-    values = fixes.needed(list(answer.findings))
+    u = answer.understood
+    broken = tuple(one.rule for one in breaches(u.recipe, u.layout))
+    values = fixes.needed(list(answer.findings), legality.joint(u), broken)
     if not values:
         why = "it is legal and fits" if answer.verdict in ("fits", "marginal") else "no single change makes it so"
         raise InputError(f"--fix must have something to change, but {why}; leave it out")
-    written = fixes.rewritten(answer.understood, values)
+    written = fixes.rewritten(u, values)
     target = Path(out)
     if target.is_dir() or target.resolve() == Path(answer.file).resolve():
         raise InputError(f"--fix must name another file than the one that is read, but got {out}")
     files = write_all(target.parent, _named(answer.file, target, written.texts))
     left = f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}" if written.left else ""
-    return replace(answer, fixed=files, diff=written.diff + left, edits=flags(answer.understood.reading.kind, values))
+    return replace(answer, fixed=files, diff=written.diff + left, edits=flags(u.reading.kind, values))
 
 
 def _named(file: str, target: Path, texts: Mapping[str, str]) -> dict[str, str]:

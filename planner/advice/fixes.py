@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.advice.findings import Finding
+from planner.advice.findings import Finding, Way
 from planner.advice.names import flag
 from planner.errors import InputError
 from planner.intake.understood import Understood
@@ -25,11 +25,11 @@ class Rewritten:
     """Changes that no text could take, in words."""
 
 
-def needed(findings: list[Finding]) -> dict[str, Any]:
-    """The first way out of each error, and of a memory warning, in order; the first that states a value wins."""
-    out: dict[str, Any] = {}
+def needed(findings: list[Finding], joint: Way | None, rules: tuple[str, ...]) -> dict[str, Any]:
+    """The way out of all broken rules of the layout together, then the first of each other error and of a memory warning."""
+    out: dict[str, Any] = dict(joint.values) if joint else {}
     for one in findings:
-        wanted = one.severity == "error" or one.rule == "memory fits the GPU"
+        wanted = (one.severity == "error" and not (joint and one.rule in rules)) or one.rule == "memory fits the GPU"
         if wanted and one.ways:
             out = {**one.ways[0].values, **out}
     return out

@@ -18,6 +18,8 @@ from planner.search import fitting
 PAYS = 0.01
 """Of a step: a smaller gain is none, given the model's error."""
 TOP = 3
+LOST = 0.9
+"""Above this probability to run out of memory what does not fit either is no advice."""
 STARVED = 0.2
 SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
     "overlap_grad_reduce": {"stack": {"grad_overlap_share": 1.0}},
@@ -42,8 +44,8 @@ def best(u: Understood, now: Estimate | None) -> Best | None:
         return None
     layout, said_of = found
     told = estimate(u.recipe, layout, exact=True)
-    better = now is None or not now.fits or told.step_s < now.step_s
-    return Best(layout, told) if better and told.fits else None if not better else Best(layout, said_of)
+    better = now is None or not now.fits or told.step_s < now.step_s * (1 - PAYS)
+    return Best(layout, told if told.fits else said_of) if better else None
 
 
 def best_finding(u: Understood, found: Best | None, now: Estimate | None) -> list[Finding]:
@@ -63,7 +65,8 @@ def way_of(u: Understood, words: dict[str, Any]) -> Way:
 def _difference(one: Layout, other: Layout) -> dict[str, Any]:
     words = ("tp", "pp", "cp", "ep", "etp", "v", "mbs", "zero", "recompute", "recompute_modules", "recompute_layers", "offload",
              "account_for_embedding", "account_for_loss", "first_layers", "last_layers", "sp")
-    differ = {word: getattr(other, word) for word in words if getattr(one, word) != getattr(other, word)}
+    alone = ("zero",) if other.dp * other.cp == 1 and other.zero < 2 else ()
+    differ = {word: getattr(other, word) for word in words if getattr(one, word) != getattr(other, word) and word not in alone}
     if any(word.startswith("recompute") for word in differ):
         differ |= {word: getattr(other, word) for word in ("recompute", "recompute_modules", "recompute_layers")}
     return differ
@@ -91,7 +94,8 @@ def _bubble(u: Understood, now: Estimate) -> list[Finding]:
 
 def _layouts(u: Understood, base: float, now: Estimate) -> list[tuple[float, Way]]:
     """The fastest of each kind of change that fits at least as surely as now; of equally fast ones that with fewest changes."""
-    found = [one for one in nearby.around(u.recipe, u.layout, 1) if one.words and (one.fits or one.oom_probability <= now.oom_probability)]
+    least = now.oom_probability if now.oom_probability < LOST else 0.0
+    found = [one for one in nearby.around(u.recipe, u.layout, 1) if one.words and (one.fits or one.oom_probability <= least)]
     kinds: dict[str, tuple[float, Way]] = {}
     for one in sorted(found, key=lambda one: one.step_s):
         if one.step_s < base * (1 - PAYS):

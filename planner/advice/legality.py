@@ -20,7 +20,7 @@ BATCH = ("batch is dp * mbs * m", "micro-batches interleave")
 UNSEEN = {
     "layers split over stages": "versions before 0.13 drop the rest in silence: of {layers} layers they build {built}",
 }
-COSTS = {"gbs": 40, "gpus": 50, "offload": 12, "cp": 8, "zero": 4, "recompute": 5, "tp": 6, "pp": 6, "etp": 3}
+COSTS = {"m": 0, "gbs": 40, "gpus": 50, "offload": 12, "cp": 8, "zero": 4, "recompute": 5, "tp": 6, "pp": 6, "etp": 3}
 """How much a change asks of the person: what changes learning or the hardware comes last."""
 
 
@@ -29,27 +29,37 @@ def findings(u: Understood) -> list[Finding]:
     broken = breaches(u.recipe, u.layout)
     if not broken:
         return _other_versions(u)
-    near = ways(u, tuple(one.rule for one in broken))
-    return [_finding(u, one, near) for one in broken]
+    names = [one.rule for one in broken]
+    return [_finding(u, one, ways(u, (one.rule,), tuple(name for name in names if name != one.rule))) for one in broken]
 
 
-def ways(u: Understood, rules: tuple[str, ...]) -> list[Near]:
-    """Legal layouts close by: fewest and mildest changes first, those that fit before those that do not, then the fastest."""
-    found = nearby.around(u.recipe, u.layout, 1)
+def joint(u: Understood) -> Way | None:
+    """The mildest changes that keep all rules at once, and fit where any do; None where nothing is broken or nothing near helps."""
+    broken = tuple(one.rule for one in breaches(u.recipe, u.layout))
+    found = ways(u, broken) if broken else []
+    return way(u, found[0]) if found else None
+
+
+def ways(u: Understood, rules: tuple[str, ...], waived: tuple[str, ...] = ()) -> list[Near]:
+    """Layouts close by that keep the rules: those that fit first, then the mildest and fewest changes, then the fastest.
+
+    What is waived may stay broken: it has its own way out.
+    """
+    found = nearby.around(u.recipe, u.layout, 1, waived)
     if set(rules) & set(BATCH):
-        found += nearby.batches(u.recipe, u.layout) + _accumulated(u)
-    if not any(one.fits for one in found) or not found:
-        found += nearby.around(u.recipe, u.layout, 2)
+        found += nearby.batches(u.recipe, u.layout, waived) + _accumulated(u, waived)
+    if not any(one.fits for one in found) and not (found and waived):
+        found += nearby.around(u.recipe, u.layout, 2, waived)
     return sorted(found, key=lambda one: (not one.fits and u.sized, _cost(u, one), one.step_s))
 
 
-def _accumulated(u: Understood) -> list[Near]:
+def _accumulated(u: Understood, waived: tuple[str, ...]) -> list[Near]:
     """DeepSpeed: the stated batch kept by another accumulation."""
     if u.recipe.framework != "deepspeed":
         return []
     steps = u.recipe.global_batch_size // (u.layout.dp * u.layout.mbs)
     other = replace(u.layout, m=max(steps, 1))
-    return [replace(one, words={"m": other.m}) for one in nearby.around(u.recipe, other, 0)]
+    return [replace(one, words={"m": other.m}) for one in nearby.around(u.recipe, other, 0, waived)]
 
 
 def _cost(u: Understood, one: Near) -> int:

@@ -95,6 +95,8 @@ def _batch(u: Understood, word: str, value: Any) -> dict[str, Any]:
               "m": ("deepspeed.gradient_accumulation_steps", "hf.gradient_accumulation_steps"),
               "gbs": ("deepspeed.train_batch_size", "global_batch_size")}[word]
     stated = [name for name in places if name in u.reading.values and u.plain.get(name) not in (None, "auto")]
+    if word == "m" and not stated and u.plain.get("deepspeed.train_batch_size", u.plain.get("global_batch_size")):
+        return {}  # it follows from the batch
     return dict.fromkeys(stated or places[:1], value)
 
 

@@ -112,14 +112,14 @@ def _divisors(number: int) -> list[int]:
     return [n for n in range(1, most + 1) if number % n == 0]
 
 
-def around(recipe: Recipe, layout: Layout, depth: int = 1, only: tuple[str, ...] = ()) -> list[Near]:
-    """Legal layouts that differ in at most `depth` knobs, and the layout itself where it is legal; `only` names the knobs that may."""
-    single = [move for move in moves(recipe, layout) if not only or move[0] in only]
+def around(recipe: Recipe, layout: Layout, depth: int = 1, waived: tuple[str, ...] = ()) -> list[Near]:
+    """Legal layouts that differ in at most `depth` knobs, and the layout itself where it is legal; waived rules may be broken."""
+    single = moves(recipe, layout) if depth else []
     sets: list[tuple[Move, ...]] = [(), *((move,) for move in single)]
     if depth > 1:
         sets += [pair for pair in combinations(single, 2) if pair[0][0] != pair[1][0]]
     batch = _columns(recipe, layout, sets)
-    legal, _ = mask(recipe, batch)
+    legal, _ = mask(recipe, batch, waived)
     rows = np.flatnonzero(legal)
     if not len(rows):
         return []
@@ -127,10 +127,17 @@ def around(recipe: Recipe, layout: Layout, depth: int = 1, only: tuple[str, ...]
     names = ("step_s", "memory_bytes", "oom_probability", "fits")
     columns = [np.broadcast_to(getattr(said, name), len(rows)) for name in names]
     return [
-        Near({k: x for _, change in sets[row] for k, x in change.items() if x != getattr(layout, k) or k == "recompute"},
-             batch[int(row)], recipe, float(columns[0][at]), float(columns[1][at]) / GIB, float(columns[2][at]), bool(columns[3][at]))
+        Near(_words(recipe, layout, sets[row], batch[int(row)]), batch[int(row)], recipe, float(columns[0][at]),
+             float(columns[1][at]) / GIB, float(columns[2][at]), bool(columns[3][at]))
         for at, row in enumerate(rows.tolist())
     ]
+
+
+def _words(recipe: Recipe, layout: Layout, chosen: tuple[Move, ...], found: Layout) -> dict[str, Any]:
+    """The fields that differ; under DeepSpeed, which is told the accumulation, m with them."""
+    words = {k: x for _, change in chosen for k, x in change.items() if x != getattr(layout, k) or k == "recompute"}
+    words |= {"sp": found.sp} if found.sp > layout.sp else {}
+    return words | ({"m": found.m} if recipe.framework == "deepspeed" and found.m != layout.m else {})
 
 
 def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> Layout:
@@ -156,14 +163,14 @@ def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> La
     return replace(layout, **columns, dp=dp, m=m, sp=wanted * (tp > 1), schedule=schedule)
 
 
-def batches(recipe: Recipe, layout: Layout) -> list[Near]:
+def batches(recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()) -> list[Near]:
     """The layout with a global batch that it can share, just below and just above the stated one."""
     unit = layout.dp * layout.mbs * (layout.pp if layout.v > 1 else 1)
     size = recipe.global_batch_size
     found = []
     for batch in sorted({max(size // unit, 1) * unit, -(-size // unit) * unit} - {size}):
         other = recipe.model_copy(update={"global_batch_size": batch})
-        at = [one for one in around(other, replace(layout, m=batch // (layout.dp * layout.mbs)), 0) if one.layout.gbs == batch]
+        at = [one for one in around(other, replace(layout, m=batch // (layout.dp * layout.mbs)), 0, waived) if one.layout.gbs == batch]
         found += [replace(one, words={"gbs": batch}) for one in at]
     return found
 

@@ -45,7 +45,7 @@ def _sp_alone(u: Understood) -> Finding | None:
 def _alone(u: Understood) -> Finding | None:
     """The optimizer's states are shared by the ranks that hold the same weights: of one rank there is nothing to share."""
     ranks = u.layout.dp * u.layout.cp
-    if ranks > 1 or not u.plain.get("use_distributed_optimizer"):
+    if ranks > 1 or not u.plain.get("use_distributed_optimizer") or "use_distributed_optimizer" not in u.reading.values:
         return None
     return Finding("warning", "distributed optimizer has no effect", "the distributed optimizer has no effect at DP=1: --use-distributed-"
                    f"optimizer shards states over data-parallel ranks, but {u.recipe.gpus} GPUs / (tp {u.layout.tp} x pp {u.layout.pp}) "
@@ -69,7 +69,7 @@ def _core_attn(u: Understood) -> Finding | None:
     from planner.layout import module_mask
 
     only = u.layout.recompute == SELECTIVE and u.layout.recompute_modules == module_mask(["core_attn"])
-    if not only or u.recipe.attention == "unfused":
+    if not only or u.recipe.attention == "unfused" or not _stated(u, "recompute_granularity"):
         return None
     return Finding("warning", "core_attn recompute useless",
                    f"recomputing core_attn is useless with {u.recipe.attention} (fused) attention, "
@@ -175,4 +175,6 @@ def _dispatcher(u: Understood) -> Finding | None:
                    "group: alltoall sends each where it goes", (Way({"moe_token_dispatcher_type": "alltoall"}),))
 
 
-OLD_FLAGS = OLD_RECOMPUTE
+def _stated(u: Understood, name: str) -> bool:
+    """Whether the file says so itself, in its newest or in an older word."""
+    return any(one in u.reading.values for one in (name, *OLD_RECOMPUTE))

@@ -97,7 +97,7 @@ def stand_in(plain: dict[str, Any], layout: Layout, seq_length: int) -> ModelSpe
         "num_layers": layers, "num_heads": heads, "num_kv_heads": groups, "head_dim": width, "vocab_size": 128 * split,
         "max_seq_length": seq_length, "gated_mlp": True, "tied_embeddings": False, "norm": "rmsnorm", "position": "rope",
         "moe": {"num_experts": count, "experts_per_token": 1, "expert_ffn_size": 256 * split * layout.etp} if count > 1 else None,
-    }  # fmt: skip
+    }
     return build(ModelSpec, fields, "what the file states of the model")
 
 

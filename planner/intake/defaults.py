@@ -19,7 +19,7 @@ MEGATRON: dict[str, Any] = {
     "add_bias_linear": True, "add_qkv_bias": False, "group_query_attention": False, "multi_latent_attention": False,
     "position_embedding_type": "learned_absolute", "make_vocab_size_divisible_by": 128, "rotary_percent": 1.0,
     "attention_dropout": 0.1, "hidden_dropout": 0.1, "transformer_impl": "transformer_engine", "optimizer": "adam",
-}  # fmt: skip
+}
 """Of every version that the rules know. Sizes that follow from others are in shape.py and layouts.py."""
 WITH_EXPERTS: dict[str, Any] = {
     "moe_router_topk": 2, "moe_token_dispatcher_type": "allgather", "moe_layer_freq": 1, "moe_router_score_function": "softmax",
@@ -27,12 +27,21 @@ WITH_EXPERTS: dict[str, Any] = {
 SHARDING_CHANGED: Version = (0, 18)
 """Since then Megatron-FSDP shards weights too unless told otherwise; before, nothing."""
 DEEPSPEED: dict[str, Any] = {"deepspeed.zero_optimization.stage": 0}
+OWN: dict[str, dict[str, Any]] = {
+    "swift": {"bf16": True, "use_distributed_optimizer": True, "overlap_grad_reduce": False, "attention_backend": "flash",
+              "recompute_granularity": "selective", "recompute_modules": ["core_attn"], "add_bias_linear": False,
+              "moe_token_dispatcher_type": "alltoall"},
+    "nemo": {"bf16": True, "use_distributed_optimizer": True},
+    "bridge": {"bf16": True, "use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True,
+               "moe_token_dispatcher_type": "alltoall"},
+}
+"""What dresses of Megatron-LM set by themselves: ms-swift's Megatron arguments, NeMo's mixed precision, Megatron-Bridge's recipes."""
 BY_KIND = {"swift": ("megatron", "0.15"), "neox": ("deepspeed", "0.16")}
 """Frameworks that pin another version than the newest: ms-swift's guide installs megatron-core 0.15; GPT-NeoX its own DeepSpeed."""
 OBSOLETE = (
     "checkpoint_activations", "activations_checkpoint_method", "activations_checkpoint_granularity", "checkpoint_num_layers",
     "partition_activations", "scattered_embeddings",
-)  # fmt: skip
+)
 """Megatron-LM's flags of 2021 and 2022, gone since: the code that takes them is of that time."""
 
 
@@ -57,12 +66,13 @@ def _number(text: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in parts)
 
 
-def megatron(framework_version: str, with_experts: bool) -> dict[str, Value]:
-    """Defaults of Megatron-LM's arguments as values with their origin."""
+def megatron(framework_version: str, with_experts: bool, kind: str = "megatron") -> dict[str, Value]:
+    """Defaults of Megatron-LM's arguments as values with their origin; those that the file's own framework sets above them."""
     later = version_of("megatron", framework_version) >= SHARDING_CHANGED
     plain = MEGATRON | (WITH_EXPERTS if with_experts else {})
     plain = {**plain, "data_parallel_sharding_strategy": "optim_grads_params" if later else "no_shard"}
-    return {name: Value(value, "default", f"Megatron {framework_version}") for name, value in plain.items()}
+    below = {name: Value(value, "default", f"Megatron {framework_version}") for name, value in plain.items()}
+    return below | {name: Value(value, "default", kind) for name, value in OWN.get(kind, {}).items()}
 
 
 def deepspeed(framework_version: str) -> dict[str, Value]:

@@ -18,7 +18,7 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 DEGREES = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
     "expert_tensor_parallel_size", "micro_batch_size", "global_batch_size", "num_layers", "seq_length",
-)  # fmt: skip
+)
 OLD_FULL = ("checkpoint_activations", "deepspeed_activation_checkpointing", "activations_checkpoint_method")
 
 
@@ -65,7 +65,7 @@ def megatron(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int
         first_layers=whole(plain, "decoder_first_pipeline_num_layers", 0), last_layers=whole(plain, "decoder_last_pipeline_num_layers", 0),
         account_for_embedding=accounts[0], account_for_loss=accounts[1], stage_layout=text,
         offload=OFFLOAD_CODE["optimizer-cpu" if plain.get("optimizer_cpu_offload") else "none"], **recompute(plain),
-    ), batch  # fmt: skip
+    ), batch
 
 
 def sharding(plain: dict[str, Any]) -> int:
@@ -99,7 +99,7 @@ def recompute(plain: dict[str, Any]) -> dict[str, int]:
     if kind == "full":
         blocks = plain.get("recompute_method") == "block"
         return {"recompute": RECOMPUTE_CODE["full"], "recompute_modules": 0,
-                "recompute_layers": max(whole(plain, "recompute_num_layers", 0), 0) if blocks else 0}  # fmt: skip
+                "recompute_layers": max(whole(plain, "recompute_num_layers", 0), 0) if blocks else 0}
     listed = plain.get("recompute_modules") or ["core_attn"]
     names = [name for name in (listed if isinstance(listed, list) else str(listed).replace(",", " ").split()) if name in MODULES]
     return {"recompute": RECOMPUTE_CODE["selective"], "recompute_modules": module_mask(names), "recompute_layers": 0}
@@ -122,7 +122,7 @@ def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
         zero=min(max(stage(plain), 0), 3), recompute=RECOMPUTE_CODE["full"] if full else 0, offload=OFFLOAD_CODE[offload(plain)],
         hpz=max(whole(plain, "deepspeed.zero_optimization.zero_hpz_partition_size"), 1),
         schedule=SCHEDULE_CODE["zb-h1" if plain.get("enable_zbh1_pipeline") else "1f1b"],
-    ), batch  # fmt: skip
+    ), batch
 
 
 def stage(plain: dict[str, Any]) -> int:

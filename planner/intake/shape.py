@@ -11,7 +11,7 @@ from planner.specs.model import ModelSpec
 TOKENIZERS = {
     "GPT2BPETokenizer": 50257, "BertWordPieceLowerCase": 30522, "BertWordPieceCase": 28996, "Llama2Tokenizer": 32000,
     "Llama3Tokenizer": 128256, "MistralTokenizer": 32000, "TikTokenizer": 131072, "SentencePieceTokenizer": 32000,
-}  # fmt: skip
+}
 """Entries of the tokenizer that usually goes with a type, where the file does not count them."""
 NEEDED = ("num_layers", "hidden_size", "num_attention_heads")
 
@@ -64,7 +64,7 @@ def model(arguments: dict[str, Any], where: str) -> ModelSpec:
         "attention_bias": _attention_bias(arguments), "mlp_bias": bool(arguments.get("add_bias_linear", True)),
         "qk_norm": bool(arguments.get("qk_layernorm")), "mtp_layers": int(arguments.get("mtp_num_layers") or 0),
         **_positions(arguments, rows), **_attention(arguments, hidden, heads), "moe": _experts(arguments),
-    }  # fmt: skip
+    }
     return build(ModelSpec, fields, where)
 
 
@@ -95,7 +95,7 @@ def _attention(arguments: dict[str, Any], hidden: int, heads: int) -> dict[str, 
     if arguments.get("multi_latent_attention"):
         nope, rope = int(arguments.get("qk_head_dim") or 128), int(arguments.get("qk_pos_emb_head_dim") or 64)
         mla = {"q_lora_rank": arguments.get("q_lora_rank"), "kv_lora_rank": int(arguments.get("kv_lora_rank") or 32),
-               "qk_nope_dim": nope, "qk_rope_dim": rope, "v_head_dim": int(arguments.get("v_head_dim") or 128)}  # fmt: skip
+               "qk_nope_dim": nope, "qk_rope_dim": rope, "v_head_dim": int(arguments.get("v_head_dim") or 128)}
         return {"mla": mla, "num_kv_heads": heads, "head_dim": nope + rope}
     grouped = arguments.get("group_query_attention") or arguments.get("num_key_value_heads")
     groups = int(arguments.get("num_query_groups") or arguments.get("num_key_value_heads") or 1) if grouped else heads
@@ -123,7 +123,7 @@ def _experts(arguments: dict[str, Any]) -> dict[str, Any] | None:
         "router_score": "sigmoid" if score == "sigmoid" else "softmax",
         "router_bias": "correction" if arguments.get("moe_router_enable_expert_bias") else "none",
         "router_groups": groups, "groups_per_token": int(arguments.get("moe_router_group_topk") or 1) if groups else 0,
-    }  # fmt: skip
+    }
 
 
 def _dense_layers(frequency: Any) -> tuple[int, int]:

@@ -22,7 +22,7 @@ SEQUENCE = 2048
 LENGTHS = (
     "seq_length", "encoder_seq_length", "max_length", "hf.max_seq_length", "hf.cutoff_len", "hf.model_max_length", "hf.max_length",
     "hf.max_seq_len", "hf.block_size",
-)  # fmt: skip
+)
 HARDWARE = ("gpu.", "node.", "fabric.", "kernels.")
 
 
@@ -50,7 +50,7 @@ class Understood:
 
 def understood(
     reading: Reading, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Mapping[str, str] | None = None,
-) -> Understood:  # fmt: skip
+) -> Understood:
     """The recipe and the layout of a file; what it cannot tell is taken as a default and listed.
 
     `sets` restates arguments (`seq_length`), the framework's version (`framework_version`), the stack, or figures of the cluster
@@ -77,7 +77,7 @@ def understood(
     return Understood(
         reading, values, plain, recipe.model_copy(update={"assumed": tuple(one for one in said if one)}), layout, shaped.spec is not None,
         _once((*count.open, *still_open, *machine.open, *shaped.open, *length_open)), recipe.assumed,
-    )  # fmt: skip
+    )
 
 
 def filled(reading: Reading, version: str, stated: Mapping[str, str]) -> dict[str, Value]:
@@ -85,7 +85,7 @@ def filled(reading: Reading, version: str, stated: Mapping[str, str]) -> dict[st
     experts = shape.expert_count({name: one.value for name, one in reading.values.items()}) > 0
     below: dict[str, Value] = {}
     if reading.framework == "megatron":
-        below = defaults.megatron(version, experts)
+        below = defaults.megatron(version, experts, reading.kind)
     elif reading.framework == "deepspeed":
         below = defaults.deepspeed(version)
     options = {name: Value(_value(text, name), "option", f"--set {name}") for name, text in stated.items()}
@@ -131,7 +131,7 @@ def _recipe(
         model=spec, hardware=hardware, stack=software.stack(plain, reading, stack, layout.dp * layout.cp), gpus=max(gpus, 1),
         seq_length=length, global_batch_size=batch, precision=precision, framework=reading.framework, framework_version=version,
         attention=kernel,
-    )  # fmt: skip
+    )
 
 
 def computes(recipe: Recipe) -> bool:

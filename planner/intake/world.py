@@ -35,7 +35,7 @@ def gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
     if nodes:
         least = max(least, 8 * nodes)
     batch = [knobs.whole(plain, f"deepspeed.{name}", 0) for name in ("train_batch_size", "train_micro_batch_size_per_gpu",
-                                                                      "gradient_accumulation_steps")]  # fmt: skip
+                                                                      "gradient_accumulation_steps")]
     by_batch = batch[0] // (batch[1] * batch[2]) * least if all(batch) else 0
     count = by_batch or least
     why = "the batch needs" if by_batch else "the parallel sizes need at least"

@@ -1,0 +1,37 @@
+"""`ppplan check`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import options as o
+
+File = Annotated[str, typer.Argument(help="A launch script, a DeepSpeed, NeMo, ... configuration, or a log.", show_default=False)]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="What the file does not tell; repeatable.", metavar="NAME=VALUE")]
+OomText = Annotated[str | None, typer.Option("--oom", help="An out-of-memory message, or its size: names the tensor.", metavar="TEXT")]
+Fix = Annotated[str | None, typer.Option("--fix", help="Writes the file again, legal and fitting.", metavar="OUT")]
+
+
+def check(
+    file: File, cluster: o.Cluster = None, gpus: o.Gpus = None, model: o.Model = None, sets: Sets = None, oom: OomText = None,
+    fix: Fix = None, as_json: o.Json = False,
+) -> int:
+    """What will happen with a launch that you already have. Nothing in the file is run.
+
+    Example: ppplan check launch.sh --cluster h100-sxm --set NNODES=4
+    """
+    from planner import api
+    from planner.cli.show import print_json, print_text
+
+    answer = api.check(file, cluster=cluster, gpus=gpus, model=model, sets=sets or (), oom=oom, fix=fix)
+    if as_json:
+        from planner.report.checked_json import document
+
+        print_json(document(answer))
+    else:
+        from planner.report.checked import checked
+
+        print_text(checked(answer))
+    return 0 if answer.verdict in ("fits", "marginal") else 1
