@@ -24,6 +24,7 @@ from planner.specs.sweep import MOST
 
 if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
+    from planner.advice.findings import Checked
     from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
     from planner.calibrate.calibrate import Calibration
     from planner.launch.able import Diagnosis
@@ -163,6 +164,19 @@ def tune(path: str | Path, **words: Any) -> Tuned:
     from planner.tune.tune import tune as tuned
 
     return tuned(path, **words)
+
+
+def check(
+    file: str | Path, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Sequence[str] = (),
+    oom: str | None = None, fix: str | Path | None = None,
+) -> Checked:
+    """A launch script, configuration or log that exists: what is illegal, does not fit, is slow, or is not what it seems.
+
+    `sets` (NAME=VALUE) supplies what the file does not tell, `oom` is an out-of-memory message, `fix` where to write the file again.
+    """
+    from planner.advice.check import check as answered
+
+    return answered(file, cluster, gpus, model, sets, oom, fix)
 
 
 def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, SweepRow]:

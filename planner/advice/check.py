@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,30 @@ from planner.intake.understood import Understood, computes, understood
 from planner.rules.table import breaches
 
 ORDER = ("error", "warning", "hint")
+
+
+def check(
+    file: str | Path, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Sequence[str] = (),
+    oom: str | None = None, fix: str | Path | None = None,
+) -> Checked:
+    """Reads a file and answers; writes it again where `fix` names a path. Raises InputError for what cannot be read or is not known."""
+    from planner.intake.read import read
+
+    stated = pairs(sets)
+    reading = read(file, stated)
+    answer = checked(reading, cluster, gpus, model, stated, oom)
+    return answer if fix is None else fixed(answer, fix)
+
+
+def pairs(sets: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE as names and values; InputError for anything else."""
+    out: dict[str, str] = {}
+    for text in sets:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--set must read NAME=VALUE, such as NNODES=4, but got {text[:80]!r}")
+        out[name.strip().removeprefix("--")] = value.strip()
+    return out
 
 
 def checked(

@@ -30,7 +30,8 @@ def checked(answer: Checked) -> Group:
     parts: list[Any] = [_verdict(answer), *([heading(u.recipe)] if u.sized else [])]
     parts += [_finding(one, u.reading.kind) for one in answer.findings]
     if answer.estimate is not None:
-        parts.append(plans([("stated", u.layout, answer.estimate), *([("best", answer.best.layout, answer.best.estimate)] if answer.best else [])]))
+        best = [("best", answer.best.layout, answer.best.estimate)] if answer.best else []
+        parts.append(plans([("stated", u.layout, answer.estimate), *best]))
         parts += _stages(answer.estimate)
     parts += [*_oom(answer), *_measured(answer), *_open(answer), _values(answer)]
     if answer.fixed:
@@ -69,7 +70,8 @@ def _oom(answer: Checked) -> list[Any]:
     if answer.oom is None:
         return []
     lines = [f"{one['tensor']}: {one['arithmetic']}{'' if one['exact'] else ' (near)'}" for one in answer.oom["matches"]]
-    return [paragraph("The message asks for", "; ".join(lines) if lines else answer.oom.get("says", "a size that no tensor of this launch has"))]
+    none = answer.oom.get("says", "a size that no tensor of this launch has")
+    return [paragraph("The message asks for", "; ".join(lines) or none)]
 
 
 def _measured(answer: Checked) -> list[Any]:

@@ -34,7 +34,8 @@ def document(answer: Checked) -> dict[str, Any]:
 
 def finding(one: Finding, kind: str) -> dict[str, Any]:
     """The cheapest way out as flags in `fix`, the others in `alternatives`; a flag that is to go has the value None."""
-    ways = [{"fix": flags(kind, way.values), "gives": way.says or None, "step_s": way.step_s, "memory_gib": way.memory_gib} for way in one.ways]
+    ways = [{"fix": flags(kind, way.values), "gives": way.says or None, "step_s": way.step_s, "memory_gib": way.memory_gib}
+            for way in one.ways]
     return {
         "severity": one.severity, "rule": one.rule, "message": one.message, "fix": ways[0]["fix"] if ways else {},
         "alternatives": ways[1:], "gain": one.gain,
