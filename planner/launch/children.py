@@ -31,6 +31,8 @@ class Command:
 
     words: list[str]
     environment: dict[str, str]
+    name: str = ""
+    """What it is called in a reason, where it is no rank but starts them."""
 
 
 @dataclass(slots=True)
@@ -79,15 +81,20 @@ def start(children: Children, command: Command) -> None:
         cwd=children.folder, env=findable(command.environment),
     )  # fmt: skip
     children.processes.append(process)
-    children.ended.append(Ended(len(children.ended)))
+    children.ended.append(Ended(len(children.ended), name=command.name))
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     children.pipes.register(process.stdout, selectors.EVENT_READ, children.ended[-1])
-    if children.guard is not None and children.guard.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):
-            children.guard.stdin.write(f"{process.pid}\n".encode())
-            children.guard.stdin.flush()
+    tell_guard(children, process.pid)
     _no_core(process.pid)
+
+
+def tell_guard(children: Children, line: int | list[str]) -> None:
+    """A process group to end, or a command that ends what runs elsewhere; the guard sees to it however this process ends."""
+    assert children.guard is not None and children.guard.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        children.guard.stdin.write(json.dumps(line).encode() + b"\n")
+        children.guard.stdin.flush()
 
 
 def _no_core(pid: int) -> None:

@@ -41,3 +41,7 @@ def _cpu() -> dict[str, str]:
     """No GPU is touched, and gloo stays on the loopback: a host's own name may resolve to nothing."""
     loopback = {"GLOO_SOCKET_IFNAME": "lo"} if Path("/sys/class/net/lo").exists() else {}
     return {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", **loopback}
+
+
+if __name__ == "__main__":
+    print(free_port())  # for the script of a batch job, on the first of its nodes

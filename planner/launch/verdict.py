@@ -27,8 +27,8 @@ _COMMUNICATION = (
 )  # fmt: skip
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
-_KINDS = ("memory", "error", "signal", "exit", "communication")
-"""Whom to blame when several ranks failed together: those whose peer is gone complain of the connection."""
+_KINDS = ("memory", "error", "signal", "exit", "communication", "stopped")
+"""Whom to blame when several ranks failed together: those whose peer is gone complain of the connection, or are told to stop."""
 
 
 @dataclass(slots=True)
@@ -45,6 +45,8 @@ class Ended:
     """Whether more of that line may come."""
     order: int = 0
     """Counts the ranks as they were seen to end."""
+    name: str = ""
+    """Of a launcher that is our child in place of its ranks."""
 
     @property
     def text(self) -> str:
@@ -82,14 +84,14 @@ def failure(ranks: list[Ended], kills_before: int | None, kills_now: int | None)
     first = min(failed, key=lambda one: (_KINDS.index(_kind(one)), one.order))
     short = first.code == -signal.SIGKILL and (kills_before is None or kills_now is None or kills_now > kills_before)
     state: State = "oom" if _kind(first) == "memory" or short else "crashed"
-    return state, f"rank {first.rank} of {len(ranks)} {_sentence(first, short)}", first.text
+    return state, f"{first.name or f'rank {first.rank} of {len(ranks)}'} {_sentence(first, short)}", first.text
 
 
 def _kind(one: Ended) -> str:
     if one.memory:
         return "memory"
     if one.code is not None and one.code < 0:
-        return "signal"
+        return "stopped" if one.code == -signal.SIGTERM else "signal"
     if _channel(one):
         return "communication"
     return "error" if _exception(one) else "exit"

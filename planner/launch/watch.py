@@ -7,9 +7,11 @@ parent ends, kill -9 included.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -113,12 +115,14 @@ def sweep(token: str, groups: tuple[int, ...] = (), limit_s: float = SWEEP_S) ->
 
 
 def main() -> None:
-    """The guard: waits for the end of its parent, then leaves nothing of the run behind."""
+    """The guard: waits for the end of its parent, then leaves nothing of the run behind. Lines of its stdin are process groups, and
+    commands as JSON that end what runs elsewhere."""
     token, folder = sys.argv[1:3]
-    groups = []
-    for line in sys.stdin:
-        groups.append(int(line))
-    sweep(token, tuple(groups))
+    lines = [json.loads(line) for line in sys.stdin]
+    for words in (one for one in lines if isinstance(one, list)):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(words, timeout=SWEEP_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    sweep(token, tuple(one for one in lines if isinstance(one, int)))
     shutil.rmtree(folder, ignore_errors=True)
 
 
