@@ -5,7 +5,6 @@ Nothing is judged here: what does not divide is rounded down, and the rules say 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from planner.errors import InputError
@@ -19,6 +18,11 @@ DEGREES = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
     "expert_tensor_parallel_size", "micro_batch_size", "global_batch_size", "num_layers", "seq_length",
 )
+TORCH_SCHEDULES = {
+    "1f1b": "1f1b", "gpipe": "gpipe", "interleaved-torch": "interleaved1f1b", "looped-bfs": "loopedbfs", "zbv": "zbvzerobubble",
+    "interleaved-zb": "interleavedzerobubble", "dualpipev": "dualpipev",
+}
+"""Our names of torch.distributed.pipelining's schedules, theirs in lower case."""
 OLD_FULL = ("checkpoint_activations", "deepspeed_activation_checkpointing", "activations_checkpoint_method")
 
 
@@ -158,7 +162,22 @@ def _first(plain: dict[str, Any], *names: str) -> int:
     return next((found for name in names if (found := max(whole(plain, name, 0), 0))), 0)
 
 
-def torch(plain: dict[str, Any], layout: Layout, gpus: int) -> Layout:
-    """torchtitan and FSDP: weights sharded over the data-parallel ranks unless only replicas are asked for; accumulation as stated."""
-    shards = whole(plain, "data_parallel_shard_degree", -1)
-    return replace(layout, zero=3 if shards != 1 else 0, sp=int(layout.tp > 1), etp=1)
+def torch(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
+    """torchtitan and FSDP: weights sharded over the data-parallel ranks (zero 3), gathered once a step (2), or copies alone (0)."""
+    tp, pp, cp = degrees(plain)
+    dp = max(gpus // (tp * pp * cp), 1)
+    mbs = _first(plain, "micro_batch_size", "hf.per_device_train_batch_size") or 1
+    local = _first(plain, "local_batch_size") if pp > 1 else 0
+    steps = _first(plain, "hf.gradient_accumulation_steps", "gradient_accumulation_steps") or max(local // mbs, 1)
+    batch = _first(plain, "global_batch_size") or mbs * steps * dp
+    schedule = str(plain.get("pipeline_parallel_schedule") or "").lower()
+    name = next((own for own, theirs in TORCH_SCHEDULES.items() if theirs == schedule), "1f1b")
+    v = 2 if name != "1f1b" and name != "gpipe" and pp > 1 else 1
+    zero = sharding({"use_torch_fsdp2": plain.get("use_torch_fsdp2"), "torch_fsdp2_no_reshard_after_forward":
+                     plain.get("torch_fsdp2_no_reshard_after_forward")})
+    full = plain.get("hf.gradient_checkpointing") or recompute(plain)["recompute"] == RECOMPUTE_CODE["full"]
+    return Layout(
+        tp=tp, pp=pp, dp=dp, cp=cp, ep=max(whole(plain, "expert_model_parallel_size"), 1) if expert_count(plain) else 1, v=v, mbs=mbs,
+        m=max(batch // (mbs * dp), 1), sp=int(tp > 1), zero=zero, recompute=RECOMPUTE_CODE["full"] if full else 0,
+        schedule=SCHEDULE_CODE[name if pp > 1 else "1f1b"],
+    ), batch

@@ -57,6 +57,8 @@ def stack(plain: dict[str, Any], reading: Reading, stated: str | None, dp: int) 
     if reading.framework == "megatron" and obsolete(plain) and not plain.get("sequence_parallel"):
         return library.stack("megatron-2021")
     base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
+    if reading.framework == "torch":
+        return base.model_copy(update={"zero_stages": (0, 2, 3)})
     return base.model_copy(update=_megatron(plain, base, dp)) if reading.framework == "megatron" else base
 
 
@@ -103,8 +105,8 @@ def _moments(plain: dict[str, Any]) -> dict[str, Any]:
     if not plain.get("use_precision_aware_optimizer"):
         return {}
     moments = [STATES.get(str(plain.get(name) or "fp32"), 4.0) for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
-    narrow = max(moments)
-    return {"optimizer_state_bytes": 2.0 + 2 * narrow} if narrow < 4.0 else {}
+    able = plain.get("bf16") and plain.get("use_distributed_optimizer")
+    return {"optimizer_state_bytes": 2.0 + 2 * max(moments)} if able else {}
 
 
 def _fsdp(plain: dict[str, Any]) -> dict[str, Any]:

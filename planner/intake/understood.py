@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake import architecture, defaults, knobs, shape, software, world
+from planner.intake import architecture, defaults, knobs, shape, software, trained, world
 from planner.intake.reading import Reading, Unresolved, Value
 from planner.layout import Layout
 from planner.specs.documents import parse_yaml
@@ -68,15 +68,17 @@ def understood(
     length, length_says, length_open = _length(plain, reading, shaped.spec)
     layout, batch = _layout(plain, reading, count.value, shaped.spec)
     spec = shaped.spec or architecture.stand_in(plain, layout, length)
-    said = (count.says, machine.says, shaped.says, length_says, version_says)
+    what = trained.trained(plain, reading, shaped.spec)
+    said = (count.says, machine.says, shaped.says, length_says, version_says, what.says)
     recipe = _recipe(plain, reading, (spec, machine.value, count.value, length, batch, version), own_stack, layout)
+    recipe = recipe.model_copy(update={"assumed": tuple(one for one in said if one), **what.fields})
     values |= {"launch.gpus": count.origin, "launch.hardware": machine.origin}
     values |= {"model": shaped.origin} if shaped.origin else {}
     counted = ("launch.gpus", "launch.nodes", "launch.gpus_per_node") if gpus else ()
     still_open = [one for one in reading.unresolved if one.name not in (*stated, *counted)]
     return Understood(
-        reading, values, plain, recipe.model_copy(update={"assumed": tuple(one for one in said if one)}), layout, shaped.spec is not None,
-        _once((*count.open, *still_open, *machine.open, *shaped.open, *length_open)), recipe.assumed,
+        reading, values, plain, recipe, layout, shaped.spec is not None,
+        _once((*count.open, *still_open, *machine.open, *shaped.open, *length_open, *what.open)), recipe.assumed,
     )
 
 
@@ -115,9 +117,9 @@ def _length(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> 
 def _layout(plain: dict[str, Any], reading: Reading, gpus: int, spec: ModelSpec | None) -> tuple[Layout, int]:
     if reading.framework == "deepspeed":
         return knobs.deepspeed(plain, gpus)
-    layers = spec.num_layers if spec else knobs.whole(plain, "num_layers", 1)
-    layout, batch = knobs.megatron(plain, gpus, layers)
-    return (knobs.torch(plain, layout, gpus), batch) if reading.framework == "torch" else (layout, batch)
+    if reading.framework == "torch":
+        return knobs.torch(plain, gpus)
+    return knobs.megatron(plain, gpus, spec.num_layers if spec else knobs.whole(plain, "num_layers", 1))
 
 
 def _recipe(
