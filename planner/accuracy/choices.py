@@ -12,7 +12,7 @@ from planner.accuracy import dispatchers
 from planner.accuracy.shapes import Row, facts_of
 from planner.accuracy.skipped import Skipped
 from planner.enumerate.experts import modules as expert_modules
-from planner.layout import MODULES, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask, module_names
+from planner.layout import MODULES, OFFLOAD_CODE, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask, module_names
 from planner.specs.recipe import Recipe
 
 MOST_SEQUENCES = 64
@@ -53,6 +53,7 @@ def layouts(row: Row, recipe: Recipe) -> Choice:
     whole: dict[str, Any] = {name: np.full(count, value) for name, value in fixed.items()} | columns
     whole |= {"recompute": recompute % 4, "recompute_modules": recompute // 4, "schedule": _schedules(row, columns["v"])}
     whole |= _split(row, recipe, fixed["pp"], columns["v"])
+    whole["offload"] = np.full(count, OFFLOAD_CODE["optimizer-cpu"] if facts_of(row).optimizer_away else 0)
     whole["m"] = recipe.global_batch_size // (fixed["dp"] * columns["mbs"])
     unstated = [name for name, cell in _CELLS.items() if row[cell] is None]
     open_knobs = tuple(name for name in unstated if len(options[name]) > 1)

@@ -16,7 +16,9 @@ class Facts:
     hybrid: bool
     """Layers other than attention and MLP."""
     offloaded: bool
-    """States or activations live in the host's memory."""
+    """Activations live in the host's memory."""
+    optimizer_away: bool
+    """The optimizer's states do, and are updated there."""
     head_dim: int | None
     """Where it is not hidden size over heads."""
     one_less: bool
@@ -25,6 +27,8 @@ class Facts:
     """Unfused attention by Megatron's fused scale-mask-softmax kernel."""
     fused_norm: bool
     """RMSNorm by a fused kernel."""
+    fused_loss: bool
+    """Head and loss by Liger's fused kernel, which never holds the logits."""
     first_flash: bool
     """FlashAttention of the first version."""
 
@@ -32,7 +36,8 @@ class Facts:
 _NOT_DECODER = re.compile(r"\bm?t5\b|\bbert\b|diffusion|not an llm|\bclip\b|\bvit\b|imagen", re.I)
 _FROZEN = re.compile(r"\blora\b|\bpeft\b", re.I)
 _HYBRID = re.compile(r"hybrid (mamba|linear|moe)|mamba|linear attention|\bgdn|\bkda\b|qwen3-next|nemotron-?(3(?!\d)|h\b)", re.I)
-_OFFLOADED = re.compile(r"cpu[\w ]*offload|offload\w*[\w ]* cpu|activation offload|act_offload=true", re.I)
+_OFFLOADED = re.compile(r"activation offload|act_offload=true", re.I)
+_OPTIMIZER_AWAY = re.compile(r"cpu[\w ]*offload|offload\w*[\w ]* cpu", re.I)
 _FIRST_FLASH = re.compile(r"flash[_ -]?attention[_ -]?v?1\b", re.I)
 _HEAD_DIM = re.compile(r"head_dim (\d+)")
 
@@ -47,9 +52,11 @@ def facts(model: str, notes: str) -> Facts:
         frozen=_FROZEN.search(said) is not None,
         hybrid=_HYBRID.search(said) is not None,
         offloaded=_OFFLOADED.search(notes) is not None,
+        optimizer_away=_OPTIMIZER_AWAY.search(notes) is not None,
         head_dim=int(head_dim[1]) if head_dim else None,
         one_less="first and last stage have one layer fewer" in notes,
         megatron_kernel="attention: megatron-kernel" in notes,
         fused_norm="RMS kernel" in notes or "fused RMSNorm" in notes,
+        fused_loss="Liger (fused CE)" in notes,
         first_flash=_FIRST_FLASH.search(notes) is not None,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.accuracy import dispatchers
+from planner.accuracy import bridge, dispatchers, fine_tuning
 from planner.accuracy.choices import layouts
 from planner.accuracy.columns import COUNTS
 from planner.accuracy.notes import Facts
@@ -39,8 +39,6 @@ KIN = (("fsdp", "torch-fsdp"), ("torch", "torch-fsdp"), ("composer", "torch-fsdp
 HOMES = {("nanotron", "h100-sxm"): "aws-p5"}
 """Clusters with a network of their own, by software and GPU."""
 ATTENTIONS = ("flash", "fused", "unfused")
-_NEMO = re.compile(r"NVIDIA/NeMo docs|Megatron-Bridge docs/performance")
-"""Pages of performance recipes in `source_ref`: Megatron-Core as NeMo and Megatron-Bridge tune it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +51,8 @@ class Run:
     open: tuple[str, ...]
     """Knobs that the row leaves open: the best of `layouts` decides."""
     assumed: tuple[str, ...]
+    of_last: bool = False
+    """Memory was measured on the last pipeline rank alone."""
 
 
 def run(row: Row) -> Run:
@@ -65,16 +65,18 @@ def run(row: Row) -> Run:
     model, said_model = shape(row)
     stack, said_stack = _stack(_software(row), facts_of(row))
     changed = dispatchers.facts(str(row["notes"] or ""), str(row["source_ref"] or ""), str(row["hardware"])) if model.moe else ()
+    changed = (*changed, *bridge.states(model.name, str(row["source_ref"] or "")))
     machine, said_machine = _machine(row, stack)
     cluster = (machine, row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
     precision, said_precision = _precision(row["precision"], hardware)
     attention, said_attention = _attention(row, stack)
     gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
-    recipe = _recipe(model, cluster, (stack.name, changed), (gpus, seq, batch), precision, attention)
+    tuned, said_tuned = fine_tuning.of(row, model)
+    recipe = _recipe(tuned.model, cluster, (stack.name, changed), (gpus, seq, batch), precision, attention, tuned)
     choice = layouts(row, recipe)
-    said = (*said_model, *said_stack, *said_machine, *said_precision, *said_attention, *choice.assumed)
-    return Run(recipe, _counted(recipe, choice.layouts), choice.open, said)
+    said = (*said_model, *said_stack, *said_machine, *said_precision, *said_attention, *said_tuned, *choice.assumed)
+    return Run(recipe, _counted(recipe, choice.layouts), choice.open, said, bridge.of_last(str(row["source_ref"] or "")))
 
 
 def _counted(recipe: Recipe, columns: Layout) -> Layout:
@@ -107,16 +109,18 @@ def _needed(row: Row) -> None:
         if value is not None and not (1 <= value <= MOST and value == int(value)):
             raise Skipped(f"{name} is no whole number of at least 1")
     if facts_of(row).offloaded:
-        raise Skipped("offloading to the host is not modelled yet")
+        raise Skipped("offloading activations to the host is not modelled")
 
 
 @lru_cache(maxsize=8192)
-def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: Any, size: tuple[int, ...], precision: Any, attention: Any) -> Recipe:
+def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: Any, size: tuple[int, ...], precision: Any, attention: Any,
+            tuned: fine_tuning.Tuned) -> Recipe:  # fmt: skip
     gpus, seq, batch = size
     stack = dispatchers.document(*software)
     return Recipe(
         model=model, hardware=_hardware(*cluster), stack=stack, gpus=gpus, seq_length=seq, global_batch_size=batch, precision=precision,
-        framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention,
+        framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention, lora=tuned.lora,
+        packing=tuned.mean_length is not None or None, mean_length=tuned.mean_length,
     )  # fmt: skip
 
 
@@ -157,7 +161,7 @@ def _software(row: Row) -> str | None:
     stack, page, notes = row["stack"], str(row["source_ref"] or ""), str(row["notes"] or "")
     if stack == "megatron" and (row["experts"] or 1) > 1:
         return dispatchers.software_of(stack, notes, page)
-    if stack == "megatron" and _NEMO.search(page):
+    if stack == "megatron" and fine_tuning.PAGES.search(page):
         return "nemo-2024" if "container 24." in page else "nemo"
     if stack == "torch-fsdp" and "llm-foundry" in page:
         return "torch-fsdp-2022" if "mp_mode=PURE" in notes else "torch-fsdp-2023"
@@ -175,7 +179,8 @@ def _stack(name: str | None, said: Facts) -> tuple[Stack, tuple[str, ...]]:
     if name is None:
         return _document("megatron"), ("stack megatron: not stated",)
     low, known = name.lower(), library.stacks()
-    for own, variant in ((said.fused_norm, "rmsnorm"), (said.first_flash, "flash1"), (said.megatron_kernel, "softmax")):
+    for own, variant in ((said.fused_norm, "rmsnorm"), (said.first_flash, "flash1"), (said.megatron_kernel, "softmax"),
+                         (said.fused_loss, "liger")):  # fmt: skip
         if own and f"{low}-{variant}" in known:
             return _document(f"{low}-{variant}"), ()
     if low in known:

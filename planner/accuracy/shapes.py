@@ -74,8 +74,6 @@ def _shape(name: str, cells: tuple[tuple[str, int], ...], seq: int, stack: str, 
 def _modelled(row: Row, name: str, said: Facts) -> None:
     if said.not_decoder:
         raise Skipped("not a decoder-only language model")
-    if said.frozen:
-        raise Skipped("frozen weights (LoRA) are not modelled yet")
     if said.hybrid:
         raise Skipped("hybrid architectures are not modelled")
     mixture = (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name)
@@ -87,8 +85,8 @@ def _modelled(row: Row, name: str, said: Facts) -> None:
 
 
 def _plain(name: str) -> str:
-    """The model's own name: `Llama3-70B SFT` and `LLAMA3_8B (BF16)` without what was done with it."""
-    bare = re.sub(r"\(.*?\)|\b(sft|pretrain\w*|finetun\w*)\b", "", name, flags=re.I).strip(" -_")
+    """The model's own name: `Llama3-70B SFT`, `LLAMA2-7B LoRA` and `LLAMA3_8B (BF16)` without what was done with it."""
+    bare = re.sub(r"\(.*?\)|\b(sft|lora|pretrain\w*|finetun\w*)\b", "", name, flags=re.I).strip(" -_")
     return re.sub(r"^deepseekv", "deepseek-v", bare, flags=re.I)
 
 

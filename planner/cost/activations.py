@@ -63,11 +63,9 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     outside = np.where(np.asarray(layout.sp) == 1, tp, 1)
     queries, kv = model.query_size / tp, kv_heads_per_rank(model, tp) * model.head_dim
     ffn = model.ffn_size / tp
-    branches = 2 if model.gated_mlp else 1
-    mask = 1.0 if stack.dropout else 0.0
+    branches, mask = 2 if model.gated_mlp else 1, 1.0 if stack.dropout else 0.0
     scores = count * (model.num_heads / tp) * recipe.seq_length
-    unfused = recipe.attention == "unfused"
-    core = scores * (2 + 3 * mask + stack.kept_bytes.scores) if unfused else count * 4.0 * model.num_heads / tp
+    core = scores * (2 + 3 * mask + stack.kept_bytes.scores) if recipe.attention == "unfused" else count * 4.0 * model.num_heads / tp
     kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
     mla = model.mla
     values = model.num_heads * mla.v_head_dim / tp if mla else queries

@@ -9,6 +9,8 @@ from planner.layout import OFFLOADS, Layout
 from planner.specs.deepspeed import in_megatron, with_autotp
 from planner.specs.recipe import Recipe
 
+UNTESTED = ("sgd", "adafactor", "adam-8bit")
+"""Optimizers that ZeRO takes only when told to."""
 NVME_FOLDER = "/local_nvme"
 BUCKET = 500_000_000
 """Elements of a reduction or a gather: DeepSpeed's default."""
@@ -47,11 +49,14 @@ def zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     # A pipeline reduces after its last micro-batch: there is nothing to overlap with.
     overlap = layout.pp == 1 and recipe.stack.grad_overlap_share > 0
     out: dict[str, Any] = {"stage": int(layout.zero), "overlap_comm": overlap, "contiguous_gradients": True, "reduce_bucket_size": BUCKET}
+    whole = recipe.optimizer != "muon"  # which needs whole gradients of its matrices
     if layout.zero < 3:
-        return {**out, "reduce_scatter": True, "allgather_bucket_size": BUCKET, **_offload(recipe, layout)}
+        return {**out, "reduce_scatter": whole, "allgather_bucket_size": BUCKET, **_offload(recipe, layout)}
     out |= {"stage3_prefetch_bucket_size": BUCKET // 10, "stage3_param_persistence_threshold": 100_000,
             "stage3_max_live_parameters": 1_000_000_000, "stage3_max_reuse_distance": 1_000_000_000,
             "stage3_gather_16bit_weights_on_model_save": True}  # fmt: skip
+    if not whole:
+        out["reduce_scatter"] = False
     if layout.hpz > 1:
         out["zero_hpz_partition_size"] = int(layout.hpz)
     return {**out, **_offload(recipe, layout)}
@@ -75,6 +80,19 @@ def _tensor_parallel(layout: Layout, own_script: bool) -> dict[str, Any]:
     return {"autotp_size": int(layout.tp), "partition_config": {"use_default_specs": False, "layer_specs": specs}}
 
 
+def _optimizer(recipe: Recipe) -> dict[str, Any]:
+    """By DeepSpeed's name or torch.optim's; none where the script hands over its own (8-bit Adam)."""
+    adam: dict[str, Any] = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "adam": ("AdamW", adam), "lion": ("Lion", {"lr": 3e-5, "betas": [0.95, 0.98], "weight_decay": 0.1}),
+        "muon": ("Muon", {"muon_lr": 2e-2, "adam_lr": 3e-4, "momentum": 0.95, "betas": [0.9, 0.95], "weight_decay": 0.1}),
+        "sgd": ("SGD", {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.1}), "adafactor": ("Adafactor", {"lr": 1e-2, "weight_decay": 0.1}),
+    }  # fmt: skip
+    kind, params = kinds.get(recipe.optimizer, ("", {}))
+    out: dict[str, Any] = {"optimizer": {"type": kind, "params": params}} if kind else {}
+    return out | ({"zero_allow_untested_optimizer": True} if recipe.optimizer in UNTESTED else {})
+
+
 def config(recipe: Recipe, layout: Layout, own_script: bool = False) -> dict[str, Any]:
     """The configuration as a mapping.
 
@@ -92,7 +110,7 @@ def config(recipe: Recipe, layout: Layout, own_script: bool = False) -> dict[str
     if layout.ep > 1 and layout.zero >= 3:  # AutoEP replaces the script's own expert layers; deepspeed.moe needs zero 2 at most
         out["expert_parallel"] = {"enabled": True, "autoep_size": int(layout.ep)}
     if not in_megatron(recipe, layout):  # which makes its optimizer from its own flags
-        out["optimizer"] = {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}
+        out |= _optimizer(recipe)
     # Timers of the engine's own breakdown are started twice in a pipeline (0.18.5 and later).
     return {**out, "gradient_clipping": 1.0, "steps_per_print": 10, "wall_clock_breakdown": False}
 

@@ -7,7 +7,7 @@ from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.megatron import MOMENTS, WHOLE_STATES, exchange_overlaps, sharded_by_torch
+from planner.specs.megatron import MOMENTS, NARROW, WHOLE_STATES, exchange_overlaps, sharded_by_torch
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
@@ -17,6 +17,8 @@ FP8_RECIPES = {"fp8-delayed": ("hybrid", "delayed"), "fp8-tensorwise": ("hybrid"
                "fp8-blockwise": ("e4m3", "blockwise"), "mxfp8": ("e4m3", "mxfp8")}  # fmt: skip
 FSDP_STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
 AMPERE = 8.0
+NAMES = {**dict.fromkeys(("adam", *NARROW), "adam"), "sgd": "sgd", "muon": "muon", "lion": "lion"}
+"""The optimizer's name there."""
 
 
 def _stage_flags(layout: Layout) -> list[Flag]:
@@ -129,10 +131,13 @@ def overlap_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
 def optimizer_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """Learning rates and the like are common values of large language models, a start, no part of the plan.
 
-    Raises InputError where the stack's optimizer states are none that Megatron-LM can keep.
+    Raises InputError where the optimizer or the stack's states are none that Megatron-LM has. Adam's figures stand with the others too:
+    they update embeddings and norms by it.
     """
+    if recipe.optimizer not in NAMES:
+        raise InputError(f"Megatron-LM's optimizers are {', '.join(NAMES)}, but got {recipe.optimizer}; try --framework deepspeed")
     return [
-        ("--optimizer", "adam"), ("--adam-beta1", "0.9"), ("--adam-beta2", "0.95"), ("--lr", "3e-4"), ("--min-lr", "3e-5"),
+        ("--optimizer", NAMES[recipe.optimizer]), ("--adam-beta1", "0.9"), ("--adam-beta2", "0.95"), ("--lr", "3e-4"), ("--min-lr", "3e-5"),
         ("--lr-decay-style", "cosine"), ("--lr-warmup-fraction", "0.01"), ("--weight-decay", "0.1"), ("--clip-grad", "1.0"),
         ("--init-method-std", "0.02"), *_state_flags(recipe, layout),
     ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.emit import deepspeed, kubernetes, launchers, megatron
+from planner.emit import deepspeed, kubernetes, launchers, megatron, training
 from planner.emit.comments import Expected, expectation
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
@@ -37,7 +37,10 @@ def files(
         raise unknown("launcher", launcher, LAUNCHERS)
     if recipe.framework not in FRAMEWORKS:
         raise InputError(f"launch files can be written for {', '.join(FRAMEWORKS)}, but got {recipe.framework}, which can be planned alone")
-    expected = expectation(estimate) if estimate is not None else ()
+    todo = training.left_to_the_script(recipe)
+    if todo and not script:
+        raise InputError(f"what is trained must be said by a training script of your own: {todo[0]}; name it with --script PATH")
+    expected = (*todo, *(expectation(estimate) if estimate is not None else ()))
     name, write = LAUNCHERS[launcher]
     program = FRAMEWORKS[recipe.framework](recipe, layout, expected, script)
     return {name: write(program), **dict(program.files)}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout
-from planner.rules import sizes
+from planner.rules import sizes, training
 from planner.rules.rule import Rule, divides, quotient, try_knob
 from planner.specs.deepspeed import in_megatron, with_autotp
 from planner.specs.recipe import Recipe
@@ -166,4 +166,4 @@ EXPERTS = (
          "hpz={layout.hpz}", lambda recipe, layout: "try zero 2", since=(0, 19)),
 )  # fmt: skip
 
-RULES = (*COMMON, *ENGINE, *SEQUENCE, *PIPELINE, *EXPERTS)
+RULES = (*COMMON, *ENGINE, *SEQUENCE, *PIPELINE, *EXPERTS, *training.DEEPSPEED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.rules import context, experts, pipeline, sizes, states
+from planner.rules import context, experts, pipeline, sizes, states, training
 from planner.rules.rule import Rule, divides, quotient
 from planner.specs.recipe import Recipe
 
@@ -101,4 +101,4 @@ OWN = (
 
 COMMON = tuple(rule for rule in sizes.RULES if rule not in (sizes.STATES, sizes.EXCHANGE))
 
-RULES = (*COMMON, *context.RULES, *experts.MEGATRON, *states.RULES, *OWN, *pipeline.RULES)
+RULES = (*COMMON, *context.RULES, *experts.MEGATRON, *states.RULES, *OWN, *pipeline.RULES, *training.MEGATRON)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from planner.layout import Layout
-from planner.rules import deepspeed, megatron, sizes
+from planner.rules import deepspeed, megatron, sizes, training
 from planner.rules.rule import Breach, Rule, breach
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
-BY_FRAMEWORK: dict[str, tuple[Rule, ...]] = {"megatron": megatron.RULES, "deepspeed": deepspeed.RULES, "torch": sizes.RULES}
+BY_FRAMEWORK: dict[str, tuple[Rule, ...]] = {
+    "megatron": megatron.RULES, "deepspeed": deepspeed.RULES, "torch": (*sizes.RULES, *training.PACKED),
+}  # fmt: skip
 NARROW = 2**15
 """Below this a product of two columns fits 32 bits, whose remainder is eight times faster than that of 64."""
 

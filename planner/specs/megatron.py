@@ -15,6 +15,8 @@ beyond the bf16 weight (store_param_remainders).
 
 Source: [megatron-core] core/optimizer/optimizer_config.py; Transformer Engine's FusedAdam.
 """
+NARROW = {"precision-aware-fp32": "fp32", "precision-aware": "bf16", "precision-aware-fp8": "fp8"}
+"""The precision-aware optimizer by the type of its moments, as questions name it."""
 
 
 def exchange_overlaps(recipe: Recipe, layout: Layout) -> Any:

@@ -7,13 +7,10 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.specs import workload
-from planner.specs.megatron import MOMENTS, WHOLE_STATES
+from planner.specs.megatron import MOMENTS, NARROW, WHOLE_STATES
 from planner.specs.model import ModelSpec
 from planner.specs.question import Question
 from planner.specs.stack import Stack
-
-NARROW = {"precision-aware-fp32": "fp32", "precision-aware": "bf16", "precision-aware-fp8": "fp8"}
-"""Megatron-LM's precision-aware optimizer, by the type of its moments."""
 
 
 @dataclass(frozen=True, slots=True)

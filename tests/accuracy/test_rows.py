@@ -10,7 +10,7 @@ from planner.accuracy.predict import predicted
 from planner.accuracy.rows import Run, run
 from planner.accuracy.skipped import Skipped
 from planner.accuracy.validate import runs, select
-from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE
+from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE
 from tests.accuracy.runs import published, row
 
 KNOBS = ("tp", "pp", "dp", "cp", "v", "mbs", "m", "sp", "zero")
@@ -156,10 +156,9 @@ def test_unknown_stack_takes_its_nearest_kin() -> None:
     ({"hardware": None}, "hardware not stated"),
     ({"hardware": "tpu-v5p"}, "unknown hardware: tpu-v5p"),
     ({"model": "who-knows", "hidden": None}, "no layers and hidden size, and no preset of that name"),
-    ({"model": "Llama3-70B LoRA"}, "frozen weights (LoRA) are not modelled yet"),
     ({"notes": "hybrid Mamba/MoE"}, "hybrid architectures are not modelled"),
     ({"model": "T5-3B"}, "not a decoder-only language model"),
-    ({"notes": "DeepSpeed ZeRO-3 + CPU AdamW offload"}, "offloading to the host is not modelled yet"),
+    ({"notes": "activation offloading, A2A overlap"}, "offloading activations to the host is not modelled"),
     ({"precision": "int3"}, "unknown precision: int3"),
     ({"precision": "mxfp8"}, "a100-80g-sxm does not compute fp8"),
     ({"attention": "psychic"}, "unknown attention: psychic"),
@@ -205,3 +204,24 @@ def test_logits_on_every_rank_run_out_of_memory_whatever_tp() -> None:
     rows = predicted(select(runs(), "alephalpha_13b", "seq == 8192 and mbs == 4"))
     assert len(rows) > 60 and (rows["oom"] == 1).all()
     assert (rows["predicted_oom_probability"] > 0.5).all()
+
+
+def test_lora_of_nemo_adapts_query_key_and_value_of_packed_squad() -> None:
+    """NeMo's page, container 24.07: fine-tuning packs SQuAD-v1.1 to 4,096 tokens; its performance recipes set target_modules linear_qkv."""
+    found = run(published("nemo_to_2025", 130)).recipe
+    assert found.model.name == "llama2-7b" and found.lora is not None and found.lora.targets == ("qkv",)
+    assert found.packing and found.mean_length == 200
+    plain = run(published("nemo_to_2025", 124)).recipe
+    assert plain.lora is None and plain.packing is None
+
+
+def test_adapters_of_a_verification_card_are_on_all_linears() -> None:
+    found = run(row(model="qwen3-8b", notes="item=peft; sanity run: not perf-tuned", layers=None, hidden=None, heads=None, kv_heads=None,
+                    ffn=None, vocab=None)).recipe  # fmt: skip
+    assert found.lora is not None and found.lora.targets == ("qkv", "proj", "fc1", "fc2")
+
+
+def test_an_optimizer_on_the_host_is_offloaded() -> None:
+    found = run(published("mlengineering_h200_b200", 2))
+    assert set(found.layouts.offload.tolist()) == {OFFLOAD_CODE["optimizer-cpu"]}
+    assert found.recipe.stack.name == "deepspeed-liger"
