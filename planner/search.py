@@ -47,6 +47,19 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranked:
+    """Legal layouts as columns and, of each, what ranking needs."""
+
+    enumerated: int
+    removed: dict[str, int]
+    layout: Layout
+    step_s: np.ndarray
+    memory_bytes: np.ndarray
+    fits: np.ndarray
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer, and what was looked at on the way."""
 
@@ -62,19 +75,8 @@ class SearchResult:
     nearest: tuple[Change, ...] | None = None
     min_gpus: int | None = None
     limits: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """Legal layouts and, of each, what ranking needs."""
-
-    enumerated: int
-    removed: dict[str, int]
-    layout: Layout
-    step_s: np.ndarray
-    memory_bytes: np.ndarray
-    fits: np.ndarray
-    seconds: float
+    ranked: Ranked | None = None
+    """All legal layouts by closed form: what a picture of the search shows."""
 
 
 def search(recipe: Recipe, top: int = 5) -> SearchResult:
@@ -88,10 +90,10 @@ def search(recipe: Recipe, top: int = 5) -> SearchResult:
     }  # fmt: skip
     if plans:
         limits = reasons.limit(plans[0].estimate)
-        return SearchResult(**counts, seconds=time.perf_counter() - started, plans=plans, limits=limits)  # type: ignore[arg-type]
+        return SearchResult(**counts, seconds=time.perf_counter() - started, plans=plans, limits=limits, ranked=ranked)  # type: ignore[arg-type]
     fewest = min_gpus(recipe)
     nearest = _nearest(recipe, fewest)
-    return SearchResult(**counts, seconds=time.perf_counter() - started, plans=(), nearest=nearest, min_gpus=fewest)  # type: ignore[arg-type]
+    return SearchResult(**counts, seconds=time.perf_counter() - started, plans=(), nearest=nearest, min_gpus=fewest, ranked=ranked)  # type: ignore[arg-type]
 
 
 def min_gpus(recipe: Recipe) -> int | None:
@@ -124,13 +126,13 @@ def requested(recipe: Recipe) -> str:
     return "" if name in recipe.stack.schedules else name
 
 
-def _rank(recipe: Recipe) -> _Ranked:
+def _rank(recipe: Recipe) -> Ranked:
     every = layouts(recipe)
     ok, removed = mask(recipe, every, SCHEDULE_RULES if requested(recipe) else ())
     legal = every[np.flatnonzero(ok)]
     started = time.perf_counter()
     step_s, memory_bytes, fits = _estimated(recipe, legal, int(ok.sum()))
-    return _Ranked(len(ok), removed, legal, step_s, memory_bytes, fits, time.perf_counter() - started)
+    return Ranked(len(ok), removed, legal, step_s, memory_bytes, fits, time.perf_counter() - started)
 
 
 def _estimated(recipe: Recipe, legal: Layout, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -140,7 +142,7 @@ def _estimated(recipe: Recipe, legal: Layout, count: int) -> tuple[np.ndarray, n
     return step_s, memory_bytes, fits.astype(bool)
 
 
-def _finalists(recipe: Recipe, ranked: _Ranked, top: int) -> tuple[Plan, ...]:
+def _finalists(recipe: Recipe, ranked: Ranked, top: int) -> tuple[Plan, ...]:
     """The best of each split of the GPUs and batch by closed form, simulated, ranked again."""
     other = requested(recipe)
     chosen = _best_splits(ranked, top + (REQUESTED if other else FINALISTS))
@@ -152,7 +154,7 @@ def _finalists(recipe: Recipe, ranked: _Ranked, top: int) -> tuple[Plan, ...]:
     )  # fmt: skip
 
 
-def _best_splits(ranked: _Ranked, count: int) -> list[Layout]:
+def _best_splits(ranked: Ranked, count: int) -> list[Layout]:
     """One layout for each (tp, pp, dp, cp, mbs), fastest first: of those as fast as its fastest the one with fewest virtual stages."""
     fits = np.flatnonzero(ranked.fits)
     order = fits[np.lexsort((ranked.memory_bytes[fits], ranked.step_s[fits]))]
@@ -166,13 +168,13 @@ def _best_splits(ranked: _Ranked, count: int) -> list[Layout]:
     return [ranked.layout[_simplest(ranked, rows)] for rows in splits.values()]
 
 
-def _simplest(ranked: _Ranked, rows: list[int]) -> int:
+def _simplest(ranked: Ranked, rows: list[int]) -> int:
     fastest = ranked.step_s[rows[0]]
     alike = [row for row in rows if ranked.step_s[row] <= fastest * (1 + ALIKE)]
     return min(alike, key=lambda row: (ranked.layout.v[row], ranked.memory_bytes[row]))
 
 
-def interleaving(recipe: Recipe, ranked: _Ranked, best: Layout) -> reasons.Ladder:
+def interleaving(recipe: Recipe, ranked: Ranked, best: Layout) -> reasons.Ladder:
     """The best plan over legal numbers of virtual stages, the pipeline simulated: where raising v stops paying.
 
     The fewest, the most, the plan's own and its neighbours.

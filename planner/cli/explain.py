@@ -28,7 +28,7 @@ def explain(
     recompute_layers: o.RecomputeLayers = None, recompute_modules: o.RecomputeModules = None,
     account_for_embedding: o.AccountEmbedding = None, account_for_loss: o.AccountLoss = None,
     first_layers: o.FirstLayers = None, last_layers: o.LastLayers = None, stage_layout: o.StageLayout = None,
-    sweep: Sweep = None, formulas: Formulas = True, as_json: o.Json = False,
+    sweep: Sweep = None, formulas: Formulas = True, report: o.Report = None, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Every term of one layout, or a table over a swept word.
 
@@ -36,11 +36,16 @@ def explain(
     """
     asked = o.question(locals(), layout=True)
     from planner import api
-    from planner.cli.show import show
+    from planner.cli.show import check_report, show, write_report
     from planner.report import document
     from planner.specs.sweep import sweeps
 
+    check_report(report)
     if sweep:
-        show(api.sweep(asked, sweeps(sweep)), document.sweep, "sweep", as_json)
+        table = api.sweep(asked, sweeps(sweep))
+        show(table, document.sweep, "sweep", as_json)
+        write_report(report, "explained", "sweep", table)
     else:
-        show(api.explain(asked), document.explanation, "explanation" if formulas else "brief", as_json)
+        answer = api.explain(asked)
+        show(answer, document.explanation, "explanation" if formulas else "brief", as_json)
+        write_report(report, "explained", "explanation", answer)

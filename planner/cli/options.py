@@ -56,6 +56,7 @@ Name = Annotated[str | None, typer.Argument(help="One of them, in full.", show_d
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Out = Annotated[str | None, typer.Option("--out", help="Folder for plan.yaml and the launch files.", metavar="DIR")]
 Launcher = Annotated[str, typer.Option("--launcher", help="torchrun, slurm, deepspeed or kubernetes.", metavar="NAME")]
+Report = Annotated[str | None, typer.Option("--report", help="Writes the answer as one HTML page with charts.", metavar="FILE.html")]
 Script = Annotated[str | None, typer.Option("--script", help="Your own training script in the launch files.", metavar="PATH")]
 
 Model = Annotated[str | None, _ask("--model", help="Preset, Hugging Face config.json or its folder, or model YAML.", metavar="NAME|PATH")]
@@ -107,7 +108,7 @@ FirstLayers = Annotated[int | None, _knob("--first-layers", help="Layers of the 
 LastLayers = Annotated[int | None, _knob("--last-layers", help="Layers of the last pipeline rank.", metavar="N", parser=whole)]
 StageLayout = Annotated[str | None, _knob("--stage-layout", help="Megatron's pipeline layout string.", metavar="STR")]
 
-_NOT_WORDS = {"file", "as_json", "top", "out", "launcher", "script", "min_gpus", "sweep", "no_recompute", "formulas"}
+_NOT_WORDS = {"file", "as_json", "top", "out", "launcher", "script", "min_gpus", "sweep", "no_recompute", "formulas", "report"}
 
 
 def question(given: dict[str, Any], layout: bool = False) -> Any:

@@ -26,7 +26,7 @@ def recommend(
     first_layers: o.FirstLayers = None, last_layers: o.LastLayers = None, stage_layout: o.StageLayout = None,
     top: Annotated[int, typer.Option("--top", help="Plans to show.", metavar="K", parser=o.whole)] = 5,
     min_gpus: Annotated[bool, typer.Option("--min-gpus", help="The smallest GPU count on which a layout fits.")] = False,
-    out: o.Out = None, launcher: o.Launcher = "torchrun", script: o.Script = None, as_json: o.Json = False,
+    out: o.Out = None, launcher: o.Launcher = "torchrun", script: o.Script = None, report: o.Report = None, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Rank the layouts that fit.
 
@@ -34,10 +34,12 @@ def recommend(
     """
     asked = o.question(locals())
     from planner import api
-    from planner.cli.show import show
+    from planner.cli.show import check_report, show, write_report
     from planner.report import document
 
+    check_report(report)
     answer = api.recommend(asked, top=top, min_gpus=min_gpus, out=out, launcher=launcher, script=script)
     show(answer, document.recommendation, "ranking", as_json)
+    write_report(report, "recommended", "page", answer)
     if answer.search is None or not answer.search.plans:
         raise typer.Exit(1)

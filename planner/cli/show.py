@@ -38,3 +38,32 @@ def print_text(content: Any) -> None:
     with console.capture() as captured:
         console.print(content)
     sys.stdout.write(captured.get())
+
+
+def check_report(path: str | None) -> None:
+    """Before the work: a report is an HTML file in a folder that can be written. Raises InputError."""
+    from pathlib import Path
+
+    from planner.errors import InputError
+    from planner.files import check_folder
+
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--report must be a file that ends in .html, but got {path[:80]}")
+    check_folder(Path(path).parent)
+
+
+def write_report(path: str | None, module: str, function: str, answer: Any) -> None:
+    """Writes the page that a function of planner.report.pages makes of the answer; nothing without a path."""
+    from importlib import import_module
+    from pathlib import Path
+
+    from planner.files import write_all
+    from planner.report.page import html
+
+    if path is None:
+        return
+    made = html(getattr(import_module(f"planner.report.pages.{module}"), function)(answer))
+    write_all(Path(path).parent, {Path(path).name: made})
+    typer.echo(f"report: {path}", err=True)

@@ -66,16 +66,17 @@ def simulate(
     stack: o.Stack = None, attention: o.Attention = None, account_for_embedding: o.AccountEmbedding = None,
     account_for_loss: o.AccountLoss = None, first_layers: o.FirstLayers = None, last_layers: o.LastLayers = None,
     stage_layout: o.StageLayout = None,
-    order: Order = False, gantt: Gantt = None, trace: Trace = None, csv: Csv = None, as_json: o.Json = False,
+    order: Order = False, gantt: Gantt = None, trace: Trace = None, csv: Csv = None, report: o.Report = None, as_json: o.Json = False,
 ) -> int:  # fmt: skip
     """The timeline of a pipeline schedule: ppplan simulate --schedule 1f1b --pp 4 --microbatches 8"""
     given = locals()
-    from planner.cli.show import print_json, print_text
+    from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.pipeline.words import answer
     from planner.report import save
     from planner.report.simulate_files import check, contents, document, no, order_text, text
 
     check(schedule == "all", gantt, trace, csv, order)
+    check_report(report)
     found = answer(given)
     save.write_all(contents(found, gantt, trace, csv))
     if as_json:
@@ -84,6 +85,7 @@ def simulate(
         typer.echo(order_text(found), nl=False)
     else:
         print_text(text(found, _columns(), [path for path in (gantt, trace, csv) if path]))
+    write_report(report, "simulated", "page", found)
     return 1 if no(found) else 0
 
 

@@ -19,14 +19,15 @@ MaxError = Annotated[float | None, typer.Option("--max-error", help="Exit code 1
 
 def validate(
     files: Files = None, source: Source = None, where: Where = None, out: Out = None, plot: Plot = None, max_error: MaxError = None,
-    as_json: o.Json = False,
+    report: o.Report = None, as_json: o.Json = False,
 ) -> int:  # fmt: skip
     """Predictions against measured runs: ppplan validate --source korthikanti2022"""
     from planner import api
-    from planner.cli.show import print_json, print_text
+    from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.report import save, scatter, validation
 
     save.check_all([path for path in (out, plot) if path is not None], read=files or ())
+    check_report(report)
     if plot is not None:
         scatter.check(plot)
     found = api.validate(files, source, where)
@@ -36,5 +37,6 @@ def validate(
         print_json(validation.document(found))
     else:
         print_text(validation.text(found, [path for path in (out, plot) if path is not None]))
+    write_report(report, "validated", "page", found)
     error = found.overall["median_abs_error"]
     return 1 if max_error is not None and not error <= max_error else 0

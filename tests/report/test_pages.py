@@ -1,0 +1,105 @@
+"""HTML reports: in a real Chromium at both widths, self-contained, their figures valid for plotly, what users write escaped."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.report.page import Chart, Grid, Page, Section, html, plotly_js
+from planner.report.pages import explained, recommended, simulated, validated
+from tests.report.browser import browser, faults
+
+QUESTION = {"model": "llama3-70b", "gpus": 32, "cluster": "h100-sxm"}
+LIMIT = 2_000_000
+"""Characters of a page beside plotly.js."""
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, Page]:
+    asked = api.question(**QUESTION)
+    mixture = api.question(model="mixtral-8x7b", gpus=64, cluster="a100-80g-pcie", tp=2, pp=4, ep=8)
+    runs = api.validate(source="korthikanti2022")
+    return {
+        "recommended": recommended.page(api.recommend(asked)),
+        "nothing": recommended.page(api.recommend(api.question(model="llama3-405b", gpus=8, cluster="h100-sxm"))),
+        "explained": explained.explanation(api.explain(mixture)),
+        "swept": explained.sweep(api.sweep(api.question(**QUESTION, tp=4, pp=4), {"v": [1, 2, 5], "mbs": [1, 2]})),
+        "simulated": simulated.page(api.simulate(schedule="zb-h1", pp=4, m=8)),
+        "compared": simulated.page(api.simulate(schedule="all", pp=4, m=8)),
+        "validated": validated.page(runs),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (420, True)])
+def test_pages_are_whole_in_a_browser(pages: dict[str, Page], tmp_path: Path, width: int, dark: bool) -> None:
+    with browser(tmp_path, width, dark) as opened:
+        for name, page in pages.items():
+            path = tmp_path / f"{name}.html"
+            path.write_text(html(page), encoding="utf-8")
+            assert faults(opened, path) == [], name
+
+
+def test_the_browser_test_sees_what_is_wrong(tmp_path: Path) -> None:
+    """A word that does not break, an axis without data and an error in a script are all found."""
+    path = tmp_path / "bad.html"
+    empty = Chart({"data": [{"type": "bar", "x": [], "y": []}], "layout": {}}, "nothing")
+    text = html(Page("bad", sections=(Section("x", charts=(empty,)),)))
+    text = text.replace("<header>", "<script>nothing.there()</script><div style='width:2000px'>wide</div><header>")
+    path.write_text(text, encoding="utf-8")
+    with browser(tmp_path, 420) as opened:
+        found = " ".join(faults(opened, path))
+    assert "ReferenceError" in found and "chart-0 is empty" in found and "wide" in found
+
+
+def test_pages_are_small_and_load_nothing(pages: dict[str, Page]) -> None:
+    for name, page in pages.items():
+        text = html(page)
+        own = text.replace(plotly_js(), "")
+        assert len(own) < LIMIT, name
+        assert not re.search(r"(src|href)=[\"'](?!data:|#)", own) and "@import" not in own and "http-equiv" not in own
+
+
+def test_figures_are_plotlys(pages: dict[str, Page]) -> None:
+    """plotly's own validators take every property of every figure."""
+    from plotly.graph_objects import Figure
+
+    figures = [chart.figure for page in pages.values() for section in page.sections for chart in section.charts]
+    assert len(figures) > 10
+    for figure in figures:
+        shapes = [{**one, "line": {**one["line"], "color": "black"}} for one in figure["layout"].get("shapes", [])]  # the page's colour
+        Figure(figure["data"], {**figure["layout"], "shapes": shapes})
+
+
+def test_bars_of_time_add_up_to_the_step(pages: dict[str, Page]) -> None:
+    answer = api.recommend(api.question(**QUESTION))
+    section = next(one for one in pages["recommended"].sections if one.title == "Time of a step")
+    data = section.charts[0].figure["data"]
+    for at, plan in enumerate(answer.search.plans):  # type: ignore[union-attr]
+        assert sum(bar["x"][at] for bar in data) == pytest.approx(plan.estimate.step_s, rel=1e-3)
+
+
+def test_what_users_write_stays_text() -> None:
+    bad = "</script><img src=x onerror=alert(1)>"
+    chart = Chart({"data": [{"type": "bar", "name": bad, "x": [1], "y": [1]}], "layout": {}}, bad)
+    text = html(Page(bad, (bad,), ((bad, bad),), (Section(bad, (bad,), Grid((bad,), ((bad,),)), (chart,)),)))
+    own = text.replace(plotly_js(), "")
+    assert "<img" not in own
+    shown: Any = re.search(r"data-chart=\"chart-0\">(.*?)</script>", own, re.DOTALL)
+    assert json.loads(shown[1])["data"][0]["name"] == bad
+
+
+def test_every_number_of_the_plans_table_has_its_unit(pages: dict[str, Page]) -> None:
+    head = next(one.grid.head for one in pages["recommended"].sections if one.title == "Plans")  # type: ignore[union-attr]
+    assert {"step, s", "TFLOP/s a GPU", "memory, GiB"} <= set(head)
+
+
+@pytest.mark.parametrize(("path", "says"), [("a.txt", ".html"), ("no/such/x.html", "")])
+def test_faulty_report_paths_are_asked_before_the_work(ppplan: Any, tmp_path: Path, path: str, says: str) -> None:
+    (tmp_path / "no").write_text("a file")
+    ran = ppplan("recommend", "--model", "llama3-8b", "--gpus", "8", "--report", str(tmp_path / path))
+    assert ran.code == 2 and says in ran.err and ran.out == ""
