@@ -33,8 +33,8 @@ OFF = {
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Values under Megatron's argument names, whether the keys are flags (`--num-layers: 24`) or arguments in sections."""
-    names = [one for leaf in found for one in _names(leaf)]
-    return made(file, "megatron-yaml", "megatron", names, notes=notes)
+    flat = [one for leaf in found for one in names(leaf)]
+    return made(file, "megatron-yaml", "megatron", flat, notes=notes)
 
 
 def argument(name: str) -> str:
@@ -42,7 +42,7 @@ def argument(name: str) -> str:
     return name.lstrip("-").replace("-", "_")
 
 
-def _names(leaf: Leaf) -> list[Named]:
+def names(leaf: Leaf) -> list[Named]:
     section, rest = leaf.path[0], leaf.path[1:]
     if section == "ENV_VARS" and rest:
         name = rest[0]
