@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from planner.specs import library
 from planner.specs.stack import Stack
 
 Facts = tuple[tuple[str, Any], ...]
-"""Fields of stack.experts that the notes change."""
+"""Fields of a stack, or of its experts, that the notes change."""
 
 _DISPATCHERS = (
     ("hybridep", re.compile(r"hybrid-?ep", re.I)),
@@ -24,11 +27,14 @@ _WORDS = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_expert
 _OVERLAPPED = re.compile(r"A2A overlap|ep_overlap=True", re.I)
 _REAL = re.compile(r"real routing", re.I)
 _STEP = re.compile(r"cumulative optimization step (\d+)")
-HIDDEN_SHARE = 0.7
-"""Of dispatch and combine, where the notes say that they overlap: chosen, not fitted; reports give 30 to 40% of a step unhidden and under
-5% hidden."""
-UNBALANCED = 1.3
-"""Tokens of the busiest rank over the mean under a trained router that nothing balances by force: chosen, not fitted."""
+ROUTING = Path(__file__).with_name("routing.yaml")
+"""Figures for what notes say in words alone, each with its source."""
+
+
+@lru_cache(maxsize=1)
+def routing() -> dict[str, float]:
+    """The figures of routing.yaml by name."""
+    return {name: float(figure["value"]) for name, figure in yaml.safe_load(ROUTING.read_text(encoding="utf-8")).items()}
 
 
 def software_of(name: str | None, notes: str, page: str) -> str | None:
@@ -59,11 +65,11 @@ def facts(notes: str, page: str, hardware: str) -> Facts:
     if found:
         out |= {"dispatcher": found, "wait_us": library.stack(LIKE[found]).experts.wait_us}
     if _OVERLAPPED.search(notes):
-        out["overlap_share"] = HIDDEN_SHARE
+        out["overlap_share"] = routing()["hidden_share"]
     if "CUDA graph" in notes or "cuda_graph=" in notes or _OVERLAPPED.search(notes):
         out["wait_us"] = 0.0
     if _REAL.search(notes):
-        out["imbalance"] = UNBALANCED
+        out["imbalance"] = routing()["unbalanced"]
     return tuple(sorted(out.items()))
 
 
@@ -75,7 +81,10 @@ def modules(notes: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def document(name: str, changed: Facts) -> Stack:
-    """The stack of that name, with what the notes say of its experts."""
+    """The stack of that name, with what the notes say of its experts and the page of its numbers."""
     stack = library.stack(name)
-    alike = all(getattr(stack.experts, field) == value for field, value in changed)
-    return stack if alike else stack.model_copy(update={"experts": stack.experts.model_copy(update=dict(changed))})
+    own = {field: value for field, value in changed if field in Stack.model_fields and getattr(stack, field) != value}
+    of_experts = {field: value for field, value in changed if field not in Stack.model_fields and getattr(stack.experts, field) != value}
+    if of_experts:
+        own["experts"] = stack.experts.model_copy(update=of_experts)
+    return stack.model_copy(update=own) if own else stack

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from planner.accuracy.bridge import last_memory
 from planner.accuracy.choices import described
 from planner.accuracy.columns import COLUMNS
 from planner.accuracy.measured import add_measured
@@ -163,6 +164,9 @@ def _told(recipe: Recipe, found: Run, layout: Layout, figures: Columns, at: int,
         gib = name.endswith("_gib")
         value = float(getattr(figures, name.replace("_gib", "_bytes"))[at])
         out[f"predicted_{name}"] = value / GIB if gib else value
+    if found.of_last and layout.pp > 1:
+        last = last_memory(recipe, layout)
+        out |= {f"predicted_{kind}_gib": float(getattr(last, f"{kind}_bytes")) / GIB for kind in ("allocated", "reserved", "device")}
     return out
 
 
