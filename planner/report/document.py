@@ -42,6 +42,9 @@ def question(recipe: Recipe) -> dict[str, Any]:
         "model": recipe.model.name, "cluster": recipe.hardware.name, "gpus": recipe.gpus, "seq_length": recipe.seq_length,
         "global_batch_size": recipe.global_batch_size, "precision": recipe.precision, "framework": recipe.framework,
         "framework_version": recipe.framework_version, "stack": recipe.stack.name, "attention": recipe.attention,
+        "optimizer": recipe.optimizer, "lora_rank": recipe.lora.rank if recipe.lora else None,
+        "lora_targets": list(recipe.lora.targets) if recipe.lora else None, "frozen": list(recipe.frozen),
+        "packing": recipe.packing, "mean_length": recipe.mean_length,
         "assumed": list(recipe.assumed),
     }  # fmt: skip
 
