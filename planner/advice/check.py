@@ -51,7 +51,7 @@ def checked(
     """The answer for one reading. Raises InputError for options that name nothing known, never for what the file says."""
     u = understood(reading, cluster, gpus, model, sets)
     illegal = legality.findings(u)
-    faults = [*illegal, *refused.findings(u), *traps_deepspeed.findings(u)]
+    faults = [*refused.findings(u), *traps_deepspeed.findings(u), *illegal]
     silent = traps.findings(u) if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed" else []
     broken = any(one.severity == "error" for one in (*faults, *silent))
     said = _estimate(u, any(one.severity == "error" for one in illegal))

@@ -112,7 +112,7 @@ def way(u: Understood, one: Near) -> Way:
 
 def _other_versions(u: Understood) -> list[Finding]:
     """Where the version is not stated: rules of other versions that would refuse the launch."""
-    if u.reading.framework_version is not None or "framework_version" in u.values:
+    if u.values["framework_version"].origin != "default":
         return []
     own: dict[str, list[Any]] = {}
     for version in KNOWN[u.recipe.framework]:

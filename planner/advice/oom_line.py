@@ -110,6 +110,8 @@ def _states(u: Understood, said: Estimate | None) -> Iterator[Tensor]:
         shards = ranks
         for label, each in (("one fp32 flat shard", 4), ("one 16-bit flat shard", 2)):
             yield Tensor(label, f"{each} * {total:,} parameters / {shards}", each * total / shards, True)
+    if layout.zero >= 2:
+        return  # no rank holds more than its shard of these
     for held in sorted({stage.params for stage in said.stages} if said else set(), reverse=True):
         for label, each in (("flattened 16-bit gradients", 2), ("fp32 main gradients", 4)):
             yield Tensor(f"{label} of a rank", f"{each} * {held:,} parameters a GPU", float(each * held), True)

@@ -14,7 +14,8 @@ AMPERE = 8.0
 PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
 BY_KIND = {"nemo": "nemo-2024", "bridge": "nemo"}
 STATES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
-HOT = {"fp8": "fp8", "fp4": "fp4"}
+FUSED_LOSS = 12.0
+"""Memory traffic of the fused cross entropy, bytes per token and vocabulary row, as in NeMo's stack."""
 
 
 def precision(plain: dict[str, Any], framework: str) -> str:
@@ -71,6 +72,8 @@ def _megatron(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
             out[share] = 0.0
     if plain.get("tp_comm_overlap"):
         out |= {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0}
+    if not own and plain.get("cross_entropy_loss_fusion"):
+        out["loss_bytes"] = FUSED_LOSS
     if not own and _dropout(plain):
         out["dropout"] = True
     if plain.get("no_overlap_p2p_communication") or plain.get("overlap_p2p_comm") is False:

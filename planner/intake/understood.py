@@ -58,7 +58,8 @@ def understood(
     """
     stated = dict(sets or {})
     overrides = [f"{name}={stated.pop(name)}" for name in list(stated) if name.startswith(HARDWARE)]
-    version, version_says = defaults.version(reading, stated.pop("framework_version", None))
+    asked = stated.pop("framework_version", None)
+    version, version_says = defaults.version(reading, asked)
     own_stack = stated.pop("stack", None)
     values = filled(reading, version, stated)
     plain = {name: one.value for name, one in values.items()}
@@ -74,6 +75,7 @@ def understood(
     recipe = recipe.model_copy(update={"assumed": tuple(one for one in said if one), **what.fields})
     values |= {"launch.gpus": count.origin, "launch.hardware": machine.origin}
     values |= {"model": shaped.origin} if shaped.origin else {}
+    values["framework_version"] = Value(version, "option" if asked else "flag" if reading.framework_version else "default", version_says)
     counted = ("launch.gpus", "launch.nodes", "launch.gpus_per_node") if gpus else ()
     still_open = [one for one in reading.unresolved if one.name not in (*stated, *counted)]
     return Understood(

@@ -1,0 +1,147 @@
+"""Rules and traps as a table: a command line that is in one, and one that is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.advice.check import checked
+from planner.advice.findings import Checked, Finding
+from planner.advice.names import flags as in_flags
+from planner.intake.reading import Reading
+from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
+
+BATCH = "--micro-batch-size 1 --global-batch-size 64 "
+PLAIN = GPT + "--bf16 --use-distributed-optimizer " + BATCH
+MOE = PLAIN + "--num-experts 8 --moe-router-topk 2 --disable-bias-linear --moe-token-dispatcher-type alltoall "
+
+
+def found(answer: Checked, rule: str) -> Finding | None:
+    return next((one for one in answer.findings if one.rule == rule), None)
+
+
+MEGATRON = [
+    # rule, severity, flags that break it, flag of the way out, flags that keep it
+    ("fp32 training", "warning", GPT + BATCH, "--bf16", PLAIN),
+    ("sequence parallelism ignored", "warning", PLAIN + "--sequence-parallel", "--sequence-parallel",
+     PLAIN + "--sequence-parallel --tensor-model-parallel-size 2"),
+    ("distributed optimizer has no effect", "warning", PLAIN + "--tensor-model-parallel-size 8", "--use-distributed-optimizer",
+     PLAIN + "--tensor-model-parallel-size 4"),
+    ("flash attention needs 16 bits", "warning", GPT + BATCH + "--use-flash-attn", "--bf16", PLAIN + "--use-flash-attn"),
+    ("core_attn recompute useless", "warning", PLAIN + "--recompute-granularity selective", "--recompute-granularity",
+     PLAIN + "--recompute-granularity selective --attention-backend unfused"),
+    ("fewer micro-batches than stages", "warning", PLAIN + "--pipeline-model-parallel-size 8 --global-batch-size 4", "--global-batch-size",
+     PLAIN + "--pipeline-model-parallel-size 8"),
+    ("one micro-batch a step", "warning", GPT + "--bf16 --micro-batch-size 1", "--global-batch-size", PLAIN),
+    ("CUDA_DEVICE_MAX_CONNECTIONS", "warning", PLAIN + "--tensor-model-parallel-size 2", "CUDA_DEVICE_MAX_CONNECTIONS", PLAIN),
+    ("grouped-query attention off", "warning", PLAIN + "--num-query-groups 8", "--group-query-attention",
+     PLAIN + "--num-query-groups 8 --group-query-attention"),
+    ("tokens gathered", "warning", MOE + "--expert-model-parallel-size 2 --moe-token-dispatcher-type allgather",
+     "--moe-token-dispatcher-type", MOE + "--expert-model-parallel-size 2"),
+    ("batch ramp-up ignored", "warning", PLAIN + "--rampup-batch-size 16 16 1000", "--rampup-batch-size", PLAIN),
+    ("one 16-bit format", "error", PLAIN + "--fp16", "--fp16", PLAIN),
+    ("parameters gather after gradients overlap", "error", PLAIN + "--overlap-param-gather", "--overlap-grad-reduce",
+     PLAIN + "--overlap-param-gather --overlap-grad-reduce"),
+    ("full recomputation has a method", "error", PLAIN + "--recompute-granularity full", "--recompute-method",
+     PLAIN + "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
+    ("selective recomputation has no method", "error", PLAIN + "--recompute-activations --recompute-method uniform", "--recompute-method",
+     PLAIN + "--recompute-activations"),
+    ("userbuffers need sequence parallelism", "error", PLAIN + "--tensor-model-parallel-size 2 --tp-comm-overlap", "--sequence-parallel",
+     PLAIN + "--tensor-model-parallel-size 2 --tp-comm-overlap --sequence-parallel"),
+    ("expert parallelism needs experts", "error", PLAIN + "--expert-model-parallel-size 2", "--expert-model-parallel-size",
+     MOE + "--expert-model-parallel-size 2"),
+    ("experts split without biases", "error",
+     MOE.replace("--disable-bias-linear ", "") + "--tensor-model-parallel-size 2 --sequence-parallel", "--add-bias-linear",
+     MOE + "--tensor-model-parallel-size 2 --sequence-parallel"),
+    ("positions reach the sequence", "error", PLAIN + "--seq-length 8192", "--max-position-embeddings",
+     PLAIN + "--seq-length 8192 --max-position-embeddings 8192"),
+    ("cross entropy is not fused by TE", "error", PLAIN + "--cross-entropy-fusion-impl te", "--cross-entropy-fusion-impl",
+     PLAIN + "--cross-entropy-fusion-impl native"),
+    ("layers split over stages", "error", PLAIN + "--num-layers 30 --pipeline-model-parallel-size 4", "--decoder-last-pipeline-num-layers",
+     PLAIN + "--num-layers 30 --pipeline-model-parallel-size 4 --decoder-last-pipeline-num-layers 6"),
+    ("heads split over tp", "error", PLAIN + "--num-attention-heads 12 --kv-channels 128 --tensor-model-parallel-size 8",
+     "--tensor-model-parallel-size", PLAIN + "--tensor-model-parallel-size 8"),
+    ("batch is dp * mbs * m", "error", PLAIN + "--global-batch-size 60", "--global-batch-size", PLAIN),
+    ("micro-batches interleave", "error",
+     PLAIN + "--pipeline-model-parallel-size 8 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 12", "--global-batch-size",
+     PLAIN + "--pipeline-model-parallel-size 8 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 16"),
+    ("gpus split over etp * ep * pp", "error", MOE + "--tensor-model-parallel-size 4 --expert-model-parallel-size 4 --sequence-parallel",
+     "--expert-tensor-parallel-size",
+     MOE + "--tensor-model-parallel-size 4 --expert-model-parallel-size 4 --sequence-parallel --expert-tensor-parallel-size 1"),
+]
+
+
+@pytest.mark.parametrize(("rule", "severity", "broken", "flag", "kept"), MEGATRON, ids=[row[0] for row in MEGATRON])
+def test_megatron(rule: str, severity: str, broken: str, flag: str, kept: str) -> None:
+    """Each rule where the flags break it, with its flag among the ways out, and not where they keep it."""
+    answer = checked(megatron(broken), "h100-sxm")
+    said = found(answer, rule)
+    assert said is not None and said.severity == severity
+    assert flag in {name for way in said.ways for name in in_flags("megatron", way.values)}
+    assert (answer.verdict == "invalid") == any(one.severity == "error" and one.rule != "memory fits the GPU" for one in answer.findings)
+    assert found(checked(megatron(kept), "h100-sxm"), rule) is None
+
+
+ZERO2: dict[str, Any] = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}, "fp16": {"enabled": True}}
+NET = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024"
+
+
+def in_megatron(**more: Any) -> Reading:
+    """Megatron-DeepSpeed: flags and a configuration."""
+    values = megatron(NET, 4).values | deepspeed(ZERO2).values | deepspeed({}, **more).values
+    return Reading("launch.sh", "megatron-deepspeed", "deepspeed", None, values)
+
+
+def test_zero_2_in_a_pipeline_module_of_one_stage() -> None:
+    said = found(checked(in_megatron(), "h100-sxm"), "pipeline shards no gradients")
+    assert said is not None
+    assert [in_flags("megatron-deepspeed", way.values) for way in said.ways] == [
+        {"--no-pipeline-parallel": True}, {"zero_optimization.stage": 1}]
+    assert found(checked(in_megatron(no_pipeline_parallel=True), "h100-sxm"), "pipeline shards no gradients") is None
+
+
+def test_nothing_to_shard_at_one_data_parallel_rank() -> None:
+    assert found(checked(in_megatron(tensor_model_parallel_size=4), "h100-sxm"), "nothing to shard") is not None
+    assert found(checked(in_megatron(tensor_model_parallel_size=2), "h100-sxm"), "nothing to shard") is None
+
+
+DEEPSPEED = [
+    ("batch is dp * mbs * m", {**ZERO2, "train_batch_size": 64, "gradient_accumulation_steps": 1}, {}, "gradient_accumulation_steps"),
+    ("pipeline shards no gradients", {**ZERO2, "pipeline": {"stages": 2}}, {}, "zero_optimization.stage"),
+    ("one 16-bit format", {**ZERO2, "bf16": {"enabled": True}}, {}, "fp16.enabled"),
+    ("offload needs shards", {**ZERO2, "zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}, {},
+     "zero_optimization.stage"),
+    ("partial offload needs zero 3", {**ZERO2, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}, {},
+     "zero_optimization.stage"),
+    ("no interleaving", {**ZERO2, "pipeline_num_chunks": 2}, {}, "pipeline_num_chunks"),
+    ("fp32 training", {**ZERO2, "fp16": {"enabled": False}}, {}, "bf16.enabled"),
+    ("configuration and Trainer agree", {**ZERO2, "gradient_accumulation_steps": 1}, {"hf__gradient_accumulation_steps": 4},
+     "gradient_accumulation_steps"),
+]
+
+
+@pytest.mark.parametrize(("rule", "config", "more", "flag"), DEEPSPEED, ids=[row[0] for row in DEEPSPEED])
+def test_deepspeed(rule: str, config: dict[str, Any], more: dict[str, Any], flag: str) -> None:
+    said = found(checked(deepspeed(config, "huggingface" if more else "deepspeed", **more), "h100-sxm", 4), rule)
+    assert said is not None
+    assert flag in {name for way in said.ways for name in in_flags("deepspeed", way.values)}
+    assert found(checked(deepspeed(ZERO2), "h100-sxm", 4), rule) is None
+
+
+def test_key_value_heads_by_version() -> None:
+    """2 key-value heads over tp 8: refused before megatron-core 0.16, copied since."""
+    flags = (LLAMA_70B.replace("--num-query-groups 8", "--num-query-groups 2") + BATCH
+             + "--bf16 --tensor-model-parallel-size 8 --sequence-parallel")
+    old, new = (checked(megatron(flags), "h100-sxm", sets={"framework_version": version}) for version in ("0.15", "0.16"))
+    assert old.verdict == "invalid" and found(old, "key-value heads split over tp") is not None
+    assert found(new, "key-value heads split over tp") is None and found(new, "key-value heads copied") is not None
+    unstated = found(checked(megatron(flags), "h100-sxm"), "key-value heads split over tp")
+    assert unstated is not None and unstated.severity == "warning" and "0.15" in unstated.message
+
+
+def test_vocabulary_is_padded_as_megatron_pads() -> None:
+    """128,256 to a multiple of 128 * 8: 129,024."""
+    flags = LLAMA_70B + BATCH + "--bf16 --tensor-model-parallel-size 8 --sequence-parallel"
+    said = found(checked(megatron(flags), "h100-sxm"), "vocabulary padded")
+    assert said is not None and "129,024" in said.message

@@ -1,0 +1,126 @@
+"""What files mean: sizes by hand arithmetic from published configurations and from Megatron's own defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.cost.params import total_params
+from planner.errors import InputError
+from planner.estimate import estimate
+from planner.intake.understood import understood
+from planner.layout import Layout
+from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
+
+GIB = 2**30
+
+
+def states_gib(flags: str, gpus: int, cluster: str = "a100-80g-sxm") -> float:
+    u = understood(megatron(flags, gpus), cluster)
+    memory = estimate(u.recipe, u.layout, exact=True).memory
+    return float(memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes) / GIB
+
+
+def test_llama_from_arguments_is_llama() -> None:
+    u = understood(megatron(LLAMA_70B + "--bf16 --micro-batch-size 1 --global-batch-size 8"), "h100-sxm")
+    assert total_params(u.recipe.model) == 70_553_706_496  # Hugging Face's count of meta-llama/Meta-Llama-3-70B
+    assert (u.recipe.model.num_kv_heads, u.recipe.model.position, u.recipe.model.norm) == (8, "rope", "rmsnorm")
+
+
+@pytest.mark.parametrize(("flags", "ffn"), [("", 16384), ("--swiglu ", 10880), ("--swiglu --ffn-hidden-size 11008 ", 11008)])
+def test_width_of_the_mlp_by_default(flags: str, ffn: int) -> None:
+    """4 h; with swiglu int(4 h 2/3 / 64) 64."""
+    assert understood(megatron(GPT + flags + "--micro-batch-size 1"), "h100-sxm").recipe.model.ffn_size == ffn
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "bytes_each"),
+    [
+        ("--bf16 --use-distributed-optimizer", 8, 6 + 12 / 8),
+        ("--bf16", 8, 18.0),
+        ("--fp16", 1, 20.0),
+        ("--fp16 --use-distributed-optimizer", 8, 4 + 16 / 8),
+        ("", 1, 16.0),
+        ("--bf16 --use-distributed-optimizer --grad-reduce-in-bf16", 8, 4 + 12 / 8),
+    ],
+)
+def test_states_are_as_megatron_documents_them(flags: str, gpus: int, bytes_each: float) -> None:
+    """Bytes a parameter of Megatron's table (docs of the distributed optimizer): fp16 20 or 4 + 16/d, bf16 18 or 6 + 12/d, fp32 16."""
+    u = understood(megatron(GPT + flags + " --micro-batch-size 1", gpus), "a100-80g-sxm")
+    expected = bytes_each * total_params(u.recipe.model) / GIB
+    assert states_gib(GPT + flags + " --micro-batch-size 1", gpus) == pytest.approx(expected, rel=1e-3)
+
+
+def layout(flags: str, gpus: int) -> Layout:
+    return understood(megatron(GPT + "--bf16 " + flags, gpus), "h100-sxm").layout
+
+
+def test_layout_of_degrees_batch_and_virtual_stages() -> None:
+    found = layout("--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 "
+                   "--micro-batch-size 2 --global-batch-size 64 --sequence-parallel", 16)
+    assert (found.tp, found.pp, found.dp, found.v, found.m, found.sp) == (2, 4, 2, 4, 16, 1)  # v = 32 layers / 4 / 2
+
+
+def test_batch_without_a_flag_is_one_micro_batch() -> None:
+    assert layout("--micro-batch-size 2", 8).m == 1
+
+
+@pytest.mark.parametrize(("flags", "kind"), [("--recompute-activations", 1), ("--checkpoint-activations", 2),
+                                              ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", 2)])
+def test_recomputation_of_all_times(flags: str, kind: int) -> None:
+    assert layout(f"--micro-batch-size 1 {flags}", 8).recompute == kind
+
+
+def test_flash_attention_needs_sixteen_bits_and_a_gpu_of_2020() -> None:
+    words = GPT + "--use-flash-attn --micro-batch-size 1"
+    assert understood(megatron(words), "a100-80g-sxm").recipe.attention == "unfused"
+    assert understood(megatron(words + " --fp16"), "v100-32g-sxm2").recipe.attention == "unfused"
+    assert understood(megatron(words + " --fp16"), "a100-80g-sxm").recipe.attention == "flash"
+
+
+def test_deepspeed_batch_follows_from_two_of_three() -> None:
+    config = {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}}
+    u = understood(deepspeed(config), "a100-80g-sxm", 8, "llama2-7b")
+    assert (u.layout.m, u.layout.dp, u.layout.zero) == (8, 8, 3)
+
+
+def test_gpus_are_told_by_the_batch_and_asked_for() -> None:
+    config = {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}
+    u = understood(deepspeed(config))
+    assert u.recipe.gpus == 8
+    assert not u.counted and u.unresolved[0].name == "gpus"
+
+
+def test_what_is_not_stated_is_a_default_with_its_version() -> None:
+    u = understood(megatron(GPT + "--micro-batch-size 1"))
+    assert u.values["context_parallel_size"].origin == "default"
+    assert u.values["context_parallel_size"].where == "Megatron 0.19"
+    assert u.values["micro_batch_size"].origin == "flag"
+    assert {one.name for one in u.unresolved} == {"cluster"}
+
+
+def test_options_restate_arguments_and_the_cluster() -> None:
+    sets = {"seq_length": "2048", "framework_version": "0.15", "gpu.usable_gib": "70"}
+    u = understood(megatron(GPT + "--micro-batch-size 1"), "h100-sxm", sets=sets)
+    assert (u.recipe.seq_length, u.recipe.framework_version, u.recipe.hardware.gpu.usable_gib) == (2048, "0.15", 70)
+    assert u.values["seq_length"].origin == "option"
+
+
+def test_adapters_freeze_the_rest() -> None:
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}
+    whole = understood(deepspeed(config, "huggingface"), "a100-80g-sxm", 8, "llama2-7b")
+    lora = understood(deepspeed(config, "huggingface", hf__finetuning_type="lora", hf__lora_rank=16), "a100-80g-sxm", 8, "llama2-7b")
+    assert lora.recipe.lora is not None and lora.recipe.lora.rank == 16
+    optimizer = [float(estimate(u.recipe, u.layout).memory.optimizer_bytes) for u in (whole, lora)]
+    assert optimizer[1] < optimizer[0] / 50
+
+
+def test_a_model_nobody_knows_is_open_but_a_wrong_option_is_refused() -> None:
+    u = understood(deepspeed({"train_batch_size": 8}, model="my-own-net"), gpus=8)
+    assert not u.sized and "model" in {one.name for one in u.unresolved}
+    with pytest.raises(InputError, match="model must be a known name"):
+        understood(deepspeed({"train_batch_size": 8}), model="my-own-net")
+
+
+def test_a_value_that_is_no_number_is_one_message() -> None:
+    with pytest.raises(InputError, match="micro_batch_size must be a whole number"):
+        understood(megatron(GPT + "--micro-batch-size many"))
