@@ -37,7 +37,7 @@ def document(found: Tuned) -> dict[str, Any]:
 def text(found: Tuned) -> Group:
     """The trials, the best, how far predictions were, what was written."""
     parts: list[Any] = [heading(found.recipe), *((table(found.rows, found.best),) if found.rows else ())]
-    parts += [paragraph(f"#{one.number} {one.state}", one.reason[:REASON]) for one in found.rows if one.reason]
+    parts += [paragraph(f"#{one.number} {one.state}", one.reason[:REASON]) for one in found.rows if one.reason and one.state != "pruned"]
     parts.append(_best(found))
     proxy = next((one.proxy for one in found.rows if one.proxy), "")
     parts += [paragraph("Measured", proxy + ".")] if proxy else []
@@ -50,15 +50,13 @@ def text(found: Tuned) -> Group:
 
 def table(rows: Iterable[Row], fastest: Row | None) -> Table:
     """Trials in the order in which they ran."""
-    made = grid("#", " x ".join(GPUS), "mbs x m", "v", "schedule", "zero", "recompute",
-                "predicted s", "measured s", "noise", "GiB", "state")  # fmt: skip
-    made.columns[6].no_wrap = False
+    made = grid("#", "*".join(GPUS), "mbs*m", "v", "schedule", "zero", "recompute", "predicted s", "measured s", "noise", "GiB", "state")
     for one in rows:
         layout, failed = one.layout, one.state not in ("done", "running")
         made.add_row(
             f"{one.number}", *cells(layout), f"{one.predicted_s:.4g}", "" if one.measured_s is None else f"{one.measured_s:.4g}",
             f"{one.noise_share:.1%}" if one.measured_s else "",
-            "" if one.memory_bytes is None else f"{one.memory_bytes / GIB:.1f}", one.state,
+            "" if one.memory_bytes is None else f"{one.memory_bytes / GIB:.1f}", one.state + ", again" * (one.repeat > 0),
             style="bold" if fastest is not None and one.number == fastest.number else "dim" if failed else None,
         )  # fmt: skip
     return made
@@ -66,9 +64,8 @@ def table(rows: Iterable[Row], fastest: Row | None) -> Table:
 
 def cells(layout: Layout) -> tuple[str, ...]:
     """A layout in the columns of the table."""
-    gpus = " x ".join(str(getattr(layout, word)) for word in GPUS)
-    names = SCHEDULES[layout.schedule], str(layout.zero), recomputed(layout).replace(",", ", ")
-    return gpus, f"{layout.mbs} x {layout.m}", str(layout.v), *names
+    gpus = "*".join(str(getattr(layout, word)) for word in GPUS)
+    return gpus, f"{layout.mbs}*{layout.m}", str(layout.v), SCHEDULES[layout.schedule], str(layout.zero), recomputed(layout)
 
 
 def _best(found: Tuned) -> Text:
@@ -78,9 +75,15 @@ def _best(found: Tuned) -> Text:
         return paragraph("Best", f"{stopped}no trial ran to its end; trials.csv has the reasons.")
     gain = found.speedup_over_first
     than = "" if gain is None else f", {gain:.2f} times as fast as the plan that came in" if gain > 1 else ", the plan that came in"
-    layout = ", ".join(f"{name} {value}" for name, value in zip(("GPUs", "batch", "v", "schedule", "zero", "recompute"), cells(one.layout),
-                                                                strict=True))  # fmt: skip
-    return paragraph("Best", f"{stopped}#{one.number}, {one.measured_s:.4g} s a step{than}: {layout}.")
+    return paragraph("Best", f"{stopped}#{one.number}, {one.measured_s:.4g} s a step, give or take {one.noise_share:.1%}{than}: "
+                             f"{said(one.layout)}.")  # fmt: skip
+
+
+def said(layout: Layout) -> str:
+    """A layout in a line."""
+    gpus, batch, *rest = cells(layout)
+    v, schedule, zero, recompute = rest
+    return f"{'*'.join(GPUS)} {gpus}, mbs*m {batch}, v {v}, schedule {schedule}, zero {zero}, recompute {recompute}"
 
 
 def _errors(found: Tuned) -> str:

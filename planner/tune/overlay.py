@@ -15,7 +15,7 @@ from planner.layout import SCHEDULE_CODE, Layout
 from planner.specs.documents import parse_yaml
 from planner.specs.hardware import HardwareProfile, Link
 from planner.specs.recipe import Recipe
-from planner.tune.trials import Row
+from planner.tune.trials import Row, combined
 
 CLOSED = tuple(SCHEDULE_CODE[name] for name in ("naive", "gpipe", "1f1b", "interleaved"))
 """Schedules with a closed form, which the fit computes in columns."""
@@ -46,12 +46,13 @@ class Overlay:
 
 
 def overlay(recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str) -> Overlay | None:
-    """Fits the profile's efficiencies to trials that ran to their end; None when there are fewer than two.
+    """Fits the profile's efficiencies to the layouts that were timed; None when there are fewer than two.
 
     base: what `extends` names; changed: the question's FIELD=VALUE, which are stated anew; source: host, date and versions.
     Assumes: the plan was measured on what its profile describes; errors of a step are errors of these efficiencies.
     """
-    rows = [one for one in found if one.state == "done" and one.measured_s and not one.layout.stage_layout]
+    pruned = [one for one in found if one.state == "pruned" and one.measured_s]
+    rows = [one for one in [*combined(found), *pruned] if not one.layout.stage_layout]
     rows = [one for one in rows if one.layout.schedule in CLOSED] or rows
     if len(rows) < LEAST_TRIALS:
         return None
@@ -59,7 +60,7 @@ def overlay(recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[R
     factors = fitted(recipe, batch, real)
     before, after = (_error(_predicted(recipe, batch, tried), real) for tried in (dict.fromkeys(factors, 1.0), factors))
     name = f"{recipe.hardware.name.removesuffix('-tuned')[:90]}-tuned"
-    said = f"{source}: fitted to {len(rows)} trials of ppplan tune, median error {before:.1%} before and {after:.1%} after"
+    said = f"{source}: fitted to {len(rows)} layouts that ppplan tune timed, median error {before:.1%} before and {after:.1%} after"
     return Overlay(_text(recipe, base, name, changed, factors, said), name, factors, before, after, len(rows))
 
 

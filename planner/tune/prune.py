@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-LEAST_STEPS = 2
+LEAST_STEPS = 3
 """Timed steps before anything is said."""
 LEAST_SHARE = 0.1
 """A trial no more than this behind the best runs to its end."""

@@ -14,14 +14,14 @@ from planner.layout import Layout
 from planner.save import plan_text
 from planner.specs.question import Question
 from planner.specs.recipe import Recipe
-from planner.tune.trials import Row
+from planner.tune.trials import Row, combined
 from planner.units import GIB
 
 if TYPE_CHECKING:
     from optuna import Study
 
-COLUMNS = ("state", "predicted_s", "measured_s", "error", "noise_share", "memory_gib", "seconds", "device", "host", "proxy", "reason",
-           "stderr_tail")  # fmt: skip
+COLUMNS = ("state", "repeat", "predicted_s", "measured_s", "error", "noise_share", "memory_gib", "seconds", "device", "host", "proxy",
+           "reason", "stderr_tail")  # fmt: skip
 LEAST_FOR_IMPORTANCE = 4
 
 
@@ -53,7 +53,7 @@ def named(one: Row) -> dict[str, Any]:
         "predicted_s": one.predicted_s, "measured_s": one.measured_s,
         "memory_gib": None if one.memory_bytes is None else one.memory_bytes / GIB, "reason": one.reason or None, "error": error,
         "noise_share": one.noise_share, "seconds": one.seconds, "device": one.device, "host": one.host, "proxy": one.proxy or None,
-        "stderr_tail": one.stderr_tail or None, "steps_s": list(one.steps_s),
+        "stderr_tail": one.stderr_tail or None, "steps_s": list(one.steps_s), "repeat": one.repeat,
     }  # fmt: skip
 
 
@@ -71,8 +71,8 @@ def table(found: Sequence[Row]) -> str:
 
 
 def error(found: Sequence[Row]) -> float | None:
-    """Median of |predicted / measured - 1| over trials that ran to their end."""
-    each = [abs(one.predicted_s / one.measured_s - 1) for one in found if one.state == "done" and one.measured_s]
+    """Median of |predicted / measured - 1| over layouts that ran to their end."""
+    each = [abs(one.predicted_s / one.measured_s - 1) for one in combined(found) if one.measured_s]
     return statistics.median(each) if each else None
 
 

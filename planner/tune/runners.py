@@ -14,6 +14,7 @@ from planner.errors import InputError, unknown
 from planner.launch.devices import gpus
 from planner.launch.outcome import Outcome, Progress, Work
 from planner.launch.surroundings import cores
+from planner.layout import Layout
 from planner.specs.recipe import Recipe
 from planner.tune.measurement import Measurement
 from planner.tune.space import Candidate
@@ -86,6 +87,16 @@ def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progre
     if outcome.state != "done" or outcome.result is None:
         return outcome, None
     return outcome, runner.measurement(outcome.result)
+
+
+def refused(recipe: Recipe, bench: Bench, layout: Layout) -> str:
+    """Why the runner does not run a layout; empty when it does."""
+    if bench.runner == "torch":
+        from planner.tune import suits
+
+        return suits.refused(recipe, layout)
+    runner: Any = import_module(RUNNERS[bench.runner])
+    return str(runner.refused(recipe, layout, bench.devices))
 
 
 def _never(line: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULES
 from planner.tune import prune
 from planner.tune.prior import Seen, next_index
 from planner.tune.space import Space, parameters, varied
+from planner.tune.trials import best, noise, rows
 
 NAMES: dict[str, tuple[str, ...]] = {"schedule": SCHEDULES, "recompute": RECOMPUTE, "offload": OFFLOADS}
 
@@ -51,10 +52,11 @@ class PriorSampler(BaseSampler):
 
 
 class NoisePruner(BasePruner):
-    """Stops a trial whose fastest step is behind the best trial by more than the noise."""
+    """Stops a trial whose fastest step is behind the best trial by more than the noise. A repeat is never stopped."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        done = [one for one in study.get_trials(deepcopy=False) if one.state == TrialState.COMPLETE and one.value is not None]
-        best = min((one.value for one in done if one.value is not None), default=None)
-        noise = max((float(one.user_attrs.get("result", {}).get("noise_share", 0.0)) for one in done), default=0.0)
-        return prune.behind(list(trial.intermediate_values.values()), best, noise)
+        if trial.user_attrs.get("repeat"):
+            return False
+        done = rows(one for one in study.get_trials(deepcopy=False) if one.state == TrialState.COMPLETE)
+        fastest = best(done)
+        return prune.behind(list(trial.intermediate_values.values()), fastest.measured_s if fastest else None, noise(done))

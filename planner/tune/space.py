@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 
 import numpy as np
 
@@ -23,6 +24,8 @@ WORTH = 2.5
 """Layouts predicted to take longer than this many times the fastest are left out: predictions are seldom off by as much."""
 MOST = 512
 """Layouts of a study."""
+LOOKED_AT = 4 * MOST
+"""Of the fastest, how many the runner is asked about."""
 SIMULATED = 24
 """Of the fastest by closed form, how many are simulated."""
 ACTIONS = 4096
@@ -47,6 +50,8 @@ class Candidate:
     oom_probability: float
     shares: tuple[float, ...]
     """Of the predicted step, by GROUPS; they add up to 1."""
+    repeat: int = 0
+    """Above 0 the layout is run once more, to tell it from its rivals."""
 
     @property
     def key(self) -> str:
@@ -70,34 +75,54 @@ def key(layout: Layout) -> str:
     return json.dumps(layout.named(), sort_keys=True)
 
 
-def space(recipe: Recipe, plan: Layout, most: int = MOST) -> Space:
-    """The plan and what may be faster. InputError when the plan itself breaks a rule or would run out of memory for certain."""
-    broken = breaches(recipe, plan)
-    if broken:
-        raise InputError(f"the plan must hold a layout that {recipe.framework} can run, but {broken[0].message}")
-    first = _exactly(recipe, plan)
-    if first.oom_probability > CERTAIN:
-        got = f"it would need {first.memory_bytes / 2**30:.1f} GiB"
-        raise InputError(f"the plan must hold a layout that may fit, but {got}; `ppplan recommend` finds one that fits")
+Refused = Callable[[Layout], str]
+"""Why a runner does not run a layout; empty when it does."""
+
+
+def _runs(layout: Layout) -> str:
+    return ""
+
+
+def space(recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MOST) -> Space:
+    """The plan and what may be faster, of what the runner does not refuse.
+
+    Errors: InputError when the plan itself breaks a rule, is refused, or would run out of memory for certain.
+    """
+    first = _plan(recipe, plan, refused)
     every = layouts(recipe)
     ok, removed = mask(recipe, every)
     legal = every[np.flatnonzero(ok)]
-    found, certain = _worth(recipe, legal, most) if ok.any() else ([], 0)
+    found, certain = _worth(recipe, legal) if ok.any() else ([], 0)
+    found = list(islice((one for one in found if not refused(one.layout)), most))
     found = [*(_exactly(recipe, one.layout) for one in found[:SIMULATED]), *found[SIMULATED:]]
-    others = {one.key: one for one in [*found, *_scheduled(recipe, [first, *found])]}
+    scheduled = (one for one in _scheduled(recipe, [first, *found]) if not refused(one.layout))
+    others = {one.key: one for one in [*found, *scheduled]}
     others.pop(first.key, None)
     ranked = sorted(others.values(), key=lambda one: one.predicted_s)[: most - 1]
     return Space((first, *ranked), int(ok.sum()), certain, removed)
 
 
-def _worth(recipe: Recipe, legal: Layout, most: int) -> tuple[list[Candidate], int]:
+def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
+    broken = breaches(recipe, plan)
+    if broken:
+        raise InputError(f"the plan must hold a layout that {recipe.framework} can run, but {broken[0].message}")
+    if why := refused(plan):
+        raise InputError(f"the plan must hold a layout that the runner can run, but {why}")
+    first = _exactly(recipe, plan)
+    if first.oom_probability > CERTAIN:
+        got = f"it would need {first.memory_bytes / 2**30:.1f} GiB"
+        raise InputError(f"the plan must hold a layout that may fit, but {got}; `ppplan recommend` finds one that fits")
+    return first
+
+
+def _worth(recipe: Recipe, legal: Layout) -> tuple[list[Candidate], int]:
     """The fastest by closed form, and how many were left out since they would not fit."""
     said = closed_form(recipe, legal)
     count = len(legal)
     step_s, oom = (np.broadcast_to(column, (count,)) for column in (said.step_s, said.oom_probability))
     may = np.flatnonzero(oom <= CERTAIN)
     order = may[np.argsort(step_s[may], kind="stable")]
-    kept = order[step_s[order] <= WORTH * step_s[order[0]]][:most] if len(order) else order
+    kept = order[step_s[order] <= WORTH * step_s[order[0]]][:LOOKED_AT] if len(order) else order
     return list(_candidates(legal[kept], _rows(said, kept, count))), count - len(may)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from planner.tune.prune import noise_share, timed
 from planner.tune.sampler import NoisePruner, PriorSampler, distributions
 from planner.tune.space import Candidate, Space, parameters, varied
 from planner.tune.storage import retried
-from planner.tune.trials import COUNTED, FAILED, Row, lost_keys, places, result, row, rows
+from planner.tune.trials import COUNTED, FAILED, Row, lost_keys, places, result, rivals, row, rows
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -35,6 +35,22 @@ MOST_REPORTS = 50
 """Steps of a trial that are written to the storage; a tiny model makes a thousand a second."""
 
 
+RIVALS = 3
+"""Layouts that are run again at most: the fastest and those that noise may have put behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured in all, by all workers of a study."""
+
+    trials: int
+    """Different layouts."""
+    first: int
+    """Of them, how many are the plan and the fastest by prediction; then the prior chooses."""
+    repeats: int = 0
+    """Runs once more of each of the rivals in the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A claim that holds: this process runs that layout."""
@@ -44,17 +60,17 @@ class Held:
     candidate: Candidate
 
 
-def create(storage: BaseStorage, name: str, question: dict[str, Any], resume: bool, space: Space, first: int) -> Study:
+def create(storage: BaseStorage, name: str, question: dict[str, Any], resume: bool, space: Space, size: Size) -> Study:
     """The study of that name, made where there is none. InputError when it is of another question, or has trials and nobody resumes it.
 
-    question: plain JSON, compared entry by entry; first: candidates that are tried in their own order before the prior chooses.
+    question: plain JSON, compared entry by entry.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = retried(lambda: optuna.create_study(
         storage=storage, study_name=name, load_if_exists=True, direction="minimize",
-        sampler=PriorSampler(space, first), pruner=NoisePruner(),
+        sampler=PriorSampler(space, size.first), pruner=NoisePruner(),
     ))  # fmt: skip
     if "question" not in study.user_attrs:
         retried(lambda: study.set_user_attr("question", question))
@@ -74,33 +90,48 @@ def _check_same(name: str, question: dict[str, Any], before: Any) -> None:
         raise InputError(f"study must be of this plan, but {name!r} is of another: {told}; --study NAME starts a new one")
 
 
-def claim(study: Study, space: Space, most: int, first: int) -> Held | None:
+def claim(study: Study, space: Space, size: Size) -> Held | None:
     """The next layout for this process; None when as many trials as asked for are done or held, or nothing is left to try."""
     names = varied(space.candidates)
     while True:
         reclaim(study)
-        index = choose([row(one) for one in _told(study)], space, most, first)
-        if index is None:
+        every = [row(one) for one in _told(study)]
+        candidate = choose(every, space, size) or once_more(every, space, size)
+        if candidate is None:
             return None
-        held = _created(study, space.candidates[index], parameters(space.candidates[index].layout, names))
-        if _holds(study, held, most):
+        held = _created(study, candidate, parameters(candidate.layout, names))
+        if _holds(study, held, size):
             return held
         _end(study, held.trial_id, "withdrawn")
 
 
-def choose(every: list[Row], space: Space, most: int, first: int) -> int | None:
+def choose(every: list[Row], space: Space, size: Size) -> Candidate | None:
     """The candidate to try next: one that was lost, one of the first, or what the prior says."""
     at = places(space)
-    if sum(one.state in COUNTED for one in every) >= most:
+    if _used(every) >= size.trials:
         return None
     given_up = lost_keys(every)
-    taken = {at[one.key] for one in every if one.key in at and (one.state in (*COUNTED, "illegal") or one.key in given_up)}
-    again = [at[one.key] for one in every if one.state == "interrupted" and one.key in at and at[one.key] not in taken]
+    known = [one for one in every if one.key in at and not one.repeat]
+    taken = {at[one.key] for one in known if one.state in (*COUNTED, "illegal") or one.key in given_up}
+    again = [at[one.key] for one in known if one.state == "interrupted" and at[one.key] not in taken]
     if again:
-        return again[0]
-    seen = [prior.Seen(at[one.key], _time(one), one.state == "oom", one.noise_share)
-            for one in every if one.key in at and (one.state in FAILED or _time(one))]  # fmt: skip
-    return prior.next_index(space.candidates, seen, taken, first)
+        return space.candidates[again[0]]
+    seen = [prior.Seen(at[one.key], _time(one), one.state == "oom", one.noise_share) for one in known if one.state in FAILED or _time(one)]
+    index = prior.next_index(space.candidates, seen, taken, size.first)
+    return None if index is None else space.candidates[index]
+
+
+def once_more(every: list[Row], space: Space, size: Size) -> Candidate | None:
+    """A rival of the fastest that has not had its repeats: in turns, so that a machine that slows down slows all of them."""
+    at, given_up = places(space), lost_keys(every)
+    taken = {one.turn for one in every if one.state in COUNTED or one.key in given_up}
+    near = [one for one in rivals(every, RIVALS) if one.key in at and one.key not in given_up]
+    turns = ((repeat, one) for repeat in range(1, size.repeats + 1) for one in near)
+    return next((replace(space.candidates[at[one.key]], repeat=repeat) for repeat, one in turns if (one.key, repeat) not in taken), None)
+
+
+def _used(every: list[Row]) -> int:
+    return sum(one.state in COUNTED and not one.repeat for one in every)
 
 
 def _time(one: Row) -> float | None:
@@ -116,7 +147,7 @@ def _told(study: Study) -> list[FrozenTrial]:
 def _created(study: Study, candidate: Candidate, knobs: dict[str, int | str]) -> Held:
     from optuna.trial import FrozenTrial, TrialState
 
-    said = {"layout": candidate.layout.named(), "predicted_s": candidate.predicted_s, "owner": owner.me()}
+    said = {"layout": candidate.layout.named(), "predicted_s": candidate.predicted_s, "repeat": candidate.repeat, "owner": owner.me()}
     template = FrozenTrial(
         number=-1, trial_id=-1, state=TrialState.RUNNING, value=None, datetime_start=datetime.now(), datetime_complete=None,
         params=knobs, distributions=distributions(knobs), user_attrs=said, system_attrs={}, intermediate_values={},
@@ -126,11 +157,12 @@ def _created(study: Study, candidate: Candidate, knobs: dict[str, int | str]) ->
     return Held(trial_id, storage.get_trial_number_from_id(trial_id), candidate)
 
 
-def _holds(study: Study, held: Held, most: int) -> bool:
+def _holds(study: Study, held: Held, size: Size) -> bool:
     """Whether no earlier claim is for the same layout, and the trials asked for are not used up by earlier ones."""
     earlier = [row(one) for one in _told(study) if one.number < held.number]
-    same = any(one.key == held.candidate.key and one.state in (*COUNTED, "illegal") for one in earlier)
-    return not same and sum(one.state in COUNTED for one in earlier) < most
+    turn = (held.candidate.key, held.candidate.repeat)
+    same = any(one.turn == turn and one.state in (*COUNTED, "illegal") for one in earlier)
+    return not same and (held.candidate.repeat > 0 or _used(earlier) < size.trials)
 
 
 def reclaim(study: Study) -> None:
@@ -215,10 +247,10 @@ def _progress(study: Study, held: Held, steps: list[float], tell: Tell) -> Progr
     return progress
 
 
-def refine(study: Study, space: Space, measure: Measure, most: int, first: int, tell: Tell) -> bool:
-    """Asks, launches, tells, until `most` trials of the study are done or held. True when the user stopped it."""
+def refine(study: Study, space: Space, measure: Measure, size: Size, tell: Tell) -> bool:
+    """Asks, launches, tells, until the study has its size. True when the user stopped it."""
     try:
-        while (held := claim(study, space, most, first)) is not None:
+        while (held := claim(study, space, size)) is not None:
             ended = run(study, held, measure, tell)
             tell(ended, rows(_told(study)))
             if ended.state == "interrupted":

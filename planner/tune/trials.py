@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from planner.launch.outcome import Outcome
 from planner.layout import Layout
 from planner.tune.measurement import Measurement
+from planner.tune.prune import SPREADS
 from planner.tune.space import Space, key
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ COUNTED = ("done", "pruned", "oom", "crashed", "timeout", "running")
 """States that use up one of the trials asked for."""
 MOST_LOST = 3
 """Times that a layout may take its tuner down before it counts as crashed."""
+BAND = 0.02
+"""Layouts this close to the fastest are its rivals even where nothing seems noisy."""
 TAIL = 4000
 """Characters of stderr that are kept."""
 
@@ -49,10 +54,17 @@ class Row:
     stderr_tail: str = ""
     host: str = ""
     steps_s: tuple[float, ...] = ()
+    repeat: int = 0
+    """Above 0 for a layout that was run once more."""
 
     @property
     def key(self) -> str:
         return key(self.layout)
+
+    @property
+    def turn(self) -> tuple[str, int]:
+        """What two workers must not both run."""
+        return self.key, self.repeat
 
 
 def result(outcome: Outcome, found: Measurement | None, noise: float, steps: Sequence[float]) -> dict[str, Any]:
@@ -78,15 +90,15 @@ def row(trial: FrozenTrial) -> Row:
         trial.number, Layout.from_named(said["layout"]), cast(State, state), float(said["predicted_s"]), told.get("measured_s"),
         told.get("memory_bytes"), told.get("reason", ""), told.get("noise_share", 0.0), told.get("seconds", 0.0), told.get("proxy", ""),
         told.get("device", ""), tuple(sorted(told.get("versions", {}).items())), told.get("stderr_tail", ""),
-        said.get("owner", {}).get("host", ""), tuple(steps),
+        said.get("owner", {}).get("host", ""), tuple(steps), int(said.get("repeat", 0)),
     )  # fmt: skip
 
 
 def rows(trials: Iterable[FrozenTrial]) -> tuple[Row, ...]:
     """Every trial that started or was refused; one that its tuner lost is left out once the layout was tried again."""
     every = [row(trial) for trial in trials if "layout" in trial.user_attrs]
-    again = {one.key: one.number for one in every if one.state != "withdrawn"}
-    kept = [one for one in every if one.state != "withdrawn" and (one.state != "interrupted" or again[one.key] == one.number)]
+    again = {one.turn: one.number for one in every if one.state != "withdrawn"}
+    kept = [one for one in every if one.state != "withdrawn" and (one.state != "interrupted" or again[one.turn] == one.number)]
     lost = lost_keys(every)
     return tuple(_crashed(one) if one.state == "interrupted" and one.key in lost else one for one in kept)
 
@@ -105,15 +117,40 @@ def lost_keys(every: Iterable[Row]) -> set[str]:
     return {name for name, count in counts.items() if count >= MOST_LOST}
 
 
+def combined(found: Iterable[Row]) -> list[Row]:
+    """Layouts that ran to their end, one row each: the median over their runs, with the noise inside runs or between them."""
+    groups: dict[str, list[Row]] = {}
+    for one in found:
+        if one.state == "done" and one.measured_s is not None:
+            groups.setdefault(one.key, []).append(one)
+    return [_median(group) for group in groups.values()]
+
+
+def _median(group: list[Row]) -> Row:
+    times = [one.measured_s or math.nan for one in group]
+    middle = statistics.median(times)
+    spread = (max(times) - min(times)) / 2 / middle
+    return replace(group[0], measured_s=middle, noise_share=max(spread, *(one.noise_share for one in group)))
+
+
 def best(found: Iterable[Row]) -> Row | None:
-    """The fastest that ran to its end."""
-    done = [one for one in found if one.state == "done" and one.measured_s is not None]
-    return min(done, key=lambda one: one.measured_s or 0.0, default=None)
+    """The fastest that ran to its end, its runs together."""
+    return min(combined(found), key=lambda one: one.measured_s or math.inf, default=None)
 
 
 def noise(found: Iterable[Row]) -> float:
     """The largest spread of any layout that ran to its end."""
-    return max((one.noise_share for one in found if one.state == "done"), default=0.0)
+    return max((one.noise_share for one in combined(found)), default=0.0)
+
+
+def rivals(found: Iterable[Row], most: int) -> list[Row]:
+    """The fastest and those that noise alone may have put behind it, fastest first; none when the fastest stands alone."""
+    each = sorted(combined(found), key=lambda one: one.measured_s or math.inf)
+    if not each:
+        return []
+    reach = (each[0].measured_s or math.inf) * (1 + max(BAND, SPREADS * noise(each)))
+    near = [one for one in each if (one.measured_s or math.inf) <= reach][:most]
+    return near if len(near) > 1 else []
 
 
 def places(space: Space) -> dict[str, int]:

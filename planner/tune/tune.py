@@ -29,8 +29,8 @@ from planner.tune.measurement import Measurement
 from planner.tune.overlay import Overlay, overlay
 from planner.tune.runners import Bench
 from planner.tune.space import Candidate, Space, key, space
-from planner.tune.study import Tell
-from planner.tune.trials import Row, best
+from planner.tune.study import Size, Tell
+from planner.tune.trials import Row, best, combined
 
 MOST_TRIALS = 10_000
 NAME = re.compile(r"[\w.+ -]{1,100}")
@@ -64,7 +64,7 @@ class Tuned:
 def tune(
     path: str | Path, trials: int = 10, runner: str = "torch", launcher: str = "local", storage: str | None = None,
     study: str | None = None, resume: bool = False, limit_s: float = 600.0, devices: int | None = None, out: str | Path | None = None,
-    megatron_path: str | Path | None = None, tell: Tell | None = None,
+    megatron_path: str | Path | None = None, repeats: int = 2, tell: Tell | None = None,
 ) -> Tuned:  # fmt: skip
     """Refines a saved plan by measuring layouts around it; the trials of a study add up to `trials`, over all its workers.
 
@@ -72,6 +72,8 @@ def tune(
     """
     if not 1 <= trials <= MOST_TRIALS:
         raise InputError(f"trials must be from 1 to {MOST_TRIALS:,}, but got {trials:,}")
+    if not 0 <= repeats <= 100:
+        raise InputError(f"repeats must be from 0 to 100, but got {repeats:,}")
     if find_spec("optuna") is None:
         raise InputError("tune must find optuna, but this Python has none; pip install optuna")
     plan = Path(path)
@@ -82,14 +84,15 @@ def tune(
     target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
     check_folder(target)
     where, name = storage or storages.default(plan), _named(study, plan, runner)
-    candidates, early = space(recipe, first), max(trials // 2, 1)
-    opened = studies.create(storages.opened(where), name, _fingerprint(recipe, first, bench), resume, candidates, early)
+    candidates = space(recipe, first, lambda layout: runners.refused(recipe, bench, layout))
+    size = Size(trials, max(trials // 2, 1), repeats)
+    opened = studies.create(storages.opened(where), name, _fingerprint(recipe, first, bench), resume, candidates, size)
 
     def measured(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         return runners.measure(recipe, bench, candidate, progress)
 
     with _ends_softly():
-        interrupted = studies.refine(opened, candidates, measured, trials, early, tell or _silent)
+        interrupted = studies.refine(opened, candidates, measured, size, tell or _silent)
     return _answer(plan, saved, asked, recipe, first, bench, candidates, opened, where, target, interrupted)
 
 
@@ -143,7 +146,7 @@ def _answer(
 ) -> Tuned:  # fmt: skip
     rows = studies.told(study)
     fastest = best(rows)
-    before = next((one for one in rows if one.key == key(first) and one.state == "done"), None)
+    before = next((one for one in combined(rows) if one.key == key(first)), None)
     today = date.today().isoformat()
     texts = {"trials.csv": refined.table(rows), "study.json": refined.plots(study)}
     fitted = None

@@ -24,8 +24,7 @@ from planner.tune import study as studies
 from planner.tune.measurement import Measurement
 from planner.tune.space import Candidate, Space, space
 from planner.tune.storage import opened
-
-FIRST = 3
+from planner.tune.study import Size
 
 
 @cache
@@ -86,8 +85,9 @@ def main() -> None:
         return Outcome("done", {}), measured(real_s(candidate))
 
     _, candidates = question()
-    study = studies.create(opened(storage), "simulated", {"model": "llama3-8b"}, True, candidates, FIRST)
-    studies.refine(study, candidates, measure, int(trials), FIRST, lambda row, rows: note(f"told {row.state}", candidates.candidates[0]))
+    size = Size(int(trials), 3)
+    study = studies.create(opened(storage), "simulated", {"model": "llama3-8b"}, True, candidates, size)
+    studies.refine(study, candidates, measure, size, lambda row, rows: note(f"told {row.state}", candidates.candidates[0]))
 
 
 if __name__ == "__main__":
