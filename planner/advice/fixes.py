@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.advice import rewrite
 from planner.advice.findings import Finding, Way
 from planner.advice.names import flag
 from planner.errors import InputError
 from planner.intake.understood import Understood
+
+DOCUMENTS = (".json", ".yml", ".yaml", ".toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +38,69 @@ def needed(findings: list[Finding], joint: Way | None, rules: tuple[str, ...]) -
 
 
 def rewritten(u: Understood, values: dict[str, Any]) -> Rewritten:
-    """The files with the values in place: replaced where they stand, removed, or added to the command."""
-    texts: dict[str, list[tuple[int, int, str]]] = {}
-    added: list[str] = []
-    left: list[str] = []
+    """The files with the values in place: replaced where they stand, taken out, or added to the command or the configuration."""
+    values = _nodes(u, values)
+    edits = u.reading.edits
+    spans: dict[str, list[tuple[int, int, str]]] = {}
     for name, value in values.items():
-        edit = u.reading.edits.get(name)
-        if edit is not None and value is not None:
-            texts.setdefault(edit.file, []).append((edit.start, edit.end, _literal(edit.file, value)))
-        elif edit is not None:
-            added.append(name)
-        elif name.startswith("launch."):
-            left.append(f"{flag(u.reading.kind, name)} {value}")
-        else:
-            added.append(name)
-    done = {file: _replaced(_read(file), spans) for file, spans in texts.items()}
-    main = u.reading.file
-    text = done.get(main, _read(main))
-    text, more = _with_flags(u, text, {name: values[name] for name in added})
-    done[main] = text
-    parts = [difflib.unified_diff(_read(file).splitlines(), new.splitlines(), file, f"{file} (fixed)", lineterm="")
-             for file, new in done.items()]
-    return Rewritten(done, "\n".join(line for part in parts for line in part), (*left, *more))
+        if name in edits and value is not None:
+            spans.setdefault(edits[name].file, []).append((edits[name].start, edits[name].end, _literal(edits[name].file, value)))
+    before = {file: _read(file) for file in {*spans, u.reading.file}}
+    texts = {file: rewrite.replaced(text, spans.get(file, [])) for file, text in before.items()}
+    left = []
+    for name, value in values.items():
+        if name not in edits or value is None:
+            file = _home(u, name)
+            before.setdefault(file, _read(file))
+            text = _one(u, texts.get(file, before[file]), name, value)
+            left += [] if text is not None else [f"{flag(u.reading.kind, name)} {'out' if value is None else value}"]
+            texts[file] = texts.get(file, before[file]) if text is None else text
+    parts = [difflib.unified_diff(before[file].splitlines(), new.splitlines(), file, f"{file} (fixed)", lineterm="")
+             for file, new in texts.items()]
+    return Rewritten(texts, "\n".join(line for part in parts for line in part), tuple(left))
+
+
+def _nodes(u: Understood, values: dict[str, Any]) -> dict[str, Any]:
+    """A GPU count as a number of nodes, where the file states that."""
+    each, count = u.plain.get("launch.gpus_per_node"), values.get("launch.gpus")
+    if "launch.nodes" not in u.reading.edits or not isinstance(each, int) or not count or count % each:
+        return values
+    return {name: value for name, value in values.items() if name != "launch.gpus"} | {"launch.nodes": count // each}
+
+
+def _home(u: Understood, name: str) -> str:
+    """The file that a value belongs to: keys of DeepSpeed's go where its others are."""
+    if not name.startswith("deepspeed."):
+        return u.reading.file
+    return next((edit.file for key, edit in u.reading.edits.items() if key.startswith("deepspeed.")), u.reading.file)
+
+
+def _one(u: Understood, text: str, name: str, value: Any) -> str | None:
+    """One value that has no place yet, or is to go; None where the text cannot take it."""
+    file = _home(u, name)
+    if name.startswith("launch."):
+        return None
+    if file.endswith(DOCUMENTS):
+        inside = name.startswith("deepspeed.") and u.reading.kind != "neox"
+        return rewrite.keyed(text, name.removeprefix("deepspeed.").split("."), value) if inside else None
+    if name.startswith("env."):
+        return rewrite.environment(text, name.removeprefix("env."), value)
+    if name.startswith("deepspeed."):
+        return None
+    if value is None or (value is False and name != "add_bias_linear"):
+        return rewrite.without(text, name, u.plain.get(name))
+    return rewrite.appended(text, _words(u, name, value))
+
+
+def _words(u: Understood, name: str, value: Any) -> str:
+    label = flag(u.reading.kind, name)
+    if name == "add_bias_linear" and value is False:
+        return "--disable-bias-linear"
+    if u.reading.kind in ("nemo", "bridge"):
+        return f"{label}={value}"
+    if u.reading.kind == "swift" and value is True:
+        return f"{label} true"
+    return label if value is True else f"{label} {_literal('', value)}"
 
 
 def _read(file: str) -> str:
@@ -68,88 +111,6 @@ def _read(file: str) -> str:
 
 
 def _literal(file: str, value: Any) -> str:
-    if file.endswith((".json", ".yml", ".yaml")):
+    if file.endswith(DOCUMENTS):
         return json.dumps(value)
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _replaced(text: str, spans: list[tuple[int, int, str]]) -> str:
-    for start, end, new in sorted(set(spans), reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
-
-
-def _with_flags(u: Understood, text: str, values: dict[str, Any]) -> tuple[str, list[str]]:
-    """Flags put in or taken out of the command's text; what the text cannot take comes back in words."""
-    left: list[str] = []
-    for name, value in values.items():
-        if name.startswith("env."):
-            text = _environment(text, name.removeprefix("env."), value)
-        elif name.startswith("deepspeed.") or not _is_script(u):
-            text, done = _in_document(text, name, value, u)
-            left += [] if done else [f"{flag(u.reading.kind, name)} = {value}"]
-        elif value is None or value is False:
-            text = _without(text, name)
-        else:
-            text, done = _appended(text, _words(u, name, value), name)
-            left += [] if done else [_words(u, name, value)]
-    return text, left
-
-
-def _is_script(u: Understood) -> bool:
-    return not u.reading.file.endswith((".json", ".yml", ".yaml", ".toml"))
-
-
-def _words(u: Understood, name: str, value: Any) -> str:
-    label = flag(u.reading.kind, name)
-    if name == "add_bias_linear" and value is False:
-        return "--disable-bias-linear"
-    if u.reading.kind in ("nemo", "bridge"):
-        return f"{label}={value}"
-    return label if value is True else f"{label} {_literal('', value)}"
-
-
-def _without(text: str, name: str) -> str:
-    """A flag with its values taken out, however its dashes are written."""
-    spelled = name.removeprefix("hf.").replace("_", "[-_]")
-    return re.sub(rf"[ \t]*--{spelled}(?![\w-])(?:[ =](?![-\\])[^\s\\\"')]+)*", "", text)
-
-
-def _appended(text: str, words: str, name: str) -> tuple[str, bool]:
-    """Added after a flag of the same command: one that is there, else the script's name."""
-    for pattern in (r"--micro[-_]batch[-_]size[ =]\S+", r"--global[-_]batch[-_]size[ =]\S+", r"--seq[-_]length[ =]\S+",
-                    r"--num[-_]layers[ =]\S+", r"--per_device_train_batch_size[ =]\S+", r"--model_name_or_path[ =]\S+",
-                    r"model\.\w+=\S+", r"--tensor_model_parallel_size[ =]\S+", r"--model[ =]\S+", r"\S+\.py\b"):
-        found = re.search(pattern, text)
-        if found:
-            at = found.end() - len(re.search(r"[\"')]*$", found.group()).group())  # type: ignore[union-attr]
-            return f"{text[:at]} {words}{text[at:]}", True
-    return text, False
-
-
-def _environment(text: str, name: str, value: Any) -> str:
-    gone = re.sub(rf"^export {name}=\S*\n|{name}=\S* ", "", text, flags=re.MULTILINE)
-    if value is None:
-        return gone
-    first, newline, rest = gone.partition("\n")
-    line = f"export {name}={value}\n"
-    return f"{first}{newline}{line}{rest}" if first.startswith("#!") else line + gone
-
-
-def _in_document(text: str, name: str, value: Any, u: Understood) -> tuple[str, bool]:
-    """A key of a JSON configuration set or removed; other dresses are left to the person."""
-    try:
-        data = json.loads(text)
-    except ValueError:
-        return text, False
-    *outer, last = name.removeprefix("deepspeed.").split(".")
-    at = data
-    for part in outer:
-        at = at.setdefault(part, {}) if isinstance(at, dict) else {}
-    if not isinstance(at, dict):
-        return text, False
-    if value is None:
-        at.pop(last, None)
-    else:
-        at[last] = value
-    return json.dumps(data, indent=2) + "\n", True
