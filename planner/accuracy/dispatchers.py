@@ -25,6 +25,7 @@ LIKE = {"alltoall": "megatron", "deepep": "nemo", "hybridep": "nemo"}
 _MODULES = re.compile(r"recompute(?: modules:)? ((?:norm|layernorm|moe_act|act|moe|shared_experts?|mla_up_proj)(?:[,+]\w+)*)", re.I)
 _WORDS = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
 _OVERLAPPED = re.compile(r"A2A overlap|ep_overlap=True", re.I)
+_GRAPHED = re.compile(r"CUDA graph|cuda_graph=")
 _REAL = re.compile(r"real routing", re.I)
 _STEP = re.compile(r"cumulative optimization step (\d+)")
 ROUTING = Path(__file__).with_name("routing.yaml")
@@ -44,7 +45,9 @@ def software_of(name: str | None, notes: str, page: str) -> str | None:
     step = _STEP.search(notes)
     if step:
         return "nemo" if int(step[1]) >= GRAPHS else "megatron"
-    return "megatron-bridge" if "performance item" in notes or _OVERLAPPED.search(notes) else name
+    if "performance item" in notes:
+        return "megatron-bridge" if _GRAPHED.search(notes) else "nemo"
+    return "megatron-bridge" if _OVERLAPPED.search(notes) else name
 
 
 GRAPHS = 5
@@ -55,18 +58,19 @@ GRAPHS = 5
 def facts(notes: str, page: str, hardware: str) -> Facts:
     """Fields of stack.experts as the notes have them, sorted.
 
-    Container 25.11 outside NVL72 racks is taken to send tokens by NCCL: no page says so, its runs there are as much slower than
-    those of 25.09 as the host's waits of an all-to-all.
+    Cards of Megatron-Bridge list what their recipes set: an item that names no dispatcher has Megatron's, an all-to-all, whose counts the
+    host waits for under an overlap too; one that names no CUDA graph has none. Container 25.11 outside NVL72 racks is taken to send
+    tokens by NCCL: no page says so, its runs there are as much slower than those of 25.09 as the host's waits of an all-to-all.
     """
     out: dict[str, Any] = {}
     found = next((name for name, words in _DISPATCHERS if words.search(notes)), None)
-    if found is None and "container 25.11" in page and "nvl72" not in hardware:
+    if found is None and ("performance item" in notes or ("container 25.11" in page and "nvl72" not in hardware)):
         found = "alltoall"
     if found:
         out |= {"dispatcher": found, "wait_us": library.stack(LIKE[found]).experts.wait_us}
     if _OVERLAPPED.search(notes):
         out["overlap_share"] = routing()["hidden_share"]
-    if "CUDA graph" in notes or "cuda_graph=" in notes or _OVERLAPPED.search(notes):
+    if _GRAPHED.search(notes) or (_OVERLAPPED.search(notes) and found != "alltoall"):
         out["wait_us"] = 0.0
     if _REAL.search(notes):
         out["imbalance"] = routing()["unbalanced"]

@@ -56,3 +56,16 @@ def test_a_guide_logs_the_last_rank_with_gradients_in_16_bits() -> None:
     fewer = 3 * 20 * 16 * 4096 * 8192 / 8 / GIB
     assert card - guide > gradients + fewer
     assert card - guide < gradients + 3 * fewer
+
+
+@pytest.mark.parametrize("notes, stack, dispatcher, waits", [
+    ("ep_overlap=True; item=pretrain_performance; performance item", "nemo", "alltoall", True),
+    ("cuda_graph=full_iteration; ep_overlap=True; dispatcher=flex; dispatcher_backend=hybridep; performance item", "megatron-bridge",
+     "hybridep", False),
+    ("dispatcher_backend=hybridep; performance item", "nemo", "hybridep", True),
+    ("1F1B A2A overlap; HybridEP", "megatron-bridge", "hybridep", False),
+])  # fmt: skip
+def test_a_card_runs_what_it_names(notes: str, stack: str, dispatcher: str, waits: bool) -> None:
+    found = dict(dispatchers.facts(notes, CARD, "gb200-nvl72"))
+    assert dispatchers.software_of("megatron", notes, CARD) == stack
+    assert found["dispatcher"] == dispatcher and (found["wait_us"] > 0) == waits
