@@ -17,7 +17,7 @@ _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _WORD = re.compile(r"[^\s{}\[\]:,\"]+")
 _LOOSE = "it has comments, trailing commas or bare words: DeepSpeed reads those (hjson), json.load of the Hugging Face Trainer refuses them"
 
-MOST_TOKENS = 200_000
+MOST_TOKENS = 80_000
 """Spaces and comments counted too: more than any configuration has, and under 5 s to read."""
 Token = tuple[str, Any, int, int]
 """Kind (one of { } [ ] : , or "value", "word"), value, span."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.errors import InputError
 
-MOST_BYTES = 2_000_000
+MOST_BYTES = 1_000_000
 """A config that people write has a few kB."""
 _MOST_DIGITS = 40
 

@@ -9,7 +9,7 @@ from planner.errors import InputError
 from planner.intake.document_text import plain
 from planner.intake.document_tree import DEEPEST, Document, Path, Span
 
-MOST_EVENTS = 100_000
+MOST_EVENTS = 60_000
 """Tokens of a file: more than any config has, and under 5 s to read."""
 
 

@@ -34,13 +34,15 @@ RENAMED = {
     "model.optim.overlap_grad_sync": "overlap_grad_reduce", "model.optim.overlap_param_sync": "overlap_param_gather",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "micro_batch_size",
     "actor_rollout_ref.actor.ppo_micro_batch_size": "micro_batch_size",
-    "actor_rollout_ref.actor.ppo_mini_batch_size": "global_batch_size", "actor_rollout_ref.model.lora.rank": "lora_rank",
-    "actor_rollout_ref.model.lora_rank": "lora_rank", "model.peft.lora_tuning.adapter_dim": "lora_rank", "peft.dim": "lora_rank",
-    "model.peft.lora_tuning.target_modules": "lora_targets", "peft.target_modules": "lora_targets",
+    "actor_rollout_ref.actor.ppo_mini_batch_size": "global_batch_size", "actor_rollout_ref.model.lora.target_modules": "hf.lora_target",
+    "model.peft.peft_scheme": "peft.peft_scheme", "model.peft.lora_tuning.adapter_dim": "peft.lora_tuning.adapter_dim",
+    "model.peft.lora_tuning.target_modules": "peft.lora_tuning.target_modules", "actor_rollout_ref.model.target_modules": "hf.lora_target",
     "actor_rollout_ref.actor.ulysses_sequence_parallel_size": "context_parallel_size",
     "actor_rollout_ref.model.enable_gradient_checkpointing": "hf.gradient_checkpointing",
     "actor_rollout_ref.actor.fsdp_config.optimizer_offload": "optimizer_cpu_offload", "dataset.sequence_length": "seq_length",
 }  # fmt: skip
+LORA_RANKS = ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank")
+"""0: all weights are trained."""
 SHORT = {
     "activations_checkpoint_granularity": "recompute_granularity", "activations_checkpoint_method": "recompute_method",
     "activations_checkpoint_num_layers": "recompute_num_layers", "bias": "add_bias_linear", "layernorm_epsilon": "norm_epsilon",
@@ -80,6 +82,10 @@ def _names(leaf: Leaf) -> list[Named]:
     dotted = ".".join(path)
     if dotted in RENAMED:
         return [named(RENAMED[dotted], leaf)]
+    if dotted in LORA_RANKS:
+        return [Named("hf.lora_rank", leaf, leaf.value or None)]
+    if dotted == "peft.dim":
+        return [named(dotted, leaf), Named("peft", leaf, "lora")]
     short = tail(path, PREFIXES)
     if len(short) > 1:
         return [named(dotted, leaf)]

@@ -95,7 +95,7 @@ def test_verl_overrides():
         actor_rollout_ref.ref.megatron.tensor_model_parallel_size=16 trainer.n_gpus_per_node=8 trainer.nnodes=1"""
     reading = document.translated(document.overrides(line.split(), "run.sh"), "run.sh")
     assert (reading.kind, reading.framework) == ("verl", "megatron")
-    stated(reading, {"seq_length": 3072, "model": "Qwen/Qwen3-30B-A3B", "lora_rank": 16, "global_batch_size": 64, "micro_batch_size": 2,
+    stated(reading, {"seq_length": 3072, "model": "Qwen/Qwen3-30B-A3B", "hf.lora_rank": 16, "global_batch_size": 64, "micro_batch_size": 2,
                      "tensor_model_parallel_size": 2, "expert_model_parallel_size": 4, "recompute_granularity": "full",
                      "launch.gpus_per_node": 8, "launch.nodes": 1})  # fmt: skip
 
