@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from planner.advice import fixes, gains, legality, memory, oom_line, refused, traps, traps_deepspeed
+from planner.advice import fixes, gains, legality, measured, memory, oom_line, refused, traps, traps_deepspeed
 from planner.advice.findings import Checked, Finding, Verdict
 from planner.advice.names import flags
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.estimate import estimate
+from planner.intake.logs import Log
 from planner.intake.reading import Reading
 from planner.intake.understood import Understood, computes, understood
 from planner.rules.table import breaches
@@ -28,8 +28,10 @@ def check(
     from planner.intake.read import read
 
     stated = pairs(sets)
-    reading = read(file, stated)
-    answer = checked(reading, cluster, gpus, model, stated, oom)
+    told = measured.log_of(file)
+    reading = told.reading if told else read(file, stated)
+    answer = checked(reading, cluster, gpus, model, stated, oom, told.log if told else measured.beside(file))
+    answer = replace(answer, file=str(file))
     return answer if fix is None else fixed(answer, fix)
 
 
@@ -46,7 +48,7 @@ def pairs(sets: Sequence[str]) -> dict[str, str]:
 
 def checked(
     reading: Reading, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Mapping[str, str] | None = None,
-    oom: str | None = None, measured: dict[str, Any] | None = None,
+    oom: str | None = None, log: Log | None = None,
 ) -> Checked:
     """The answer for one reading. Raises InputError for options that name nothing known, never for what the file says."""
     u = understood(reading, cluster, gpus, model, sets)
@@ -61,9 +63,14 @@ def checked(
     best = gains.best(u, said) if u.sized and computes(u.recipe) else None
     told += gains.best_finding(u, best, None if broken else said)
     verdict: Verdict = "invalid" if broken else memory.verdict(said) if said is not None else "fits"
+    if log is not None:
+        told += measured.findings(log, said)
+        oom = oom or (log.ooms[0].text if log.ooms else None)
+        verdict = "oom" if log.ooms and verdict != "invalid" else verdict
     ranked = sorted(_once(told), key=lambda one: ORDER.index(one.severity))
     matched = oom_line.matches(u, oom, said) if oom else None
-    return Checked(reading.file, u, verdict, tuple(ranked), said, best, measured, matched)
+    figures = measured.measured(u, log, said) if log is not None else None
+    return Checked(reading.file, u, verdict, tuple(ranked), said, best, figures, matched)
 
 
 def _estimate(u: Understood, illegal: bool) -> Estimate | None:
@@ -108,9 +115,9 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
         raise InputError(f"--fix must have something to change, but {why}; leave it out")
     written = fixes.rewritten(u, values)
     target = Path(out)
-    if target.is_dir() or target.resolve() == Path(answer.file).resolve():
+    if target.is_dir() or target.resolve() == Path(u.reading.file).resolve():
         raise InputError(f"--fix must name another file than the one that is read, but got {out}")
-    files = write_all(target.parent, _named(answer.file, target, written.texts))
+    files = write_all(target.parent, _named(u.reading.file, target, written.texts))
     left = f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}" if written.left else ""
     return replace(answer, fixed=files, diff=written.diff + left, edits=flags(u.reading.kind, values))
 

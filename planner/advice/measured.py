@@ -1,0 +1,105 @@
+"""What a log measured, beside what was predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from planner.advice.findings import Finding
+from planner.cost.terms import Estimate
+from planner.errors import InputError
+from planner.intake import logs, logs_row
+from planner.intake.logs import Log
+from planner.intake.reading import Reading
+from planner.intake.understood import Understood
+from planner.units import GIB
+
+HEAD = 200_000
+TEXTS = (".sh", ".bash", ".slurm", ".sbatch", ".json", ".yaml", ".yml", ".toml", ".py", ".cfg", ".hjson", ".jsonc")
+"""Endings of files that state a run rather than tell of one."""
+FRAMEWORKS = {"deepspeed": "deepspeed", "megatron-deepspeed": "deepspeed", "neox": "deepspeed", "torchtitan": "torch", "nanotron": "torch",
+              "trainer": "torch"}
+KINDS = {"trainer": "huggingface", "nanotron": "torchtitan"}
+FAR = 0.2
+"""A prediction further than this from the measurement is worth a word."""
+
+
+class Told(NamedTuple):
+    """A log, and what it states of the run."""
+
+    log: Log
+    reading: Reading
+
+
+def log_of(path: str | Path) -> Told | None:
+    """The log that a path is, with the arguments that it prints; None where it is no log. InputError when it cannot be read."""
+    file = Path(path)
+    if file.suffix.lower() in TEXTS or not logs.is_log(_head(file)):
+        return None
+    log = logs.checked(logs.read(file))
+    style = log.style or "megatron"
+    bare = Reading(str(path), KINDS.get(style, style), FRAMEWORKS.get(style, "megatron"))  # type: ignore[arg-type]
+    return Told(log, log.reading or bare)
+
+
+def beside(path: str | Path) -> Log | None:
+    """The log that lies beside a script under its name (launch.sh, launch.log), if there is one and it is one."""
+    for ending in (".log", ".out"):
+        file = Path(path).with_suffix(ending)
+        if file != Path(path) and file.is_file():
+            found = log_of(file)
+            return found.log if found else None
+    return None
+
+
+def _head(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(HEAD).decode("utf-8", "replace")
+    except OSError as fault:
+        raise InputError(f"{file} must be a file that can be read, but: {fault.strerror or fault}") from None
+
+
+def measured(u: Understood, log: Log, said: Estimate | None) -> dict[str, Any]:
+    """Figures of the log by name and unit, the prediction's error where there is one, and a row that `validate` accepts."""
+    figures = {
+        "log": log.file, "steps": log.steps, "timed": log.timed, "step_s": log.step_s, "step_s_low": log.step_s_low,
+        "step_s_high": log.step_s_high, "tokens_per_s_per_gpu": log.tokens_per_s_per_gpu, "model_tflops_per_gpu": log.model_tflops_per_gpu,
+        "memory_allocated_gib": _gib(log.allocated_bytes), "memory_reserved_gib": _gib(log.reserved_bytes),
+        "memory_device_gib": _gib(log.device_bytes), "nan_steps": log.nan_steps, "skipped_steps": log.skipped_steps,
+        "out_of_memory": len(log.ooms), "notes": list(log.notes),
+    }
+    row = logs_row.row(log, model=u.recipe.model.name if u.sized else "", hardware=u.recipe.hardware.name, gpus=u.recipe.gpus)
+    return {**figures, "error": _errors(log, said), "row": {name: value for name, value in row.items() if value not in (None, "")}}
+
+
+def _errors(log: Log, said: Estimate | None) -> dict[str, float]:
+    """Prediction over measurement, less 1."""
+    if said is None:
+        return {}
+    pairs = {"step_s": (said.step_s, log.step_s), "memory_allocated_gib": (said.memory.allocated_bytes, log.allocated_bytes),
+             "memory_reserved_gib": (said.memory.reserved_bytes, log.reserved_bytes),
+             "model_tflops_per_gpu": (said.model_tflops_per_gpu, log.model_tflops_per_gpu)}
+    return {name: float(ours) / theirs - 1 for name, (ours, theirs) in pairs.items() if theirs}
+
+
+def findings(log: Log, said: Estimate | None) -> list[Finding]:
+    """What the log tells of the run that the file does not."""
+    out: list[Finding] = []
+    if log.ooms:
+        chance = f", where {said.oom_probability:.0%} was predicted" if said is not None else ""
+        out.append(Finding("error", "the log ran out of memory", f"{Path(log.file).name} has {len(log.ooms)} messages of memory that ran "
+                           f"out{chance}: {' '.join(log.ooms[0].text.split())[:200]}"))
+    if log.nan_steps:
+        out.append(Finding("warning", "losses broke", f"{log.nan_steps} of {log.steps} steps have no finite loss"))
+    if log.step_s and said is not None:
+        off = said.step_s / log.step_s - 1
+        inside = said.step_s_low <= log.step_s <= said.step_s_high
+        text = (f"a step took {log.step_s:.3g} s (median of {log.timed}), predicted {said.step_s:.3g} s ({off:+.0%})"
+                + ("" if inside else f", outside of the {said.step_s_low:.3g} to {said.step_s_high:.3g} s of 80% of such runs"))
+        out.append(Finding("hint" if inside or abs(off) < FAR else "warning", "measured", text))
+    return out
+
+
+def _gib(size: float | None) -> float | None:
+    return None if size is None else size / GIB

@@ -1,0 +1,57 @@
+"""A log beside the prediction: figures of the lines, errors by hand arithmetic, memory that ran out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.advice.check import checked
+from planner.advice.measured import beside, log_of
+from planner.intake import logs
+from tests.advice.by_hand import GPT, megatron
+
+FLAGS = GPT + "--bf16 --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 8"
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 786.00 MiB. GPU 0 has a total capacity of 79.11 GiB"
+
+
+def lines(milliseconds: float, count: int = 12) -> str:
+    return "".join(f" iteration {step:8}/ 100 | consumed samples: {step * 64} | elapsed time per iteration (ms): {milliseconds} | "
+                   f"learning rate: 1.0E-04 | global batch size:    64 | lm loss: 2.0E+00 | number of nan iterations: 0 |\n"
+                   for step in range(1, count + 1))
+
+
+def log(path: Path, text: str) -> logs.Log:
+    path.write_text(text)
+    return logs.read(path)
+
+
+def test_step_time_beside_the_prediction(tmp_path: Path) -> None:
+    answer = checked(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(8000.0)))
+    assert answer.measured is not None and answer.estimate is not None
+    assert answer.measured["step_s"] == pytest.approx(8.0)
+    assert answer.measured["error"]["step_s"] == pytest.approx(answer.estimate.step_s / 8.0 - 1)
+    assert answer.measured["row"]["step_time_s"] == pytest.approx(8.0)
+
+
+def test_a_step_far_from_the_prediction_is_a_warning(tmp_path: Path) -> None:
+    far, near = (checked(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(ms))) for ms in (60000.0, 0.0))
+    assert [one.severity for one in far.findings if one.rule == "measured"] == ["warning"]
+    assert [one for one in near.findings if one.rule == "measured"] == []
+
+
+def test_memory_that_ran_out_is_the_verdict(tmp_path: Path) -> None:
+    answer = checked(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(8000.0) + OOM + "\n"))
+    assert answer.verdict == "oom" and answer.oom is not None
+    assert answer.oom["requested_gib"] == pytest.approx(786 / 1024)
+
+
+def test_what_is_a_log_and_what_lies_beside_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "launch.sh"
+    script.write_text("#!/bin/bash\ntorchrun pretrain_gpt.py\n")
+    assert log_of(script) is None and beside(script) is None
+    (tmp_path / "launch.log").write_text(lines(500.0))
+    found = beside(script)
+    assert found is not None and found.step_s == pytest.approx(0.5)
+    told = log_of(tmp_path / "launch.log")
+    assert told is not None and told.reading.framework == "megatron"
