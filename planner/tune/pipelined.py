@@ -66,18 +66,25 @@ def alone(stage: nn.Module, count: int, spans: Spans) -> Step:
     return step
 
 
-def piped(stages: dict[int, nn.Module], request: dict[str, Any], pp: Any, device: torch.device, spans: Spans) -> Step:
-    """A pipeline of the request's schedule. stages: those of this rank, by index."""
-    count, total = request["layout"]["m"], len(request["rank_of_stage"])
-    made = [_watched(PipelineStage(module, index, total, device, group=pp), spans) for index, module in stages.items()]
-    runner = _schedule(made, request, count)
-    first, last = 0 in stages, total - 1 in stages
+def piped(stages: dict[int, nn.Module], request: dict[str, Any], pp: Any, hidden: Tensor, spans: Spans) -> Step:
+    """A pipeline of the request's schedule. stages: those of this rank, by index. hidden: the form of what stages hand on."""
+    count, last = request["layout"]["m"], len(request["rank_of_stage"]) - 1
+    tokens = torch.zeros(hidden.shape[0], request["recipe"]["seq_length"], dtype=torch.int64, device=hidden.device)
+
+    def made(index: int, module: nn.Module) -> Any:
+        # NOTE: tried torch's inference of forms from a first micro-batch: its trial backward pass breaks DDP's count of gradients.
+        forms = tokens if index == 0 else hidden, torch.zeros(1, device=hidden.device, requires_grad=True) if index == last else hidden
+        stage = PipelineStage(module, index, last + 1, hidden.device, input_args=forms[0], output_args=forms[1], group=pp)
+        return _watched(stage, spans)
+
+    runner = _schedule([made(index, module) for index, module in stages.items()], request, count)
+    begins, ends = 0 in stages, last in stages
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
         losses: list[Tensor] = []
-        more = {"target": targets, "losses": losses, "targets": targets} if last else {}
-        runner.step(*((tokens,) if first else ()), return_outputs=False, **more)
-        return torch.stack([one.detach() for one in losses]).sum() if last else None
+        more = {"target": targets, "losses": losses, "targets": targets} if ends else {}
+        runner.step(*((tokens,) if begins else ()), return_outputs=False, **more)
+        return torch.stack([one.detach() for one in losses]).sum() if ends else None
 
     return step
 

@@ -13,7 +13,6 @@ from torch.distributed.tensor import DTensor
 
 BUCKET = 64 * 2**20
 """Elements that are flattened and reduced at once."""
-LEARNING_RATE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +110,7 @@ def spread(bucket: Bucket) -> None:
         target.copy_(part.view_as(target))
 
 
-def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(list(parameters), lr=LEARNING_RATE)
+def optimizer(parameters: Iterable[nn.Parameter], name: str, rate: float) -> torch.optim.Optimizer:
+    """Adam with decoupled decay; or plain descent, whose steps show the size of a gradient."""
+    kind = {"adam": torch.optim.AdamW, "descent": torch.optim.SGD}[name]
+    return kind(list(parameters), lr=rate)

@@ -16,7 +16,6 @@ from planner.tune.network import Block, Cut, Embedding, Head, fill
 from planner.tune.parallel import Place, place, split
 from planner.tune.pipelined import Stage
 from planner.tune.timing import Spans, settle, taken, timed
-from planner.tune.training import element
 
 
 def built(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device) -> dict[str, nn.Module]:
@@ -54,7 +53,7 @@ def _put(module: nn.Module, where: Place, what: Cut, number: int = 0) -> nn.Modu
 def measured(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, report: Any) -> dict[str, Any]:
     """Seconds of every stack's passes, the slowest rank's, `steps` of each; stacks take turns, so that what drifts falls on all alike."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(element(recipe, device))
+    torch.set_default_dtype(getattr(torch, request["element"]))
     stacks = built(recipe, layout, request, device)
     inputs = {name: _inputs(recipe, layout, request, device, stack) for name, stack in stacks.items()}
     torch.set_default_dtype(before)
@@ -80,7 +79,7 @@ def _inputs(recipe: Recipe, layout: Layout, request: dict[str, Any], device: tor
     if stack.embedding is not None:
         return tokens, tokens
     here = length // request["ranks"] if layout.sp else length
-    return torch.randn(sequences, here, recipe.model.hidden_size, generator=source).to(device, element(recipe, device)), tokens
+    return torch.randn(sequences, here, recipe.model.hidden_size, generator=source).to(device, getattr(torch, request["element"])), tokens
 
 
 def _pass(stack: nn.Module, x: Tensor, targets: Tensor, spans: Spans) -> tuple[float, float]:

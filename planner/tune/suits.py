@@ -50,6 +50,13 @@ def _shapes(recipe: Recipe, layout: Layout) -> str:
     return ""
 
 
+def element(recipe: Recipe, device: Literal["cpu", "cuda"]) -> str:
+    """torch's name of what weights and activations are held in: a CPU has no fast products of narrower ones."""
+    if device == "cpu" or recipe.precision == "fp32":
+        return "float32"
+    return "float16" if recipe.precision == "fp16" else "bfloat16"
+
+
 def notes(recipe: Recipe, layout: Layout, device: Literal["cpu", "cuda"]) -> tuple[str, ...]:
     """In what the benchmark's model and step differ from the plan's, in words."""
     model = recipe.model

@@ -32,13 +32,6 @@ class Training:
     """Reduces what gradients are not yet reduced, and moves the weights."""
 
 
-def element(recipe: Recipe, device: torch.device) -> torch.dtype:
-    """What weights and activations are held in: a CPU has no fast 16-bit products."""
-    if device.type == "cpu" or recipe.precision == "fp32":
-        return torch.float32
-    return torch.float16 if recipe.precision == "fp16" else torch.bfloat16
-
-
 def has_experts(model: ModelSpec, layer: int) -> bool:
     moe = model.moe
     return moe is not None and layer >= moe.first_dense_layers and (layer + 1) % moe.moe_every == 0
@@ -55,13 +48,13 @@ def cut(recipe: Recipe, layout: Layout, where: Place) -> Cut:
 def stages(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place) -> dict[int, nn.Module]:
     """This rank's stages by index, filled, split and sharded; one block at a time, so that never more than one is whole."""
     layers = [int(count) for count in stage_layers(recipe, layout)]
-    what, total = cut(recipe, layout, where), len(layers)
+    what, total, narrow = cut(recipe, layout, where), len(layers), getattr(torch, request["element"])
 
     def put(module: nn.Module, name: str) -> nn.Module:
         fill(module, name, request["seed"])
         split(module, where.tp, what.sequence)
         if layout.zero >= 2 and isinstance(module, Block):
-            shard(module, where, layout.zero, element(recipe, where.device))
+            shard(module, where, layout.zero, narrow)
         return module
 
     out: dict[int, nn.Module] = {}
@@ -71,25 +64,17 @@ def stages(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place
             blocks = [put(Block(what, has_experts(recipe.model, i)), f"layer {i}") for i in range(begin, begin + layers[index])]
             embedding = put(Embedding(what), "embedding") if index == 0 else None
             head = put(Head(what), "head") if index == total - 1 else None
-        out[index] = _wrapped(Stage(embedding, blocks, head, _repeated(layout, layers[index]), layout.m), recipe, layout, where)
+        stage = Stage(embedding, blocks, head, _repeated(layout, layers[index]), layout.m)
+        if layout.zero >= 2:
+            shard(stage, where, layout.zero, narrow)
+        out[index] = replicate(stage, where) if by_ddp(recipe, layout) else stage
     return out
-
-
-def narrow(recipe: Recipe, layout: Layout, device: torch.device) -> torch.dtype:
-    """What parameters are built in: fully_shard keeps them wide and narrows what it gathers."""
-    return torch.float32 if layout.zero >= 2 else element(recipe, device)
 
 
 def _repeated(layout: Layout, layers: int) -> int:
     if layout.recompute != RECOMPUTE_CODE["full"]:
         return 0
     return min(layout.recompute_layers, layers) if layout.recompute_layers else layers
-
-
-def _wrapped(stage: nn.Module, recipe: Recipe, layout: Layout, where: Place) -> nn.Module:
-    if layout.zero >= 2:
-        shard(stage, where, layout.zero, element(recipe, where.device))
-    return replicate(stage, where) if by_ddp(recipe, layout) else stage
 
 
 def by_ddp(recipe: Recipe, layout: Layout) -> bool:
@@ -101,31 +86,43 @@ def by_ddp(recipe: Recipe, layout: Layout) -> bool:
 def training(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place, spans: Spans) -> Training:
     """Builds model, pipeline and optimizer of this rank; every rank calls it."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(narrow(recipe, layout, where.device))
+    torch.set_default_dtype(torch.float32 if layout.zero >= 2 else getattr(torch, request["element"]))  # fully_shard narrows what it gathers
     mine = stages(recipe, layout, request, where)
     torch.set_default_dtype(before)
     parameters = [one for module in mine.values() for one in module.parameters()]
-    passes = alone(mine[0], layout.m, spans) if layout.pp == 1 else piped(mine, request, where.pp, where.device, spans)
-    return Training(passes, _update(recipe, layout, parameters, where, spans))
+    if layout.pp == 1:
+        passes = alone(mine[0], layout.m, spans)
+    else:
+        passes = piped(mine, request, where.pp, _hidden(recipe, layout, request, where), spans)
+    return Training(passes, _update(recipe, layout, parameters, where, spans, (request["optimizer"], request["rate"])))
 
 
-def _update(recipe: Recipe, layout: Layout, parameters: list[nn.Parameter], where: Place, spans: Spans) -> Callable[[], None]:
+def _hidden(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place) -> Tensor:
+    """The form of what one stage hands to the next."""
+    length = recipe.seq_length // (layout.tp if layout.sp else 1)
+    shape = layout.mbs, length, recipe.model.hidden_size
+    return torch.zeros(shape, dtype=getattr(torch, request["element"]), device=where.device, requires_grad=True)
+
+
+def _update(
+    recipe: Recipe, layout: Layout, parameters: list[nn.Parameter], where: Place, spans: Spans, moves: tuple[str, float]
+) -> Callable[[], None]:
     tp = where.tp.get_group()
     experts = [one for one in parameters if hasattr(one, "first_expert") and layout.zero < 2]
     shared = [one for one in parameters if not hasattr(one, "first_expert") or layout.zero >= 2]
     if layout.zero >= 2:
-        adam = sharding.adam(parameters)
+        mover = sharding.optimizer(parameters, *moves)
 
         def sharded() -> None:
             timed(spans, "reduction", 0, sharding.whole_gradients)(parameters, tp)
-            timed(spans, "optimizer", 0, adam.step)()
-            adam.zero_grad(set_to_none=True)
+            timed(spans, "optimizer", 0, mover.step)()
+            mover.zero_grad(set_to_none=True)
 
         return sharded
     group = where.dp.get_group() if layout.dp > 1 and not by_ddp(recipe, layout) else None
     parts = sharding.buckets(shared, group, layout.dp if group else 1, layout.zero >= 1)
     parts += sharding.buckets(experts, where.alike if where.alike.size() > 1 else None, layout.dp, layout.zero >= 1)
-    moved = sharding.adam(one.main for one in parts)
+    moved = sharding.optimizer((one.main for one in parts), *moves)
 
     def update() -> None:
         timed(spans, "reduction", 0, sharding.whole_gradients)(shared, tp)
@@ -138,9 +135,9 @@ def _update(recipe: Recipe, layout: Layout, parameters: list[nn.Parameter], wher
     return update
 
 
-def batch(recipe: Recipe, layout: Layout, where: Place, step: int, seed: int) -> tuple[Tensor, Tensor]:
-    """(mbs m, s) tokens and the ones that follow them: this rank's of the step's global batch, the same in every layout."""
-    source = torch.Generator().manual_seed(seed * 1_000_003 + step)
+def batch(recipe: Recipe, layout: Layout, where: Place, seed: int) -> tuple[Tensor, Tensor]:
+    """(mbs m, s) tokens and the ones that follow them: this rank's of one global batch, the same in every layout and step."""
+    source = torch.Generator().manual_seed(seed)
     whole = torch.randint(recipe.model.vocab_size, (layout.gbs, recipe.seq_length + 1), generator=source)
     mine = whole.chunk(layout.dp)[where.dp_rank].to(where.device)
     return mine[:, :-1].contiguous(), mine[:, 1:].contiguous()

@@ -84,18 +84,16 @@ def steps(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch
     where, spans = place(layout, device), Spans(device.type == "cuda")
     work = training(recipe, layout, request, where, spans)
     seconds, losses, parts = [], [], []
-    total = request["warmup"] + request["steps"]
-    for number in range(total):
+    tokens = batch(recipe, layout, where, request["seed"])
+    for number in range(request["warmup"] + request["steps"]):
         if number == request["warmup"] and spans.cuda:
             torch.cuda.reset_peak_memory_stats()
-        tokens = batch(recipe, layout, where, number, request["seed"])
         took, loss = _step(work, tokens, spans, device)
         parts.append(taken(spans))
         seconds.append(took)
         losses.append(mean_loss(loss, where))
         report("step" if number >= request["warmup"] else "warmup", number, took)
-    tokens = batch(recipe, layout, where, total, request["seed"])
-    spoken = communication_s(lambda: _step(work, tokens, spans, device), spans.cuda)
+    spoken = communication_s(lambda: _step(work, tokens, spans, device), spans.cuda) if request["profile"] else None
     timed = slice(request["warmup"], None)
     return {"steps_s": seconds[timed], "losses": losses, **_by_part(parts[timed], spoken, layout, where)}
 
@@ -113,7 +111,7 @@ def _step(work: Training, tokens: tuple[Any, Any], spans: Spans, device: torch.d
     return took.item(), loss
 
 
-def _by_part(parts: Parts, spoken: float, layout: Layout, where: Place) -> dict[str, Any]:
+def _by_part(parts: Parts, spoken: float | None, layout: Layout, where: Place) -> dict[str, Any]:
     """Medians of a step's parts on the rank with most work, and of every stage's passes a micro-batch on its slowest rank."""
     mine = {key: median(one.get(key, 0.0) for one in parts) for key in parts[0]}
     everyone: list[Any] = [None] * dist.get_world_size()

@@ -1,0 +1,151 @@
+"""Every way of running a step gives the losses of one process: same weights, same tokens, before and after a step of plain descent,
+whose size is that of the gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from planner.layout import Layout
+from planner.tune import network, training
+from tests.tune import tiny
+
+STEPS, RATE = 2, 3.0
+CLOSE = 2e-5
+"""Relative; the update between the steps moves the losses by far more, as a test below shows."""
+TWO = {
+    "tp": {"tp": 2, "mbs": 4},
+    "tp and sp": {"tp": 2, "sp": 1, "mbs": 4},
+    "gpt tp": {"model": "gpt", "tp": 2, "mbs": 8},
+    "gpt tp and sp": {"model": "gpt", "tp": 2, "sp": 1, "mbs": 4},
+    "qwen tp and sp": {"model": "qwen", "tp": 2, "sp": 1, "mbs": 4},
+    "ddp": {"dp": 2},
+    "zero 1": {"dp": 2, "zero": 1},
+    "zero 2": {"dp": 2, "zero": 2},
+    "zero 3": {"dp": 2, "zero": 3},
+    "naive": {"pp": 2, "mbs": 8, "schedule": "naive"},
+    "gpipe": {"pp": 2, "schedule": "gpipe"},
+    "1f1b": {"pp": 2},
+    "interleaved": {"pp": 2, "v": 2, "schedule": "interleaved"},
+    "interleaved-torch": {"pp": 2, "v": 2, "schedule": "interleaved-torch"},
+    "interleaved-zb": {"pp": 2, "v": 2, "schedule": "interleaved-zb"},
+    "zbv": {"pp": 2, "v": 2, "schedule": "zbv"},
+    "zb-h1": {"pp": 2, "schedule": "zb-h1"},
+    "v-half": {"pp": 2, "v": 2, "schedule": "v-half"},
+    "recompute full": {"tp": 2, "sp": 1, "mbs": 4, "recompute": 2},
+    "recompute some layers": {"pp": 2, "recompute": 2, "recompute_layers": 1},
+    "recompute selective": {"tp": 2, "sp": 1, "mbs": 4, "recompute": 1, "recompute_modules": 0b10101},
+    "bf16": {"element": "bfloat16", "tp": 2, "sp": 1, "mbs": 4},
+    "bf16 zero 1": {"element": "bfloat16", "dp": 2, "zero": 1},
+    "bf16 zero 3": {"element": "bfloat16", "dp": 2, "zero": 3},
+    "bf16 zbv": {"element": "bfloat16", "pp": 2, "v": 2, "schedule": "zbv"},
+    "experts zero 1": {"model": "mixtral", "dp": 2, "zero": 1},
+    "experts over ranks": {"model": "mixtral", "dp": 2, "ep": 2},
+    "experts tp and sp": {"model": "mixtral", "tp": 2, "sp": 1, "mbs": 4},
+    "experts over tp": {"model": "mixtral", "tp": 2, "sp": 1, "mbs": 4, "ep": 2, "recompute": 2},
+}
+FOUR = {
+    "tp and pp": {"tp": 2, "pp": 2, "sp": 1, "mbs": 4},
+    "tp and zbv": {"tp": 2, "pp": 2, "v": 2, "mbs": 4, "schedule": "zbv"},
+    "pp and ddp": {"pp": 2, "dp": 2},
+    "pp and zero 1": {"pp": 2, "dp": 2, "v": 2, "schedule": "interleaved-torch", "zero": 1},
+    "pp and zero 2": {"pp": 2, "dp": 2, "zero": 2},
+    "zbv and zero 1": {"pp": 2, "dp": 2, "v": 2, "schedule": "zbv", "zero": 1},
+    "tp and zero 3": {"tp": 2, "sp": 1, "dp": 2, "zero": 3, "model": "qwen"},
+    "pp of four": {"pp": 4},
+    "experts in a pipeline": {"pp": 2, "dp": 2, "ep": 2, "model": "mixtral", "zero": 1},
+}
+
+
+def reference(model, steps=STEPS, rate=RATE):
+    """Losses of one process with the benchmark's weights: its modules with experts, the formulas below for dense llama."""
+    question = tiny.recipe(1, model)
+    what = network.Cut(question.model, 256)
+    embedding, head = network.Embedding(what), network.Head(what)
+    blocks = [network.Block(what, training.has_experts(question.model, i)) for i in range(question.model.num_layers)]
+    for module, name in ((embedding, "embedding"), (head, "head"), *((block, f"layer {i}") for i, block in enumerate(blocks))):
+        network.fill(module, name, 1234)
+    parameters = [one for module in (embedding, *blocks, head) for one in module.parameters()]
+    descent = torch.optim.SGD(parameters, lr=rate)
+    losses = []
+    tokens, targets = data(question)
+    for _ in range(steps):
+        x = embedding(tokens)
+        for block in blocks:
+            x = layer(block, x) if model == "llama" else block(x)
+        loss = functional.cross_entropy(head.output(head.norm(x)).flatten(0, 1), targets.flatten())
+        losses.append(loss.item())
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+    return losses
+
+
+def data(question):
+    class Alone:
+        dp_rank, device = 0, torch.device("cpu")
+
+    return training.batch(question, Layout(mbs=tiny.GBS, m=1), Alone, 1234)
+
+
+def layer(block, x):
+    """A llama layer from its definition: RMS norm, rotation as complex numbers, masked softmax, SwiGLU."""
+    normed = rms(x, block.attention_norm.weight)
+    query, key, value = (functional.linear(normed, one.weight) for one in (block.attention.wq, block.attention.wk, block.attention.wv))
+    query, key, value = (one.view(*one.shape[:2], -1, 8).transpose(1, 2) for one in (query, key, value))
+    query, key = turned(query), turned(key)
+    key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+    scores = query @ key.transpose(-1, -2) / 8**0.5
+    scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), float("-inf"))
+    mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+    x = x + functional.linear(mixed, block.attention.wo.weight)
+    normed = rms(x, block.mlp_norm.weight)
+    gate, up = functional.linear(normed, block.mlp.gate.weight), functional.linear(normed, block.mlp.up.weight)
+    return x + functional.linear(gate * torch.sigmoid(gate) * up, block.mlp.down.weight)
+
+
+def rms(x, weight):
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+
+def turned(x):
+    pairs = torch.complex(x[..., :4], x[..., 4:])
+    angle = torch.outer(torch.arange(float(x.shape[2])), 10_000.0 ** (-torch.arange(4.0) / 4))
+    out = pairs * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat((out.real, out.imag), -1)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {model: reference(model) for model in tiny.MODELS}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    found = tiny.answers([tiny.asked(**knobs) for knobs in TWO.values()], 2, tmp_path_factory.mktemp("two"))
+    return dict(zip(TWO, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    found = tiny.answers([tiny.asked(**knobs) for knobs in FOUR.values()], 4, tmp_path_factory.mktemp("four"))
+    return dict(zip(FOUR, found, strict=True))
+
+
+@pytest.mark.parametrize("mode", TWO)
+def test_two_processes_learn_as_one(two, expected, mode):
+    close = 1e-2 if TWO[mode].get("element") else CLOSE
+    assert two[mode]["losses"] == pytest.approx(expected[TWO[mode].get("model", "llama")], rel=close)
+
+
+@pytest.mark.parametrize("mode", FOUR)
+def test_four_processes_learn_as_one(four, expected, mode):
+    assert four[mode]["losses"] == pytest.approx(expected[FOUR[mode].get("model", "llama")], rel=CLOSE)
+
+
+def test_losses_would_show_a_lost_update(expected):
+    for model, losses in expected.items():
+        still = reference(model, rate=0.0)
+        assert still[0] == losses[0]
+        assert abs(losses[1] - still[1]) / losses[1] > 50 * CLOSE

@@ -1,0 +1,70 @@
+"""Small questions for the torch benchmark, and a launch of its ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from planner.layout import SCHEDULE_CODE, Layout
+from planner.specs import library
+from planner.specs.model import ModelSpec, Moe
+from planner.specs.recipe import Recipe
+from planner.tune.request import request
+
+RANKS = Path(__file__).with_name("ranks.py")
+GBS, SEQ = 8, 16
+LLAMA = {
+    "name": "tiny", "family": "llama", "hidden_size": 32, "ffn_size": 64, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_dim": 8,
+    "vocab_size": 256, "max_seq_length": 64, "gated_mlp": True, "tied_embeddings": False, "norm": "rmsnorm", "position": "rope",
+    "source": "made up",
+}  # fmt: skip
+GPT = LLAMA | {
+    "num_kv_heads": 4, "gated_mlp": False, "activation": "gelu", "norm": "layernorm", "position": "learned", "position_rows": 64,
+    "attention_bias": "qkvo", "mlp_bias": True,
+}  # fmt: skip
+QWEN = LLAMA | {"qk_norm": True, "norm_place": "both", "norms_per_layer": 4}
+MIXTRAL = LLAMA | {"moe": Moe(num_experts=4, experts_per_token=2, expert_ffn_size=48, shared_ffn_size=16, first_dense_layers=1)}
+MODELS = {"llama": LLAMA, "gpt": GPT, "qwen": QWEN, "mixtral": MIXTRAL}
+
+
+def recipe(gpus, model="llama", gbs=GBS, seq=SEQ, **more):
+    return Recipe(
+        model=ModelSpec(**(MODELS[model] | more)), hardware=library.hardware("h100-sxm"), stack=library.stack("megatron"),
+        gpus=gpus, seq_length=seq, global_batch_size=gbs, precision="fp32",
+    )  # fmt: skip
+
+
+def layout(schedule="1f1b", **knobs):
+    """The layout of a global batch of GBS sequences; m follows."""
+    rest = GBS // (knobs.get("dp", 1) * knobs.setdefault("mbs", 2))
+    return Layout(schedule=SCHEDULE_CODE[schedule], m=rest, **({"zero": 0} | knobs))
+
+
+def asked(model="llama", steps=1, warmup=1, element="float32", **knobs):
+    one = layout(**knobs)
+    return request(recipe(one.gpus, model), one, one.gpus, steps, warmup) | {"optimizer": "descent", "rate": 3.0, "profile": False, "element": element}
+
+
+def answers(requests, ranks, folder, limit_s=150):
+    """The worker's answers to requests over one process group, in order."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    (folder / "requests.json").write_text(json.dumps(requests))
+    words = [sys.executable, str(RANKS), str(ranks), str(port), str(folder / "requests.json")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    child = subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        said, error = child.communicate(timeout=limit_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert not child.returncode and said, error[:4000]
+    return json.loads(said.splitlines()[-1])
