@@ -24,6 +24,7 @@ from planner.specs.sweep import MOST
 
 if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
+    from planner.advice.comparison import Comparison
     from planner.advice.findings import Checked
     from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
     from planner.calibrate.calibrate import Calibration
@@ -220,6 +221,16 @@ def calibrate(**words: Any) -> Calibration:
     from planner.calibrate.calibrate import calibrate as measured
 
     return measured(**words)
+
+
+def compare(
+    asked: Question | None, over: Mapping[str, Sequence[Any]], plans: Sequence[str | Path] = (), price: float | None = None
+) -> Comparison:
+    """The best plan of one question over clusters, GPU counts, sequence lengths and precisions (`over={"cluster": [...]}`), or of saved
+    plans; `price` is dollars a GPU hour."""
+    from planner.advice.comparison import compare as compared
+
+    return compared(asked, over, plans, price)
 
 
 def models(name: str | None = None) -> Known:

@@ -13,8 +13,8 @@ from planner import __version__
 from planner.errors import InputError
 
 COMMANDS = (
-    "recommend", "explain", "emit", "models", "clusters", "schedules", "stacks", "simulate", "check", "validate", "tune", "calibrate",
-    "doctor",
+    "recommend", "explain", "compare", "check", "simulate", "tune", "calibrate", "validate", "emit", "models", "clusters", "schedules",
+    "stacks", "doctor",
 )  # fmt: skip
 """Each is a function in the file of its name, in the order that --help lists them."""
 INTERRUPTED = 130

@@ -130,6 +130,11 @@ def question(given: dict[str, Any], layout: bool = False) -> Any:
     return asked(words, "the command line")
 
 
+def listed(stated: list[str] | None) -> list[str]:
+    """Repeated options as one list, each also split at commas, in the order given, none twice."""
+    return list(dict.fromkeys(part.strip() for text in stated or () for part in text.split(",") if part.strip()))
+
+
 def _value(value: Any) -> Any:
     """Repeated options as one tuple, each also split at commas; none given is None."""
     return tuple(part.strip() for text in value for part in text.split(",")) or None if isinstance(value, list) else value

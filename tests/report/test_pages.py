@@ -11,7 +11,7 @@ import pytest
 
 from planner import api
 from planner.report.page import Chart, Grid, Page, Section, html, plotly_js
-from planner.report.pages import explained, recommended, simulated, validated
+from planner.report.pages import compared, explained, recommended, simulated, validated
 from tests.report.browser import browser, faults
 
 QUESTION = {"model": "llama3-70b", "gpus": 32, "cluster": "h100-sxm"}
@@ -32,6 +32,7 @@ def pages() -> dict[str, Page]:
         "simulated": simulated.page(api.simulate(schedule="zb-h1", pp=4, m=8)),
         "compared": simulated.page(api.simulate(schedule="all", pp=4, m=8)),
         "validated": validated.page(runs),
+        "clusters": compared.page(api.compare(api.question(model="llama3-8b"), {"cluster": ["h100-sxm", "l40s-pcie"], "gpus": [8, 64]})),
     }  # fmt: skip
 
 
