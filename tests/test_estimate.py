@@ -15,6 +15,7 @@ from planner.estimate import closed_form, estimate
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
+from planner.specs.workload import Lora
 
 DENSE = ("llama3-8b", "gpt3-175b", "qwen3-32b", "llama3-405b")
 SPARSE = ("deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "llama4-maverick", "deepseek-v2-lite", "gemma3-27b", "arctic-480b")
@@ -35,12 +36,22 @@ layout_rows = st.fixed_dictionaries({
     "first_layers": st.sampled_from([0, 0, 3]), "last_layers": st.sampled_from([0, 0, 2]), "group": st.sampled_from([0, 0, 16]),
 })  # fmt: skip
 
+TRAINED: tuple[dict[str, Any], ...] = (
+    {}, {}, {"lora": Lora(rank=16)}, {"lora": Lora(rank=8, targets=("q_proj", "v_proj"))}, {"lora": Lora(rank=4, targets=("qkv", "fc2"))},
+    {"frozen": ("mlp",)}, {"frozen": ("embedding", "attention", "norms")}, {"frozen": ("embedding", "attention", "mlp", "norms")},
+    {"optimizer": "muon"}, {"optimizer": "sgd"}, {"optimizer": "adafactor"}, {"optimizer": "adam-8bit", "lora": Lora(rank=16)},
+    {"packing": True, "mean_length": 300}, {"packing": False, "mean_length": 300, "frozen": ("head", "embedding")},
+)  # fmt: skip
+"""All weights, adapters, frozen parts, other optimizers, short samples."""
 
-def recipe(model: str, cluster: str, stack: str) -> Recipe:
+
+def recipe(model: str, cluster: str, stack: str, trained: dict[str, Any]) -> Recipe:
     asked = STACKS[stack]
+    targets = trained["lora"].targets if "lora" in trained else ()
+    own = {"lora": Lora(rank=16)} if MODELS[model].mla and "q_proj" in targets else {}
     return Recipe(
         model=MODELS[model], hardware=CLUSTERS[cluster], stack=asked, gpus=64, seq_length=2048, global_batch_size=64,
-        attention=asked.attention,
+        attention=asked.attention, **{**trained, **own},
     )  # fmt: skip
 
 
@@ -51,13 +62,13 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return {k: x for f in fields(value) for k, x in flat(getattr(value, f.name), f"{prefix}.{f.name}").items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    st.sampled_from(sorted(MODELS)), st.sampled_from(sorted(CLUSTERS)), st.sampled_from(sorted(STACKS)),
+    st.sampled_from(sorted(MODELS)), st.sampled_from(sorted(CLUSTERS)), st.sampled_from(sorted(STACKS)), st.sampled_from(TRAINED),
     st.lists(layout_rows, min_size=1, max_size=6),
 )  # fmt: skip
-def test_a_batch_is_its_rows(model: str, cluster: str, stack: str, rows: list[dict[str, int]]) -> None:
-    asked = recipe(model, cluster, stack)
+def test_a_batch_is_its_rows(model: str, cluster: str, stack: str, trained: dict[str, Any], rows: list[dict[str, int]]) -> None:
+    asked = recipe(model, cluster, stack, trained)
     batch = Layout(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
     many = flat(closed_form(asked, batch))
     for index in range(len(rows)):
@@ -71,10 +82,11 @@ def test_a_batch_is_its_rows(model: str, cluster: str, stack: str, rows: list[di
                 assert float(got) == pytest.approx(float(value), rel=1e-12, abs=1e-300), name
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(sorted(MODELS)), st.sampled_from(sorted(CLUSTERS)), st.sampled_from(sorted(STACKS)), layout_rows)
-def test_terms_add_up_and_none_is_negative(model: str, cluster: str, stack: str, row: dict[str, int]) -> None:
-    said = closed_form(recipe(model, cluster, stack), Layout(**row))
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(MODELS)), st.sampled_from(sorted(CLUSTERS)), st.sampled_from(sorted(STACKS)), st.sampled_from(TRAINED),
+       layout_rows)  # fmt: skip
+def test_terms_add_up_and_none_is_negative(model: str, cluster: str, stack: str, trained: dict[str, Any], row: dict[str, int]) -> None:
+    said = closed_form(recipe(model, cluster, stack, trained), Layout(**row))
     assert float(sum(getattr(said.time, f.name) for f in fields(said.time))) == pytest.approx(float(said.step_s))
     assert float(sum(getattr(said.memory, f.name) for f in fields(said.memory))) == pytest.approx(float(said.memory_bytes))
     assert all(float(getattr(said.time, f.name)) >= 0 for f in fields(said.time))

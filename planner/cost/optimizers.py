@@ -120,9 +120,12 @@ def _grouped(one: Product) -> bool:
 
 def _matrix_s(recipe: Recipe, one: Product) -> Numeric:
     """Iterations over one product's weights (all its groups), on one rank."""
-    short, long = np.minimum(one.n, one.k), np.maximum(one.n, one.k)
     precision = "fp16" if recipe.precision == "fp16" else "bf16"
-    gram = gemm_s(recipe.hardware, precision, short, short, long)
-    square = gemm_s(recipe.hardware, precision, short, short, short)
-    back = gemm_s(recipe.hardware, precision, short, long, short)
-    return NEWTON_SCHULZ * (gram + square + back) * one.groups
+    spent = sum(gemm_s(recipe.hardware, precision, *sizes) for sizes in iteration(one.n, one.k))
+    return NEWTON_SCHULZ * spent * one.groups
+
+
+def iteration(n: Numeric, k: Numeric) -> tuple[tuple[Numeric, Numeric, Numeric], ...]:
+    """Rows, columns and inner size of the products of one iteration over a matrix of n x k: X X', its square, their polynomial times X."""
+    short, long = np.minimum(n, k), np.maximum(n, k)
+    return (short, short, long), (short, short, short), (short, long, short)

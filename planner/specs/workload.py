@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, PositiveInt, field_validator
 
 from planner.errors import InputError, unknown
 from planner.specs.model import ModelSpec
@@ -41,6 +41,12 @@ class Lora(BaseModel):
 
     rank: PositiveInt
     targets: tuple[Target, ...] = TARGETS  # type: ignore[assignment]
+
+    @field_validator("targets")
+    @classmethod
+    def _one_name(cls, names: tuple[Target, ...]) -> tuple[Target, ...]:
+        """o_proj is proj and down_proj is fc2: neither is one of several in one."""
+        return tuple(dict.fromkeys(SAME.get(name, name) for name in names))  # type: ignore[misc]
 
 
 def optimizer(name: str | None) -> str:

@@ -256,7 +256,8 @@ def step(args: argparse.Namespace, config: dict[str, Any], engine: Any, data: It
 
 def for_cpu(config: dict[str, Any]) -> None:
     """Without a GPU nothing is compiled: torch's Adam, and collectives of gloo in place of DeepSpeed's own."""
-    config["optimizer"]["params"]["torch_adam"] = True
+    if config["optimizer"]["type"] == "AdamW":
+        config["optimizer"]["params"]["torch_adam"] = True
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
