@@ -12,6 +12,12 @@ from planner.specs.recipe import Recipe
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
 LEAST_COMPUTE = {"bf16": 8.0, "fp8-delayed": 8.9, "fp8-tensorwise": 8.9, "fp8-blockwise": 9.0, "mxfp8": 10.0, "nvfp4": 10.0}
 """CUDA compute capability that a precision needs."""
+LEAST_GFX = {"bf16": 9.0, "fp8-delayed": 9.4, "fp8-tensorwise": 9.4, "mxfp8": 9.5}
+"""Of AMD's, as HIP reports them (gfx942 is 9.4, gfx950 9.5); ROCm's Transformer Engine has no other recipe of 8 or 4 bits.
+
+Source: github.com/ROCm/TransformerEngine transformer_engine/pytorch/fp8.py, check_fp8_support and its like.
+"""
+WIDE = ("fp32", "fp16", "bf16")
 
 
 def _kv_heads_shared(recipe: Recipe, layout: Layout) -> Any:
@@ -43,7 +49,10 @@ def _precision_known(recipe: Recipe, layout: Layout) -> Any:
 
 
 def _precision_runs(recipe: Recipe, layout: Layout) -> Any:
-    return recipe.hardware.gpu.compute_capability >= LEAST_COMPUTE.get(recipe.precision, 0.0)
+    gpu, precision = recipe.hardware.gpu, recipe.precision
+    if gpu.vendor == "AMD":
+        return precision in (*WIDE, *LEAST_GFX) and gpu.compute_capability >= LEAST_GFX.get(precision, 0.0)
+    return gpu.compute_capability >= LEAST_COMPUTE.get(precision, 0.0)
 
 
 def _alignment(recipe: Recipe) -> int:
@@ -89,7 +98,7 @@ OWN = (
          "nvfp4 is in Megatron-LM since 0.15, but got {recipe.framework_version}", lambda recipe, layout: "try mxfp8, or a later version",
          before=(0, 15)),
     Rule("GPU runs the precision", _precision_runs,
-         "{recipe.precision} needs a newer GPU, but got {recipe.hardware.gpu.name} (compute capability "
+         "{recipe.precision} needs another GPU, but got {recipe.hardware.gpu.name} (compute capability "
          "{recipe.hardware.gpu.compute_capability})", lambda recipe, layout: "try fp16" if recipe.precision == "bf16" else "try bf16"),
     Rule("attention runs under cp", lambda recipe, layout: (layout.cp == 1) | (recipe.attention == "flash"),
          "Transformer Engine's unfused attention has no context parallelism, but got attention={recipe.attention} and cp={layout.cp}",
