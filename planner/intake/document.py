@@ -18,6 +18,7 @@ from planner.intake import (
     huggingface,
     megatron_yaml,
     nemo,
+    nemo_recipes,
     neox,
     neox_keys,
     primus,
@@ -125,7 +126,7 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
         return "swift" if tops & set(swift.OWN) else "megatron-yaml"
     if raw & set(deepspeed.SECTIONS):
         return "deepspeed"
-    if any(len(leaf.path) > 1 and leaf.path[0] in nemo.SECTIONS for leaf in found):
+    if any(len(leaf.path) > 1 and leaf.path[0] in nemo.SECTIONS for leaf in found) or raw & set(nemo_recipes.KEYS):
         return "nemo"
     if "num_layers" in tops and "hidden_size" in tops:
         return "megatron-yaml"
@@ -135,10 +136,15 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
 
 
 def overrides(words: Sequence[str], file: str = "") -> list[Leaf]:
-    """Hydra's and OmegaConf's `a.b=c`, `+a.b=c`, `++a.b=c` and `~a.b` on a command line, as leaves; other words are passed over."""
+    """Hydra's and OmegaConf's `a.b=c`, `+a.b=c`, `++a.b=c` and `~a.b` on a command line, and a recipe's name, as leaves; other words are
+    passed over."""
     found = []
-    for word in words:
+    for at, word in enumerate(words):
         name, equals, text = word.lstrip("+").partition("=")
+        if name in nemo_recipes.FLAGS and (equals or at + 1 < len(words)):
+            key = "factory" if name == "--factory" else "recipe"
+            found.append(Leaf((key,), text if equals else words[at + 1], file, where=f"{file} {name}".strip()))
+            continue
         if word.startswith("~"):
             found.append(Leaf(_path(word[1:].partition("=")[0]), None, file, where=f"{file} {word}".strip()))
         elif equals and name and not name.startswith("-") and name.replace(".", "").replace("_", "").replace("/", "").isalnum():

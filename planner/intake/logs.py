@@ -15,8 +15,8 @@ from planner.intake.logs_pieces import stretches
 from planner.intake.oom import Oom
 from planner.intake.reading import Reading
 
-MOST_STEPS = 50_000
-"""Steps that are kept; of a longer log every 16th after these."""
+MOST_STEPS = 10_000
+"""Steps that are read; of a longer log every 16th after these."""
 MOST_OOMS = 64
 STYLES = ("megatron", "megatron-deepspeed", "neox", "nemo", "torchtitan", "nanotron", "bridge", "deepspeed", "trainer")
 """By what their lines tell, most first: where a run prints several, those that are printed most often count, and of equals the first."""
@@ -97,14 +97,14 @@ def is_log(text: str) -> bool:
 
 
 def _line(seen: _Seen, text: str) -> None:
+    seen.order += 1
+    if len(seen.steps) >= MOST_STEPS and seen.order % 16 and "memory (" not in text:
+        return
     said = parse(text)
     if isinstance(said, Memory):
         kept = seen.memories.get(said.rank)
         seen.memories[said.rank] = _larger(kept, said) if kept else said
     elif said is not None:
-        seen.order += 1
-        if len(seen.steps) >= MOST_STEPS and seen.order % 16:
-            return
         key = (said.style, said.number, 0 if said.number is not None else seen.order)
         seen.steps.setdefault(key, said)
 

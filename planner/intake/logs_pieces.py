@@ -16,14 +16,16 @@ AROUND = 3000
 MESSAGE = 6000
 """Bytes after the start of an out-of-memory message: it can run over several lines."""
 
-LINES = (
+LINES: tuple[bytes, ...] = (
     b"elapsed time per iteration", b"memory (MB)", b"memory (GB)", b"Max_MA", b"Step Time :", b"iter time (s):", b"SamplesPerSec=",
     b"train_step_timing", b"time_per_iteration_ms", b"'train_samples_per_second'", b"tps: ", b"wps: ",
 )  # fmt: skip
 OOMS = (
-    b"ried to allocate ", b"OutOfMemoryError", b"out of memory", b"oom_kill", b"oom-kill", b"Out of memory: Killed", b"ALLOC_FAILED",
-    b"MemoryAllocation", b"return code = -9", b"exitcode: -9",
+    b"ried to allocate ", b"OutOfMemory", b"ut of memory", b"oom_kill", b"oom-kill", b"ALLOC_FAILED", b"MemoryAllocation", b"code = -9",
+    b"exitcode: -9",
 )  # fmt: skip
+SETTLED = 64 * 2**20
+"""Bytes after which lines of a framework that has printed none yet are no longer looked for, where another has."""
 BLOCKS = {b"- arguments -": b"end of arguments", b"json = {": b"\n}"}
 """What opens a block of several lines, and what ends it."""
 
@@ -41,17 +43,20 @@ class Found(NamedTuple):
 def stretches(path: str | Path) -> Iterator[Found]:
     """What the log says, in its order within each piece of 4 MiB. InputError when it cannot be read."""
     carry, at = b"", 0
+    wanted, met = LINES, set[bytes]()
     try:
         with Path(path).open("rb") as stream:
             while block := stream.read(CHUNK):
                 piece = (carry + block).replace(b"\r", b"\n")
                 cut = _cut(piece)
-                yield from _in(piece[:cut], at)
+                met |= {token for token in wanted if token not in met and token in piece}
+                yield from _in(piece[:cut], at, wanted)
                 carry, at = piece[cut:], at + cut
+                wanted = tuple(met) if met and at > SETTLED else LINES
     except (OSError, ValueError) as fault:
         why = getattr(fault, "strerror", None) or fault
         raise InputError(f"{str(path)[:200]} must be a log that can be read, but got: {why}") from None
-    yield from _in(carry, at)
+    yield from _in(carry, at, wanted)
 
 
 def _cut(piece: bytes) -> int:
@@ -64,9 +69,9 @@ def _cut(piece: bytes) -> int:
     return cut if len(piece) - cut <= LONGEST_BLOCK else len(piece)
 
 
-def _in(piece: bytes, at: int) -> Iterator[Found]:
+def _in(piece: bytes, at: int, wanted: tuple[bytes, ...]) -> Iterator[Found]:
     found: dict[int, Found] = {}
-    for token in LINES:
+    for token in wanted:
         for start, end in _spans(piece, token):
             found.setdefault(start, Found("line", piece[start:end].decode("utf-8", "replace"), at + start))
     for start, end in _blocks(piece, b"- arguments -"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from planner.intake import nemo_recipes
 from planner.intake.deepspeed_keys import words
 from planner.intake.document_names import Named, named, tail
 from planner.intake.document_names import reading as made
@@ -35,7 +36,8 @@ RENAMED = {
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "micro_batch_size",
     "actor_rollout_ref.actor.ppo_micro_batch_size": "micro_batch_size",
     "actor_rollout_ref.actor.ppo_mini_batch_size": "global_batch_size", "actor_rollout_ref.model.lora.target_modules": "hf.lora_target",
-    "model.peft.peft_scheme": "peft.peft_scheme", "model.peft.lora_tuning.adapter_dim": "peft.lora_tuning.adapter_dim",
+    "model.tokenizer.type": "tokenizer_type", "model.tokenizer.model": "tokenizer_model", "model.peft.peft_scheme": "peft.peft_scheme",
+    "model.peft.lora_tuning.adapter_dim": "peft.lora_tuning.adapter_dim",
     "model.peft.lora_tuning.target_modules": "peft.lora_tuning.target_modules", "actor_rollout_ref.model.target_modules": "hf.lora_target",
     "actor_rollout_ref.actor.ulysses_sequence_parallel_size": "context_parallel_size",
     "actor_rollout_ref.model.enable_gradient_checkpointing": "hf.gradient_checkpointing",
@@ -64,14 +66,17 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     framework = "torch" if kind == "verl" and not any(leaf.path[:3] == (*_ACTOR, "megatron") for leaf in flat) else "megatron"
     names = [one for leaf in flat for one in _names(leaf)]
     out = [*names, *_together(flat)]
-    return made(file, kind, "torch" if framework == "torch" else "megatron", out, notes=notes)
+    said = list(notes)
+    if any(leaf.path[0] in nemo_recipes.KEYS for leaf in flat):
+        said.append("what the recipe sets in its own code is not known: only the sizes stated beside its name count")
+    return made(file, kind, "torch" if framework == "torch" else "megatron", out, notes=said)
 
 
 def _kind(found: Sequence[Leaf]) -> str:
     tops = {leaf.path[0] for leaf in found}
     if "actor_rollout_ref" in tops:
         return "verl"
-    bridge = tops & {"train", "ddp", "dist", "mixed_precision", "comm_overlap", "scheduler", "dataset"}
+    bridge = tops & {"train", "ddp", "dist", "mixed_precision", "comm_overlap", "scheduler", "dataset", "recipe"}
     return "bridge" if bridge and "trainer" not in tops else "nemo"
 
 
@@ -80,6 +85,8 @@ def _names(leaf: Leaf) -> list[Named]:
     if path[0] in IGNORED or (path[0] == "actor_rollout_ref" and path[1:2] in (("rollout",), ("ref",), ("hybrid_engine",))):
         return []
     dotted = ".".join(path)
+    if dotted in nemo_recipes.KEYS:
+        return nemo_recipes.stated(leaf)
     if dotted in RENAMED:
         return [named(RENAMED[dotted], leaf)]
     if dotted in LORA_RANKS:

@@ -28,6 +28,8 @@ WORDS = {
     "pos_emb": ("position_embedding_type", {"rotary": "rope", "learned": "learned_absolute", "alibi": "alibi", "none": "none",
                                             "sinusoidal": "none", "rpe": "relative"}),
 }  # fmt: skip
+TOKENIZER_20B = 50277
+"""Entries of 20B_tokenizer.json."""
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 
 
@@ -42,7 +44,8 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     if twice:
         said.append(f"{', '.join(twice[:6])} stated in several files: GPT-NeoX refuses that; the last counts here")
     names = [one for leaf in flat for one in _names(leaf)]
-    return made(file, "neox", "deepspeed", [*names, *_width(flat), *_activation(flat), *_pipeline(flat)], notes=said)
+    derived = [*_width(flat), *_activation(flat), *_pipeline(flat), *_biases(flat), *_vocabulary(flat)]
+    return made(file, "neox", "deepspeed", [*names, *derived], notes=said)
 
 
 def _names(leaf: Leaf) -> list[Named]:
@@ -117,6 +120,23 @@ def _pipeline(found: Sequence[Leaf]) -> list[Named]:
     if leaf is None or leaf.value != 0:
         return []
     return [Named("pipeline_model_parallel_size", leaf, 1), Named("no_pipeline_parallel", leaf, True)]
+
+
+def _biases(found: Sequence[Leaf]) -> list[Named]:
+    """Megatron has one switch for the biases of all linears and one for those of query, key and value."""
+    mlp, attention = last(found, "use_bias_in_mlp"), last(found, "use_bias_in_attn_linear")
+    if mlp is None or mlp.value is not False:
+        return []
+    kept = attention is None or attention.value is not False
+    return [Named("add_bias_linear", mlp, False), *([Named("add_qkv_bias", attention or mlp, True)] if kept else [])]
+
+
+def _vocabulary(found: Sequence[Leaf]) -> list[Named]:
+    """The tokenizer of GPT-NeoX-20B is known by its file."""
+    leaf = last(found, "vocab_file")
+    if leaf is None or not str(leaf.value).endswith("20B_tokenizer.json") or last(found, "padded_vocab_size"):
+        return []
+    return [Named("vocab_size", replace(leaf, origin="default"), TOKENIZER_20B)]
 
 
 def _count(value: Any) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from planner.intake import document
+from planner.specs import library
 from tests.intake.stated import read, stated
 
 NEMO = """\
@@ -98,6 +101,31 @@ def test_verl_overrides():
     stated(reading, {"seq_length": 3072, "model": "Qwen/Qwen3-30B-A3B", "hf.lora_rank": 16, "global_batch_size": 64, "micro_batch_size": 2,
                      "tensor_model_parallel_size": 2, "expert_model_parallel_size": 4, "recompute_granularity": "full",
                      "launch.gpus_per_node": 8, "launch.nodes": 1})  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    ("nemo llm pretrain --factory llama3_70b_16k(num_nodes=4) trainer.strategy.tensor_model_parallel_size=8 data.global_batch_size=512",
+     {"model": "llama3_70b", "seq_length": 16384, "launch.nodes": 4, "tensor_model_parallel_size": 8, "global_batch_size": 512}),
+    ("run.py --recipe llama31_405b_pretrain_1024gpu_gb200_fp8mx_large_scale_config model.pipeline_model_parallel_size=8 "
+     "train.micro_batch_size=1",
+     {"model": "llama3.1_405b", "launch.gpus": 1024, "launch.hardware": "gb200", "bf16": True, "fp8_format": "hybrid",
+      "fp8_recipe": "mxfp8", "pipeline_model_parallel_size": 8, "micro_batch_size": 1}),
+    ("run.py --recipe=qwen3_30b_a3b_peft_config", {"model": "qwen3_30b_a3b", "peft": "lora"}),
+])  # fmt: skip
+def test_names_of_recipes(words, expected):
+    reading = document.translated(document.overrides(words.split(), "run.sh"), "run.sh")
+    stated(reading, expected)
+    assert library.model(reading.values["model"].value).num_layers > 0
+    assert any("own code" in note for note in reading.notes)
+
+
+def test_nemo_tokenizer_and_neox_biases(tmp_path):
+    stated(read(tmp_path, "a.yaml", "model: {tokenizer: {type: GPT2BPETokenizer, model: null}}\ntrainer: {devices: 8}\n"),
+           {"tokenizer_type": "GPT2BPETokenizer", "launch.gpus_per_node": 8})  # fmt: skip
+    stated(read(tmp_path, "b.yml", '{"pos-emb": "rotary", "use_bias_in_mlp": False, "vocab-file": "x/20B_tokenizer.json"}'),
+           {"add_bias_linear": False, "add_qkv_bias": True, "vocab_size": 50277})  # fmt: skip
+    stated(read(tmp_path, "c.yml", '{"pos-emb": "rotary", "use_bias_in_mlp": False, "use_bias_in_attn_linear": False}'),
+           {"add_bias_linear": False, "add_qkv_bias": None})  # fmt: skip
 
 
 def test_torchtitan_toml(tmp_path):
