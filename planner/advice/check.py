@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from planner.advice import fixes, gains, legality, measured, memory, oom_line, refused, traps, traps_deepspeed
-from planner.advice.findings import Checked, Finding, Verdict
+from planner.advice.findings import Best, Checked, Finding, Verdict
 from planner.advice.names import flags
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.intake.logs import Log
-from planner.intake.reading import Reading
-from planner.intake.understood import Understood, computes, understood
+from planner.intake.reading import Reading, Value
+from planner.intake.understood import Understood, again, computes, understood
 from planner.rules.table import breaches
 
+ROUNDS = 3
+"""Times that a changed launch is asked again."""
 ORDER = ("error", "warning", "hint")
 
 
@@ -52,6 +55,19 @@ def checked(
 ) -> Checked:
     """The answer for one reading. Raises InputError for options that name nothing known, never for what the file says."""
     u = understood(reading, cluster, gpus, model, sets)
+    told, said, best, verdict = _told(u)
+    if log is not None:
+        told += measured.findings(log, said)
+        oom = oom or (log.ooms[0].text if log.ooms else None)
+        verdict = "oom" if log.ooms and verdict != "invalid" else verdict
+    ranked = sorted(_once(told), key=lambda one: ORDER.index(one.severity))
+    matched = oom_line.matches(u, oom, said) if oom else None
+    figures = measured.measured(u, log, said) if log is not None else None
+    return Checked(reading.file, u, verdict, tuple(ranked), said, best, figures, matched)
+
+
+def _told(u: Understood) -> tuple[list[Finding], Estimate | None, Best | None, Verdict]:
+    """All findings of a launch, its estimate, the best plan and the verdict."""
     illegal = legality.findings(u)
     faults = [*refused.findings(u), *traps_deepspeed.findings(u), *illegal]
     silent = traps.findings(u) if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed" else []
@@ -62,15 +78,7 @@ def checked(
         told += [*memory.findings(u, said), *gains.findings(u, said)]
     best = gains.best(u, said) if u.sized and computes(u.recipe) else None
     told += gains.best_finding(u, best, None if broken else said)
-    verdict: Verdict = "invalid" if broken else memory.verdict(said) if said is not None else "fits"
-    if log is not None:
-        told += measured.findings(log, said)
-        oom = oom or (log.ooms[0].text if log.ooms else None)
-        verdict = "oom" if log.ooms and verdict != "invalid" else verdict
-    ranked = sorted(_once(told), key=lambda one: ORDER.index(one.severity))
-    matched = oom_line.matches(u, oom, said) if oom else None
-    figures = measured.measured(u, log, said) if log is not None else None
-    return Checked(reading.file, u, verdict, tuple(ranked), said, best, figures, matched)
+    return told, said, best, "invalid" if broken else memory.verdict(said) if said is not None else "fits"
 
 
 def _estimate(u: Understood, illegal: bool) -> Estimate | None:
@@ -107,12 +115,11 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
     """
     from planner.files import write_all
 
-    u = answer.understood
-    broken = tuple(one.rule for one in breaches(u.recipe, u.layout))
-    values = fixes.needed(list(answer.findings), legality.joint(u), broken)
+    values = settled(answer)
     if not values:
-        why = "it is legal and fits" if answer.verdict in ("fits", "marginal") else "no single change makes it so"
+        why = "it is legal and fits" if answer.verdict in ("fits", "marginal") else "no change near by makes it so"
         raise InputError(f"--fix must have something to change, but {why}; leave it out")
+    u = answer.understood
     written = fixes.rewritten(u, values)
     target = Path(out)
     if target.is_dir() or target.resolve() == Path(u.reading.file).resolve():
@@ -120,6 +127,28 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
     files = write_all(target.parent, _named(u.reading.file, target, written.texts))
     left = f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}" if written.left else ""
     return replace(answer, fixed=files, diff=written.diff + left, edits=flags(u.reading.kind, values))
+
+
+def settled(answer: Checked) -> dict[str, Any]:
+    """Changes that make the launch legal and let it fit: what is legal may still not fit, so the changed one is asked again."""
+    u, findings = answer.understood, answer.findings
+    out: dict[str, Any] = {}
+    for _ in range(ROUNDS):
+        broken = tuple(one.rule for one in breaches(u.recipe, u.layout))
+        more = {name: value for name, value in fixes.needed(list(findings), legality.joint(u), broken).items() if name not in out}
+        if not more:
+            break
+        out |= more
+        u = changed(answer.understood, out)
+        findings = tuple(_told(u)[0])
+    return out
+
+
+def changed(u: Understood, values: Mapping[str, Any]) -> Understood:
+    """The launch with other values: None takes one away."""
+    kept = {name: one for name, one in u.values.items() if values.get(name, one) is not None and one.origin != "default"}
+    new = {name: Value(value, "option", "--fix") for name, value in values.items() if value is not None}
+    return again(u, replace(u.reading, values={**kept, **new}), values.get("launch.gpus"))
 
 
 def _named(file: str, target: Path, texts: Mapping[str, str]) -> dict[str, str]:

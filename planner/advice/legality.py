@@ -77,10 +77,11 @@ def _finding(u: Understood, broken: Breach, near: list[Near]) -> Finding:
 
 def _values(u: Understood, broken: Breach) -> str:
     """Where the values come from that the sentence names."""
-    named = [word for word in ("tp", "pp", "ep", "etp", "cp") if f"{word}=" in broken.message and MEGATRON[word] in u.reading.values]
+    text = f"{broken.rule} {broken.message}".replace("=", " ").replace("*", " ").split()
+    named = [word for word in ("tp", "pp", "ep", "etp", "cp") if word in text and MEGATRON[word] in u.reading.values]
     places = [f"{flag(u.reading.kind, MEGATRON[word])} from {u.reading.values[MEGATRON[word]].where}" for word in named
               if u.reading.values[MEGATRON[word]].where]
-    defaulted = "etp=" in broken.message and "expert_tensor_parallel_size" not in u.reading.values and u.layout.etp > 1
+    defaulted = "etp" in text and "expert_tensor_parallel_size" not in u.reading.values and u.layout.etp > 1
     places += ["--expert-tensor-parallel-size defaults to the tensor-parallel size"] if defaulted else []
     return f" [{', '.join(places)}]" if places else ""
 
@@ -107,7 +108,18 @@ def way(u: Understood, one: Near) -> Way:
     if not u.sized:
         return Way(values)
     fits = f"{one.memory_gib:.1f} GiB" + ("" if one.fits else f", out of memory with probability {one.oom_probability:.0%}")
-    return Way(values, f"a step of {one.step_s:.3g} s, {fits}", one.step_s, one.memory_gib)
+    return Way(values, f"{_stages(one)}a step of {one.step_s:.3g} s, {fits}", one.step_s, one.memory_gib)
+
+
+def _stages(one: Near) -> str:
+    """Layers of each stage, where an end is stated: `stages of 12/12/12/10 layers, `."""
+    first, last, pp = one.layout.first_layers, one.layout.last_layers, one.layout.pp
+    if not (first or last) or not {"first_layers", "last_layers"} & one.words.keys() or pp > 16:
+        return ""
+    middle = pp - (first > 0) - (last > 0)
+    each = (one.recipe.model.num_layers - first - last) // max(middle, 1)
+    listed = [first] * (first > 0) + [each] * middle + [last] * (last > 0)
+    return f"stages of {'/'.join(map(str, listed))} layers, "
 
 
 def _other_versions(u: Understood) -> list[Finding]:

@@ -20,6 +20,8 @@ RANKS = ("hf.lora_rank", "hf.lora_r", "hf.r", "peft.dim", "peft.lora_tuning.adap
 TARGETS = ("hf.lora_target", "hf.target_modules", "hf.lora_target_modules", "peft.target_modules", "peft.lora_tuning.target_modules")
 ALL = ("all", "all-linear", "all_linear")
 USUAL_RANK = 8
+PACKED = ("nemo", "bridge")
+"""Whose packed samples are one sequence a micro-batch; ms-swift and the Trainer join those of a micro-batch."""
 QUANTIZED = ("hf.quantization_bit", "hf.load_in_4bit", "hf.load_in_8bit", "hf.quant_bits")
 
 
@@ -35,7 +37,7 @@ def trained(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> 
     """LoRA, optimizer and packing; words that the cost model does not know are said and left out."""
     name = str(plain.get("hf.optim") or plain.get("optimizer") or plain.get("deepspeed.optimizer.type") or "").lower()
     fields: dict[str, Any] = {"optimizer": OPTIMIZERS.get(name, "adam")}
-    fields |= {"packing": True} if plain.get("packing") or plain.get("hf.packing") else {}
+    fields |= {"packing": True} if plain.get("packing") and reading.kind in PACKED else {}
     if not _adapters(plain) or spec is None:
         return Trained(fields)
     rank = next((found for one in RANKS if (found := whole(plain, one, 0)) > 0), USUAL_RANK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import InputError
@@ -82,6 +82,19 @@ def understood(
         reading, values, plain, recipe, layout, shaped.spec is not None,
         _once((*count.open, *still_open, *machine.open, *shaped.open, *length_open, *what.open)), recipe.assumed,
     )
+
+
+def again(u: Understood, reading: Reading, gpus: int | None = None) -> Understood:
+    """Another reading of the same launch: what the options said of GPUs, model and version stays."""
+    stated = u.values["launch.gpus"].origin == "option"
+    other = understood(reading, None, gpus or (u.recipe.gpus if stated else None), None, {"framework_version": u.recipe.framework_version})
+    count = other.recipe.gpus
+    spec = u.recipe.model if u.sized else other.recipe.model
+    layout, batch = _layout(other.plain, reading, count, spec if u.sized else None)
+    recipe = other.recipe.model_copy(update={
+        "model": spec, "hardware": u.recipe.hardware, "seq_length": u.recipe.seq_length, "global_batch_size": batch, "lora": u.recipe.lora,
+    })
+    return replace(other, recipe=recipe, layout=layout, sized=u.sized)
 
 
 def filled(reading: Reading, version: str, stated: Mapping[str, str]) -> dict[str, Value]:
