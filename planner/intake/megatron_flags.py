@@ -1,0 +1,70 @@
+"""The arguments that Megatron-LM and Megatron-DeepSpeed take: facts in megatron_arguments.csv.
+
+Source: [megatron-core] training/arguments.py of 0.14 to 0.19 and main, [megatron-deepspeed] megatron/arguments.py, read by building
+their parsers; `first` and `last` are versions, `main` the newest; a row without `first` is of the years before 0.9.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ALWAYS = ("main", "0.19")
+TABLE = Path(__file__).with_name("megatron_arguments.csv")
+
+
+class Flag(NamedTuple):
+    """One flag."""
+
+    name: str
+    """With underscores, without dashes."""
+    dest: str
+    """The Reading's name: the flag's own, or of `--no-x` and `--disable-x` what it switches off."""
+    kind: str
+    """true or false (a switch), int, float, str, any."""
+    many: bool
+    optional: bool
+    first: str
+    last: str
+
+
+@cache
+def flags() -> dict[str, Flag]:
+    """All of them, by the flag as Megatron spells it."""
+    out: dict[str, Flag] = {}
+    with TABLE.open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            name = row["flag"].lstrip("-").replace("-", "_")
+            kind, dest = row["kind"], row["dest"] or name
+            many, optional = kind.endswith("+"), kind.endswith("?")
+            out[row["flag"]] = Flag(name, dest, kind.rstrip("+?"), many, optional, row["first"], row["last"])
+    return out
+
+
+def deepspeed_only(flag: Flag) -> bool:
+    """Whether only Megatron-DeepSpeed takes it."""
+    return flag.first == "megatron-deepspeed"
+
+
+def version(stated: Iterable[Flag]) -> tuple[str | None, str]:
+    """The newest version that takes all flags where that is not simply the newest, and a note where no version does."""
+    own = [flag for flag in stated if not deepspeed_only(flag)]
+    ended = [flag for flag in own if flag.last not in ALWAYS]
+    if not ended:
+        return None, ""
+    oldest = min(ended, key=lambda flag: _number(flag.last))
+    newest = max(own, key=lambda flag: _number(flag.first))
+    if _number(newest.first) > _number(oldest.last) and newest.first not in ("", "0.14"):
+        return oldest.last, f"no version takes both --{_dashed(oldest)} (up to {oldest.last}) and --{_dashed(newest)} (from {newest.first})"
+    return oldest.last, f"Megatron-LM {oldest.last}: the newest with --{_dashed(oldest)}"
+
+
+def _dashed(flag: Flag) -> str:
+    return flag.name.replace("_", "-")
+
+
+def _number(text: str) -> tuple[int, ...]:
+    return (99,) if text == "main" else tuple(int(part) for part in text.split(".") if part.isdigit())

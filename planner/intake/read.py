@@ -1,0 +1,87 @@
+"""Any file that someone has: a launch script, a configuration or a log, told apart by its content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from planner.errors import InputError
+from planner.intake.reading import Reading
+
+MOST_SCRIPT = 1 << 20
+"""Bytes of a script: what people write has 20 kB."""
+CONFIGS = (".json", ".yaml", ".yml", ".toml", ".jsonc", ".hjson")
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".slrm", ".ksh", ".zsh", ".bat")
+LOGS = (".log", ".out", ".err")
+_COMMAND = re.compile(
+    r"^\s*(?:[A-Z_]+=\S+\s+)*(?:#!.*sh\b|#SBATCH|export\s+\w+=|torchrun\b|deepspeed\s|accelerate\s+launch|srun\b|mpirun\b|python[\d.]*\s|"
+    r"megatron\s+\w+|swift\s+\w+|ray\s+job|eval\s|source\s|\w+=\(|\w+=\$|if\s+\[|set\s+-)", re.MULTILINE,
+)  # fmt: skip
+
+
+def read(path: str | Path, sets: Mapping[str, str] | None = None) -> Reading:
+    """What a file states. Nothing in it is run, nothing is written, and only files beside it are read.
+
+    sets: NAME=VALUE pairs that hold whatever the file says: a script's variables and positional parameters, keys of a configuration.
+    Raises InputError with one sentence where the file cannot be read, is too large, or is none of these.
+    """
+    place = Path(path)
+    head = _head(place)
+    form = told_apart(place, head)
+    if form == "log":
+        return _log(place)
+    if form == "config":
+        from planner.intake import document
+
+        return document.read(place, dict(sets or {}))
+    return _script(place, dict(sets or {}))
+
+
+def told_apart(place: Path, head: str) -> str:
+    """script, config or log: by the ending where it is a usual one, else by the first lines."""
+    ending = place.suffix.lower()
+    if ending in CONFIGS:
+        return "config"
+    if ending in SCRIPTS or head.startswith("#!"):
+        return "script"
+    if ending in LOGS:
+        return "log"
+    if head.lstrip("\ufeff \t\r\n").startswith(("{", "---")):
+        return "config"
+    if re.search(r"^\s*(?:\[[^\]]+\])?\s*iteration\s+\d+/|RunningAvgSamplesPerSec|-{10,} (?:end of )?arguments -{5,}", head, re.MULTILINE):
+        return "log"
+    if _COMMAND.search(head):
+        return "script"
+    return "config" if re.search(r"^[\w.\"-]+\s*[:=]", head, re.MULTILINE) else "log"
+
+
+def _head(place: Path) -> str:
+    try:
+        with place.open("rb") as stream:
+            raw = stream.read(1 << 16)
+    except (OSError, ValueError) as fault:
+        why = getattr(fault, "strerror", None) or fault
+        raise InputError(f"{str(place)[:200]} must be a file that can be read, but got: {why}") from None
+    return raw.decode("utf-8", "replace")
+
+
+def _log(place: Path) -> Reading:
+    from planner.intake import logs
+
+    stated = logs.read(place).reading
+    if stated is None:
+        raise InputError(f"{place.name} must be a script or a configuration, or a log that prints its arguments; but it prints none")
+    return stated
+
+
+def _script(place: Path, sets: dict[str, str]) -> Reading:
+    from planner.intake import script
+
+    raw = place.read_bytes() if place.stat().st_size <= MOST_SCRIPT else None
+    if raw is None:
+        raise InputError(f"{place.name} must be a launch script of at most {MOST_SCRIPT:,} bytes, but has {place.stat().st_size:,}")
+    if b"\0" in raw:
+        raise InputError(f"{place.name} must be text, but holds NUL bytes")
+    text = raw.decode("utf-8", "replace")
+    return script.read(place, text.replace("\r\n", "\n") if "\r\n" in text else text, sets)
