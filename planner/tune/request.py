@@ -34,7 +34,8 @@ def request(
     return {
         "kind": "step" if what.whole else "layers",
         "recipe": recipe.model_dump(mode="json"), "layout": layout.named(),
-        "ranks": what.ranks, "share": what.share, "device": device, "element": suits.element(recipe, device), "steps": steps, "warmup": warmup, "seed": 1234, "optimizer": "adam", "rate": 1e-3, "profile": True,
+        "ranks": what.ranks, "share": what.share, "device": device, "element": suits.element(recipe, device),
+        "steps": steps, "warmup": warmup, "seed": 1234, "optimizer": "adam", "rate": 1e-3, "profile": True,
         "rank_of_stage": ranks, "order": order,
         "pieces": [] if what.whole else proxy.pieces(recipe),
         "recompute": proxy.recomputed(layout),

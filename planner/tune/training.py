@@ -86,7 +86,8 @@ def by_ddp(recipe: Recipe, layout: Layout) -> bool:
 def training(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place, spans: Spans) -> Training:
     """Builds model, pipeline and optimizer of this rank; every rank calls it."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32 if layout.zero >= 2 else getattr(torch, request["element"]))  # fully_shard narrows what it gathers
+    # fully_shard keeps weights wide and narrows what it gathers
+    torch.set_default_dtype(torch.float32 if layout.zero >= 2 else getattr(torch, request["element"]))
     mine = stages(recipe, layout, request, where)
     torch.set_default_dtype(before)
     parameters = [one for module in mine.values() for one in module.parameters()]

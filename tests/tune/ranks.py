@@ -1,6 +1,8 @@
 """The worker's answers to several requests over one process group: one start of torch for many modes.
 
-    python ranks.py RANKS PORT REQUESTS.json
+    python ranks.py RANKS PORT REQUESTS.json [FORWARD_S BACKWARD_S]
+
+With two times every layer sleeps so long in its passes, beside its work.
 
 Prints one line of JSON, the answers in order. Forks after the import of torch, which costs more than all else.
 """
@@ -11,12 +13,31 @@ import datetime
 import json
 import multiprocessing
 import sys
+import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from planner.tune import worker
+from planner.tune import network, worker
+
+
+class Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, forward_s, backward_s):
+        ctx.backward_s = backward_s
+        time.sleep(forward_s)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(ctx.backward_s)
+        return gradient, None, None
+
+
+def slow(forward_s, backward_s):
+    quick = network.Block.forward
+    network.Block.forward = lambda block, x: Sleep.apply(quick(block, x), forward_s, backward_s)
 
 
 def main(rank, ranks, port, requests):
@@ -33,6 +54,8 @@ def main(rank, ranks, port, requests):
 if __name__ == "__main__":
     ranks, port = int(sys.argv[1]), int(sys.argv[2])
     requests = json.loads(Path(sys.argv[3]).read_text())
+    if len(sys.argv) > 4:
+        slow(float(sys.argv[4]), float(sys.argv[5]))
     fork = multiprocessing.get_context("fork")
     processes = [fork.Process(target=main, args=(rank, ranks, port, requests), daemon=True) for rank in range(ranks)]
     for process in processes:

@@ -48,16 +48,17 @@ def layout(schedule="1f1b", **knobs):
 
 def asked(model="llama", steps=1, warmup=1, element="float32", **knobs):
     one = layout(**knobs)
-    return request(recipe(one.gpus, model), one, one.gpus, steps, warmup) | {"optimizer": "descent", "rate": 3.0, "profile": False, "element": element}
+    made = request(recipe(one.gpus, model), one, one.gpus, steps, warmup)
+    return made | {"optimizer": "descent", "rate": 3.0, "profile": False, "element": element}
 
 
-def answers(requests, ranks, folder, limit_s=150):
-    """The worker's answers to requests over one process group, in order."""
+def answers(requests, ranks, folder, sleep=(), limit_s=150):
+    """The worker's answers to requests over one process group, in order. sleep: seconds of each layer's passes beside their work."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     (folder / "requests.json").write_text(json.dumps(requests))
-    words = [sys.executable, str(RANKS), str(ranks), str(port), str(folder / "requests.json")]
+    words = [sys.executable, str(RANKS), str(ranks), str(port), str(folder / "requests.json"), *map(str, sleep)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     child = subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
