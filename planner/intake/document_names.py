@@ -19,6 +19,10 @@ _WEIGHTY = re.compile(
 _OPEN = re.compile(r"\$\{|\?\?\?")
 
 
+MOST_DOUBTED = 200
+"""Names that are compared with all arguments."""
+
+
 class Named(NamedTuple):
     """A leaf under the Reading's name. `value` is the leaf's own unless the framework's word differs from Megatron's."""
 
@@ -118,3 +122,36 @@ def tail(path: Path, prefixes: Iterable[Path]) -> Path:
 def truth(value: Any) -> Any:
     """0 and 1 written for a bool."""
     return bool(value) if isinstance(value, int) and value in (0, 1) else value
+
+
+def doubted(found: Iterable[Named], *, exact: bool) -> tuple[list[Named], list[str]]:
+    """Names checked against Megatron's arguments, and what is said of those that miss one by a letter or two.
+
+    exact: whatever is no argument is unknown; else only near misses are, as the framework has keys of its own.
+    """
+    from planner.intake.megatron_flags import flags
+
+    known = {flag.dest for flag in flags().values()} | {flag.name for flag in flags().values()}
+    out: list[Named] = []
+    notes: dict[str, None] = {}
+    near_of: dict[str, str | None] = {}
+    for one in found:
+        name = one.name
+        if name in known or "." in name or name == "model" or name.isupper():
+            out.append(one)
+            continue
+        if name not in near_of:
+            near_of[name] = _near(name, known) if len(near_of) < MOST_DOUBTED else None
+        near = near_of[name]
+        out.append(one._replace(known=False) if near or exact else one)
+        if near:
+            notes[f"{name} is no argument of Megatron, {near} is one"] = None
+    return out, list(notes)
+
+
+def _near(name: str, known: Iterable[str]) -> str | None:
+    import difflib
+
+    alike = [one for one in known if abs(len(one) - len(name)) <= 2 and one[:3] == name[:3]]
+    near = difflib.get_close_matches(name, alike, n=1, cutoff=0.93) if len(name) >= 8 else []
+    return near[0] if near else None

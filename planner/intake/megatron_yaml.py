@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.intake.document_names import Named, named
+from planner.intake.document_names import Named, doubted, named
 from planner.intake.document_names import reading as made
 from planner.intake.document_tree import Leaf, told
+from planner.intake.megatron_flags import flags
 from planner.intake.reading import Reading
 
 SECTIONS = ("MODEL_ARGS", "ENV_VARS", "language_model", "model_parallel")
@@ -17,24 +18,13 @@ RENAMED = {
 }
 """Names of TransformerConfig's fields that differ from the arguments'. Source: [megatron-core] training/arguments.py."""
 LAUNCH = {"WORLD_SIZE": "launch.gpus", "GPUS_PER_NODE": "launch.gpus_per_node", "NNODES": "launch.nodes", "NUM_NODES": "launch.nodes"}
-OFF = {
-    "disable_bias_linear": "add_bias_linear", "no_masked_softmax_fusion": "masked_softmax_fusion",
-    "no_bias_gelu_fusion": "bias_gelu_fusion",
-    "no_bias_swiglu_fusion": "bias_swiglu_fusion", "no_bias_dropout_fusion": "bias_dropout_fusion", "no_rope_fusion": "apply_rope_fusion",
-    "no_gradient_accumulation_fusion": "gradient_accumulation_fusion", "no_position_embedding": "add_position_embedding",
-    "no_async_tensor_model_parallel_allreduce": "async_tensor_model_parallel_allreduce", "no_query_key_layer_scaling":
-    "apply_query_key_layer_scaling", "no_check_for_nan_in_loss_and_grad": "check_for_nan_in_loss_and_grad",
-    "no_overlap_p2p_communication": "overlap_p2p_comm", "no_align_grad_reduce": "align_grad_reduce",
-    "no_align_param_gather": "align_param_gather", "no_scatter_gather_tensors_in_pipeline": "scatter_gather_tensors_in_pipeline",
-    "no_create_attention_mask_in_dataloader": "create_attention_mask_in_dataloader", "no_mmap_bin_files": "mmap_bin_files",
-}  # fmt: skip
-"""Flags that turn an argument off. Source: the same file."""
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Values under Megatron's argument names, whether the keys are flags (`--num-layers: 24`) or arguments in sections."""
-    flat = [one for leaf in found for one in names(leaf)]
-    return made(file, "megatron-yaml", "megatron", flat, notes=notes)
+    written = any(part.startswith("--") for leaf in found for part in leaf.path)
+    flat, near = doubted([one for leaf in found for one in names(leaf)], exact=written)
+    return made(file, "megatron-yaml", "megatron", flat, notes=[*notes, *near])
 
 
 def argument(name: str) -> str:
@@ -56,8 +46,9 @@ def names(leaf: Leaf) -> list[Named]:
 
 
 def _argument(name: str, leaf: Leaf) -> list[Named]:
-    if name in OFF and isinstance(leaf.value, bool):
-        return [Named(OFF[name], leaf, not leaf.value)]
+    flag = flags().get("--" + name.replace("_", "-")) if leaf.path[-1].startswith("--") else None
+    if flag is not None and flag.kind == "false" and isinstance(leaf.value, bool):
+        return [Named(flag.dest, leaf, not leaf.value)]
     if name == "activation_func":
         gated = str(leaf.value) == "swiglu"
         return [Named("activation_func", leaf, leaf.value), *([Named("swiglu", leaf, True)] if gated else [])]

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.intake import nemo_recipes
 from planner.intake.deepspeed_keys import words
-from planner.intake.document_names import Named, named, tail
+from planner.intake.document_names import Named, doubted, named, tail
 from planner.intake.document_names import reading as made
 from planner.intake.document_tree import Leaf, Path, last
 from planner.intake.reading import Reading
@@ -65,8 +65,8 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     kind = _kind(flat)
     framework = "torch" if kind == "verl" and not any(leaf.path[:3] == (*_ACTOR, "megatron") for leaf in flat) else "megatron"
     names = [one for leaf in flat for one in _names(leaf)]
-    out = [*names, *_together(flat)]
-    said = list(notes)
+    out, near = doubted([*names, *_together(flat)], exact=False)
+    said = [*notes, *near]
     if any(leaf.path[0] in nemo_recipes.KEYS for leaf in flat):
         said.append("what the recipe sets in its own code is not known: only the sizes stated beside its name count")
     return made(file, kind, "torch" if framework == "torch" else "megatron", out, notes=said)

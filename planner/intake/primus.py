@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.intake import megatron_yaml, torchtitan
-from planner.intake.document_names import Named, named, substituted, truth
+from planner.intake.document_names import Named, doubted, named, substituted, truth
 from planner.intake.document_names import reading as made
 from planner.intake.document_tree import Leaf, last, under
 from planner.intake.reading import Reading
@@ -66,7 +66,8 @@ def reading(
     if leaf is not None and not model:
         names.append(Named("model", leaf, stem))
         said.append(f"{named_model} is not beside the file: the model is taken by its name, {stem}")
-    return made(file, "primus", "megatron", names, notes=said)
+    flat_names, near = doubted(names, exact=False)
+    return made(file, "primus", "megatron", flat_names, notes=[*said, *near])
 
 
 def _name(leaf: Leaf) -> Named:

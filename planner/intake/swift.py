@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.intake.document_names import Named, named
+from planner.intake.document_names import Named, doubted, named
 from planner.intake.document_names import reading as made
 from planner.intake.document_tree import Leaf
 from planner.intake.reading import Reading
@@ -18,7 +18,8 @@ RENAMED = {"max_length": "seq_length", "decoder_first_pipeline_num_layers": "dec
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Megatron's names; how the model is tuned stays under `hf.` as with the Trainer. Training is bf16 unless the file says otherwise."""
-    return made(file, "swift", "megatron", [one for leaf in found for one in names(leaf)], notes=notes)
+    flat, near = doubted([one for leaf in found for one in names(leaf)], exact=False)
+    return made(file, "swift", "megatron", flat, notes=[*notes, *near])
 
 
 def names(leaf: Leaf) -> list[Named]:

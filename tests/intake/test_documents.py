@@ -79,6 +79,17 @@ use_distributed_optimizer: False
     assert "num_query_groups" not in reading.values and "recompute_granularity" not in reading.values
 
 
+def test_flags_that_nobody_knows_are_kept_and_near_misses_named(tmp_path):
+    reading = read(tmp_path, "m.yaml", "MODEL_ARGS:\n  --num-layer: 12\n  --our-own-flag: 3\n  --no-rope-fusion: true\n"
+                   "  --hidden-size: 64\n")  # fmt: skip
+    stated(reading, {"num_layer": 12, "our_own_flag": 3, "apply_rope_fusion": False, "hidden_size": 64})
+    assert reading.unknown == ("MODEL_ARGS.--num-layer", "MODEL_ARGS.--our-own-flag")
+    assert reading.notes == ("num_layer is no argument of Megatron, num_layers is one",)
+    nemo = read(tmp_path, "n.yaml", "trainer: {devices: 8}\nmodel: {tensor_model_paralel_size: 8, megatron_amp_O2: true}\n")
+    assert nemo.unknown == ("model.tensor_model_paralel_size",)
+    assert nemo.notes == ("tensor_model_paralel_size is no argument of Megatron, tensor_model_parallel_size is one",)
+
+
 NEOX = """\
 # a model
 {
