@@ -33,11 +33,16 @@ def time_by_term(rows: Named) -> Chart:
 
 
 def memory_by_term(rows: Named) -> Chart:
-    """Stacked bars: GiB of the worst stage by term; the limit as a line."""
+    """Stacked bars: GiB of the worst stage by term; each GPU's limit as a mark."""
     figure = _stacked(rows, "memory", "_bytes", 1 / GIB, "GiB on the worst stage", "GiB")
-    limit = rows[0][1].memory_limit_bytes / GIB
-    figure["layout"]["shapes"] = [_line(x0=limit, x1=limit, y0=0, y1=1, yref="paper")]
-    says = f"Device memory of the worst stage, in GiB; the line is what a GPU can give, {limit:.1f} GiB."
+    limits = [said.memory_limit_bytes / GIB for _, said in rows]
+    figure["data"].append({
+        "type": "scatter", "mode": "markers", "name": "limit", "x": _round(limits), "y": [name for name, _ in rows],
+        "marker": {"symbol": "line-ns-open", "size": 26, "color": "#e45756", "line": {"width": 3}},
+        "hovertemplate": "limit: %{x:.1f} GiB<extra></extra>",
+    })  # fmt: skip
+    few = sorted({f"{limit:.1f}" for limit in limits}, key=float)
+    says = f"Device memory of the worst stage, in GiB; the red mark is what a GPU can give, {' or '.join(few)} GiB."
     return Chart(figure, says, _bars_height(len(rows)))
 
 

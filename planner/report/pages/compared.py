@@ -13,7 +13,7 @@ def page(answer: Comparison) -> Page:
     there = [row for row in answer.rows if row.estimate is not None]
     models = dict.fromkeys(row.recipe.model.name for row in there if row.recipe)
     title = f"{', '.join(models) or 'One question'} compared over {', '.join(answer.over)}"
-    named = [(f"{row.name}: {pieces.short(row.layout)}", row.estimate) for row in there if row.layout and row.estimate]
+    named = [(f"{row.name}<br>{pieces.short(row.layout)}", row.estimate) for row in there if row.layout and row.estimate]
     graphs = (charts.time_by_term(named), charts.memory_by_term(named)) if named else ()
     changes = tuple((row.name, "\n".join([*row.changes, *([row.fault] if row.fault else [])]) or "the first row: others are set against it")
                     for row in answer.rows)  # fmt: skip
