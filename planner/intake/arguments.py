@@ -12,11 +12,13 @@ from planner.intake.document_text import plain as meaning
 from planner.intake.document_tree import Leaf
 from planner.intake.megatron_flags import Flag
 from planner.intake.reading import Origin, Unresolved
-from planner.intake.shell_state import line_of
+from planner.intake.shell_state import blank, line_of
 from planner.intake.shell_text import Piece, Text, cut, hole, plain, shown, source
 
 _BOOLS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 _WEIGHTY = re.compile(r"size|num|layers|batch|seq|hidden|heads|experts|degree|stage|nodes|gpus|length|topk|granularity|method|format|dtype")
+LISTS = ("modules", "path", "sizes", "ranks")
+"""Ends of the names whose value is a list even of one."""
 MOST_NOTES = 12
 
 
@@ -49,7 +51,7 @@ def parse(words: Sequence[Text], table: Mapping[str, Flag], texts: Mapping[str, 
     while at < len(words):
         name = plain(words[at])
         if not is_flag(name):
-            out.positional.append(words[at])
+            out.positional += [words[at]] if not blank(words[at]) else []
             at += 1
             continue
         stated, equals, _ = name.partition("=")
@@ -71,7 +73,7 @@ def named(stated: str, table: Mapping[str, Flag]) -> Flag | None:
 
 def _takes(flag: Flag | None, values: list[Text], word: Text) -> bool:
     text = plain(word)
-    if is_flag(text):
+    if is_flag(text) or (blank(word) and values):
         return False
     if flag is None:
         return "=" not in text or not values
@@ -108,8 +110,15 @@ def _state(out: Parsed, flag_word: tuple[str, Text], flag: Flag | None, values: 
 
 def _open(first: Piece, stated: str, word: Text, texts: Mapping[str, str]) -> Unresolved:
     variable = first.missing if re.fullmatch(r"\w+", first.missing) else stated.lstrip("-").replace("-", "_")
-    why = f"{stated} takes ${first.missing}, which nobody sets" if first.unset else f"{stated} would need running {first.missing}"
-    return Unresolved(variable, f"{why}; --set {variable}=VALUE supplies it", place(word, texts))
+    return Unresolved(variable, f"{stated} takes {asked(first)}; --set {variable}=VALUE supplies it", place(word, texts))
+
+
+def asked(first: Piece) -> str:
+    """What is not known, in words."""
+    if first.unset:
+        return f"${first.missing}, which nobody sets"
+    command = f", which would need running {first.asks[:80]}" if first.asks else ""
+    return f"${first.missing}{command}" if first.asks else f"the output of {first.missing[:80]}, which is never run"
 
 
 def _value(flag: Flag | None, values: list[Text], out: Parsed, stated: str) -> Any:
@@ -121,7 +130,7 @@ def _value(flag: Flag | None, values: list[Text], out: Parsed, stated: str) -> A
         return True
     kind = flag.kind if flag else "any"
     typed = [_typed(word, kind, out, stated) for word in words]
-    return typed if len(typed) > 1 or (flag and flag.many and flag.kind == "str") else typed[0]
+    return typed if len(typed) > 1 or (flag and flag.many and flag.name.endswith(LISTS)) else typed[0]
 
 
 def _typed(word: str, kind: str, out: Parsed, stated: str) -> Any:

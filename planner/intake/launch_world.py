@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from planner.intake import sbatch
-from planner.intake.arguments import leaf, place
+from planner.intake.arguments import asked, leaf, place
 from planner.intake.document_names import Named
 from planner.intake.document_tree import Leaf
 from planner.intake.launchers import Launch, option
@@ -16,6 +16,8 @@ from planner.intake.reading import Unresolved
 from planner.intake.shell_text import Piece, Text, computed, hole, plain
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+GPU = re.compile(r"(?:nvidia[_-]?)?[a-z]{1,4}[-_]?\d{1,4}", re.IGNORECASE)
+"""What a job calls a kind of GPU: a100, h100-80g, mi300x; other words (a partition, a place to fill in) are none."""
 EVERY = "every GPU of the node: how many, the file does not say; --gpus N supplies it"
 
 
@@ -170,8 +172,7 @@ def _count(out: World, name: str, stated: Stated, word: Text, texts: Mapping[str
     first = hole(stated.text)
     if first:
         variable = first.missing if re.fullmatch(r"\w+", first.missing) else full
-        asks = f"${first.missing}, which nobody sets" if first.unset else f"what {first.missing} would print"
-        why = f"{stated.flag} takes {asks}; --set {variable}=N or --gpus N supplies it"
+        why = f"{stated.flag} takes {asked(first)}; --set {variable}=N or --gpus N supplies it"
         out.unresolved.append(Unresolved(variable, why, place(word, texts)))
         return
     count = sbatch.count(stated.text) or _elastic(plain(stated.text))
@@ -211,7 +212,7 @@ def _hardware(out: World, told: dict[str, Text], word: Text, texts: Mapping[str,
     named = gpus[2] if gpus else ""
     constraint = told.get("--constraint")
     text = named or (re.split(r"[&|,\[\]*() ]", plain(constraint))[0] if constraint else "")
-    if text:
+    if text and GPU.match(text):
         place_of = constraint if not named and constraint else gpus[0] if gpus else ()
         said = leaf(("launch.hardware",), text, word, [place_of or ()], texts, "--constraint" if not named else "--gres")
         out.names.append(_named("launch.hardware", said))

@@ -28,6 +28,8 @@ UNLIKELY = re.compile(
 APPEND = "append"
 """Name of the empty span behind the program's word, where further flags can be written."""
 MOST_VARIABLES = 200
+LONGEST = 300
+"""Characters of a variable of the environment that is kept: the longer ones are command lines."""
 
 
 def read(path: Path, text: str, sets: Mapping[str, str]) -> Reading:
@@ -90,7 +92,7 @@ def _launched(found: Launch, parsed: Parsed, work: Work, path: Path) -> Reading:
     names = [*([] if by_flags else counted.names), *by_flags]
     opened = [] if by_flags else counted.unresolved
     variables = {**found.environment, **runtime_variables(found)}
-    named = [(name, value) for name, value in variables.items() if known(value)][:MOST_VARIABLES]
+    named = [(name, value) for name, value in variables.items() if known(value) and len(plain(value)) <= LONGEST][:MOST_VARIABLES]
     names += [_variable(name, value, work) for name, value in named]
     return made(str(path), "megatron", "megatron", names, unresolved=opened, notes=counted.notes)
 

@@ -16,6 +16,12 @@ from planner.intake.shell_text import Piece, Text, computed, cut, known, plain, 
 MOST_COMMANDS = 5_000
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 REMOTE = ("ssh", "pdsh", "clush", "pssh")
+STARTERS = (
+    *SHELLS, "sbatch", "srun", "qsub", "bsub", "mpirun", "mpiexec", "sudo", "env", "timeout", "setsid", "nice", "stdbuf", "numactl", "docker",
+    "singularity", "apptainer", "podman", "enroot", "nsys", "ncu", "ray", "xargs", "deepspeed", "torchrun", "accelerate", "flock", "screen",
+    "tmux", "ssh", "pdsh",
+)
+"""Commands that run the script that they are given."""
 SCRIPT = re.compile(r".+\.(sh|bash|slurm|sbatch|job|slrm)$")
 
 
@@ -96,7 +102,7 @@ def _started(state: State, words: list[Text], given: dict[str, Text], where: str
     if posixpath.basename(names[0]) in REMOTE and len(names) > 2 and " " in names[-1].strip():
         return _text(inner, words[-1])
     at = next((index for index, name in enumerate(names) if SCRIPT.match(name)), -1)
-    if at >= 0 and not any(name.endswith(".py") for name in names[:at]):
+    if at >= 0 and (at == 0 or posixpath.basename(names[0]) in STARTERS) and not any(name.endswith(".py") for name in names[:at]):
         return _script(inner, state, words, at, where)
     if state.stdin and posixpath.basename(names[0]) in ("sbatch", *SHELLS, "ssh"):
         sbatch.header(inner, source(state.stdin))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from planner.intake.shell_arithmetic import arithmetic
 from planner.intake.shell_parameters import glob
-from planner.intake.shell_state import State, assign, certain, line, note
+from planner.intake.shell_state import State, assign, certain, line, lookup, note
 from planner.intake.shell_tests import Truth
 from planner.intake.shell_text import EMPTY, HOLE, Piece, Source, Text, computed, cut, plain
 from planner.intake.shell_words import text, words
@@ -48,9 +48,25 @@ def if_(state: State, src: Source, node: Node, nested: int) -> Truth:
                 note(state, f"{place(state, src, part)}: whether `{asked}` holds is not known; taken as not")
             if holds:
                 return follow(state, src, body, nested)
+        _none(state, src, node)
         return True
     finally:
         state.branches -= 1
+
+
+def _none(state: State, src: Source, node: Node) -> None:
+    """A note where no branch of several is taken because nobody sets what they ask for."""
+    if not any(one.type == "elif_clause" for one in node.children) or state.silent:
+        return
+    asked = src.text[node.start_byte : node.end_byte].partition("then")[0]
+    unset = [name for name in re.findall(r"\$\{?(\w+)", asked) if _unset(state, name)]
+    if unset:
+        note(state, f"{place(state, src, node)}: none of the branches is taken, as nobody sets {', '.join(f'${name}' for name in unset[:4])}")
+
+
+def _unset(state: State, name: str) -> bool:
+    value = lookup(state, name)
+    return value is None or (isinstance(value, tuple) and any(piece.unset for piece in value))
 
 
 def _branches(node: Node) -> Iterator[tuple[Node, list[Node] | None, list[Node]]]:

@@ -127,7 +127,7 @@ def _through(text: Text, name: str) -> Text:
 
 def _called(piece: Piece, name: str) -> Piece:
     if piece.missing.startswith("$"):
-        return replace(piece, missing=name, via=piece.via or name)
+        return replace(piece, missing=name, asks=piece.missing, via=piece.via or name)
     return piece if piece.via or piece.missing else replace(piece, via=name)
 
 

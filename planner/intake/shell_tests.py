@@ -123,7 +123,7 @@ def _single(reading: _Reading, operator: str, token: _Token) -> Truth:
     if operator == "-v":
         return plain(token.value) in reading.state.variables
     if operator in _FILES:
-        note(reading.state, f"{reading.where}: files that the script asks for are taken to exist")
+        note(reading.state, "files that the script asks for are taken to exist")
         return True
     return None
 

@@ -28,6 +28,8 @@ class Piece:
     origin: Origin = "flag"
     missing: str = ""
     """For a HOLE: the variable that nobody sets, or the command that would have to be run."""
+    asks: str = ""
+    """For a HOLE that a variable holds: the command that would have to be run to know it."""
     unset: bool = False
     """For a HOLE: a variable that nobody sets; bash would take it as empty."""
 
