@@ -35,6 +35,9 @@ TRAINER = {
     "bf16.enabled": Filled("bf16", False),
 }
 """Source: [hf-transformers] integrations/deepspeed.py, HfTrainerDeepSpeedConfig: `auto` takes the argument, another value must equal it."""
+COMPARED = ("per_device_train_batch_size", "gradient_accumulation_steps", "fp16", "bf16")
+OWN = ("output_dir", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps")
+"""Arguments of the Trainer: with one of these stated the others have their defaults; a launcher's file alone tells nothing of them."""
 BY_HIDDEN = {
     "zero_optimization.reduce_bucket_size": (1.0, 2),
     "zero_optimization.stage3_prefetch_bucket_size": (0.9, 2),
@@ -59,6 +62,7 @@ def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
 
     values = dict(out.values)
     notes = list(out.notes)
+    trainer = any(f"hf.{name}" in values for name in OWN)
     for key, (argument, default) in TRAINER.items():
         stated = values.get(PREFIX + key)
         if stated is None:
@@ -66,7 +70,7 @@ def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
         taken = values.get(f"hf.{argument}") or Value(default, "default", f"transformers {argument}")
         if stated.value == "auto":
             values[PREFIX + key] = Value(taken.value, taken.origin, f"{stated.where} auto, {taken.where}")
-        elif argument in ("per_device_train_batch_size", "gradient_accumulation_steps", "fp16", "bf16") and stated.value != taken.value:
+        elif argument in COMPARED and stated.value != taken.value and (trainer or f"hf.{argument}" in values):
             notes.append(f"{key} {stated.value} in the DeepSpeed configuration, but {argument} is {taken.value}: the Trainer stops there")
     _batch(values, gpus, notes)
     _buckets(values)

@@ -207,6 +207,14 @@ deepspeed_config: {zero_stage: 3, offload_optimizer_device: cpu, gradient_accumu
                   "deepspeed.gradient_accumulation_steps": 4, "hf.fp16": True})  # fmt: skip
 
 
+def test_a_default_contradicts_only_where_the_trainer_is_in_the_file(tmp_path):
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}}')
+    alone = read(tmp_path, "a.yaml", "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config: {deepspeed_config_file: ds.json}\n")
+    assert not any("Trainer stops" in note for note in alone.notes)
+    trainer = read(tmp_path, "b.yaml", "deepspeed: ds.json\noutput_dir: out\nmodel_name_or_path: x/y\n")
+    assert any("per_device_train_batch_size is 8: the Trainer stops" in note for note in trainer.notes)
+
+
 def test_duplicates_are_named(tmp_path):
     reading = read(tmp_path, "ds.json", '{"train_batch_size": 8, "train_batch_size": 16, "fp16": {"enabled": true}}')
     assert plain(reading)["deepspeed.train_batch_size"] == 16
