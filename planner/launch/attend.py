@@ -7,6 +7,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from planner.launch import verdict
@@ -25,11 +26,12 @@ STOPPED = "stopped by the user"
 
 def attend(
     work: Work, folder: Path, commands: Callable[[Children], Sequence[Command]], progress: Progress | None = None,
-    cancel: Cancel | None = None, began: float | None = None,
+    cancel: Cancel | None = None, began: float | None = None, answers: bool = True,
 ) -> tuple[Outcome, bool]:  # fmt: skip
     """Runs the children in `folder`, which is removed in the end, and says whether they only found their port taken.
 
     commands: of the children to start; they read children.request and write children.result, and carry children.token as PPPLAN_RUN.
+    answers: whether rank 0 is among them; without it there may be no result.
     """
     began = time.monotonic() if began is None else began
     children = Children(folder)
@@ -40,6 +42,8 @@ def attend(
         for command in commands(children):
             start(children, command)
         outcome = _until_the_end(work, children, kills, progress, cancel, began)
+        if outcome.state == "crashed" and not answers and all(one.code == 0 for one in children.ended):
+            outcome = replace(outcome, state="done", reason="")
         return outcome, outcome.state == "crashed" and verdict.port_taken(children.ended)
     except KeyboardInterrupt:
         return Outcome("interrupted", None, STOPPED, seconds=time.monotonic() - began), False

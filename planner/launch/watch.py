@@ -20,6 +20,8 @@ from pathlib import Path
 PARENT, STARTED, TOKEN = "PPPLAN_PARENT", "PPPLAN_PARENT_STARTED", "PPPLAN_RUN"
 LOOK_S = 0.5
 SWEEP_S = 5.0
+COMMAND_S = 20.0
+"""For a command that ends what runs elsewhere."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -121,7 +123,7 @@ def main() -> None:
     lines = [json.loads(line) for line in sys.stdin]
     for words in (one for one in lines if isinstance(one, list)):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(words, timeout=SWEEP_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run(words, timeout=COMMAND_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     sweep(token, tuple(one for one in lines if isinstance(one, int)))
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -104,6 +106,25 @@ def loses_a_peer(request: dict[str, Any], _: Path) -> None:
     distributed.all_reduce(torch.ones(1))
 
 
+def meets(request: dict[str, Any], result: Path) -> None:
+    """Every rank tells rank 0 its number over a socket, where MASTER_ADDR and MASTER_PORT say."""
+    place, world = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), int(os.environ["WORLD_SIZE"])
+    if os.environ["RANK"] != "0":
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(place) as line:
+                line.sendall(os.environ["RANK"].encode())
+                return
+            time.sleep(0.05)
+        sys.exit("rank 0 does not listen")
+    with socket.create_server(place) as door:
+        told = []
+        for _ in range(world - 1):
+            with door.accept()[0] as line:
+                told.append(int(line.makefile("rb").read()))
+    result.write_text(json.dumps({"told": told, "world": world}))
+
+
 def waits_in_vain(request: dict[str, Any], _: Path) -> None:
     from datetime import timedelta
 
@@ -129,7 +150,7 @@ def takes_the_port(request: dict[str, Any], result: Path) -> None:
     result.write_text(json.dumps({"tried": tried + 1}))
 
 
-ACTS = {act.__name__: act for act in (works, progresses, fails, raises, signals, hangs, chatters, litters, exhausts, loses_a_peer,
+ACTS = {act.__name__: act for act in (works, progresses, fails, raises, signals, hangs, chatters, litters, exhausts, loses_a_peer, meets,
                                       waits_in_vain, takes_the_port)}  # fmt: skip
 
 if __name__ == "__main__":
