@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.cost import collectives
 from planner.cost.params import total_params
+from planner.cost.trained import trained_total
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GB, MICRO
@@ -15,7 +16,8 @@ def replicas_cross(recipe: Recipe, layout: Layout) -> Numeric:
     """Whether the data-parallel groups span the sites; the pipelines do otherwise.
 
     Formula: dp where its exchange keeps the link busy for less time: bytes / link + latencies, of
-             dp: (S-1)/S of the gradients, twice without sharding, and of the weights with it; each micro-batch three times under ZeRO 3;
+             dp: (S-1)/S of what is trained: its gradients, twice without sharding, and its weights with it; under ZeRO 3 each micro-batch,
+             with all weights twice;
              pp: hidden states of the batch each way, 2 v - 1 times, and m latencies where transfers block, else 2 (2 v - 1);
              the one of them that S divides, where it does not divide both
     Source:  hand derivation from [patarasuk2009]
@@ -24,11 +26,12 @@ def replicas_cross(recipe: Recipe, layout: Layout) -> Numeric:
     fabric, stack = recipe.hardware.fabric, recipe.stack
     link, latency = fabric.site_gbytes_per_s * GB, fabric.site_latency_us * MICRO
     part = (fabric.sites - 1) / fabric.sites
-    weights = total_params(recipe.model) * part
+    weights, trained = total_params(recipe.model) * part, trained_total(recipe) * part
     sharded, whole = np.asarray(layout.zero) >= 1, np.asarray(layout.zero) >= 3
     summed = stack.grad_reduce_bytes * np.where(sharded & (not stack.gradients_all_reduced), 1.0, 2.0)
-    bytes_a_step = weights * (summed + recipe.element_bytes * sharded)
-    bytes_a_step = np.where(whole, layout.m * weights * (stack.grad_reduce_bytes + 4.0), bytes_a_step)
+    bytes_a_step = trained * (summed + recipe.element_bytes * sharded)
+    every_micro_batch = layout.m * (trained * stack.grad_reduce_bytes + 2 * weights * recipe.element_bytes)
+    bytes_a_step = np.where(whole, every_micro_batch, bytes_a_step)
     over_dp = bytes_a_step / link + 2 * latency * np.where(whole, layout.m, 1)
     hidden = recipe.tokens * recipe.model.hidden_size * recipe.element_bytes
     turns = 2 * layout.v - 1

@@ -113,6 +113,11 @@ def test_the_group_that_moves_less_crosses() -> None:
     assert sites.replicas_cross(*far_recipe(global_batch_size=2048, **words))
 
 
+def test_adapters_cross_where_all_weights_would_not() -> None:
+    words: dict[str, Any] = {"model": "llama3-70b", "gpus": 512, "tp": 8, "pp": 4, "seq_length": 8192, "global_batch_size": 128}
+    assert sites.replicas_cross(*far_recipe(lora_rank=16, **words))
+
+
 def test_what_cannot_be_halved_does_not_cross() -> None:
     assert sites.replicas_cross(*far_recipe(model="llama3-8b", gpus=16, tp=8, global_batch_size=16))
     assert not sites.replicas_cross(*far_recipe(model="llama3-8b", gpus=16, tp=8, pp=2, global_batch_size=16))
