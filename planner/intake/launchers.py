@@ -42,8 +42,8 @@ class Launch:
     program: str
     """Path of a script, name of a module, or `megatron sft`."""
     arguments: list[Text]
-    after: int
-    """Offset in the file behind the program's word; -1 where it does not stand in a file."""
+    after: tuple[str, int]
+    """File and offset behind the program's word; -1 where it does not stand in a file."""
     told: dict[str, dict[str, Text]] = field(default_factory=dict)
     """By launcher (torchrun, deepspeed, accelerate, slurm, mpirun, ray): its options, dashes within."""
     words: dict[str, Text] = field(default_factory=dict)
@@ -73,7 +73,7 @@ def launch(command: Command) -> Launch | None:
         return None
     at, program, arguments = found
     walk.told = {name: {key.replace("_", "-"): value for key, value in one.items()} for name, one in walk.told.items()}
-    after = command.ends[at] if at < len(command.ends) else -1
+    after = command.ends[at] if at < len(command.ends) else ("", -1)
     return Launch(command, program, arguments, after, walk.told, walk.words, walk.environment)
 
 

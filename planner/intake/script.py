@@ -122,8 +122,9 @@ def finished(out: Reading, found: Launch) -> Reading:
     waiting = [one for one in out.unresolved if one.name not in (*values, *counts)]
     first = sorted(waiting, key=lambda one: not _of_launch(one))
     edits = dict(out.edits)
-    if found.after >= 0:
-        edits[APPEND] = Edit(found.command.file, found.after, found.after)
+    file, after = found.after
+    if after >= 0:
+        edits[APPEND] = Edit(file, after, after)
     return replace(out, values=values, unresolved=tuple({one.name: one for one in first}.values()), edits=edits)
 
 

@@ -47,7 +47,7 @@ def several(state: State, src: Source, nodes: list[Node], nested: int) -> Truth:
 
 def statement(state: State, src: Source, node: Node, nested: int = 0) -> Truth:
     """One statement; its exit status where that is known."""
-    spend(state, 20)
+    spend(state, 100)
     if nested > MOST_NESTED:
         note(state, f"{state.file}: nested deeper than {MOST_NESTED} statements: the rest is not followed")
         return None
@@ -68,12 +68,12 @@ def _command(state: State, src: Source, node: Node, nested: int) -> Truth:
         else:
             spans.append((one.start_byte, one.end_byte))
     found: list[Text] = []
-    ends: list[int] = []
+    ends: list[tuple[str, int]] = []
     for start, end in spans:
         made = words(state, src, start, end)
         found += made
-        after = next((piece.start + 1 for piece in cut(src, end - 1, end) if piece.start >= 0 and piece.file), -1)
-        ends += [after if len(made) == 1 else -1] * len(made)
+        after = next(((piece.file, piece.start + 1) for piece in cut(src, end - 1, end) if piece.start >= 0), ("", -1))
+        ends += [after if len(made) == 1 else ("", -1)] * len(made)
     given = {name: value for name, value in before if not isinstance(value, list)}
     return shell_commands.command(state, found, given, tuple(ends), place(state, src, node))
 
@@ -223,6 +223,10 @@ HANDLERS: dict[str, Callable[[State, Source, Node, int], Truth]] = {
 }  # fmt: skip
 
 
+def _stated(sets: Mapping[str, str], name: str) -> Text:
+    return (Piece(sets[name], via=name, origin="option"),) if name in sets else missing(name)
+
+
 def follow(path: Path, body: str, sets: Mapping[str, str]) -> Work:
     """A script followed from its first line to its last; `sets` are variables (or positional parameters) that hold whatever it says.
 
@@ -233,7 +237,7 @@ def follow(path: Path, body: str, sets: Mapping[str, str]) -> Work:
     numbered = [int(name) for name in sets if name.isdigit() and len(name) < 4]
     here = (Piece(str(path.parent), origin="environment"),)
     state.variables = {"PWD": here, "SLURM_SUBMIT_DIR": here, "BASH_SOURCE": [(Piece(str(path)),)]}
-    state.positional = [lookup(state, str(one)) or EMPTY for one in range(1, max(numbered, default=0) + 1)]  # type: ignore[misc]
+    state.positional = [_stated(sets, str(one)) for one in range(1, max(numbered, default=0) + 1)]
     src = source((Piece(body, str(path), 0),))
     header(state, src)
     run(state, src)

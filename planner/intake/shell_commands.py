@@ -9,7 +9,7 @@ from collections.abc import Callable
 from planner.intake import sbatch, shell_pure
 from planner.intake.shell_arithmetic import arithmetic
 from planner.intake.shell_files import beside
-from planner.intake.shell_state import Command, State, assign, certain, child, environment, lookup, missing, note
+from planner.intake.shell_state import Command, State, assign, certain, child, environment, lookup, missing, note, spend
 from planner.intake.shell_tests import Truth, tested
 from planner.intake.shell_text import Piece, Text, computed, cut, known, plain, shown, source, spaced
 
@@ -17,15 +17,15 @@ MOST_COMMANDS = 5_000
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 REMOTE = ("ssh", "pdsh", "clush", "pssh")
 STARTERS = (
-    *SHELLS, "sbatch", "srun", "qsub", "bsub", "mpirun", "mpiexec", "sudo", "env", "timeout", "setsid", "nice", "stdbuf", "numactl", "docker",
-    "singularity", "apptainer", "podman", "enroot", "nsys", "ncu", "ray", "xargs", "deepspeed", "torchrun", "accelerate", "flock", "screen",
-    "tmux", "ssh", "pdsh",
+    *SHELLS, "sbatch", "srun", "qsub", "bsub", "mpirun", "mpiexec", "sudo", "env", "timeout", "setsid", "nice", "stdbuf", "numactl",
+    "docker", "singularity", "apptainer", "podman", "enroot", "nsys", "ncu", "ray", "xargs", "deepspeed", "torchrun", "accelerate",
+    "flock", "screen", "tmux", "ssh", "pdsh",
 )
 """Commands that run the script that they are given."""
 SCRIPT = re.compile(r".+\.(sh|bash|slurm|sbatch|job|slrm)$")
 
 
-def command(state: State, words: list[Text], given: dict[str, Text], ends: tuple[int, ...], where: str) -> Truth:
+def command(state: State, words: list[Text], given: dict[str, Text], ends: tuple[tuple[str, int], ...], where: str) -> Truth:
     """What a command does to the shell; its status where that is known."""
     if not words:
         for name, value in given.items():
@@ -43,8 +43,7 @@ def command(state: State, words: list[Text], given: dict[str, Text], ends: tuple
     printed = _printed(state, posixpath.basename(name), words[1:])
     state.out.append(printed)
     if not state.silent and name not in shell_pure.PURE and len(state.work.commands) < MOST_COMMANDS:
-        found = Command(words, {**environment(state), **given}, where, state.outer, ends, where.rpartition(":")[0])
-        state.work.commands.append(found)
+        state.work.commands.append(Command(words, {**environment(state), **given}, where, state.outer, ends))
     return True if known(printed) else None
 
 
@@ -75,6 +74,7 @@ def _pure(state: State, name: str, arguments: list[Text], stdin: Text) -> Text:
 
 
 def _call(state: State, name: str, arguments: list[Text]) -> Truth:
+    spend(state, 1000)
     src, body = state.functions[name]
     before = state.positional
     state.positional, state.depth = arguments, state.depth + 1

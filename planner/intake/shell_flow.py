@@ -61,7 +61,8 @@ def _none(state: State, src: Source, node: Node) -> None:
     asked = src.text[node.start_byte : node.end_byte].partition("then")[0]
     unset = [name for name in re.findall(r"\$\{?(\w+)", asked) if _unset(state, name)]
     if unset:
-        note(state, f"{place(state, src, node)}: none of the branches is taken, as nobody sets {', '.join(f'${name}' for name in unset[:4])}")
+        listed = ", ".join(f"${name}" for name in dict.fromkeys(unset[:4]))
+        note(state, f"{place(state, src, node)}: none of the branches is taken, as nobody sets {listed}")
 
 
 def _unset(state: State, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from planner.errors import InputError
@@ -14,6 +15,7 @@ DEEPEST = 24
 """Nested substitutions, calls and files."""
 MOST_WORK = 3_000_000
 """Characters and statements looked at: a loop or a doubling variable ends here."""
+MOST_TIME_S = 3.0
 MOST_TEXT = 1 << 20
 """Characters of one variable, and of one file."""
 MOST_NOTES = 40
@@ -30,9 +32,8 @@ class Command:
     where: str
     outer: tuple[list[Text], ...] = ()
     """Commands that start it, outermost first: `srun ... bash -c`, `sbatch`."""
-    ends: tuple[int, ...] = ()
-    """Offset in `file` after each word that stands there as such; -1 where words were split or substituted."""
-    file: str = ""
+    ends: tuple[tuple[str, int], ...] = ()
+    """File and offset after each word that stands there as such; -1 where words were split or substituted."""
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class Work:
     used: set[str] = field(default_factory=set)
     """Names of `sets` that are variables of the script."""
     left: int = MOST_WORK
+    end_s: float = field(default_factory=lambda: monotonic() + MOST_TIME_S)
 
 
 @dataclass(slots=True)
@@ -85,8 +87,9 @@ class State:
 def spend(state: State, work: int) -> None:
     """InputError when a script takes more work than a launch script can need."""
     state.work.left -= work
-    if state.work.left < 0:
-        raise InputError(f"{state.file} must be a launch script that can be read in {MOST_WORK:,} steps, but its loops or values take more")
+    if state.work.left < 0 or monotonic() > state.work.end_s:
+        name = Path(state.file).name
+        raise InputError(f"{name} must be a launch script that can be followed in {MOST_TIME_S:g} s, but its loops or values take longer")
 
 
 def note(state: State, text: str) -> None:
@@ -97,7 +100,7 @@ def note(state: State, text: str) -> None:
 def line(state: State, text: Text) -> str:
     """'train.sh:12' of the first stretch that stands in a file."""
     found = next((piece for piece in text if piece.start >= 0), None)
-    return f"{found.file}:{line_of(state.work.texts, found)}" if found else state.file
+    return f"{Path(found.file).name}:{line_of(state.work.texts, found)}" if found else Path(state.file).name
 
 
 def line_of(texts: Mapping[str, str], piece: Piece) -> int:
