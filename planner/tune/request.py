@@ -25,11 +25,11 @@ def request(
 
     devices: how many are here; steps, warmup: of the training loop, or passes of each stack of layers where the plan is too large.
     """
-    if why := suits.refused(recipe, layout):
-        raise InputError(why)
     if devices < 1 or steps < 1 or warmup < 0:
         raise InputError(f"devices and steps must be at least 1, warmup at least 0, but got {devices}, {steps} and {warmup}")
     what = proxy.decide(recipe, layout, devices)
+    if why := suits.refused(recipe, layout, what.whole):
+        raise InputError(why)
     ranks, order = _order(recipe, layout) if what.whole else ([0], "")
     return {
         "kind": "step" if what.whole else "layers",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from planner.layout import MODULES, OFFLOADS, RECOMPUTE, SCHEDULES, Layout, module_names
+from planner.layout import MODULES, OFFLOADS, SCHEDULES, Layout, module_names
 from planner.specs.recipe import Recipe
 
 TORCH = {
@@ -19,24 +19,32 @@ RECOMPUTED = ("core_attn", "layernorm", "mlp", "moe")
 OTHER = "measure it with --runner megatron or --runner deepspeed"
 
 
-def refused(recipe: Recipe, layout: Layout) -> str:
-    """Why the torch benchmark does not run a plan, with the nearest way out; empty when it does."""
-    model, name = recipe.model, SCHEDULES[layout.schedule]
+def refused(recipe: Recipe, layout: Layout, whole: bool = True) -> str:
+    """Why the torch benchmark does not run a plan, with the nearest way out; empty when it does. whole: not layers of it alone."""
+    model = recipe.model
     checks = (
         (model.mla is not None, f"the torch benchmark has no multi-head latent attention, which {model.name} needs; {OTHER}"),
         (layout.cp > 1, f"the torch benchmark has no context parallelism, but got cp={layout.cp}; use cp=1, or {OTHER}"),
         (layout.etp > 1, f"the torch benchmark keeps an expert whole, but got etp={layout.etp}; use etp=1, or {OTHER}"),
         (layout.offload > 0, f"the torch benchmark offloads nothing, but got offload={OFFLOADS[layout.offload]}; use none, or {OTHER}"),
         (layout.hpz > 1, f"the torch benchmark keeps no second copy of weights, but got hpz={layout.hpz}; use hpz=1, or {OTHER}"),
-        (name in ("dualpipe", "dualpipev") and layout.pp > 1,
-         f"torch's runtime overlaps no forward with a backward pass, but got schedule={name}; use zbv, or {OTHER}"),
-        (name not in FUSED and layout.recompute > 0 and layout.pp > 1,
-         f"torch splits no backward pass that recomputes, but got schedule={name}, recompute={RECOMPUTE[layout.recompute]}; "
-         "use recompute=none or a schedule such as 1f1b"),
-        (name not in FUSED and layout.zero >= 2 and layout.pp > 1,
-         f"fully_shard and a split backward pass do not go together here, but got schedule={name}, zero={layout.zero}; use zero=1"),
-    )  # fmt: skip
-    return next((why for holds, why in checks if holds), "") or _shapes(recipe, layout)
+    )
+    return next((why for holds, why in checks if holds), "") or _shapes(recipe, layout) or (_step(layout) if whole else "")
+
+
+def _step(layout: Layout) -> str:
+    """What a training step needs beyond what a layer needs."""
+    name = SCHEDULES[layout.schedule]
+    if name in ("dualpipe", "dualpipev") and layout.pp > 1:
+        return f"torch's runtime overlaps no forward with a backward pass, but got schedule={name}; use zbv, or {OTHER}"
+    if name not in FUSED and layout.zero >= 3 and layout.pp > 1:
+        got = f"zero={layout.zero}, schedule={name}"
+        return f"weights that are gathered anew cannot wait for the second half of a split backward pass, but got {got}; use zero=2 or 1f1b"
+    if layout.ep > 1 and layout.zero >= 2:
+        return f"fully_shard would spread experts over ranks with others, but got ep={layout.ep}, zero={layout.zero}; use zero=1"
+    if layout.dp * layout.tp % layout.ep:
+        return f"ep must divide dp x tp = {layout.dp * layout.tp}, but got ep={layout.ep}"
+    return ""
 
 
 def _shapes(recipe: Recipe, layout: Layout) -> str:
@@ -45,6 +53,8 @@ def _shapes(recipe: Recipe, layout: Layout) -> str:
         return f"tp must divide the attention heads, but got tp={tp}, heads={model.num_heads}"
     if layout.sp and recipe.seq_length % tp:
         return f"with sequence parallelism tp must divide seq_length, but got tp={tp}, seq_length={recipe.seq_length}"
+    if model.moe and model.moe.num_experts % layout.ep:
+        return f"ep must divide the experts, but got ep={layout.ep}, experts={model.moe.num_experts}"
     if model.moe and tp > 1 and not layout.sp:
         return f"experts with tp={tp} need sequence parallelism, but got sp=0; set sp=1"
     return ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -63,7 +64,8 @@ def communication_s(run: Callable[[], Any], cuda: bool) -> float:
         run()
         settle(cuda)
     word = "nccl" if cuda else "gloo:"
-    spoken = sorted((one.time_range.start, one.time_range.end) for one in seen.events() if one.name.startswith(word))
+    found = (one for one in seen.events() if one.name.startswith(word) and (one.device_type == DeviceType.CUDA) == cuda)
+    spoken = sorted((one.time_range.start, one.time_range.end) for one in found)
     return covered(spoken) * 1e-6
 
 
