@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,12 +18,18 @@ from planner.layout import Layout
 from planner.specs.recipe import Recipe
 from planner.tune.measurement import Measurement
 from planner.tune.space import Candidate
+from planner.tune.study import Refused
 
-RUNNERS = {"torch": "planner.tune.request", "deepspeed": "planner.tune.deepspeed_runner"}
+RUNNERS = {
+    "torch": "planner.tune.request",
+    "deepspeed": "planner.tune.deepspeed_runner",
+    "megatron": "planner.tune.megatron_runner",
+}
 """Each has MODULE, request(recipe, layout, devices, steps, warmup, device) and measurement(result)."""
-PACKAGES = {"torch": ("torch",), "deepspeed": ("torch", "deepspeed")}
+PACKAGES = {"torch": ("torch",), "deepspeed": ("torch", "deepspeed"), "megatron": ("torch",)}
 """What a runner's children import."""
-LAUNCHERS = {"local": "planner.launch.local"}
+LAUNCHERS = {"local": "planner.launch.local", "torchrun": "planner.launch.torchrun", "slurm": "planner.launch.slurm",
+             "kubernetes": "planner.launch.kubernetes"}  # fmt: skip
 """Each has run(work, progress) -> Outcome."""
 STEPS, WARMUP = 8, 2
 Run = Callable[[Work, Progress], Outcome]
@@ -43,27 +49,39 @@ class Bench:
     """A checkout of Megatron-LM."""
 
 
-def bench(runner: str, launcher: str, devices: int | None, limit_s: float, ranks: int, megatron: str | Path | None = None) -> Bench:
-    """InputError for a name that is not known, or a count or limit that cannot be."""
-    if runner not in RUNNERS:
-        raise unknown("runner", runner, RUNNERS)
+def bench(
+    recipe: Recipe, runner: str, launcher: str, devices: int | None, limit_s: float, megatron: str | Path | None = None
+) -> Bench:  # fmt: skip
+    """InputError for a name that is not known, a package or a checkout that is not there, a count or limit that cannot be."""
+    for kind, name, known in (("runner", runner, RUNNERS), ("launcher", launcher, LAUNCHERS)):
+        if name not in known:
+            raise unknown(kind, name, known)
     absent = [package for package in PACKAGES[runner] if find_spec(package) is None]
     if absent:
         raise InputError(f"--runner {runner} must find {' and '.join(absent)}, but this Python has none; pip install {' '.join(absent)}")
-    if launcher not in LAUNCHERS:
-        raise unknown("launcher", launcher, LAUNCHERS)
     if not 0 < limit_s <= 7 * 86400:
         raise InputError(f"limit-s must be above 0 s and at most a week, but got {limit_s:g}")
     if devices is not None and not 1 <= devices <= 2**20:
         raise InputError(f"devices must be from 1 to {2**20:,}, but got {devices}")
-    device, here = devices_here(ranks)
-    return Bench(runner, launcher, devices or here, device, limit_s, None if megatron is None else str(Path(megatron).resolve()))
+    device, here = devices_of(recipe, launcher)
+    return Bench(runner, launcher, devices or here, device, limit_s, _checkout(runner, megatron))
 
 
-def devices_here(ranks: int) -> tuple[Literal["cpu", "cuda"], int]:
-    """GPUs of this machine; without any its cores, one process each, as far as the plan needs them."""
-    found = visible_gpus()
-    return ("cuda", found) if found else ("cpu", max(1, min(ranks, cores())))
+def _checkout(runner: str, megatron: str | Path | None) -> str | None:
+    if runner != "megatron":
+        return None
+    from planner.tune import megatron_runner
+
+    return str(megatron_runner.clone(megatron))
+
+
+def devices_of(recipe: Recipe, launcher: str) -> tuple[Literal["cpu", "cuda"], int]:
+    """Elsewhere what the plan asks for; here the GPUs, without any (or for a profile of a CPU) a process a core as far as needed."""
+    cpu = recipe.hardware.gpu.architecture == "cpu"
+    if launcher != "local":
+        return ("cpu" if cpu else "cuda"), recipe.gpus
+    found = 0 if cpu else visible_gpus()
+    return ("cuda", found) if found else ("cpu", max(1, min(recipe.gpus, cores())))
 
 
 def visible_gpus() -> int:
@@ -77,16 +95,23 @@ def visible_gpus() -> int:
 
 
 def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
-    """Runs one layout. InputError when the runner cannot run it."""
+    """Runs one layout. Refused when the runner cannot run it; InputError when the launcher can run nothing."""
     runner: Any = import_module(RUNNERS[bench.runner])
     start: Run = import_module(LAUNCHERS[bench.launcher]).run
-    asked: dict[str, Any] = runner.request(recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device)
+    more = {"checkout": bench.megatron} if bench.runner == "megatron" else {}
+    try:
+        asked: dict[str, Any] = runner.request(recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device, **more)
+    except InputError as fault:
+        raise Refused(str(fault)) from None
     work = Work(runner.MODULE, asked, int(asked["ranks"]), bench.limit_s, bench.device)
     # The steps of a part of the plan say nothing against steps of another part.
     outcome = start(work, _never if asked.get("proxy") else progress)
     if outcome.state != "done" or outcome.result is None:
         return outcome, None
-    return outcome, runner.measurement(outcome.result)
+    try:
+        return outcome, runner.measurement(outcome.result)
+    except (InputError, KeyError, TypeError, ValueError) as fault:
+        return replace(outcome, state="crashed", reason=f"the child's result cannot be read: {type(fault).__name__} {fault}"), None
 
 
 def refused(recipe: Recipe, bench: Bench, layout: Layout) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 Measure = Callable[[Candidate, Progress], tuple[Outcome, Measurement | None]]
-"""Runs one layout on devices. InputError when the runner cannot run it; nothing else is raised, KeyboardInterrupt apart."""
+"""Runs one layout on devices. Raises Refused when the runner cannot run it, and whatever keeps it from running any."""
 Tell = Callable[[Row, tuple[Row, ...]], None]
 """Hears of a trial that starts (state running) and of its end, with all rows so far."""
 MOST_REPORTS = 50
@@ -37,6 +37,10 @@ MOST_REPORTS = 50
 
 RIVALS = 3
 """Layouts that are run again at most: the fastest and those that noise may have put behind it."""
+
+
+class Refused(InputError):
+    """A runner cannot run this layout, though it may run others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +209,15 @@ def run(study: Study, held: Held, measure: Measure, tell: Tell) -> Row:
     try:
         with _signs_of_life(study, held):
             outcome, found = measure(held.candidate, progress)
-    except InputError as fault:
-        outcome, found = Outcome("crashed", None, str(fault)), None
+    except Refused as fault:
+        outcome = Outcome("crashed", None, str(fault))
         told = result(outcome, None, 0.0, ()) | {"state": "illegal"}
     except KeyboardInterrupt:
         outcome = Outcome("interrupted", None, "stopped by the user")
         told = result(outcome, None, 0.0, ())
+    except BaseException:
+        _end(study, held.trial_id, "interrupted")
+        raise
     else:
         told = result(outcome, found, noise_share(found.steps_s if found else steps), steps)
     retried(lambda: storage.set_trial_user_attr(held.trial_id, "result", told))

@@ -80,7 +80,7 @@ def tune(
     saved = plans.read(plan)
     asked, (recipe, first) = plans.read_question(plan), resolve.recipe_and_layout(plans.asked(saved, str(plan)))
     recipe = recipe.model_copy(update={"knobs": resolve.recipe(plans.stated(asked, recipe)).knobs})
-    bench = runners.bench(runner, launcher, devices, limit_s, recipe.gpus, megatron_path)
+    bench = runners.bench(recipe, runner, launcher, devices, limit_s, megatron_path)
     target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
     check_folder(target)
     where, name = storage or storages.default(plan), _named(study, plan, runner)

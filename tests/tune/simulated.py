@@ -2,7 +2,8 @@
 
 python -m tests.tune.simulated STORAGE TRIALS SECONDS LOG [children]
 
-Every launch and every end is a line of LOG: {"event", "pid", "key"}. With `children` the time is spent by a child of planner.launch.
+Every launch and every end is a line of LOG: {"event", "pid", "key", "number", "time"}.
+With `children` the time is spent by a child of planner.launch.
 """
 
 from __future__ import annotations
@@ -67,14 +68,14 @@ def simulated(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measur
 def main() -> None:
     storage, trials, seconds, log, *children = sys.argv[1:]
 
-    def note(event: str, candidate: Candidate) -> None:
-        line = json.dumps({"event": event, "pid": os.getpid(), "key": candidate.key, "time": time.time()}) + "\n"
+    def note(event: str, key: str, number: int = -1) -> None:
+        line = json.dumps({"event": event, "pid": os.getpid(), "key": key, "number": number, "time": time.time()}) + "\n"
         handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(handle, line.encode())
         os.close(handle)
 
     def measure(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
-        note("launched", candidate)
+        note("launched", candidate.key)
         if children:
             work = Work("tests.tune.sleeper", {"seconds": float(seconds)}, ranks=2, limit_s=60)
             outcome = run(work, progress)
@@ -87,7 +88,7 @@ def main() -> None:
     _, candidates = question()
     size = Size(int(trials), 3)
     study = studies.create(opened(storage), "simulated", {"model": "llama3-8b"}, True, candidates, size)
-    studies.refine(study, candidates, measure, size, lambda row, rows: note(f"told {row.state}", candidates.candidates[0]))
+    studies.refine(study, candidates, measure, size, lambda row, rows: note(f"told {row.state}", row.key, row.number))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from planner.tune.measurement import Measurement
 from planner.tune.prune import behind, noise_share
 from planner.tune.space import CERTAIN, Candidate, varied
 from planner.tune.storage import opened
-from planner.tune.study import Measure, Size
+from planner.tune.study import Measure, Refused, Size
 from planner.tune.trials import Row, best
 from tests.tune.simulated import measured, question, real_s, simulated
 
@@ -85,13 +85,24 @@ def test_what_the_runner_refuses_is_noted_and_costs_no_trial(url: str, name: str
 
     def refuses(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         if next(refusals, False):
-            raise InputError("the runner cannot")
+            raise Refused("the runner cannot")
         return simulated(candidate, progress)
 
     refined(url, name, refuses, Size(3, 2))
     found = rows(url, name)
     assert [one.state for one in found[:2]] == ["illegal", "illegal"] and found[0].reason == "the runner cannot"
     assert sum(one.state in ("done", "pruned") for one in found) == 3
+
+
+def test_what_keeps_every_layout_from_running_ends_the_study(url: str, name: str) -> None:
+    def cannot(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
+        raise InputError("no image for the pods")
+
+    with pytest.raises(InputError, match="no image"):
+        refined(url, name, cannot, Size(3, 2))
+    assert [one.state for one in rows(url, name)] == ["interrupted"]
+    refined(url, name, simulated, Size(3, 2), resume=True)
+    assert len(rows(url, name)) == 3
 
 
 @pytest.mark.parametrize("stop", ["exception", "outcome"])
