@@ -114,6 +114,8 @@ def _scalar(building: _Building, event: Any) -> None:
 def _put(building: _Building, value: Any, span: Span | None) -> None:
     if not building.frames:
         building.root = value
+        if span is not None:
+            building.spans[()] = span
         return
     path, frame = _path(building), building.frames[-1]
     if isinstance(frame.value, list):
