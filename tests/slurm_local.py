@@ -67,7 +67,7 @@ def slurm(folder: Path) -> Iterator[Path]:
             daemon.terminate()
         for daemon in daemons:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                daemon.wait(5)
+                daemon.wait(0.5)
             daemon.kill()
         os.environ.pop("SLURM_CONF") if before is None else os.environ.update(SLURM_CONF=before)
 

@@ -66,15 +66,16 @@ def _until_the_end(
             return _failed(children, kills, began)
         if all(code == 0 for code in codes):
             return _finished(children, began)
-        if late := _late(work, now - began, now - children.heard_at):
-            return _failed(children, kills, began) if _short(children) else _hung(children, late, began)
+        if passed := late(work, now - began, now - children.heard_at):
+            return _failed(children, kills, began) if _short(children) else _hung(children, passed, began)
 
 
 def _short(children: Children) -> bool:
     return any(one.memory for one in children.ended)
 
 
-def _late(work: Work, seconds: float, silent_s: float) -> str:
+def late(work: Work, seconds: float, silent_s: float) -> str:
+    """Which limit has passed, in words; empty while none has."""
     if seconds > work.limit_s:
         return f"the time limit of {work.limit_s:g} s passed"
     if work.silence_s is not None and silent_s > work.silence_s:
@@ -82,14 +83,14 @@ def _late(work: Work, seconds: float, silent_s: float) -> str:
     return ""
 
 
-def _hung(children: Children, late: str, began: float) -> Outcome:
+def _hung(children: Children, passed: str, began: float) -> Outcome:
     """The children still running are aborted, which makes Python write where each of them stood."""
     waiting = [one.rank for one in children.ended if one.code is None]
     for rank in waiting:
         with contextlib.suppress(ProcessLookupError):
             children.processes[rank].send_signal(signal.SIGABRT)
     listen_until(children, 1.0)
-    reason = f"{late} with rank {', '.join(map(str, waiting))} of {len(children.ended)} still running; last heard: {last_words(children)}"
+    reason = f"{passed} with rank {', '.join(map(str, waiting))} of {len(children.ended)} still running; last heard: {last_words(children)}"
     return Outcome("timeout", None, reason, children.ended[waiting[0]].text, time.monotonic() - began)
 
 

@@ -43,7 +43,7 @@ def _pod(name: str, work: Work, place: Place, each: int, container: str, meet: s
     """Template of a pod. None is started again by itself: the others of its run would wait in vain."""
     where = {"MASTER_ADDR": meet, "MASTER_PORT": str(PORT)} if meet else {}
     said = {"PPPLAN_EACH": str(each), "PPPLAN_WORLD": str(work.ranks), "PPPLAN_LIMIT_S": f"{work.limit_s:g}", "PPPLAN_DEVICE": work.device,
-            "PPPLAN_ENVIRONMENT": json.dumps(work.environment), **where}  # fmt: skip
+            "PPPLAN_SILENCE_S": f"{work.silence_s or 0:g}", "PPPLAN_ENVIRONMENT": json.dumps(work.environment), **where}  # fmt: skip
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "containers": [{

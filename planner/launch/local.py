@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import tempfile
 import time
@@ -11,8 +13,10 @@ from planner.launch.attend import Cancel, attend
 from planner.launch.children import Children, Command
 from planner.launch.outcome import Outcome, Progress, Work
 from planner.launch.surroundings import environment, free_port
+from planner.launch.watch import alive, started_at
 
 PORT_TRIES = 3
+PREFIX = "ppplan-run-"
 
 
 def run(work: Work, progress: Progress | None = None, cancel: Cancel | None = None) -> Outcome:
@@ -22,12 +26,27 @@ def run(work: Work, progress: Progress | None = None, cancel: Cancel | None = No
     took meanwhile is tried again with another.
     """
     began, taken = time.monotonic(), True
+    _tidy()
     for _ in range(PORT_TRIES):
-        outcome, taken = attend(work, Path(tempfile.mkdtemp(prefix="ppplan-run-")), lambda children: _ranks(work, children),
+        outcome, taken = attend(work, _folder(), lambda children: _ranks(work, children),
                                 progress, cancel, began)  # fmt: skip
         if not taken:
             break
     return outcome
+
+
+def _folder() -> Path:
+    """For temporary files, named by its owner."""
+    own = os.getpid()
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{own}-{started_at(own)}-"))
+
+
+def _tidy() -> None:
+    """Removes what is left of runs whose tuner and guard were both killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*-*"):
+        pid, started, _ = folder.name.removeprefix(PREFIX).split("-", 2)
+        if pid.isdecimal() and not alive(int(pid), started):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ranks(work: Work, children: Children) -> list[Command]:

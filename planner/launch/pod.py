@@ -44,7 +44,7 @@ def main() -> None:
     each, world = int(os.environ["PPPLAN_EACH"]), int(os.environ["PPPLAN_WORLD"])
     meet = (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
     work = Work(module, request, each, float(os.environ["PPPLAN_LIMIT_S"]), "cuda" if os.environ["PPPLAN_DEVICE"] == "cuda" else "cpu",
-                json.loads(os.environ.get("PPPLAN_ENVIRONMENT", "{}")))  # fmt: skip
+                json.loads(os.environ.get("PPPLAN_ENVIRONMENT", "{}")), float(os.environ.get("PPPLAN_SILENCE_S") or 0) or None)  # fmt: skip
     folder = Path(tempfile.mkdtemp(prefix="ppplan-pod-"))
     outcome, _ = attend(work, folder, lambda children: ranks(work, children, index * each, world, meet), tell, answers=index == 0)
     print(OUTCOME + json.dumps(asdict(outcome)), flush=True)

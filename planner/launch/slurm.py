@@ -14,7 +14,7 @@ from pathlib import Path
 
 from planner.errors import InputError
 from planner.launch import slurm_says, verdict
-from planner.launch.attend import STOPPED, Cancel, attend
+from planner.launch.attend import STOPPED, Cancel, attend, late
 from planner.launch.children import Children, Command, clean, findable, last_words, reported, start_guard, tell_guard
 from planner.launch.devices import ask
 from planner.launch.outcome import Outcome, Progress, Work
@@ -128,10 +128,9 @@ def _followed(
             return _judged(work, children, number, said, now - began)
         if said.state in slurm_says.RUNNING:
             started = started or now
-            if now - started > work.limit_s:
+            if passed := late(work, now - started, now - max(started, children.heard_at)):
                 tail = slurm_says.tasks(children.folder, work.ranks)[0].text
-                reason = f"the time limit of {work.limit_s:g} s passed in job {number}; last heard: {last_words(children)}"
-                return Outcome("timeout", None, reason, tail, now - began)
+                return Outcome("timeout", None, f"{passed} in job {number}; last heard: {last_words(children)}", tail, now - began)
 
 
 def _judged(work: Work, children: Children, number: str, said: Job, seconds: float) -> Outcome:

@@ -244,6 +244,18 @@ def test_the_tuner_is_stopped(name: str, tmp_path: Path) -> None:
     assert not any(alive(pid) for pid in children)
 
 
+def test_what_a_killed_tuner_and_guard_left_is_removed() -> None:
+    gone = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    gone.wait()
+    names = f"{gone.pid}-77-abc", f"{os.getpid()}-{started_at(os.getpid())}-abc"
+    folders = [Path(tempfile.gettempdir()) / f"ppplan-run-{name}" for name in names]
+    for folder in folders:
+        folder.mkdir()
+    assert local.run(work("progresses", steps=0)).state == "done"
+    assert [folder.exists() for folder in folders] == [False, True]
+    folders[1].rmdir()
+
+
 def test_a_pid_that_another_process_got_is_not_the_parent() -> None:
     own = os.getpid()
     assert alive(own) and alive(own, started_at(own)) and not alive(own, "1")
