@@ -11,6 +11,7 @@ from planner.errors import InputError
 from planner.intake import (
     accelerate,
     deepspeed,
+    deepspeed_keys,
     document_beside,
     document_json,
     document_toml,
@@ -125,7 +126,7 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
     if tops & set(swift.SECTIONS):
         return "swift" if tops & set(swift.OWN) else "megatron-yaml"
     if raw & set(deepspeed.SECTIONS):
-        return "deepspeed"
+        return "deepspeed" if tops <= deepspeed_keys.TOP or not tops <= neox_keys.KEYS else "neox"
     if any(len(leaf.path) > 1 and leaf.path[0] in nemo.SECTIONS for leaf in found) or raw & set(nemo_recipes.KEYS):
         return "nemo"
     if "num_layers" in tops and "hidden_size" in tops:

@@ -11,6 +11,7 @@ from planner.intake import nemo_recipes
 from planner.intake.deepspeed_keys import words
 from planner.intake.document_names import Named, doubted, named, tail
 from planner.intake.document_names import reading as made
+from planner.intake.document_text import plain
 from planner.intake.document_tree import Leaf, Path, last
 from planner.intake.reading import Reading
 
@@ -56,6 +57,7 @@ SHORT = {
 }  # fmt: skip
 """Keys that mean Megatron's under another name, in whatever section."""
 FP8 = (("mxfp8", "mxfp8"), ("current_scaling", "tensorwise"), ("subchannel", "blockwise"), ("delayed", "delayed"))
+_SUM = re.compile(r"\$\{(multiply|divide_ceil|divide_floor):\s*(\$\{[.\w]+\}|\d{1,9})\s*,\s*(\$\{[.\w]+\}|\d{1,9})\s*\}")
 _REFERENCE = re.compile(r"\$\{\s*([.\w]+)\s*\}")
 
 
@@ -163,11 +165,27 @@ def references(found: Sequence[Leaf]) -> list[Leaf]:
 
 
 def _refers(leaf: Leaf) -> bool:
-    return isinstance(leaf.value, str) and leaf.value.startswith("${") and _REFERENCE.fullmatch(leaf.value) is not None
+    value = leaf.value
+    return isinstance(value, str) and value.startswith("${") and bool(_REFERENCE.fullmatch(value) or _SUM.fullmatch(value))
 
 
 def _resolved(leaf: Leaf, values: Mapping[Path, Any]) -> Any:
-    path, value = leaf.path, leaf.value
+    """A reference's value; of NeMo's resolvers multiply and divide the whole number, where both sides are known ones."""
+    found = _SUM.fullmatch(leaf.value)
+    if found is None:
+        return _referred(leaf, leaf.value, values)
+    sides = [_referred(leaf, plain(side), values) for side in (found[2], found[3])]
+    if not all(isinstance(side, int) and not isinstance(side, bool) and 0 <= side < 10**9 for side in sides):
+        return leaf.value
+    if found[1] == "multiply":
+        return sides[0] * sides[1]
+    if not sides[1]:
+        return leaf.value
+    return -(-sides[0] // sides[1]) if found[1] == "divide_ceil" else sides[0] // sides[1]
+
+
+def _referred(leaf: Leaf, value: Any, values: Mapping[Path, Any]) -> Any:
+    stated, path = value, leaf.path
     for _ in range(8):
         match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
         if match is None:
@@ -178,6 +196,6 @@ def _resolved(leaf: Leaf, values: Mapping[Path, Any]) -> Any:
         path = (*base, *wanted.lstrip(".").split("."))
         target = next((one for one in (path, path[1:]) if one in values), None)
         if target is None:
-            return leaf.value
+            return stated
         path, value = target, values[target]
-    return leaf.value
+    return stated

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from planner.errors import InputError
 from planner.intake import megatron_yaml, torchtitan
 from planner.intake.document_names import Named, doubted, named, substituted, truth
 from planner.intake.document_names import reading as made
-from planner.intake.document_tree import Leaf, last, under
-from planner.intake.reading import Reading
+from planner.intake.document_tree import Leaf, last, told, under
+from planner.intake.reading import Reading, Value
 
 SECTIONS = ("modules",)
+FRAMEWORKS = ("megatron", "megatron_bridge", "torchtitan")
 VARIABLE = re.compile(r"\$\{(?P<name>[^:{}]+)(?::(?P<default>[^}]*))?\}")
 SWITCHES = frozenset({
     "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "swiglu", "bf16", "fp16",
@@ -54,20 +56,32 @@ def reading(
     framework = last(flat, "modules", module, "framework")
     overrides = under(flat, "modules", module, "overrides")
     named_model = model_file(flat)
-    if framework is not None and framework.value == "torchtitan":
+    trains = str(framework.value) if framework is not None else "megatron"
+    if trains not in FRAMEWORKS:
+        name = file.rsplit("/", 1)[-1]
+        raise InputError(f"a Primus experiment must train with {', '.join(FRAMEWORKS)}, but {name} does with {trains[:40]}")
+    if trains == "torchtitan":
         out = torchtitan.reading([*model, *overrides], file, notes)
-        return replace(out, kind="primus", values={**out.values})
+        return replace(out, kind="primus", values={**_model(flat, module), **out.values})
     base = [Leaf((name,), value, origin="default", where="Primus")
-            for name, value in DEFAULTS.items() if model or name not in MODEL_ALONE]  # fmt: skip
+            for name, value in DEFAULTS.items() if trains == "megatron" and (model or name not in MODEL_ALONE)]  # fmt: skip
     names = [_name(leaf) for leaf in (*base, *substituted(model, sets or {}, VARIABLE), *overrides)]
     said = list(notes)
-    stem = named_model.rsplit("/", 1)[-1].rsplit(".", 1)[0] if named_model else ""
     leaf = last(flat, "modules", module, "model")
-    if leaf is not None and not model:
-        names.append(Named("model", leaf, stem))
-        said.append(f"{named_model} is not beside the file: the model is taken by its name, {stem}")
+    if leaf is not None and named_model and not model:
+        names.append(Named("model", leaf, _stem(named_model)))
+        said.append(f"{named_model} is not beside the file: the model is taken by its name, {_stem(named_model)}")
     flat_names, near = doubted(names, exact=False)
     return made(file, "primus", "megatron", flat_names, notes=[*said, *near])
+
+
+def _model(found: Sequence[Leaf], module: str) -> dict[str, Value]:
+    leaf = last(found, "modules", module, "model")
+    return {"model": Value(_stem(leaf.value), leaf.origin, told(leaf))} if leaf is not None and isinstance(leaf.value, str) else {}
+
+
+def _stem(name: str) -> str:
+    return name.rsplit("/", 1)[-1].removesuffix(".yaml").removesuffix(".yml")
 
 
 def _name(leaf: Leaf) -> Named:

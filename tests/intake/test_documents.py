@@ -193,6 +193,25 @@ def test_primus_files_in_a_circle(tmp_path):
         read(tmp_path, "exp.yaml", PRIMUS)
 
 
+def test_primus_trains_with_others_too(tmp_path):
+    with pytest.raises(InputError, match=r"but exp\.yaml does with maxtext"):
+        read(tmp_path, "exp.yaml", PRIMUS.replace("framework: megatron", "framework: maxtext"))
+    bridge = read(tmp_path, "b.yaml", PRIMUS.replace("framework: megatron", "framework: megatron_bridge"))
+    assert "bf16" not in bridge.values and plain(bridge)["micro_batch_size"] == 3
+    titan = read(tmp_path, "t.yaml", """
+modules:
+  pre_trainer:
+    framework: torchtitan
+    model: llama3.1_8B.yaml
+    overrides:
+      training: {local_batch_size: 4, seq_len: 8192}
+      parallelism: {tensor_parallel_degree: 2}
+""")
+    assert (titan.kind, titan.framework) == ("primus", "torch")
+    stated(titan, {"micro_batch_size": 4, "seq_length": 8192, "tensor_model_parallel_size": 2, "use_torch_fsdp2": True,
+                   "model": "llama3.1_8B"})  # fmt: skip
+
+
 def test_words_of_other_files_are_refused_in_one_sentence(tmp_path):
     for name, text in (("a.json", '{"colour": "red"}'), ("b.yaml", "- 1\n- 2\n"), ("c.yaml", ""), ("d.toml", "x = "), ("e.json", '{"a": '),
                        ("config.json", '{"model_type": "qwen2", "hidden_size": 8}'), ("f.yaml", "a: [b")):

@@ -73,6 +73,19 @@ def test_hydra_overrides_on_a_file(tmp_path):
     assert "fp8_format" not in reading.values
 
 
+def test_sums_of_references(tmp_path):
+    reading = read(tmp_path, "gpt.yaml", """
+trainer: {devices: 8}
+model:
+  hidden_size: 768
+  ffn_hidden_size: ${multiply:4, ${.hidden_size}}
+  num_layers: ${divide_ceil:${.hidden_size}, 100}
+  kv_channels: ${divide_floor:${model.hidden_size},${.nobody}}
+""")
+    stated(reading, {"ffn_hidden_size": 3072, "num_layers": 8})
+    assert [one.name for one in reading.unresolved] == ["kv_channels"]
+
+
 def test_bridge_yaml(tmp_path):
     reading = read(tmp_path, "override.yaml", """
 dataset: {seq_length: 4096}
