@@ -10,7 +10,6 @@ from planner.advice.legality import way
 from planner.advice.names import changed, said
 from planner.cost.terms import Estimate
 from planner.estimate import closed_form, estimate
-from planner.intake.software import FUSED_LOSS
 from planner.intake.understood import Understood
 from planner.layout import Layout
 from planner.reasons import describe, limit
@@ -25,7 +24,6 @@ STARVED = 0.2
 SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
     "overlap_grad_reduce": {"stack": {"grad_overlap_share": 1.0}},
     "overlap_param_gather": {"stack": {"grad_overlap_share": 1.0, "param_overlap_share": 1.0}},
-    "cross_entropy_loss_fusion": {"stack": {"loss_bytes": FUSED_LOSS}},
     "tp_comm_overlap": {"stack": {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0}},
 }
 """Megatron's switches that change no layout: what they change of the stack."""

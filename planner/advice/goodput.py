@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from planner.cost.goodput import Goodput, goodput
-from planner.cost.params import total_params
 from planner.cost.terms import Estimate
+from planner.cost.trained import trained_total
 from planner.specs.question import Question
 from planner.specs.recipe import Recipe
 from planner.units import GB
@@ -18,7 +18,7 @@ GPU_MTBF_HOURS = 54 * 24 * 16_384 / 419
 STORAGE_BYTES_PER_S = 2000 * GB / 16_384
 """A GPU's part of what storage sustains: 2 TB/s for the 16,384 GPUs of Llama 3 405B, arXiv 2407.21783 sec. 3.3.1."""
 SAVED_BYTES = 14.0
-"""Of a parameter: 16-bit weight, fp32 master and two moments."""
+"""Of a trained parameter: 16-bit weight, fp32 master and two moments."""
 RESTART_S = 600.0
 """Failures are found and diagnosed in less than ten minutes on average: MegaScale, arXiv 2402.15627 sec. 4."""
 
@@ -37,12 +37,12 @@ def failures(asked: Question, recipe: Recipe) -> Failures | None:
     if asked.mtbf_hours is None and asked.checkpoint_s is None and asked.restart_s is None:
         return None
     mtbf_s = (asked.mtbf_hours or GPU_MTBF_HOURS) * HOUR
-    saved = total_params(recipe.model) * SAVED_BYTES / (STORAGE_BYTES_PER_S * recipe.gpus)
+    saved = trained_total(recipe) * SAVED_BYTES / (STORAGE_BYTES_PER_S * recipe.gpus)
     checkpoint_s = asked.checkpoint_s or saved
     restart_s = RESTART_S if asked.restart_s is None else asked.restart_s
     said = (
         asked.mtbf_hours is None and f"an interruption every {GPU_MTBF_HOURS:,.0f} hours of a GPU, as Llama 3 405B had",
-        asked.checkpoint_s is None and f"checkpoints of {saved:.3g} s: 14 bytes a parameter, storage of 0.12 GB/s a GPU as of Llama 3 405B",
+        asked.checkpoint_s is None and f"checkpoints of {saved:.3g} s: 14 bytes a trained parameter, storage of 0.12 GB/s a GPU as of Llama 3 405B",
         asked.restart_s is None and f"restarts of {RESTART_S:.0f} s, as MegaScale found failures",
     )
     return Failures(mtbf_s, checkpoint_s, restart_s, tuple(one for one in said if one))

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.advice.findings import Finding, Way
 from planner.advice.names import VIRTUAL
-from planner.intake.knobs import whole
+from planner.intake.counts import whole
 from planner.intake.understood import Understood
 from planner.specs.versions import version_of
 

@@ -64,7 +64,7 @@ def _of_config(config: dict[str, Any], plain: dict[str, Any], reading: Reading) 
     """A config.json beside the file; one that leaves the longest sequence out has at least what the run uses."""
     from planner.specs.huggingface import model_from_config
 
-    longest = int(plain.get("seq_length") or 0) or 8192
+    longest = plain.get("seq_length") or 8192
     where = reading.values["hf_config"].where or "config.json"
     return model_from_config({"max_position_embeddings": longest, **config}, "config", where)
 

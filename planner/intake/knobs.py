@@ -8,36 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InputError
+from planner.intake.counts import whole
 from planner.intake.shape import expert_count
 from planner.layout import MODULES, OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs import stage_layout
-from planner.specs.question import MOST
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-DEGREES = (
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
-    "expert_tensor_parallel_size", "micro_batch_size", "global_batch_size", "num_layers", "seq_length",
-)
 TORCH_SCHEDULES = {
     "1f1b": "1f1b", "gpipe": "gpipe", "interleaved-torch": "interleaved1f1b", "looped-bfs": "loopedbfs", "zbv": "zbvzerobubble",
     "interleaved-zb": "interleavedzerobubble", "dualpipev": "dualpipev",
 }
 """Our names of torch.distributed.pipelining's schedules, theirs in lower case."""
 OLD_FULL = ("checkpoint_activations", "deepspeed_activation_checkpointing", "activations_checkpoint_method")
-
-
-def whole(plain: dict[str, Any], name: str, default: int = 1) -> int:
-    """A count as stated; InputError when it is no whole number."""
-    value = plain.get(name)
-    if value is None or value == "" or value == "auto":
-        return default
-    try:
-        count = int(float(value)) if not isinstance(value, bool) else int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name} must be a whole number, but got {str(value)[:40]!r}; --set {name}=N restates it") from None
-    if abs(count) > MOST:
-        raise InputError(f"{name} must be at most {MOST:,}, but got {str(value)[:40]}")
-    return count
 
 
 def degrees(plain: dict[str, Any]) -> tuple[int, int, int]:
@@ -58,7 +40,8 @@ def megatron(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int
     exchange = plain.get("hierarchical_context_parallel_sizes")
     kind = plain.get("cp_comm_type")
     kind = kind[0] if isinstance(kind, list) and kind else kind
-    a2a = cp if kind == "a2a" else int(exchange[0]) if isinstance(exchange, list) and exchange and kind == "a2a+p2p" else 1
+    parts = exchange if isinstance(exchange, list) and exchange and kind == "a2a+p2p" else [1]
+    a2a = cp if kind == "a2a" else max(whole({"hierarchical_context_parallel_sizes": parts[0]}, "hierarchical_context_parallel_sizes"), 1)
     experts = expert_count(plain) > 0
     return Layout(
         tp=tp, pp=pp, dp=dp, cp=cp, ep=max(whole(plain, "expert_model_parallel_size"), 1), v=v, mbs=mbs, m=max(batch // (mbs * dp), 1),
@@ -97,7 +80,7 @@ def recompute(plain: dict[str, Any]) -> dict[str, int]:
     """Granularity, modules and layers; the flags of 2021 mean whole layers."""
     kind = plain.get("recompute_granularity") or ("selective" if plain.get("recompute_activations") else None)
     old = any(plain.get(name) for name in OLD_FULL) or plain.get("activations_checkpoint_granularity") == "full"
-    kind = kind or plain.get("activations_checkpoint_granularity") or ("full" if old else "none")
+    kind = str(kind or plain.get("activations_checkpoint_granularity") or ("full" if old else "none"))
     if kind not in RECOMPUTE_CODE or kind == "none":
         return {"recompute": 0, "recompute_modules": 0, "recompute_layers": 0}
     if kind == "full":
@@ -105,7 +88,8 @@ def recompute(plain: dict[str, Any]) -> dict[str, int]:
         return {"recompute": RECOMPUTE_CODE["full"], "recompute_modules": 0,
                 "recompute_layers": max(whole(plain, "recompute_num_layers", 0), 0) if blocks else 0}
     listed = plain.get("recompute_modules") or ["core_attn"]
-    names = [name for name in (listed if isinstance(listed, list) else str(listed).replace(",", " ").split()) if name in MODULES]
+    words = listed if isinstance(listed, list) else str(listed).replace(",", " ").split()
+    names = list(dict.fromkeys(name for name in words if name in MODULES))
     return {"recompute": RECOMPUTE_CODE["selective"], "recompute_modules": module_mask(names), "recompute_layers": 0}
 
 

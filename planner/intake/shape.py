@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InputError
+from planner.intake.counts import whole
 from planner.specs.documents import build
 from planner.specs.model import ModelSpec
 
@@ -103,10 +104,10 @@ def _attention(arguments: dict[str, Any], hidden: int, heads: int) -> dict[str, 
 
 
 def expert_count(arguments: dict[str, Any]) -> int:
-    """Experts of a layer: Megatron's number, Megatron-DeepSpeed's list of which the first counts."""
+    """Experts of a layer: Megatron's number, Megatron-DeepSpeed's list of which the first counts; 0 of a dense model."""
     found = arguments.get("num_experts")
-    found = found[0] if isinstance(found, list) and found else found
-    return int(found) if found and int(found) > 1 else 0
+    count = whole({"num_experts": found[0] if isinstance(found, list) and found else found}, "num_experts", 0)
+    return count if count > 1 else 0
 
 
 def _experts(arguments: dict[str, Any]) -> dict[str, Any] | None:
@@ -132,8 +133,7 @@ def _dense_layers(frequency: Any) -> tuple[int, int]:
         return _first_zeros(frequency), 1
     if isinstance(frequency, list):
         return next((at for at, flag in enumerate(frequency) if flag), 0), 1
-    every = max(int(frequency or 1), 1)
-    return 0, every
+    return 0, max(whole({"moe_layer_freq": frequency}, "moe_layer_freq"), 1)
 
 
 def _first_zeros(text: str) -> int:

@@ -15,7 +15,7 @@ PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"
 BY_KIND = {"nemo": "nemo-2024", "bridge": "nemo"}
 STATES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 FUSED_LOSS = 12.0
-"""Memory traffic of the fused cross entropy, bytes per token and vocabulary row, as in NeMo's stack."""
+"""Memory traffic of Transformer Engine's fused cross entropy, bytes per token and vocabulary row, as in NeMo's stack."""
 
 
 def precision(plain: dict[str, Any], framework: str) -> str:
@@ -72,7 +72,7 @@ def _megatron(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
             out[share] = 0.0
     if plain.get("tp_comm_overlap"):
         out |= {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0}
-    if not own and plain.get("cross_entropy_loss_fusion"):
+    if not own and plain.get("cross_entropy_loss_fusion") and plain.get("cross_entropy_fusion_impl") == "te":
         out["loss_bytes"] = FUSED_LOSS
     if not own and _dropout(plain):
         out["dropout"] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from planner.errors import InputError
-from planner.intake.knobs import whole
+from planner.intake.counts import whole
 from planner.intake.reading import Reading, Unresolved
 from planner.specs import workload
 from planner.specs.model import ModelSpec

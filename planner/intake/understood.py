@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake import architecture, defaults, knobs, shape, software, trained, world
+from planner.intake import architecture, defaults, knobs, software, trained, world
+from planner.intake.counts import clean, whole
 from planner.intake.reading import Reading, Unresolved, Value
 from planner.layout import Layout
 from planner.specs.documents import parse_yaml
@@ -62,7 +63,7 @@ def understood(
     version, version_says = defaults.version(reading, asked)
     own_stack = stated.pop("stack", None)
     values = filled(reading, version, stated)
-    plain = {name: one.value for name, one in values.items()}
+    plain = clean({name: one.value for name, one in values.items()})
     machine = world.hardware(plain, cluster, overrides)
     count = world.gpus(plain, reading, gpus)
     shaped = architecture.architecture(plain, reading, model)
@@ -99,7 +100,7 @@ def again(u: Understood, reading: Reading, gpus: int | None = None) -> Understoo
 
 def filled(reading: Reading, version: str, stated: Mapping[str, str]) -> dict[str, Value]:
     """Defaults, below what the file states, below what the options state."""
-    experts = shape.expert_count({name: one.value for name, one in reading.values.items()}) > 0
+    experts = bool(reading.values.get("num_experts"))
     below: dict[str, Value] = {}
     if reading.framework == "megatron":
         below = defaults.megatron(version, experts, reading.kind)
@@ -123,7 +124,7 @@ def _once(found: tuple[Unresolved, ...]) -> tuple[Unresolved, ...]:
 def _length(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> tuple[int, str, tuple[Unresolved, ...]]:
     for name in LENGTHS:
         if plain.get(name):
-            return max(knobs.whole(plain, name), 1), "", ()
+            return max(whole(plain, name), 1), "", ()
     length = min(SEQUENCE, spec.max_seq_length) if spec else SEQUENCE
     says = f"seq_length: {length:,} tokens, as the file states none"
     return length, says, (Unresolved("seq_length", f"{says}; --set seq_length=N supplies it", reading.file),)
@@ -134,7 +135,7 @@ def _layout(plain: dict[str, Any], reading: Reading, gpus: int, spec: ModelSpec 
         return knobs.deepspeed(plain, gpus)
     if reading.framework == "torch":
         return knobs.torch(plain, gpus)
-    return knobs.megatron(plain, gpus, spec.num_layers if spec else knobs.whole(plain, "num_layers", 1))
+    return knobs.megatron(plain, gpus, spec.num_layers if spec else whole(plain, "num_layers", 1))
 
 
 def _recipe(

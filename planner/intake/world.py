@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from planner.errors import InputError
 from planner.intake import knobs
+from planner.intake.counts import whole
 from planner.intake.reading import Reading, Unresolved, Value
 from planner.specs import library
 from planner.specs.resolve import CLUSTER
@@ -19,22 +21,33 @@ class Told(NamedTuple):
     says: str = ""
 
 
+MOST_GPUS = 2**20
+
+
 def gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
+    """How many GPUs; InputError beyond what any machine has."""
+    told = _gpus(plain, reading, stated)
+    if not 1 <= told.value <= MOST_GPUS:
+        raise InputError(f"gpus must be from 1 to {MOST_GPUS:,}, but the file comes to {str(told.value)[:40]}; --gpus N restates it")
+    return told
+
+
+def _gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
     """--gpus; the launcher's count; nodes x GPUs a node; what the batch needs; the least that the degrees need."""
     if stated:
         return Told(stated, Value(stated, "option", "--gpus"))
     for name in ("launch.gpus", "launch.world_size"):
         if plain.get(name):
-            count = knobs.whole(plain, name)
+            count = whole(plain, name)
             return Told(count, Value(count, reading.values[name].origin, reading.values[name].where))
-    each, nodes = knobs.whole(plain, "launch.gpus_per_node", 0), knobs.whole(plain, "launch.nodes", 0)
+    each, nodes = whole(plain, "launch.gpus_per_node", 0), whole(plain, "launch.nodes", 0)
     if each:
         return _by_node(each, nodes, reading)
     tp, pp, cp = knobs.degrees(plain)
     least = tp * pp * cp
     if nodes:
         least = max(least, 8 * nodes)
-    batch = [knobs.whole(plain, f"deepspeed.{name}", 0) for name in ("train_batch_size", "train_micro_batch_size_per_gpu",
+    batch = [whole(plain, f"deepspeed.{name}", 0) for name in ("train_batch_size", "train_micro_batch_size_per_gpu",
                                                                       "gradient_accumulation_steps")]
     by_batch = batch[0] // (batch[1] * batch[2]) * least if all(batch) else 0
     count = by_batch or least
