@@ -146,16 +146,21 @@ def test_a_pipeline_over_two_sites_waits_where_its_ranks_have_no_slack() -> None
     assert any("pipelines (pp) cross" in text for text in two.assumed)
 
 
-def test_columns_are_rows_over_sites() -> None:
-    recipe, _ = far_recipe(model="mixtral-8x7b", gpus=64, tp=2, ep=8, global_batch_size=64)
-    rows = [{"tp": 2, "pp": 2, "dp": 16, "m": 4}, {"tp": 4, "pp": 4, "dp": 4, "m": 16, "v": 2}, {"tp": 8, "dp": 8, "m": 8, "zero": 3},
-            {"tp": 8, "dp": 8, "m": 8, "zero": 0, "ep": 8}]  # fmt: skip
-    names = ("tp", "pp", "dp", "m", "v", "zero", "ep")
-    base = {name: getattr(Layout(), name) for name in names}
-    columns: dict[str, Any] = {name: np.array([{**base, **row}[name] for row in rows]) for name in names}
-    batch = closed_form(recipe, Layout(**columns))
-    for at in range(len(rows)):
-        assert batch.step_s[at] == pytest.approx(float(closed_form(recipe, Layout(**columns)[at]).step_s), rel=1e-12)
+@pytest.mark.parametrize("model, stack", [("mixtral-8x7b", "megatron"), ("llama3-8b", "megatron"), ("qwen3-0.6b", "deepspeed")])
+@pytest.mark.parametrize("figures", [
+    ("fabric.sites=2", "fabric.site_gbytes_per_s=50", "fabric.site_latency_us=1000"), ("fabric.pod_gpus=16", "fabric.oversubscription=4"),
+    ("fabric.sites=4", "fabric.site_gbytes_per_s=5", "fabric.pod_gpus=32", "fabric.oversubscription=1.5"),
+])  # fmt: skip
+def test_columns_are_rows_over_networks(model: str, stack: str, figures: tuple[str, ...]) -> None:
+    recipe, _ = asked(model=model, stack=stack, gpus=64, global_batch_size=64, set=figures)
+    rng, count = np.random.default_rng(5), 60
+    choices = {"tp": (1, 2, 4, 8), "pp": (1, 2, 4, 8), "dp": (1, 2, 4, 16), "m": (1, 2, 16, 64), "v": (1, 1, 2),
+               "zero": (0, 1, 3), "hpz": (1, 1, 8), "ep": (1, 2, 4) if recipe.model.moe else (1,), "cp": (1, 1, 2)}  # fmt: skip
+    columns: dict[str, Any] = {name: rng.choice(values, count) for name, values in choices.items()}
+    batch = Layout(**columns)
+    many = closed_form(recipe, batch)
+    for at in range(count):
+        assert many.step_s[at] == pytest.approx(float(closed_form(recipe, batch[at]).step_s), rel=1e-12)
 
 
 def test_a_slower_link_never_helps_and_recommend_plans_around_it() -> None:
