@@ -42,7 +42,7 @@ def failures(asked: Question, recipe: Recipe) -> Failures | None:
     restart_s = RESTART_S if asked.restart_s is None else asked.restart_s
     said = (
         asked.mtbf_hours is None and f"an interruption every {GPU_MTBF_HOURS:,.0f} hours of a GPU, as Llama 3 405B had",
-        asked.checkpoint_s is None and f"checkpoints of {saved:.3g} s: 14 bytes a trained parameter, 0.12 GB/s of storage a GPU as Llama 3 405B",
+        asked.checkpoint_s is None and f"checkpoints of {saved:.3g} s: 14 bytes a trained parameter at 0.12 GB/s a GPU, as Llama 3 405B",
         asked.restart_s is None and f"restarts of {RESTART_S:.0f} s, as MegaScale found failures",
     )
     return Failures(mtbf_s, checkpoint_s, restart_s, tuple(one for one in said if one))
