@@ -37,6 +37,7 @@ REFERENCES: dict[str, str] = {
     "simumax": "SimuMax (Apache-2.0): measured kernel efficiencies and modelling notes",
     "abramowitz1964": "Abramowitz and Stegun, Handbook of Mathematical Functions, 1964",
     "hu2021": "Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, arXiv 2106.09685",
+    "dettmers2023": "Dettmers et al., QLoRA: Efficient Finetuning of Quantized LLMs, arXiv 2305.14314",
     "dettmers2022": "Dettmers et al., 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861; bitsandbytes: blocks of 256",
     "jordan2024": "Jordan et al., Muon: An optimizer for hidden layers in neural networks, kellerjordan.github.io/posts/muon, 2024",
     "torch-optim": "PyTorch torch.optim 2.13: Adafactor, SGD",

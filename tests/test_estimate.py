@@ -38,7 +38,8 @@ layout_rows = st.fixed_dictionaries({
 
 TRAINED: tuple[dict[str, Any], ...] = (
     {}, {}, {"lora": Lora(rank=16)}, {"lora": Lora(rank=8, targets=("q_proj", "v_proj"))}, {"lora": Lora(rank=4, targets=("qkv", "fc2"))},
-    {"frozen": ("mlp",)}, {"frozen": ("embedding", "attention", "norms")}, {"frozen": ("embedding", "attention", "mlp", "norms")},
+    {"lora": Lora(rank=16, base="nf4")}, {"frozen": ("mlp",)},
+    {"frozen": ("embedding", "attention", "norms")}, {"frozen": ("embedding", "attention", "mlp", "norms")},
     {"optimizer": "muon"}, {"optimizer": "sgd"}, {"optimizer": "adafactor"}, {"optimizer": "adam-8bit", "lora": Lora(rank=16)},
     {"packing": True, "mean_length": 300}, {"packing": False, "mean_length": 300, "frozen": ("head", "embedding")},
 )  # fmt: skip

@@ -77,6 +77,7 @@ RestartS = Annotated[float | None, _ask("--restart-s", help="From an interruptio
 Optimizer = Annotated[str | None, _ask("--optimizer", help=_OPTIMIZERS, metavar="NAME")]
 LoraRank = Annotated[int | None, _ask("--lora-rank", help="Trains adapters of this rank; all else is frozen.", metavar="N", parser=whole)]
 LoraTargets = Annotated[list[str] | None, _ask("--lora-targets", help=_TARGETS, metavar="NAME")]
+LoraBase = Annotated[str | None, _ask("--lora-base", help="Frozen linears: 16bit, or nf4 (QLoRA, not under Megatron).", metavar="NAME")]
 Frozen = Annotated[list[str] | None, _ask("--frozen", help="Not trained: embedding, attention, mlp, norms, head.", metavar="NAME")]
 Packing = Annotated[bool | None, _ask("--packing/--no-packing", help="Samples share a sequence, or are padded to it.")]
 MeanLength = Annotated[int | None, _ask("--mean-length", help="Mean tokens of a sample; default: the sequence.", metavar="N", parser=whole)]

@@ -18,6 +18,8 @@ from planner.units import MICRO
 
 FORWARD, BACKWARD = 4, 7
 """Kernels of an adapter: two products, a scaling, a sum; their four gradients, scaling, sum of input gradients, and one cast."""
+NF4 = 0.5 + 0.127 / 8
+"""Bytes a weight in QLoRA's 4 bits, its doubly quantized scales too: 0.127 bits a weight [dettmers2023] sec. 3."""
 KERNEL_US = 10.0
 """CPU time to launch one from Python modules."""
 
@@ -88,6 +90,11 @@ def adapter_params(recipe: Recipe, adapters: tuple[Adapter, ...], split: Numeric
     return rank * sum(one.inputs + one.outputs for one in adapters) / split
 
 
+def sent_bytes(recipe: Recipe) -> float:
+    """Bytes a weight that sharded weights are gathered as: 2, in nf4 its own."""
+    return NF4 if recipe.lora and recipe.lora.base == "nf4" else 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterTime:
     """Seconds of a layer's adapters for one micro-batch."""
@@ -102,12 +109,13 @@ class AdapterTime:
 NO_ADAPTERS = AdapterTime(0.0, 0.0, 0.0, 0.0)
 
 
-def adapters_time(recipe: Recipe, layout: Layout, adapters: tuple[Adapter, ...], copies: Numeric = 0.0) -> AdapterTime:
-    """Both products of each adapter and the sum with the linear's output, and their gradients; copies: tokens of a rank's routed experts.
+def adapters_time(recipe: Recipe, layout: Layout, adapters: tuple[Adapter, ...], frozen: Numeric, copies: Numeric = 0.0) -> AdapterTime:
+    """Both products of each adapter and the sum with the linear's output, and their gradients; frozen: weights of the layer's linears on
+    the rank, which nf4 turns to 16 bits before each use; copies: tokens of a rank's routed experts.
 
     Formula: forward: max(2 T r (n_in + n_out) FLOPs at peak, 2 bytes T (n_in + 3 n_out + 2 r) over HBM) + gather of T r over tp;
-             backward: twice the FLOPs, 2 bytes T (4 n_in + 2 n_out + 4 r), two gathers
-    Source:  [hu2021] sec. 4.1; [megatron-bridge] LoRALinear, ParallelLinearAdapter
+             backward: twice the FLOPs, 2 bytes T (4 n_in + 2 n_out + 4 r), two gathers; nf4: 0.5 + 2 bytes a weight over HBM each way
+    Source:  [hu2021] sec. 4.1; [dettmers2023] sec. 3; [megatron-bridge] LoRALinear, ParallelLinearAdapter
     Assumes: a rank of at most a few hundred is limited by memory; adapters stay in 16 bits; under sp the gathered input is the linear's.
     """
     if not adapters or not recipe.lora:
@@ -124,8 +132,9 @@ def adapters_time(recipe: Recipe, layout: Layout, adapters: tuple[Adapter, ...],
         forward = forward + np.maximum(flops / rate, memory_s(recipe.hardware, wide * (n_in + 3 * n_out + 2 * rank))) + gather
         moved = memory_s(recipe.hardware, wide * (4 * n_in + 2 * n_out + 4 * rank))
         backward = backward + np.maximum(2 * flops / rate, moved) + 2 * gather
+    opened = memory_s(recipe.hardware, (NF4 + 2.0) * frozen) if recipe.lora.base == "nf4" else 0.0
     one_us = len(adapters) * KERNEL_US * MICRO * recipe.hardware.node.launch_factor
-    return AdapterTime(forward, backward, FORWARD * one_us, BACKWARD * one_us)
+    return AdapterTime(forward + opened, backward + opened, FORWARD * one_us, BACKWARD * one_us)
 
 
 def _rows(recipe: Recipe, layout: Layout, one: Adapter, copies: Numeric) -> tuple[Numeric, Numeric]:

@@ -12,7 +12,7 @@ from planner.cost.core import attention_times, cp_comm_times, tokens
 from planner.cost.frozen import goes_back
 from planner.cost.kernels import is_low, memory_s
 from planner.cost.params import kv_heads_per_rank
-from planner.cost.products import Product, attention_products, casts, mlp_products, product_s, products_s
+from planner.cost.products import Product, attention_products, casts, mlp_products, product_s, products_s, weights
 from planner.layout import MODULES, Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -113,10 +113,11 @@ def dense(recipe: Recipe, layout: Layout) -> Kind:
     model, count = recipe.model, tokens(recipe, layout)
     mlp = mlp_products(recipe, layout, count, model.ffn_size)
     latent = recipe.stack.experts.latent_launch_us if model.mla else 0.0
+    products = (*attention_products(recipe, layout, count), *mlp)
     return Kind(
-        products=(*attention_products(recipe, layout, count), *mlp), blocks=2.0, mlp=mlp,
+        products=products, blocks=2.0, mlp=mlp,
         activated=count * model.ffn_size / layout.tp, launch_us=(latent, latent),
-        adapters=adapters_time(recipe, layout, dense_adapters(recipe)),
+        adapters=adapters_time(recipe, layout, dense_adapters(recipe), weights(products)),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.activations import Activations
+from planner.cost.adapters import sent_bytes
 from planner.cost.holdings import expert_ranks, layers_params, mtp_routed
 from planner.cost.kernels import erf
 from planner.cost.params import embedding_params, head_params, mtp_stage_params
@@ -54,7 +55,7 @@ def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:
     stack, layer = recipe.stack, largest_layer(recipe, layout)
     inside = sum(layers_params(recipe.model, layout, rank.layers, rank.expert_layers))
     held = np.minimum(stack.gathered_layers, rank.layers) * layer + np.minimum(stack.gathered_params, inside) + rank.params - inside
-    return 2.0 * held * (np.asarray(layout.zero) >= 3) * (stack.gathered_layers + stack.gathered_params > 0)
+    return sent_bytes(recipe) * held * (np.asarray(layout.zero) >= 3) * (stack.gathered_layers + stack.gathered_params > 0)
 
 
 def kept_bytes(
@@ -86,9 +87,9 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     """
     stack = recipe.stack
     shared, routed = rank_holds(recipe, layout, rank)
-    weights, gradients, optimizer = state_bytes(recipe, layout, shared.trained, None, shared.frozen, shared.matrices)
+    weights, gradients, optimizer = state_bytes(recipe, layout, shared.trained, None, shared.frozen, shared.matrices, shared.narrow)
     if recipe.model.moe:
-        more = state_bytes(recipe, layout, routed.trained, expert_ranks(layout), routed.frozen, routed.matrices)
+        more = state_bytes(recipe, layout, routed.trained, expert_ranks(layout), routed.frozen, routed.matrices, routed.narrow)
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
     trained = shared.trained + routed.trained
     full = np.asarray(layout.recompute) == 2

@@ -7,7 +7,7 @@ from planner.cost.core import tokens
 from planner.cost.dispatch import exchanges_s
 from planner.cost.frozen import trains
 from planner.cost.layer import Kind, LayerTime, kind_time
-from planner.cost.products import Product, attention_products, mlp_products, outside
+from planner.cost.products import Product, attention_products, mlp_products, outside, weights
 from planner.layout import Layout, Numeric
 from planner.specs.model import Moe
 from planner.specs.recipe import Recipe
@@ -56,13 +56,14 @@ def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
     width = moe.shared_ffn_size + model.ffn_size * moe.dense_residual
     forward, backward = exchanges_s(recipe, layout, moe, count)
     latent = software.latent_launch_us if model.mla else 0.0
+    products = (*attention_products(recipe, layout, count), router, *shared, *beside, *routed)
     return Kind(
-        products=(*attention_products(recipe, layout, count), router, *shared, *beside, *routed),
+        products=products,
         activated=copies * moe.expert_ffn_size / layout.etp + count * width / layout.tp,
         blocks=1.0 + bool(shared) + bool(beside), mlp=beside, moe=(router, *routed), shared=shared,
         moved_bytes=software.permute_bytes * copies * model.hidden_size + software.router_bytes * own * moe.num_experts,
         ep_forward_s=forward, ep_backward_s=backward,
-        adapters=adapters_time(recipe, layout, expert_adapters(recipe), copies),
+        adapters=adapters_time(recipe, layout, expert_adapters(recipe), weights(products), copies),
         launch_us=(software.launch_us_forward + latent, software.launch_us_backward + latent), wait_us=software.wait_us,
     )  # fmt: skip
 

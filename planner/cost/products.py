@@ -103,6 +103,11 @@ def product_s(recipe: Recipe, one: Product, m: Numeric, n: Numeric, k: Numeric) 
     return grouped_gemm_s(recipe.hardware, precision, one.groups, m, n, k)
 
 
+def weights(products: tuple[Product, ...]) -> Numeric:
+    """Elements of their weights on one rank."""
+    return sum((one.n * one.k * one.groups for one in products), 0.0)
+
+
 def casts(products: tuple[Product, ...], layout: Layout, count: Numeric) -> tuple[Numeric, Numeric]:
     """Elements a token that are quantized: inputs in the forward, output gradients in the backward pass.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost import collectives, sites
+from planner.cost.adapters import sent_bytes
 from planner.cost.holdings import expert_ranks, layers_params
 from planner.cost.layer import LayerTime
 from planner.cost.params import embedding_params, head_params
@@ -51,12 +52,12 @@ def sharded_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTi
     moved, more_moved = trained_layers(recipe, layout, 1, layers.experts.first / np.maximum(layers.first, 1e-9) if layers.experts else 0.0)
     members = sites.group(recipe, layout, tp, ranks)
     near = collectives.group(recipe.hardware, tp, np.minimum(layout.hpz, ranks))
-    gather = moved_s(recipe, members, one * 2.0, stack.shard_calls)
-    again: Numeric = np.where(np.asarray(layout.hpz) > 1, moved_s(recipe, near, one * 2.0, stack.shard_calls), gather)
+    gather = moved_s(recipe, members, one * sent_bytes(recipe), stack.shard_calls)
+    again: Numeric = np.where(np.asarray(layout.hpz) > 1, moved_s(recipe, near, one * sent_bytes(recipe), stack.shard_calls), gather)
     reduce = moved_s(recipe, members, moved * stack.grad_reduce_bytes, stack.shard_calls)
     if layers.experts:
         alike = sites.group(recipe, layout, layout.etp * layout.ep, expert_ranks(layout))
-        more = moved_s(recipe, alike, routed * 2.0, stack.shard_calls)
+        more = moved_s(recipe, alike, routed * sent_bytes(recipe), stack.shard_calls)
         gather, again = gather + more, again + more
         reduce = reduce + moved_s(recipe, alike, more_moved * stack.grad_reduce_bytes, stack.shard_calls)
     outside = moved_s(recipe, members, ends * 2.0, 1.0)

@@ -85,7 +85,7 @@ def _optimizer(recipe: Recipe) -> dict[str, Any]:
     adam: dict[str, Any] = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
     kinds: dict[str, tuple[str, dict[str, Any]]] = {
         "adam": ("AdamW", adam), "lion": ("Lion", {"lr": 3e-5, "betas": [0.95, 0.98], "weight_decay": 0.1}),
-        "muon": ("Muon", {"muon_lr": 2e-2, "adam_lr": 3e-4, "momentum": 0.95, "betas": [0.9, 0.95], "weight_decay": 0.1}),
+        "muon": ("Muon", {"lr": 3e-4, "muon_lr": 2e-2, "adam_lr": 3e-4, "momentum": 0.95, "betas": [0.9, 0.95], "weight_decay": 0.1}),
         "sgd": ("SGD", {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.1}), "adafactor": ("Adafactor", {"lr": 1e-2, "weight_decay": 0.1}),
     }  # fmt: skip
     kind, params = kinds.get(recipe.optimizer, ("", {}))

@@ -9,7 +9,7 @@ def left_to_the_script(recipe: Recipe) -> tuple[str, ...]:
     """What the user's own script must do, a sentence each; empty where flags or the JSON say all."""
     lines: list[str] = []
     if recipe.lora:
-        where = ", ".join(recipe.lora.targets)
+        where = ", ".join(recipe.lora.targets) + "; its weights in nf4" * (recipe.lora.base == "nf4")
         lines.append(f"the script must freeze the model and add LoRA adapters of rank {recipe.lora.rank} to {where}")
     if recipe.frozen:
         lines.append(f"the script must freeze {', '.join(recipe.frozen)}")

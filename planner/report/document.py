@@ -43,7 +43,8 @@ def question(recipe: Recipe) -> dict[str, Any]:
         "global_batch_size": recipe.global_batch_size, "precision": recipe.precision, "framework": recipe.framework,
         "framework_version": recipe.framework_version, "stack": recipe.stack.name, "attention": recipe.attention,
         "optimizer": recipe.optimizer, "lora_rank": recipe.lora.rank if recipe.lora else None,
-        "lora_targets": list(recipe.lora.targets) if recipe.lora else None, "frozen": list(recipe.frozen),
+        "lora_targets": list(recipe.lora.targets) if recipe.lora else None, "lora_base": recipe.lora.base if recipe.lora else None,
+        "frozen": list(recipe.frozen),
         "packing": recipe.packing, "mean_length": recipe.mean_length,
         "assumed": list(recipe.assumed),
     }  # fmt: skip

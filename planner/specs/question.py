@@ -59,6 +59,8 @@ class Question(BaseModel):
     lora_rank: Count | None = None
     lora_targets: tuple[str, ...] | None = None
     """Linears that have adapters; None: all."""
+    lora_base: str | None = None
+    """16bit, or nf4: QLoRA."""
     frozen: tuple[str, ...] | None = None
     """Parts that are not trained."""
     packing: bool | None = None
@@ -165,7 +167,7 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
     "recompute": ("recompute_layers", "recompute_modules"),
     "cluster": ("set",),
     "lora_rank": ("frozen",),
-    "frozen": ("lora_rank", "lora_targets"),
+    "frozen": ("lora_rank", "lora_targets", "lora_base"),
 }
 """What is dropped from a question when a word of it is restated. Without a GPU count dp is a statement, not a result."""
 

@@ -12,6 +12,8 @@ from planner.specs.model import ModelSpec
 from planner.specs.question import Question
 from planner.specs.stack import Stack
 
+BITS = {"16bit": "16", "nf4": "4"}
+
 
 @dataclass(frozen=True, slots=True)
 class Trained:
@@ -24,7 +26,7 @@ def trained(asked: Question, model: ModelSpec, stack: Stack, seq_length: int) ->
     """What the question says of the training itself. InputError where words contradict one another."""
     name = workload.optimizer(asked.optimizer)
     frozen = _frozen(asked, model)
-    lora = workload.lora(asked.lora_rank, asked.lora_targets, model, stack.framework, frozen)
+    lora = workload.lora(asked.lora_rank, asked.lora_targets, model, stack.framework, frozen, asked.lora_base)
     said = _lora_said(asked, lora) if lora else ()
     if (lora or frozen) and model.mtp_layers:
         model = model.model_copy(update={"mtp_layers": 0})
@@ -44,7 +46,7 @@ def _frozen(asked: Question, model: ModelSpec) -> tuple[str, ...]:
 
 def _lora_said(asked: Question, lora: workload.Lora) -> tuple[str, ...]:
     stated = () if asked.lora_targets else (f"lora_targets: {', '.join(lora.targets)}",)
-    return (*stated, "LoRA: frozen weights in 16 bits, adapters in 16 bits with 32-bit states, no dropout before them")
+    return (*stated, f"LoRA: frozen weights in {BITS[lora.base]} bits, adapters in 16 bits with 32-bit states, no dropout before them")
 
 
 def _stack(stack: Stack, name: str) -> Stack:

@@ -32,6 +32,7 @@ TARGET_ALIASES = {
 SAME = {"o_proj": "proj", "down_proj": "fc2"}
 _PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "fc1": ("gate_proj", "up_proj")}
 MOST_RANK = 4096
+BASES = ("16bit", "nf4")
 
 
 class Lora(BaseModel):
@@ -41,6 +42,8 @@ class Lora(BaseModel):
 
     rank: PositiveInt
     targets: tuple[Target, ...] = TARGETS  # type: ignore[assignment]
+    base: Literal["16bit", "nf4"] = "16bit"
+    """How the frozen linears of the layers are kept: nf4 is QLoRA's 4 bits with doubly quantized scales, turned to 16 bits where used."""
 
     @field_validator("targets")
     @classmethod
@@ -71,14 +74,19 @@ def frozen(names: Sequence[str] | None) -> tuple[str, ...]:
     return found
 
 
-def lora(rank: int | None, targets: Sequence[str] | None, model: ModelSpec, framework: str, frozen_parts: Sequence[str]) -> Lora | None:
+def lora(
+    rank: int | None, targets: Sequence[str] | None, model: ModelSpec, framework: str, frozen_parts: Sequence[str], base: str | None = None
+) -> Lora | None:
     """The adapters; all linears unless targets say otherwise: as Megatron has them, or as Hugging Face does for the other frameworks.
 
     Raises InputError where words contradict one another or the model has no such linear.
     """
+    if base is not None and base not in BASES:
+        raise unknown("lora_base", base, BASES)
     if rank is None:
-        if targets:
-            raise InputError(f"lora_targets must go with lora_rank, but got {', '.join(targets)} alone; add --lora-rank 16")
+        if targets or base:
+            word = "lora_targets" if targets else "lora_base"
+            raise InputError(f"{word} must go with lora_rank, but got {', '.join(targets or (str(base),))} alone; add --lora-rank 16")
         return None
     if frozen_parts:
         raise InputError(f"with lora_rank all but the adapters is frozen, but got frozen {', '.join(frozen_parts)} too; leave it out")
@@ -86,7 +94,7 @@ def lora(rank: int | None, targets: Sequence[str] | None, model: ModelSpec, fram
         most = min(MOST_RANK, model.hidden_size)
         raise InputError(f"lora_rank must be from 1 to {most:,} for {model.name}, but got {rank:,}; 8 to 64 are usual")
     usual = TARGETS if framework == "megatron" or model.mla else tuple(name for name in APART if model.gated_mlp or name != "gate_proj")
-    return Lora(rank=rank, targets=_targets(targets or usual, model))  # type: ignore[arg-type]
+    return Lora(rank=rank, targets=_targets(targets or usual, model), base=base or "16bit")  # type: ignore[arg-type]
 
 
 def _targets(names: Sequence[str], model: ModelSpec) -> tuple[str, ...]:

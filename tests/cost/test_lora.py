@@ -147,3 +147,23 @@ def test_full_training_does_not_fit_where_adapters_do() -> None:
     whole, few = (estimate(question(**more), rows) for more in ({}, {"lora": Lora(rank=16)}))
     assert not whole.fits.any() and few.fits.all()
     assert float(few.memory.weights_bytes[0]) == pytest.approx(16.5 * GIB, rel=0.01)
+
+
+def test_four_bits_by_hand() -> None:
+    """QLoRA of Llama-2-7B: 0.516 bytes of 6,476,005,376 weights of linears, 2 of tables and norms (262,410,240), adapters 2 + 2 + 12."""
+    one = question("llama2-7b", stack="deepspeed", framework="deepspeed", lora=Lora(rank=64, targets=ALL, base="nf4"))
+    said = estimate(one, documents.layout(one, sp=0, zero=2), exact=True).memory
+    adapters = 32 * 64 * (4 * 8_192 + 3 * (4_096 + 11_008))
+    whole = 2 * (2 * 32_000 * 4_096 + 65 * 4_096 + adapters)
+    assert said.weights_bytes == pytest.approx((0.5 + 0.127 / 8) * 6_476_005_376 + whole, rel=1e-6)
+    assert said.optimizer_bytes == pytest.approx(12 * adapters / 8, rel=1e-9)
+
+
+def test_four_bits_are_opened_each_way() -> None:
+    """The weights of a layer of Llama-2-7B, 202,375,168, read in 4 bits and written in 16, forward and backward."""
+    found = [layer_time(question("llama2-7b", lora=Lora(rank=8, base=base)), Layout()) for base in ("16bit", "nf4")]  # type: ignore[arg-type]
+    profile = question().hardware
+    moved = (0.5 + 0.127 / 8 + 2) * 202_375_168
+    rate = profile.gpu.hbm_bytes_per_s * profile.kernels.memory_efficiency_share
+    assert found[1].adapter_forward_s - found[0].adapter_forward_s == pytest.approx(moved / rate)
+    assert found[1].adapter_backward_s - found[0].adapter_backward_s == pytest.approx(moved / rate)

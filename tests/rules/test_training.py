@@ -30,6 +30,7 @@ MEGATRON: dict[str, tuple[Words, Words, Words, Words]] = {
     "host memory holds Adam's states": ({}, {"offload": CPU}, {"optimizer": "sgd"}, {"offload": CPU}),
     "narrow optimizer states belong to Adam": ({"stack": NARROW}, {}, {"stack": NARROW, "optimizer": "muon"}, {}),
     "adapters split over tp": ({"lora": Lora(rank=16)}, {}, {"lora": Lora(rank=12)}, {}),
+    "Megatron keeps frozen weights in 16 bits": ({"lora": Lora(rank=16)}, {}, {"lora": Lora(rank=16, base="nf4")}, {}),
     "packed samples come one sequence at a time": (SHORT, {"mbs": 1}, SHORT, {"mbs": 2}),
     "packed samples need a kernel for them": (SHORT, {}, {**SHORT, "attention": "unfused"}, {}),
 }  # fmt: skip
