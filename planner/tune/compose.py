@@ -15,7 +15,7 @@ from planner.cost.moe import expert_layer_time
 from planner.cost.mtp import with_mtp
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
-from planner.tune import proxy
+from planner.tune import beside, proxy
 from planner.tune.measurement import Measurement
 
 _FORWARD = ("gemm_forward_s", "attention_forward_s", "elementwise_forward_s", "launch_forward_s")
@@ -34,10 +34,15 @@ def composed(result: dict[str, Any]) -> Measurement:
     asked = result["request"]
     recipe, layout = Recipe.model_validate(asked["recipe"]), Layout.from_named(asked["layout"])
     timed = {one["name"]: Passes(median(one["forward_s"]), median(one["backward_s"])) for one in result["pieces"]}
-    step_s, stages = step_of(recipe, layout, layers_of(recipe, timed), ends_of(recipe, timed), asked["share"] == 1, asked["recompute"])
+    layers, ends = layers_of(recipe, timed), ends_of(recipe, timed)
+    holds = asked["share"] == 1, asked["recompute"]
+    step_s, stages = step_of(recipe, layout, layers, ends, *holds)
+    kept = beside.kept(recipe, result["pieces"]) if asked["share"] == 1 else {}  # a lone device holds what ranks would share
+    measured = {**layers, **dict(zip(("embedding", "head"), ends, strict=True))}
     return Measurement(
-        step_s=step_s, steps_s=tuple(float(one) for one in result["steps_s"]), memory_bytes=None, memory_kind=result["memory_kind"],
-        composed=True, proxy=asked["proxy"], stages=stages,
+        step_s=step_s, steps_s=tuple(float(one) for one in result["steps_s"]),
+        memory_bytes=beside.memory_bytes(recipe, layout, kept), memory_kind=result["memory_kind"],
+        layers=beside.layers(recipe, layout, measured, kept, *holds), composed=True, proxy=asked["proxy"], stages=stages,
         device=result["device"], versions=result["versions"], notes=tuple(asked["notes"]),
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,8 @@ class Measurement:
     steps_s: tuple[float, ...]
     """Each timed step as it ran here."""
     memory_bytes: float | None
-    """Peak of the worst rank as the allocator reports it; None where the device does not tell, or where `composed`."""
+    """Peak of the worst rank as the allocator reports it; None where the device does not tell.
+    Where `composed`: the cost model's, with measured activations in its own's place."""
     forward_s: float | None = None
     """A step's time by part on the slowest rank; None where the runner cannot tell."""
     backward_s: float | None = None
@@ -26,6 +27,9 @@ class Measurement:
     """What ran in place of the whole plan, in words; empty when the plan itself ran."""
     stages: tuple[dict[str, float], ...] = ()
     """Measured seconds by stage: {"stage", "forward_s", "backward_s"}."""
+    layers: tuple[dict[str, Any], ...] = ()
+    """Where `composed`: of a dense layer, a layer with experts, embedding and head: {"name", "forward_s", "backward_s"} as measured a
+    micro-batch, the same with predicted_ before, and where the device tells kept_bytes between the passes with its prediction."""
     losses: tuple[float, ...] = ()
     device: str = ""
     memory_kind: Literal["allocated", "resident"] = "allocated"

@@ -28,7 +28,7 @@ def request(
     if devices < 1 or steps < 1 or warmup < 0:
         raise InputError(f"devices and steps must be at least 1, warmup at least 0, but got {devices}, {steps} and {warmup}")
     what = proxy.decide(recipe, layout, devices)
-    if why := suits.refused(recipe, layout, what.whole):
+    if why := suits.refused(recipe, layout, devices):
         raise InputError(why)
     ranks, order = _order(recipe, layout) if what.whole else ([0], "")
     return {

@@ -59,14 +59,19 @@ def measured(recipe: Recipe, layout: Layout, request: dict[str, Any], device: to
     torch.set_default_dtype(before)
     spans = Spans(device.type == "cuda")
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in stacks}
+    kept_bytes: dict[str, float | None] = {}
     warmup = max(request["warmup"], 1)
     for turn in range(warmup + request["steps"]):
         for name, stack in stacks.items():
-            times[name].append(_pass(stack, *inputs[name], spans))
+            *took, kept_bytes[name] = _pass(stack, *inputs[name], spans)
+            times[name].append((took[0], took[1]))
         whole = sum(sum(times[name][-1]) for name in stacks)
         report("step" if turn >= warmup else "warmup", turn, whole)
     kept = {name: list(zip(*all_turns[warmup:], strict=True)) for name, all_turns in times.items()}
-    pieces = [{"name": name, "forward_s": forward, "backward_s": backward} for name, (forward, backward) in kept.items()]
+    pieces = [
+        {"name": name, "forward_s": forward, "backward_s": backward, "kept_bytes": kept_bytes[name]}
+        for name, (forward, backward) in kept.items()
+    ]
     steps = [sum(sum(times[name][turn]) for name in stacks) for turn in range(warmup, warmup + request["steps"])]
     return {"pieces": pieces, "steps_s": steps}
 
@@ -82,17 +87,22 @@ def _inputs(recipe: Recipe, layout: Layout, request: dict[str, Any], device: tor
     return torch.randn(sequences, here, recipe.model.hidden_size, generator=source).to(device, getattr(torch, request["element"])), tokens
 
 
-def _pass(stack: nn.Module, x: Tensor, targets: Tensor, spans: Spans) -> tuple[float, float]:
-    """Seconds of one forward and one backward pass. Gradients add up from pass to pass, as from micro-batch to micro-batch."""
+def _pass(stack: nn.Module, x: Tensor, targets: Tensor, spans: Spans) -> tuple[float, float, float | None]:
+    """Seconds of one forward and one backward pass, and the bytes that the device holds for the second (None on a CPU).
+
+    Gradients add up from pass to pass, as from micro-batch to micro-batch.
+    """
     if x.is_floating_point():
         x = x.detach().requires_grad_()
     dist.barrier()
+    before = torch.cuda.memory_allocated() if spans.cuda else 0
     out = timed(spans, "forward", 0, stack)(x, targets)
+    kept = float(torch.cuda.memory_allocated() - before) if spans.cuda else None
     gradient = torch.ones_like(out)
     timed(spans, "backward", 0, out.backward)(gradient)
     settle(spans.cuda)
     found = taken(spans)
     both = torch.tensor([found["forward", 0], found["backward", 0]], dtype=torch.float64, device=x.device)
     dist.all_reduce(both, dist.ReduceOp.MAX)
-    return float(both[0]), float(both[1])
+    return float(both[0]), float(both[1]), kept
 

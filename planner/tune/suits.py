@@ -19,16 +19,22 @@ RECOMPUTED = ("core_attn", "layernorm", "mlp", "moe")
 OTHER = "measure it with --runner megatron or --runner deepspeed"
 
 
-def refused(recipe: Recipe, layout: Layout, whole: bool = True) -> str:
-    """Why the torch benchmark does not run a plan, with the nearest way out; empty when it does. whole: not layers of it alone."""
+def refused(recipe: Recipe, layout: Layout, devices: int | None = None) -> str:
+    """Why the torch benchmark does not run a plan, with the nearest way out; empty when it does.
+
+    devices: on fewer than the plan has GPUs only layers of it run; None: enough for the plan.
+    """
     model = recipe.model
     checks = (
         (model.mla is not None, f"the torch benchmark has no multi-head latent attention, which {model.name} needs; {OTHER}"),
         (layout.cp > 1, f"the torch benchmark has no context parallelism, but got cp={layout.cp}; use cp=1, or {OTHER}"),
         (layout.etp > 1, f"the torch benchmark keeps an expert whole, but got etp={layout.etp}; use etp=1, or {OTHER}"),
         (layout.offload > 0, f"the torch benchmark offloads nothing, but got offload={OFFLOADS[layout.offload]}; use none, or {OTHER}"),
+        (recipe.lora is not None or bool(recipe.frozen),
+         f"the torch benchmark trains every weight, but got {'lora' if recipe.lora else 'frozen parts'}; leave it out, or {OTHER}"),
         (layout.hpz > 1, f"the torch benchmark keeps no second copy of weights, but got hpz={layout.hpz}; use hpz=1, or {OTHER}"),
-    )
+    )  # fmt: skip
+    whole = devices is None or layout.gpus <= devices
     return next((why for holds, why in checks if holds), "") or _shapes(recipe, layout) or (_step(layout) if whole else "")
 
 
@@ -80,6 +86,9 @@ def notes(recipe: Recipe, layout: Layout, device: Literal["cpu", "cuda"]) -> tup
         (model.position == "alibi", "without ALiBi"),
         (model.parallel_block, "attention and MLP one after the other"),
         (model.num_kv_heads < layout.tp, f"key and value heads repeated to one for each of {layout.tp} ranks"),
+        (recipe.optimizer != "adam", f"AdamW in place of {recipe.optimizer}"),
+        (recipe.packing is not None, "every sequence is one whole sample"),
+        (device == "cuda", "operations run one by one, none fused or compiled"),
         (bool(lost) and layout.recompute == 1, f"{', '.join(lost)} not recomputed"),
         (layout.dp > 1 and layout.zero == 1, "gradients are reduced after the backward pass, not beside it"),
     )

@@ -13,7 +13,7 @@ from planner.cost.moe import expert_layer_time
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
-from planner.tune import compose, proxy
+from planner.tune import beside, compose, proxy
 from planner.tune.compose import Passes
 from planner.tune.request import measurement, request
 from tests.tune import tiny
@@ -83,6 +83,52 @@ def test_a_layer_is_the_difference_of_two_depths():
     timed = {"dense-1": Passes(5.0, 9.0), "dense-3": Passes(9.0, 17.0), "embedding": Passes(5.5, 9.25), "head": Passes(7.0, 13.0)}
     assert compose.layers_of(recipe, timed) == {"dense": Passes(2.0, 4.0)}
     assert compose.ends_of(recipe, timed) == (Passes(0.5, 0.25), Passes(2.0, 4.0))
+
+
+def test_measured_layers_lie_beside_predicted_ones():
+    recipe, layout = question("mixtral-8x7b"), Layout(tp=2, pp=4, dp=8, ep=4, mbs=1, m=16, sp=1)
+    stacks = [("experts-1", 3.0, 5.0, 100.0), ("experts-3", 7.0, 13.0, 500.0), ("embedding", 3.5, 5.5, 1.0), ("head", 4.0, 7.0, 1.0)]
+    one, embedding, head = measurement(result(recipe, layout, 8, stacks)).layers
+    assert (one["name"], one["forward_s"], one["backward_s"], one["kept_bytes"]) == ("experts", 2.0, 4.0, 200.0)
+    assert (embedding["forward_s"], head["backward_s"]) == (0.5, 2.0)
+    known = expert_layer_time(recipe, layout)
+    assert one["predicted_forward_s"] == pytest.approx(float(known.forward_s - known.ep_forward_s))
+    assert one["predicted_kept_bytes"] == pytest.approx(float(sum(_kept(recipe, layout))))
+
+
+@pytest.mark.parametrize(("layout", "in_flight"), [
+    (Layout(tp=2, pp=4, dp=8, mbs=1, m=16, sp=1), 4),  # on the first rank under 1F1B
+    (Layout(tp=2, pp=4, dp=8, mbs=1, m=16, sp=1, recompute=2), 1),  # with so little kept the last rank and its logits are the most
+])  # fmt: skip
+def test_memory_with_measured_activations(layout, in_flight):
+    """What the cost model itself keeps gives its own memory; a byte more a layer is held by every micro-batch in flight."""
+    recipe = question()
+    own = _kept(recipe, layout)[0] if layout.recompute == 0 else float(estimate.parts(recipe, layout)[3].input_bytes)
+    expected = estimate.estimate(recipe, layout, exact=True)
+    found = beside.memory_bytes(recipe, layout, {"dense": own})
+    assert found == pytest.approx(expected.memory.allocated_bytes)
+    layers = recipe.model.num_layers / layout.pp
+    assert beside.memory_bytes(recipe, layout, {"dense": own + 1e6}) - found == pytest.approx(in_flight * layers * 1e6, rel=1e-6)
+
+
+def test_where_the_device_does_not_tell_memory_is_not_made_up():
+    recipe, layout = question(), Layout(tp=2, pp=4, dp=8, mbs=1, m=16, sp=1)
+    pieces = [("dense-1", 3.0, 5.0, None), ("dense-3", 7.0, 13.0, None), ("embedding", 3.5, 5.5, None), ("head", 4.0, 7.0, None)]
+    found = measurement(result(recipe, layout, 8, pieces))
+    assert found.memory_bytes is None and "kept_bytes" not in found.layers[0]
+
+
+def result(recipe, layout, devices, pieces):
+    """As the worker writes it."""
+    names = ("name", "forward_s", "backward_s", "kept_bytes")
+    rows = [dict(zip(names, (name, [forward], [backward], held), strict=True)) for name, forward, backward, held in pieces]
+    rest = {"steps_s": [1.0], "memory_bytes": 1.0, "memory_kind": "allocated", "device": "test", "versions": {}}
+    return {"request": request(recipe, layout, devices, 1, 1), "pieces": rows, **rest}
+
+
+def _kept(recipe, layout):
+    acts = estimate.parts(recipe, layout)[3]
+    return float(acts.layer_bytes), float(acts.expert_bytes)
 
 
 def sleepy(folder):

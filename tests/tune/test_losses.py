@@ -150,6 +150,4 @@ def test_four_processes_learn_as_one(four, expected, mode):
 
 def test_losses_would_show_a_lost_update(expected):
     for model, losses in expected.items():
-        still = reference(model, rate=0.0)
-        assert still[0] == losses[0]
-        assert abs(losses[1] - still[1]) / losses[1] > 50 * CLOSE
+        assert abs(losses[1] - losses[0]) / losses[0] > 50 * CLOSE, model
