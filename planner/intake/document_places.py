@@ -31,6 +31,8 @@ def place(kind: str, name: str, document: Document) -> Path | None:
     if kind == "bridge":
         return None if "." in name else (BRIDGE.get(name, "model"), name)
     if kind == "torchtitan":
+        if name.split(".")[0] in torchtitan.TABLES and "." in name:
+            return tuple(name.split("."))
         key = "activation_checkpoint.mode" if name == "recompute_granularity" else _reversed(torchtitan.RENAMED).get(name)
         return tuple(key.split(".")) if key else None
     if kind == "primus":

