@@ -20,6 +20,10 @@ NEOX = {
     "tensor_model_parallel_size": "model-parallel-size", "pipeline_model_parallel_size": "pipe-parallel-size",
     "deepspeed.train_micro_batch_size_per_gpu": "train_micro_batch_size_per_gpu",
 }
+TITAN = {
+    "tp": "parallelism.tensor_parallel_degree", "pp": "parallelism.pipeline_parallel_degree", "cp": "parallelism.context_parallel_degree",
+    "ep": "parallelism.expert_parallel_degree", "mbs": "training.local_batch_size", "gbs": "training.global_batch_size",
+}
 STAGE = "deepspeed.zero_optimization.stage"
 
 
@@ -27,8 +31,26 @@ def changed(u: Understood, words: dict[str, Any]) -> dict[str, Any]:
     """Values to set, by the names of Reading.values, for changed words of the layout; None removes one."""
     out: dict[str, Any] = {}
     for word, value in words.items():
-        out |= _deepspeed(u, word, value) if u.recipe.framework == "deepspeed" else _megatron(u, word, value, words)
+        if u.recipe.framework == "torch":
+            out |= _torch(u, word, value)
+        else:
+            out |= _deepspeed(u, word, value) if u.recipe.framework == "deepspeed" else _megatron(u, word, value, words)
     return out
+
+
+def _torch(u: Understood, word: str, value: Any) -> dict[str, Any]:
+    """torchtitan's keys and the Trainer's arguments; sequence parallelism goes with tensor parallelism there."""
+    titan = u.reading.kind == "torchtitan"
+    if word == "recompute":
+        kinds = {0: "none", 1: "selective", 2: "full"}
+        return {"activation_checkpoint.mode": kinds[int(value)]} if titan else {"hf.gradient_checkpointing": bool(value)}
+    if word == "zero":
+        return {"parallelism.fsdp_reshard_after_forward": "always" if value == 3 else "never"} if titan else {
+            "hf.fsdp": "full_shard" if value == 3 else "shard_grad_op"}
+    if word == "gpus":
+        return {"launch.gpus": value}
+    known = TITAN if titan else {"mbs": "hf.per_device_train_batch_size", "m": "hf.gradient_accumulation_steps"}
+    return {known[word]: value} if word in known else {}
 
 
 def _megatron(u: Understood, word: str, value: Any, words: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +136,8 @@ def flag(kind: str, name: str) -> str:
         return name.removeprefix("deepspeed.")
     if name.startswith("hf."):
         return "--" + name.removeprefix("hf.")
+    if kind == "torchtitan":
+        return name
     if kind in ("nemo", "bridge"):
         return f"model.{name}" if not name.startswith("trainer.") else name
     return "--" + (name if kind == "swift" else name.replace("_", "-"))

@@ -54,7 +54,7 @@ def _values(recipe: Recipe, layout: Layout) -> dict[str, list[int]]:
     fixed = bool(layout.stage_layout)
     layers = _divisors(max(model.num_layers // layout.pp, 1)) if "interleaved" in recipe.stack.schedules else [1]
     out = {"tp": [n for n in degrees if n <= min(node, 64)], "pp": [] if fixed else [n for n in degrees if n <= model.num_layers],
-           "v": [] if fixed else [n for n in layers if n <= 32], "zero": [z for z in recipe.stack.zero_stages if z <= _most_zero(recipe)],
+           "v": [] if fixed else [n for n in layers if n <= 32], "zero": _zeros(recipe, layout),
            "mbs": [n for n in _divisors(recipe.global_batch_size) if n <= MOST_MICRO_BATCH], "cp": _near(degrees, layout.cp)}
     if model.moe:
         out |= {"ep": [n for n in _divisors(model.moe.num_experts) if n <= recipe.gpus], "etp": sorted({1, layout.tp})}
@@ -63,6 +63,12 @@ def _values(recipe: Recipe, layout: Layout) -> dict[str, list[int]]:
 
 def _most_zero(recipe: Recipe) -> int:
     return 1 if recipe.framework == "megatron" else 3
+
+
+def _zeros(recipe: Recipe, layout: Layout) -> list[int]:
+    """Stages of the stack. Under torch weights that are sharded stay so: copies alone are another program."""
+    least = 2 if recipe.framework == "torch" and layout.zero >= 2 else 0
+    return [stage for stage in recipe.stack.zero_stages if least <= stage <= _most_zero(recipe)]
 
 
 def _near(values: list[int], own: int) -> list[int]:
@@ -137,7 +143,7 @@ def _words(recipe: Recipe, layout: Layout, chosen: tuple[Move, ...], found: Layo
     """The fields that differ; under DeepSpeed, which is told the accumulation, m with them."""
     words = {k: x for _, change in chosen for k, x in change.items() if x != getattr(layout, k) or k == "recompute"}
     words |= {"sp": found.sp} if found.sp > layout.sp else {}
-    return words | ({"m": found.m} if recipe.framework == "deepspeed" and found.m != layout.m else {})
+    return words | ({"m": found.m} if recipe.framework in ("deepspeed", "torch") and found.m != layout.m else {})
 
 
 def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> Layout:

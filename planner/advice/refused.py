@@ -94,7 +94,7 @@ def findings(u: Understood) -> list[Finding]:
     if u.recipe.framework != "megatron" or u.reading.kind in CONFIGS or u.recipe.stack.name == "megatron-2021":
         return []
     found = [_finding(u, one) for one in PARSER if one[1](u.plain)]
-    return [*found, *_fusion(u), *_unknown(u)]
+    return [*found, *_fusion(u), *_no_such(u), *_unknown(u)]
 
 
 def _finding(u: Understood, refusal: Refusal) -> Finding:
@@ -111,12 +111,30 @@ def _fusion(u: Understood) -> list[Finding]:
                     "stays", (Way({"cross_entropy_fusion_impl": "native"}),))]
 
 
+NO_SUCH = {
+    "num_micro_batches": "micro-batches follow from --global-batch-size, --micro-batch-size and the parallel sizes",
+    "virtual_pipeline_model_parallel_size": "virtual stages are --num-virtual-stages-per-pipeline-rank or "
+                                            "--num-layers-per-virtual-pipeline-stage",
+    "overlap_p2p_communication": "transfers of virtual stages overlap by default; --no-overlap-p2p-communication turns it off",
+    "align_param_gather": "it is on by default; --no-align-param-gather turns it off",
+    "tp_comm_bulk_dgrad": "it is on by default; --disable-tp-comm-bulk-dgrad turns it off",
+    "pipeline_num_chunks": "neither Megatron-LM nor DeepSpeed has it",
+}
+"""Flags that articles name and the parser has never had."""
+
+
+def _no_such(u: Understood) -> list[Finding]:
+    stated = {name.lstrip("-").replace("-", "_"): name for name in (*u.reading.unknown, *u.reading.values)}
+    return [Finding("warning", "no such flag", f"--{name.replace('_', '-')} is no flag of Megatron-LM, whose parser stops at it: {says}",
+                    (Way({name: None}),)) for name, says in NO_SUCH.items() if name in stated]
+
+
 def _unknown(u: Understood) -> list[Finding]:
     """Flags that no known version has: the parser stops at them, unless the script adds them itself."""
-    names = [name for name in u.reading.unknown if not name.startswith(("env.", "hf.", "deepspeed."))]
+    names = [name for name in u.reading.unknown if not name.startswith(("env.", "hf.", "deepspeed."))
+             and name.lstrip("-").replace("-", "_") not in NO_SUCH]
     if not names:
         return []
     listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    more = " (micro-batches follow from --global-batch-size)" if any("num_micro" in one.replace("-", "_") for one in names) else ""
     return [Finding("hint", "unknown flags", "not known to Megatron-LM, whose parser stops at them unless the script adds them: "
-                    f"{listed}{more}")]
+                    f"{listed}")]

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from planner.errors import InputError
 from planner.intake import shape
+from planner.intake.counts import whole
 from planner.intake.reading import Reading, Unresolved, Value
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.documents import build
 from planner.specs.model import ModelSpec
 
+OURS = ("num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads")
 UNKNOWN = "unknown"
 """Name of a model of which too little is known."""
 
@@ -32,6 +34,8 @@ def architecture(plain: dict[str, Any], reading: Reading, stated: str | None) ->
         return Architecture(library.model(stated), Value(stated, "option", "--model"))
     if shape.stated(plain):
         return _of_arguments(plain, reading)
+    if all(plain.get(name) for name in OURS):
+        return Architecture(_of_ours(plain, reading), Value("from-arguments", "flag", "the arguments"))
     config = plain.get("hf_config")
     faults = []
     if isinstance(config, dict):
@@ -58,6 +62,22 @@ def _of_arguments(plain: dict[str, Any], reading: Reading) -> Architecture:
         spec, says = spec.model_copy(update={"vocab_size": named.vocab_size}), f"vocab_size: {named.vocab_size:,}, of {named.name}"
     missing = (Unresolved("vocab_size", f"{says}; --set vocab_size=N supplies it", reading.file),) if says else ()
     return Architecture(spec, Value(spec.name, "flag", "the arguments"), missing, says)
+
+
+def _of_ours(plain: dict[str, Any], reading: Reading) -> ModelSpec | None:
+    """The model of the training script that `emit` writes for DeepSpeed, whose flags are the words of a model document."""
+    sizes = {name: whole(plain, name) for name in (*OURS, "head_dim", "vocab_size") if plain.get(name)}
+    length = plain.get("seq_length") or 8192
+    words = {"activation": "silu", "norm": "rmsnorm", "position": "rope", "attention_bias": "none"}
+    fields = {
+        "name": "from-arguments", "family": UNKNOWN, "source": reading.file, **sizes, "max_seq_length": length, "position_rows": length,
+        **{name: plain.get(name) or usual for name, usual in words.items()},
+        **{name: bool(plain.get(name)) for name in ("gated_mlp", "tied_embeddings", "mlp_bias", "qk_norm")},
+    }
+    try:
+        return build(ModelSpec, fields, reading.file)
+    except InputError:
+        return None
 
 
 def _of_config(config: dict[str, Any], plain: dict[str, Any], reading: Reading) -> ModelSpec:

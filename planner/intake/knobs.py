@@ -97,17 +97,19 @@ def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
     """The layout and the global batch of a DeepSpeed configuration, with what Megatron-DeepSpeed's or HF's arguments add."""
     tp, pp, cp = degrees(plain)
     tp = max(tp, whole(plain, "deepspeed.tensor_parallel.autotp_size"))
-    pp = max(pp, whole(plain, "deepspeed.pipeline.stages"))
+    pp = max(pp, whole(plain, "deepspeed.pipeline.stages"), whole(plain, "pipeline_stages"))
     cp = max(cp, whole(plain, "deepspeed.sequence_parallel_size"), whole(plain, "ds_sequence_parallel_size"))
     dp = max(gpus // (tp * pp * cp), 1)
     mbs, m, batch = triangle(plain, dp)
     experts = expert_count(plain) > 0
     named = "moe_expert_parallel_size" if plain.get("moe_expert_parallel_size") else "expert_model_parallel_size"
     ep = max(whole(plain, named), whole(plain, "deepspeed.expert_parallel.autoep_size"), 1) if experts else 1
-    full = any(plain.get(name) for name in (*OLD_FULL, "hf.gradient_checkpointing")) or recompute(plain)["recompute"]
+    blocks = max(whole(plain, "recompute_layers", 0), 0)
+    full = any(plain.get(name) for name in (*OLD_FULL, "hf.gradient_checkpointing")) or recompute(plain)["recompute"] or blocks
     return Layout(
         tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, mbs=mbs, m=m, sp=int(bool(plain.get("sequence_parallel")) and tp > 1),
-        zero=min(max(stage(plain), 0), 3), recompute=RECOMPUTE_CODE["full"] if full else 0, offload=OFFLOAD_CODE[offload(plain)],
+        zero=min(max(stage(plain), 0), 3), recompute=RECOMPUTE_CODE["full"] if full else 0, recompute_layers=blocks,
+        offload=OFFLOAD_CODE[offload(plain)],
         hpz=max(whole(plain, "deepspeed.zero_optimization.zero_hpz_partition_size"), 1),
         schedule=SCHEDULE_CODE["zb-h1" if plain.get("enable_zbh1_pipeline") else "1f1b"],
     ), batch

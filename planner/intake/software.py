@@ -40,6 +40,8 @@ def attention(plain: dict[str, Any], reading: Reading, hardware: HardwareProfile
         return asked if able or asked == "unfused" else "unfused"
     if reading.framework == "deepspeed":
         megatron = reading.kind in ("megatron-deepspeed", "neox")
+        if plain.get("unfused_attention"):
+            return "unfused"
         flash = any(plain.get(name) for name in ("use_flash_attn", "use_flash_attn_v2", "hf.flash_attn")) or not megatron
         return "flash" if able and flash else "unfused"
     local = asked == "local" or plain.get("transformer_impl") == "local" or obsolete(plain)

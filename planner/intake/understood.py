@@ -57,6 +57,8 @@ def understood(
     `sets` restates arguments (`seq_length`), the framework's version (`framework_version`), the stack, or figures of the cluster
     (`fabric.nic_gbytes_per_s`). Raises InputError for options that name nothing known.
     """
+    if reading.kind == "megatron-deepspeed" and set(architecture.OURS) <= reading.values.keys():
+        reading = replace(reading, kind="deepspeed", unknown=())  # the script that `emit` writes: no Megatron, and its own flags
     stated = dict(sets or {})
     overrides = [f"{name}={stated.pop(name)}" for name in list(stated) if name.startswith(HARDWARE)]
     asked = stated.pop("framework_version", None)

@@ -86,4 +86,4 @@ def _named(text: str) -> str | None:
     wanted = library.fold(text)
     names = library.clusters()
     alike = [name for name in names if library.fold(name) == wanted] or [name for name in names if library.fold(name).startswith(wanted)]
-    return alike[0] if alike and wanted else None
+    return min(alike, key=lambda name: ("sxm" not in name, name)) if alike and wanted else None
