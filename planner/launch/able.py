@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from planner.launch.devices import Gpu, gib
 from planner.launch.machine import Machine
+from planner.launch.place import VARIABLES
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
 
@@ -92,8 +94,18 @@ def _megatron(machine: Machine, folder: str | None) -> tuple[bool, str]:
         return False, f"{folder} must be a clone of Megatron-LM, but has no pretrain_gpt.py"
     if machine.versions["transformer-engine"] is None:
         return False, "Megatron-LM's layers are Transformer Engine's, which is not installed: pip install transformer-engine[pytorch]"
-    where = f"from {folder}" if folder else "with --megatron-path, the folder of a clone of Megatron-LM"
+    where = f"{_core(Path(folder))} from {folder}" if folder else "with --megatron-path, the folder of a clone of Megatron-LM"
     return True, f"{where}, on {len(machine.gpus)} x {machine.gpus[0].name}"
+
+
+def _core(folder: Path) -> str:
+    """The version of Megatron core that a clone says it is."""
+    try:
+        said = (folder / "megatron" / "core" / "package_info.py").read_text()
+    except OSError:
+        return "Megatron-LM"
+    found = {name: number for name, number in re.findall(r"^(MAJOR|MINOR|PATCH) = (\d+)", said, re.MULTILINE)}
+    return "Megatron core " + ".".join(found.get(name, "0") for name in ("MAJOR", "MINOR", "PATCH"))
 
 
 def launchers(machine: Machine) -> tuple[Able, ...]:
@@ -124,6 +136,8 @@ def _kubernetes(machine: Machine) -> tuple[bool, str]:
         return False, "kubectl is not there"
     if not (machine.kubernetes.context or machine.kubernetes.in_pod):
         return False, "kubectl has no current context: kubectl config use-context NAME"
+    if not os.environ.get("PPPLAN_IMAGE"):
+        return False, f"PPPLAN_IMAGE must name {VARIABLES['PPPLAN_IMAGE']}"
     context = machine.kubernetes.context or "of this pod"
     return True, f"kubectl {machine.kubernetes.version}, context {context}; not asked whether it answers"
 

@@ -54,7 +54,8 @@ def _pod(name: str, work: Work, place: Place, each: int, container: str, meet: s
         }],
         "volumes": [{"name": "request", "configMap": {"name": name}}, {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
     }  # fmt: skip
-    return {"metadata": {"labels": {LABEL: name}}, "spec": spec | ({"subdomain": subdomain} if subdomain else {})}
+    about = {"labels": {LABEL: name}, "annotations": {"sidecar.istio.io/inject": "false"}}  # a sidecar would keep the pod from ending
+    return {"metadata": about, "spec": spec | ({"subdomain": subdomain} if subdomain else {})}
 
 
 def _life_s(work: Work) -> int:

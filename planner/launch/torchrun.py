@@ -6,6 +6,7 @@ run's folder is there, the followers take part in it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -66,27 +67,31 @@ def _command(call: dict[str, Any], token: str, first: bool) -> Command:
 
 
 def follow(folder: Path, cancel: Cancel | None = None) -> None:
-    """Takes part in each run of the folder, one after another, until cancelled."""
+    """Takes part in each run of the folder, one after another, until cancelled or interrupted."""
     done: set[Path] = set()
     while cancel is None or not cancel():
         calls = [path for path in sorted(folder.glob(f"{PREFIX}*/{CALL}")) if path not in done]
         for path in calls:
             done.add(path)
-            _take_part(path, cancel)
+            if not _take_part(path, cancel):
+                return
         if not calls:
             time.sleep(0.2)
 
 
-def _take_part(path: Path, cancel: Cancel | None) -> None:
+def _take_part(path: Path, cancel: Cancel | None) -> bool:
+    """Whether to go on with the next run: not after Ctrl-C, which ends the run here while its folder is still there."""
     try:
         call = json.loads(path.read_text())
     except OSError:
-        return  # over already
+        return True  # over already
     work = Work(call["module"], {}, call["each"], call["limit_s"], call["device"])
     own = Path(tempfile.mkdtemp(prefix="ppplan-follow-"))
     over = lambda: not path.exists() or (cancel is not None and cancel())  # noqa: E731
-    attend(work, own, lambda children: [_command(call, children.token, first=False)], cancel=over, answers=False)
+    outcome, _ = attend(work, own, lambda children: [_command(call, children.token, first=False)], cancel=over, answers=False)
+    return outcome.state != "interrupted" or not path.exists()
 
 
 if __name__ == "__main__":
-    follow(Path(sys.argv[1]).resolve())
+    with contextlib.suppress(KeyboardInterrupt):
+        follow(Path(sys.argv[1]).resolve())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ from planner.launch import able, devices, machine
 from planner.launch.devices import Gpu
 from planner.launch.machine import Kubernetes, Machine, Slurm
 from planner.units import GIB
+from tests import megatron_oracle
 
 HGX = "0, NVIDIA H100 80GB HBM3, 81559, 4, 535.161.08\n1, NVIDIA H100 80GB HBM3, 81559, 70521, 535.161.08\n"
 TOPOLOGY = (
@@ -108,16 +110,23 @@ def test_runners_with_gpus(tmp_path: Path) -> None:
     assert "pretrain_gpt.py" in of(able.runners(whole, str(tmp_path)), "megatron").why
     (tmp_path / "pretrain_gpt.py").touch()
     assert of(able.runners(whole, str(tmp_path)), "megatron").works
+    info = megatron_oracle.wheel() / "megatron" / "core" / "package_info.py"
+    (tmp_path / "megatron" / "core").mkdir(parents=True)
+    shutil.copy(info, tmp_path / "megatron" / "core")
+    assert of(able.runners(whole, str(tmp_path)), "megatron").why.startswith("Megatron core 0.19.2 from ")
     wrong = replace(whole, torch_build="cpu")
     assert not of(able.runners(wrong), "megatron").works and "built for cpu" in of(able.runners(wrong), "torch").why
     assert any("will not use" in one for one in able.warnings(wrong))
     assert able.warnings(whole) == ("GPU 1 in use by others: 68.9 GiB",)  # 70,521 MiB
 
 
-def test_launchers() -> None:
+def test_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PPPLAN_IMAGE", raising=False)
     bare = able.launchers(a_machine())
     assert [(one.name, one.works) for one in bare] == [("local", True), ("torchrun", True), ("slurm", False), ("kubernetes", False)]
     slurm, kubernetes = Slurm("23.11", "", ("gpu: 16 nodes, gpu:h100:8",), ""), Kubernetes("v1.32", "lab", False)
+    assert "PPPLAN_IMAGE must name" in of(able.launchers(a_machine(kubernetes=kubernetes)), "kubernetes").why
+    monkeypatch.setenv("PPPLAN_IMAGE", "lab/torch:1")
     both = able.launchers(a_machine(slurm=slurm, kubernetes=kubernetes))
     assert of(both, "slurm").works and "16 nodes" in of(both, "slurm").why
     assert of(both, "kubernetes").works and "context lab" in of(both, "kubernetes").why
