@@ -15,6 +15,7 @@ from planner.rules.table import breaches
 from planner.specs.versions import KNOWN
 
 MOST_WAYS = 4
+GROUPS = "gpus are tp * pp * dp * cp"
 BATCH = ("batch is dp * mbs * m", "micro-batches interleave")
 """Rules that another global batch, or another accumulation, would keep."""
 UNSEEN = {
@@ -68,11 +69,20 @@ def _cost(u: Understood, one: Near) -> int:
 
 
 def _finding(u: Understood, broken: Breach, near: list[Near]) -> Finding:
-    offered = _distinct(u, near)
+    offered = [*_distinct(u, near), *_whole_groups(u, broken)][:MOST_WAYS]
     note = _note(u, broken)
     listed = "; ".join(said(u.reading.kind, one.values) + (f" ({one.says})" if one.says else "") for one in offered)
     legal = f". Legal would be: {listed}" if listed else ""
     return Finding("error", broken.rule, f"{broken.message}{_values(u, broken)}{note}{legal}", tuple(offered))
+
+
+def _whole_groups(u: Understood, broken: Breach) -> list[Way]:
+    """GPU counts next to the stated one that tp x pp x cp divides."""
+    unit = u.layout.tp * u.layout.pp * u.layout.cp
+    if broken.rule != GROUPS or u.recipe.gpus % unit == 0:
+        return []
+    below = u.recipe.gpus // unit * unit
+    return [Way({"launch.gpus": count}, f"{count} GPUs") for count in (below, below + unit) if count]
 
 
 def _values(u: Understood, broken: Breach) -> str:

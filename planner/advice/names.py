@@ -20,6 +20,8 @@ NEOX = {
     "tensor_model_parallel_size": "model-parallel-size", "pipeline_model_parallel_size": "pipe-parallel-size",
     "deepspeed.train_micro_batch_size_per_gpu": "train_micro_batch_size_per_gpu",
 }
+SPLITS = {"pp", "v", "first_layers", "last_layers", "account_for_embedding", "account_for_loss"}
+"""What a stage layout string says by itself: with one of them changed it goes."""
 TITAN = {
     "tp": "parallelism.tensor_parallel_degree", "pp": "parallelism.pipeline_parallel_degree", "cp": "parallelism.context_parallel_degree",
     "ep": "parallelism.expert_parallel_degree", "mbs": "training.local_batch_size", "gbs": "training.global_batch_size",
@@ -35,7 +37,7 @@ def changed(u: Understood, words: dict[str, Any]) -> dict[str, Any]:
             out |= _torch(u, word, value)
         else:
             out |= _deepspeed(u, word, value) if u.recipe.framework == "deepspeed" else _megatron(u, word, value, words)
-    return out
+    return out | ({MEGATRON["stage_layout"]: None} if u.layout.stage_layout and SPLITS & words.keys() else {})
 
 
 def _torch(u: Understood, word: str, value: Any) -> dict[str, Any]:

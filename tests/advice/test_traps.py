@@ -140,6 +140,22 @@ def test_key_value_heads_by_version() -> None:
     assert unstated is not None and unstated.severity == "warning" and "0.15" in unstated.message
 
 
+def test_gpus_that_the_sizes_do_not_divide() -> None:
+    """12 GPUs and tp 8: 8 or 16 are whole."""
+    answer = checked(megatron(PLAIN + "--tensor-model-parallel-size 8 --sequence-parallel", 12), "h100-sxm")
+    said = found(answer, "gpus are tp * pp * dp * cp")
+    assert said is not None
+    assert {way.values.get("launch.gpus") for way in said.ways} >= {8, 16}
+
+
+def test_a_stage_layout_goes_where_the_stages_change() -> None:
+    flags = PLAIN + "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*7|t*9|t*9|t*7L"
+    answer = checked(megatron(flags), "h100-sxm")
+    assert answer.verdict == "fits" and answer.understood.layout.stage_layout
+    plan = found(answer, "best plan")
+    assert plan is not None and plan.ways[0].values["pipeline_model_parallel_layout"] is None
+
+
 def test_vocabulary_is_padded_as_megatron_pads() -> None:
     """128,256 to a multiple of 128 * 8: 129,024."""
     flags = LLAMA_70B + BATCH + "--bf16 --tensor-model-parallel-size 8 --sequence-parallel"
