@@ -13,7 +13,7 @@ from planner.launch.attend import Cancel, attend
 from planner.launch.children import Children, Command
 from planner.launch.outcome import Outcome, Progress, Work
 from planner.launch.surroundings import environment, free_port
-from planner.launch.watch import alive, started_at
+from planner.launch.watch import alive, started_at, sweep_orphans
 
 PORT_TRIES = 3
 PREFIX = "ppplan-run-"
@@ -43,6 +43,7 @@ def _folder() -> Path:
 
 def _tidy() -> None:
     """Removes what is left of runs whose tuner and guard were both killed."""
+    sweep_orphans()
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*-*"):
         pid, started, _ = folder.name.removeprefix(PREFIX).split("-", 2)
         if pid.isdecimal() and not alive(int(pid), started):

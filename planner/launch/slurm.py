@@ -34,7 +34,7 @@ else
 fi
 MASTER_PORT=$({python} -m planner.launch.surroundings)
 export MASTER_ADDR MASTER_PORT
-exec srun --kill-on-bad-exit=1 --output={folder}/task-%t.log {command}
+exec srun --kill-on-bad-exit=1 --cpu-bind=none --output={folder}/task-%t.log {command}
 """
 
 
@@ -73,8 +73,8 @@ def _step(work: Work, progress: Progress | None, cancel: Cancel | None, place: P
 
     def commands(children: Children) -> list[Command]:
         tell_guard(children, [sys.executable, "-m", "planner.launch.slurm_step", children.token])
-        words = ["srun", f"--job-name={children.token}", "--kill-on-bad-exit=1", "--unbuffered", "--exact", *sizes(work, place),
-                 *_task(work, children)]  # fmt: skip
+        words = ["srun", f"--job-name={children.token}", "--kill-on-bad-exit=1", "--cpu-bind=none", "--unbuffered", "--exact",
+                 *([] if alone else ["--relative=0"]), *sizes(work, place), *_task(work, children)]  # fmt: skip
         return [Command(words, {**_variables(work), **meet, "PPPLAN_RUN": children.token}, "srun")]
 
     return attend(work, folder, commands, progress, cancel)[0]
@@ -100,8 +100,10 @@ def _submit(work: Work, children: Children, place: Place) -> str:
     script = children.folder / "job.sh"
     python, folder = shlex.quote(sys.executable), shlex.quote(str(children.folder))
     script.write_text(_SCRIPT.format(python=python, folder=folder, command=shlex.join(_task(work, children))))
+    # Whole nodes: a neighbour's job would be part of what is measured.
+    whole = ["--exclusive"] if work.device == "cuda" else []
     words = ["sbatch", "--parsable", "--job-name=ppplan", f"--output={children.folder}/job.log", f"--chdir={children.folder}",
-             "--no-requeue", *sizes(work, place), str(script)]  # fmt: skip
+             "--no-requeue", *whole, *sizes(work, place), str(script)]  # fmt: skip
     try:
         done = subprocess.run(words, capture_output=True, text=True, env=_variables(work), stdin=subprocess.DEVNULL)
     except OSError:

@@ -86,14 +86,27 @@ def _die_with(pid: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _holders(token: str) -> set[int]:
-    """Processes that inherited the token, whatever group or session they moved to; empty without /proc."""
-    marked, found = f"{TOKEN}={token}".encode(), set()
+def _of_runs() -> dict[int, dict[str, str]]:
+    """Variables of each live process that some run started, whatever group or session it moved to; none without /proc."""
+    found, marked = {}, f"{TOKEN}=".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if marked in (entry / "environ").read_bytes().split(b"\0") and started_at(int(entry.name)):
-                found.add(int(entry.name))
+            text = (entry / "environ").read_bytes()
+            if marked in text and started_at(int(entry.name)):
+                found[int(entry.name)] = dict(line.split("=", 1) for line in text.decode(errors="replace").split("\0") if "=" in line)
     return found
+
+
+def _holders(token: str) -> set[int]:
+    return {pid for pid, variables in _of_runs().items() if variables.get(TOKEN) == token}
+
+
+def sweep_orphans() -> None:
+    """Kills what is left of runs whose parent, named in their variables, is gone: where both parent and guard were killed."""
+    for pid, variables in _of_runs().items():
+        parent = variables.get(PARENT, "")
+        if parent.isdecimal() and pid != os.getpid() and not alive(int(parent), variables.get(STARTED, "")):
+            _kill(pid)
 
 
 def _kill(pid: int) -> None:

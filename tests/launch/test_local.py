@@ -251,8 +251,10 @@ def test_what_a_killed_tuner_and_guard_left_is_removed() -> None:
     folders = [Path(tempfile.gettempdir()) / f"ppplan-run-{name}" for name in names]
     for folder in folders:
         folder.mkdir()
+    variables = {**os.environ, "PPPLAN_RUN": "x", "PPPLAN_PARENT": str(gone.pid), "PPPLAN_PARENT_STARTED": "77"}
+    orphan = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], env=variables, start_new_session=True)
     assert local.run(work("progresses", steps=0)).state == "done"
-    assert [folder.exists() for folder in folders] == [False, True]
+    assert [folder.exists() for folder in folders] == [False, True] and orphan.wait(5) == -signal.SIGKILL
     folders[1].rmdir()
 
 
