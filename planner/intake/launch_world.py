@@ -89,7 +89,8 @@ def _deepspeed(told: dict[str, Text], found: Launch, hostfile: Text | None) -> d
 
 
 def _slots(hostfile: Text | None) -> Stated:
-    slots = {int(one) for one in re.findall(r"slots\s*=\s*(\d{1,4})", plain(hostfile))} if hostfile else set()
+    found = re.findall(r"^\s*[^#\s]\S*[ \t]+slots\s*=\s*(\d{1,4})", plain(hostfile), re.MULTILINE) if hostfile else []
+    slots = {int(one) for one in found}
     return Stated(computed(str(slots.pop())), flag="hostfile") if len(slots) == 1 else Stated(None, EVERY)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake import accelerate, document, document_beside, huggingface, swift
+from planner.intake import document_beside
 from planner.intake import megatron_flags as table
 from planner.intake.arguments import Parsed, leaf
 from planner.intake.document_names import Named, merged
 from planner.intake.document_names import reading as made
+from planner.intake.document_text import text_of
 from planner.intake.document_tree import Leaf, leaves
 from planner.intake.launchers import Launch, option
 from planner.intake.reading import Edit, Reading
@@ -41,6 +42,8 @@ def reading(
     if kind == "huggingface":
         return _hugging(found, parsed, work, path, launched, sets)
     if kind == "swift":
+        from planner.intake import swift
+
         named = [one for flat in parsed.leaves for one in swift.names(flat)]
         out = made(str(path), "swift", "megatron", named, unresolved=parsed.unresolved)
         return document_beside.joined(merged(out, launched), str(path), sets)
@@ -57,6 +60,8 @@ def _megatron(kind: str, parsed: Parsed, work: Work, path: Path, launched: Readi
     out = merged(replace(out, unknown=tuple(dict.fromkeys(parsed.unknown))), launched)
     config = out.values.get("yaml_cfg")
     if config is not None and (text := text_beside(work, path, (Piece(str(config.value)),))):
+        from planner.intake import document
+
         below = document.read_texts([(str(config.value), shown(text))], sets, "megatron-yaml")
         out = merged(_placed(below, text), out)
     named = out.values.get("deepspeed_config")
@@ -106,6 +111,8 @@ def _placed(below: Reading, text: Text) -> Reading:
 
 
 def _hugging(found: Launch, parsed: Parsed, work: Work, path: Path, launched: Reading, sets: Mapping[str, str]) -> Reading:
+    from planner.intake import document, huggingface
+
     own = [replace(one, path=(one.path[0],)) for one in (*parsed.leaves, *_overriding(parsed, work))]
     below = [flat for name in files(parsed) if (text := text_beside(work, path, (Piece(name),)))
              for flat in leaves(document.parse(shown(text), name))]  # fmt: skip
@@ -134,6 +141,8 @@ def _accelerate(found: Launch, work: Work, path: Path) -> Reading | None:
     told = found.told.get("accelerate")
     if told is None:
         return None
+    from planner.intake import accelerate, document
+
     named = option(told, "--config-file")
     text = text_beside(work, path, named) if named else None
     below = leaves(document.parse(shown(text), plain(named))) if text and named else []
@@ -166,6 +175,8 @@ def _place(name: str) -> tuple[str, ...]:
 
 def _overriding(parsed: Parsed, work: Work) -> list[Leaf]:
     """`a.b=c` as leaves with their places."""
+    from planner.intake import document
+
     out = []
     for word in overrides(parsed):
         name, _, _ = plain(word).partition("=")
@@ -177,6 +188,8 @@ def _overriding(parsed: Parsed, work: Work) -> list[Leaf]:
 
 def _configured(kind: str, parsed: Parsed, work: Work, path: Path, launched: Reading, sets: Mapping[str, str]) -> Reading:
     """NeMo, Bridge, verl, torchtitan, GPT-NeoX, Primus: configurations with overrides on top."""
+    from planner.intake import document
+
     names = files(parsed) or _hydra(parsed)
     texts = [(name, text) for name in names if (text := text_beside(work, path, (Piece(name),)))]
     below = [flat for name, text in texts for flat in leaves(document.parse(shown(text), name))]
@@ -217,6 +230,4 @@ def text_beside(work: Work, path: Path, stated: Text) -> Text | None:
     place = document_beside.beside(name, str(path))
     if place is None:
         return None
-    from planner.intake.document_text import text_of
-
     return (Piece(text_of(place), str(place), 0),)

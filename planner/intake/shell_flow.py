@@ -139,7 +139,7 @@ def _items(state: State, src: Source, node: Node) -> list[Text]:
     if braces:
         first, last = int(braces[1]), int(braces[2])
         step = 1 if last >= first else -1
-        return [computed(str(one)) for one in range(first, last + step, step)][: MOST_TURNS + 1]
+        return [computed(str(one)) for one in range(first, last + step, step)[: MOST_TURNS + 1]]
     listed = re.fullmatch(r"\{([^{}\s$]*,[^{}\s$]*)\}", src.text[node.start_byte : node.end_byte])
     return [computed(one) for one in listed[1].split(",")] if listed else words(state, src, node.start_byte, node.end_byte)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from time import monotonic
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from planner.errors import InputError
@@ -27,21 +27,21 @@ def parse(text: str, name: str) -> Node:
     import tree_sitter_bash
 
     if text.count("<<") > MOST_HEREDOCS:
-        raise InputError(f"{name} must be a launch script, but has more than {MOST_HEREDOCS} heredocs")
+        raise InputError(f"{name.rpartition('/')[2]} must be a launch script, but has more than {MOST_HEREDOCS} heredocs")
     plain = _TEMPLATE.sub(lambda found: "_" * len(found[0]), re.sub(r"[^\x01-\x7f]", "_", text)).encode()
-    end = monotonic() + LIMIT_S
+    end = thread_time() + LIMIT_S
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
     def block(offset: int, _: Point) -> bytes:
         return plain[offset : offset + _BLOCK]
 
     def late(_: int, __: bool) -> bool:
-        return monotonic() > end
+        return thread_time() > end
 
     try:
         tree = parser.parse(block, progress_callback=late)
     except ValueError:
         tree = None
     if tree is None:
-        raise InputError(f"{name} must be a launch script, but its text is too long or too nested to be read in {LIMIT_S} s")
+        raise InputError(f"{name.rpartition('/')[2]} must be a launch script, but its text is too long or too nested to be read in {LIMIT_S} s")
     return tree.root_node

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from time import monotonic
+from time import thread_time
 from typing import Any
 
 from planner.errors import InputError
@@ -15,7 +18,8 @@ DEEPEST = 24
 """Nested substitutions, calls and files."""
 MOST_WORK = 3_000_000
 """Characters and statements looked at: a loop or a doubling variable ends here."""
-MOST_TIME_S = 3.0
+MOST_TIME_S = 2.0
+"""Of the processor: a busy machine refuses nothing."""
 MOST_TEXT = 1 << 20
 """Characters of one variable, and of one file."""
 MOST_NOTES = 40
@@ -58,7 +62,7 @@ class Work:
     used: set[str] = field(default_factory=set)
     """Names of `sets` that are variables of the script."""
     left: int = MOST_WORK
-    end_s: float = field(default_factory=lambda: monotonic() + MOST_TIME_S)
+    end_s: float = field(default_factory=lambda: thread_time() + MOST_TIME_S)
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ class State:
 def spend(state: State, work: int) -> None:
     """InputError when a script takes more work than a launch script can need."""
     state.work.left -= work
-    if state.work.left < 0 or monotonic() > state.work.end_s:
+    if state.work.left < 0 or thread_time() > state.work.end_s:
         name = Path(state.file).name
         raise InputError(f"{name} must be a launch script that can be followed in {MOST_TIME_S:g} s, but its loops or values take longer")
 
@@ -100,11 +104,17 @@ def note(state: State, text: str) -> None:
 def line(state: State, text: Text) -> str:
     """'train.sh:12' of the first stretch that stands in a file."""
     found = next((piece for piece in text if piece.start >= 0), None)
-    return f"{Path(found.file).name}:{line_of(state.work.texts, found)}" if found else Path(state.file).name
+    return f"{found.file.rpartition('/')[2]}:{line_of(state.work.texts, found)}" if found else Path(state.file).name
 
 
 def line_of(texts: Mapping[str, str], piece: Piece) -> int:
-    return texts.get(piece.file, "").count("\n", 0, piece.start) + 1
+    return bisect_right(newlines(texts.get(piece.file, "")), piece.start - 1) + 1
+
+
+@lru_cache(maxsize=8)
+def newlines(text: str) -> tuple[int, ...]:
+    """Offsets of the line ends of a text."""
+    return tuple(found.start() for found in re.finditer("\n", text))
 
 
 def child(state: State, **changes: Any) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -78,7 +78,8 @@ def cut(whole: Source, start: int, end: int) -> Text:
 
 
 def _slice(piece: Piece, low: int, high: int) -> Piece:
-    return replace(piece, text=piece.text[low:high], start=piece.start + low if piece.start >= 0 else -1)
+    start = piece.start + low if piece.start >= 0 else -1
+    return Piece(piece.text[low:high], piece.file, start, piece.via, piece.origin, piece.missing, piece.asks, piece.unset)
 
 
 def plain(text: Text) -> str:
