@@ -22,7 +22,7 @@ Kept = dict[str, float]
 
 def kept(recipe: Recipe, pieces: list[dict[str, Any]]) -> Kept:
     """By kind, from the difference of two depths; empty where the device did not tell."""
-    held = {one["name"]: one["kept_bytes"] for one in pieces if one.get("kept_bytes") is not None}
+    held: dict[str, float] = {one["name"]: one["kept_bytes"] for one in pieces if one.get("kept_bytes") is not None}
     apart = proxy.DEEP - proxy.SHALLOW
     return {kind: (held[f"{kind}-{proxy.DEEP}"] - held[f"{kind}-{proxy.SHALLOW}"]) / apart for kind in proxy.kinds(recipe)} if held else {}
 
@@ -71,5 +71,5 @@ def with_measured(layout: Layout, acts: Activations, held: Kept) -> Activations:
     """Activations whose kept bytes are the measured ones."""
     if layout.recompute == RECOMPUTE_CODE["full"] and not layout.recompute_layers:
         return replace(acts, input_bytes=max(held.values()))
-    plain = held.get("dense", acts.layer_bytes)
+    plain = held["dense"] if "dense" in held else acts.layer_bytes
     return replace(acts, layer_bytes=plain, expert_bytes=held["experts"] - plain if "experts" in held else acts.expert_bytes)

@@ -18,7 +18,7 @@ from planner.tune.compose import Passes
 from planner.tune.request import measurement, request
 from tests.tune import tiny
 
-SLEEP = 0.06, 0.12
+SLEEP = 0.045, 0.09
 LAYERS, M = 8, 8
 WITHIN = 0.05
 ATTEMPTS = 3
