@@ -71,5 +71,5 @@ def with_measured(layout: Layout, acts: Activations, held: Kept) -> Activations:
     """Activations whose kept bytes are the measured ones."""
     if layout.recompute == RECOMPUTE_CODE["full"] and not layout.recompute_layers:
         return replace(acts, input_bytes=max(held.values()))
-    plain = held["dense"] if "dense" in held else acts.layer_bytes
+    plain: float = held.get("dense", float(acts.layer_bytes))
     return replace(acts, layer_bytes=plain, expert_bytes=held["experts"] - plain if "experts" in held else acts.expert_bytes)

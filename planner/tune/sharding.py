@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -112,5 +113,6 @@ def spread(bucket: Bucket) -> None:
 
 def optimizer(parameters: Iterable[nn.Parameter], name: str, rate: float) -> torch.optim.Optimizer:
     """Adam with decoupled decay; or plain descent, whose steps show the size of a gradient."""
-    kind = {"adam": torch.optim.AdamW, "descent": torch.optim.SGD}[name]
-    return kind(list(parameters), lr=rate)
+    kind: Any = {"adam": torch.optim.AdamW, "descent": torch.optim.SGD}[name]
+    made: torch.optim.Optimizer = kind(list(parameters), lr=rate)
+    return made

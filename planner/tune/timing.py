@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -64,7 +63,7 @@ def communication_s(run: Callable[[], Any], cuda: bool) -> float:
         run()
         settle(cuda)
     word = "nccl" if cuda else "gloo:"
-    found = (one for one in seen.events() if one.name.startswith(word) and (one.device_type == DeviceType.CUDA) == cuda)
+    found = (one for one in seen.events() if one.name.startswith(word) and (one.device_type.name == "CUDA") == cuda)
     spoken = sorted((one.time_range.start, one.time_range.end) for one in found)
     return covered(spoken) * 1e-6
 
