@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# gpt3-175b on 1,024 GPUs of a100-80g-sxm, bf16, Megatron-LM core 0.19; by ppplan
+# 1,024 GPUs = tp 4 x pp 8 x dp 32 x cp 1, v 12
+# 1,536 sequences of 2,048 tokens = dp 32 x mbs 1 x m 48
+# expected: 17.196 s a step (14.806 to 18.486), 190 TFLOP/s/GPU, 179 tokens/s/GPU
+# expected: 58.5 of 79.2 GiB a GPU, out of memory with probability 0%
+#
+# Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
+# call come last and win. Variables:
+#   MEGATRON_PATH  checkout of Megatron-LM
+#   MOCK           1: 20 steps on synthetic data, as without DATA
+#   DATA           prefix of a dataset in Megatron's format, or weights and prefixes
+#   TOKENIZER      Hugging Face tokenizer, name or folder
+#   TRAIN_ITERS    steps
+#   SAVE           folder of checkpoints; empty keeps none
+set -euo pipefail
+
+NNODES=${NNODES:-128}
+GPUS_PER_NODE=${GPUS_PER_NODE:-8}
+NODE_RANK=${NODE_RANK:-0}
+MASTER_ADDR=${MASTER_ADDR:-localhost}
+MASTER_PORT=${MASTER_PORT:-29500}
+MEGATRON_PATH=${MEGATRON_PATH:-Megatron-LM}
+MOCK=${MOCK:-0}
+DATA=${DATA:-}
+TOKENIZER=${TOKENIZER:-}
+TRAIN_ITERS=${TRAIN_ITERS:-1000}
+SAVE=${SAVE:-}
+
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+export TORCH_NCCL_AVOID_RECORD_STREAMS=1
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+
+MODEL_FLAGS=(
+  --num-layers 96 --hidden-size 12288 --ffn-hidden-size 49152 --num-attention-heads 96 --kv-channels 128
+  --normalization LayerNorm --position-embedding-type learned_absolute --max-position-embeddings 2048
+  --padded-vocab-size 50688 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 2048
+)
+PARALLEL_FLAGS=(
+  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 8 --context-parallel-size 1
+  --num-virtual-stages-per-pipeline-rank 12 --sequence-parallel --use-distributed-optimizer
+)
+BATCH_FLAGS=(
+  --micro-batch-size 1 --global-batch-size 1536
+)
+PRECISION_FLAGS=(
+  --bf16 --accumulate-allreduce-grads-in-fp32 --attention-backend flash --cross-entropy-loss-fusion
+  --cross-entropy-fusion-impl native
+)
+OVERLAP_FLAGS=(
+  --overlap-grad-reduce --overlap-param-gather
+)
+OPTIMIZER_FLAGS=(
+  --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
+  --lr-warmup-fraction 0.01 --weight-decay 0.1 --clip-grad 1.0 --init-method-std 0.02
+)
+LOGGING_FLAGS=(
+  --log-interval 1 --log-throughput --distributed-timeout-minutes 30
+)
+if [[ $MOCK == 1 || -z $DATA ]]; then
+  echo "synthetic data, 20 steps; set DATA and TOKENIZER to train" >&2
+  DATA_FLAGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size 50257 --train-iters 20 --eval-iters 0)
+else
+  read -r -a DATA_PATHS <<<"$DATA"
+  DATA_FLAGS=(
+    --data-path "${DATA_PATHS[@]}" --split '99,1,0'
+    --tokenizer-type HuggingFaceTokenizer --tokenizer-model "${TOKENIZER:?the tokenizer that DATA was made with}"
+    --train-iters "$TRAIN_ITERS" --eval-interval 1000 --eval-iters 10
+  )
+fi
+if [[ -n $SAVE ]]; then
+  DATA_FLAGS+=(--save "$SAVE" --load "$SAVE" --save-interval 1000)
+fi
+
+torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE_RANK" \
+  --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \
+  "$MEGATRON_PATH/pretrain_gpt.py" \
+  "${MODEL_FLAGS[@]}" \
+  "${PARALLEL_FLAGS[@]}" \
+  "${BATCH_FLAGS[@]}" \
+  "${PRECISION_FLAGS[@]}" \
+  "${OVERLAP_FLAGS[@]}" \
+  "${OPTIMIZER_FLAGS[@]}" \
+  "${LOGGING_FLAGS[@]}" \
+  "${DATA_FLAGS[@]}" \
+  "$@"
