@@ -6,20 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
+from planner.cli import complete
 from planner.cli import options as o
 
 _OVER = "What to compare, each repeatable or by comma"
 
 
-def _over(*names: str, help: str, metavar: str) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_OVER)
+def _over(*names: str, help: str, metavar: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_OVER, **more)
 
 
 Plans = Annotated[list[str] | None, typer.Argument(help="Saved plans, compared as they are.", metavar="PLAN.yaml", show_default=False)]
-Clusters = Annotated[list[str] | None, _over("--cluster", help="Profile or YAML.", metavar="NAME|PATH")]
+Clusters = Annotated[list[str] | None, _over("--cluster", help="Profile or YAML.", metavar="NAME|PATH", autocompletion=complete.cluster)]
 GpuCounts = Annotated[list[str] | None, _over("--gpus", help="Numbers of GPUs.", metavar="N")]
 SeqLengths = Annotated[list[str] | None, _over("--seq-length", help="Tokens of a sequence.", metavar="N")]
-Precisions = Annotated[list[str] | None, _over("--precision", help="bf16, fp8-delayed, ...", metavar="NAME")]
+Precisions = Annotated[list[str] | None, _over("--precision", help="bf16, fp8-delayed, ...", metavar="NAME",
+                                               autocompletion=complete.precision)]  # fmt: skip
 Price = Annotated[float | None, typer.Option("--price", help="Dollars a GPU hour, in place of the profile's.", metavar="USD",
                                              parser=o.decimal)]  # fmt: skip
 Csv = Annotated[str | None, typer.Option("--csv", help="Writes the table.", metavar="FILE.csv")]

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from planner.cli import complete
+
 _PRECISIONS = "bf16, fp16, fp32, fp8-delayed, fp8-tensorwise, fp8-rowwise, fp8-blockwise, mxfp8, nvfp4."
 _BATCH = "Sequences a step; default about 4M tokens."
 _EMBEDDING = "The embedding counts as a layer of the first stage."
@@ -52,23 +54,28 @@ def _knob(*names: str, help: str, metavar: str | None = "N|LOW..HIGH", **more: A
 
 
 File = Annotated[str | None, typer.Argument(help="A recipe.yaml or plan.yaml; options restate words of it.", show_default=False)]
-Name = Annotated[str | None, typer.Argument(help="One of them, in full.", show_default=False)]
+Name = Annotated[str | None, typer.Argument(help="One of them, in full.", show_default=False, autocompletion=complete.name)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Out = Annotated[str | None, typer.Option("--out", help="Folder for plan.yaml and the launch files.", metavar="DIR")]
-Launcher = Annotated[str, typer.Option("--launcher", help="torchrun, slurm, deepspeed or kubernetes.", metavar="NAME")]
+Launcher = Annotated[str, typer.Option("--launcher", help="torchrun, slurm, deepspeed or kubernetes.",
+                                       metavar="NAME", autocompletion=complete.launcher)]  # fmt: skip
 Report = Annotated[str | None, typer.Option("--report", help="Writes the answer as one HTML page with charts.", metavar="FILE.html")]
 Script = Annotated[str | None, typer.Option("--script", help="Your own training script in the launch files.", metavar="PATH")]
 
-Model = Annotated[str | None, _ask("--model", help="Preset, Hugging Face config.json or its folder, or model YAML.", metavar="NAME|PATH")]
+Model = Annotated[str | None, _ask("--model", help="Preset, Hugging Face config.json or its folder, or model YAML.",
+                                   metavar="NAME|PATH", autocompletion=complete.model)]  # fmt: skip
 Gpus = Annotated[int | None, _ask("--gpus", help="Number of GPUs.", metavar="N", parser=whole)]
-Cluster = Annotated[str | None, _ask("--cluster", help="Profile or YAML; default: the local GPUs, else h100-sxm.", metavar="NAME|PATH")]
+Cluster = Annotated[str | None, _ask("--cluster", help="Profile or YAML; default: the local GPUs, else h100-sxm.",
+                                     metavar="NAME|PATH", autocompletion=complete.cluster)]  # fmt: skip
 Set = Annotated[list[str] | None, _ask("--set", help="Changes one figure of the cluster; repeatable.", metavar="FIELD=VALUE")]
 SeqLength = Annotated[int | None, _ask("--seq-length", help="Tokens; default 4,096 (models up to 4k) or 8,192.", metavar="N", parser=whole)]
 GlobalBatchSize = Annotated[int | None, _ask("--global-batch-size", "--gbs", help=_BATCH, metavar="N", parser=whole)]
 GlobalBatchTokens = Annotated[int | None, _ask("--global-batch-tokens", help="The batch in tokens.", metavar="N", parser=whole)]
-Precision = Annotated[str | None, _ask("--precision", help=_PRECISIONS, metavar="NAME")]
-Stack = Annotated[str | None, _ask("--stack", help="Training software; default: the framework's.", metavar="NAME")]
-Framework = Annotated[str | None, _ask("--framework", help="megatron, deepspeed or torch.", metavar="NAME")]
+Precision = Annotated[str | None, _ask("--precision", help=_PRECISIONS, metavar="NAME", autocompletion=complete.precision)]
+Stack = Annotated[str | None, _ask("--stack", help="Training software; default: the framework's.",
+                                   metavar="NAME", autocompletion=complete.stack)]  # fmt: skip
+Framework = Annotated[str | None, _ask("--framework", help="megatron, deepspeed or torch.",
+                                       metavar="NAME", autocompletion=complete.framework)]  # fmt: skip
 FrameworkVersion = Annotated[str | None, _ask("--framework-version", help="Its rules, flags and defaults.", metavar="VERSION")]
 Attention = Annotated[str | None, _ask("--attention", help="flash, fused or unfused; default: the stack's.", metavar="NAME")]
 MtbfHours = Annotated[float | None, _ask("--mtbf-hours", help=_MTBF, metavar="HOURS", parser=decimal)]
@@ -97,7 +104,7 @@ Hpz = Annotated[str | None, _knob("--hpz", help="DeepSpeed, zero 3: ranks that s
 CpA2a = Annotated[str | None, _knob("--cp-a2a", help="Megatron: of the cp ranks, how many exchange heads; default 1, a ring.")]
 Offload = Annotated[str | None, _knob("--offload", help=_OFFLOAD, metavar="NAME")]
 Sp = Annotated[bool | None, _knob("--sp/--no-sp", help="Sequence parallelism.", metavar=None)]
-Schedule = Annotated[str | None, _knob("--schedule", help="Pipeline schedule.", metavar="NAME")]
+Schedule = Annotated[str | None, _knob("--schedule", help="Pipeline schedule.", metavar="NAME", autocompletion=complete.schedule)]
 Group = Annotated[int | None, _knob("--group", help="Micro-batch group size of a virtual stage; default pp.", metavar="N", parser=whole)]
 Recompute = Annotated[str | None, _knob("--recompute", help="none, selective or full.", metavar="NAME")]
 NoRecompute = Annotated[bool, _knob("--no-recompute", help="Short for --recompute none.", metavar=None)]

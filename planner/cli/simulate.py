@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from planner.cli import complete
 from planner.cli import options as o
 
 _PIPELINE, _WORK, _FILES = "The pipeline", "What a stage takes, in any unit of time", "What to write"
@@ -23,7 +24,8 @@ def _number(panel: str, *names: str, help: str, metavar: str) -> Any:
     return _of(panel, *names, help=help, metavar=metavar, parser=o.decimal)
 
 
-Schedule = Annotated[str | None, _of(_PIPELINE, "--schedule", help="One of `ppplan schedules`, or all: a comparison.", metavar="NAME|all")]
+Schedule = Annotated[str | None, _of(_PIPELINE, "--schedule", help="One of `ppplan schedules`, or all: a comparison.", metavar="NAME|all",
+                                     autocompletion=complete.schedule)]  # fmt: skip
 Pp = Annotated[int | None, _count(_PIPELINE, "--pp", help="Pipeline ranks.", metavar="P")]
 Microbatches = Annotated[int | None, _count(_PIPELINE, "--microbatches", "--m", help="Micro-batches of a step.", metavar="M")]
 V = Annotated[int | None, _count(_PIPELINE, "--v", help="Virtual stages a rank; default the fewest, 2 with all.", metavar="V")]
@@ -68,7 +70,10 @@ def simulate(
     stage_layout: o.StageLayout = None,
     order: Order = False, gantt: Gantt = None, trace: Trace = None, csv: Csv = None, report: o.Report = None, as_json: o.Json = False,
 ) -> int:  # fmt: skip
-    """The timeline of a pipeline schedule: ppplan simulate --schedule 1f1b --pp 4 --microbatches 8"""
+    """The timeline of a pipeline schedule, or of all.
+
+    Example: ppplan simulate --schedule 1f1b --pp 4 --microbatches 8
+    """
     given = locals()
     from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.pipeline.words import answer

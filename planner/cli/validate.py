@@ -21,7 +21,10 @@ def validate(
     files: Files = None, source: Source = None, where: Where = None, out: Out = None, plot: Plot = None, max_error: MaxError = None,
     report: o.Report = None, as_json: o.Json = False,
 ) -> int:  # fmt: skip
-    """Predictions against measured runs: ppplan validate --source korthikanti2022"""
+    """Predictions against measured runs.
+
+    Example: ppplan validate --source korthikanti2022
+    """
     from planner import api
     from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.report import save, scatter, validation

@@ -1,0 +1,65 @@
+"""What a shell completes after Tab: names out of folders and tables. No document is opened, and nothing is imported before it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import typer
+
+
+def model(incomplete: str) -> list[str]:
+    """Presets; a path is completed by the shell itself."""
+    from planner.specs import library
+
+    return _begun(library.models(), incomplete)
+
+
+def cluster(incomplete: str) -> list[str]:
+    """Profiles."""
+    from planner.specs import library
+
+    return _begun(library.clusters(), incomplete)
+
+
+def stack(incomplete: str) -> list[str]:
+    """Training software."""
+    from planner.specs import library
+
+    return _begun(library.stacks(), incomplete)
+
+
+def schedule(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Pipeline schedules; `simulate` compares all of them too."""
+    from planner.layout import SCHEDULES
+
+    return _begun((*SCHEDULES, "all") if ctx.info_name == "simulate" else SCHEDULES, incomplete)
+
+
+def framework(incomplete: str) -> list[str]:
+    from planner.specs.resolve import STACKS
+
+    return _begun(STACKS, incomplete)
+
+
+def precision(incomplete: str) -> list[str]:
+    from planner.specs.resolve import PRECISIONS
+
+    return _begun(PRECISIONS, incomplete)
+
+
+def launcher(incomplete: str) -> list[str]:
+    """Of launch files."""
+    from planner.emit.table import LAUNCHERS
+
+    return _begun(LAUNCHERS, incomplete)
+
+
+def name(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The argument of `ppplan models`, `clusters`, `schedules` or `stacks`."""
+    if ctx.info_name == "schedules":
+        return schedule(ctx, incomplete)
+    return {"models": model, "clusters": cluster, "stacks": stack}[str(ctx.info_name)](incomplete)
+
+
+def _begun(names: Iterable[str], incomplete: str) -> list[str]:
+    return [one for one in names if one.startswith(incomplete)]
