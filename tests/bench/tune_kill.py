@@ -55,15 +55,12 @@ def killed(storage: str, folder: Path, rounds: int, seed: int) -> dict[str, int]
     mark, log, choice = uuid.uuid4().hex, folder / "log.jsonl", random.Random(seed)
     trials, hits = max(8, 2 * rounds), Counter[str]()
     tuners = [tuner(storage, trials, log, mark) for _ in range(2)]
-    until = time.monotonic() + 60 + 20 * rounds
+    until, kind = time.monotonic() + 60 + 20 * rounds, ""
     while sum(hits.values()) < rounds and time.monotonic() < until and any(one.poll() is None for one in tuners):
-        if choice.random() < 0.9 and not ranks(mark):  # most kills fall while a trial runs, some while tuners start
-            time.sleep(0.05)
-            continue
-        time.sleep(choice.uniform(0.0, 0.9))
+        kind = kind if kind == "worker" and not ranks(mark) else choice.choice(["tuner", "worker"])
+        time.sleep(0.02 if kind == "worker" and not ranks(mark) else choice.uniform(0.0, 0.4 if kind == "worker" else 2.5))
         living = [one.pid for one in tuners if one.poll() is None]
-        workers = ranks(mark)
-        kind, group = choice.choice([("tuner", living), ("worker", workers)])
+        group = living if kind == "tuner" else ranks(mark)
         victim = choice.choice(group) if group else 0
         if not victim or not log.exists():
             continue

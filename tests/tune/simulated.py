@@ -61,8 +61,8 @@ def simulated(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measur
     step_s = real_s(candidate)
     for step in range(3):
         if progress({"phase": "steps", "step": step, "step_s": step_s}):
-            return Outcome("pruned", None, "behind"), None
-    return Outcome("done", {}), measured(step_s)
+            return Outcome("pruned", None, "behind", seconds=2.0), None
+    return Outcome("done", {}, seconds=4.0), measured(step_s)
 
 
 def main() -> None:
