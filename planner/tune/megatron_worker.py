@@ -119,9 +119,9 @@ def main() -> None:
     run_script(asked)
     stop()
     held, kind = memory(peaks)
-    part = _own(result, rank)
-    part.with_suffix(".new").write_text(repr(held))
-    part.with_suffix(".new").rename(part)
+    new = result.with_name(f"{result.name}.new-{rank}")
+    new.write_text(repr(held))
+    new.rename(_own(result, rank))  # whole, for the last rank that looks for it
     if rank == world - 1:
         write(result, asked, steps, worst(result, world), kind)
 

@@ -142,6 +142,7 @@ def main() -> None:
         optimizer.step()
         if distributed.get_rank() == distributed.get_world_size() - 1:
             tell(args, number, time.perf_counter() - began, float(sum(one["lm loss"] for one in losses) / len(losses)))
+    distributed.barrier()  # none leaves while another still waits for what it sent
     distributed.destroy_process_group()
 
 
