@@ -19,7 +19,7 @@ from planner.intake.megatron_flags import flags
 from planner.intake.reading import Edit, Reading, Unresolved, Value
 from planner.intake.shell import follow
 from planner.intake.shell_state import Work
-from planner.intake.shell_text import Text, known, plain
+from planner.intake.shell_text import Text, known, plain, shown
 
 UNLIKELY = re.compile(
     r"convert|preprocess|prepare|tokeni[sz]e|download|merge|export|inspect|eval|generat|server|serve|infer|load_ratios|checkpoint|test_|"
@@ -78,7 +78,7 @@ def _several(found: Launch, others: Sequence[Launch]) -> str:
 
 
 def _nothing(work: Work, path: Path) -> str:
-    names = list(dict.fromkeys(plain(one.words[0])[:40] for one in work.commands))[:8]
+    names = list(dict.fromkeys(" ".join(shown(one.words[0]).split())[:40] for one in work.commands))[:8]
     seen = f"only {', '.join(names)}" if names else "none"
     return (f"{path.name} must start a training (torchrun, python -m torch.distributed.run, deepspeed, srun, accelerate, mpirun, ray, "
             f"megatron or swift with its flags), but among its commands is {seen}")  # fmt: skip

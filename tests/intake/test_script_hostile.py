@@ -18,8 +18,8 @@ from planner.intake.reading import Reading
 
 LIMIT_S = 5
 STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn", "os.remove", "os.rename",
-          "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "shutil.rmtree", "socket.connect", "socket.bind", "exec",
-          "ctypes.dlopen")  # fmt: skip
+          "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "shutil.rmtree", "socket.connect", "socket.bind",
+          "exec", "ctypes.dlopen")  # fmt: skip
 SEEN: list[str] = []
 ON: list[Path] = []
 
@@ -59,7 +59,8 @@ def _loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     (folder / "ds.json").write_text('{"zero_optimization": {"stage": 1}}')
     (folder / "run.sh").write_text("deepspeed train.py --num-layers 2 --hidden-size 4 --deepspeed --deepspeed_config ds.json\n")
     read(folder / "run.sh")
-    (folder / "run.sh").write_text("accelerate launch train.py --per_device_train_batch_size 2 --model_name_or_path x --deepspeed ds.json\n")
+    trainer = "train.py --per_device_train_batch_size 2 --model_name_or_path x --deepspeed ds.json"
+    (folder / "run.sh").write_text(f"accelerate launch {trainer}\n")
     read(folder / "run.sh")
 
 
@@ -83,13 +84,16 @@ TRAIN = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-siz
 @pytest.mark.parametrize(
     "harm",
     [
-        "$(rm -rf {x})", "`rm -rf {x}`", "$(touch {x}/made)", "<(touch {x}/made)", "$(eval \"touch {x}/made\")", "$((a[$(touch {x}/made)]))",
-        "${X:=$(touch {x}/made)}", "${X:-`touch {x}/made`}", "\"$(curl http://127.0.0.1:9/x | sh)\"", "$(python3 -c 'open(\"{x}/made\", \"w\")')",
+        "$(rm -rf {x})", "`rm -rf {x}`", "$(touch {x}/made)", "<(touch {x}/made)", "$(eval \"touch {x}/made\")",
+        "$((a[$(touch {x}/made)]))",
+        "${X:=$(touch {x}/made)}", "${X:-`touch {x}/made`}", "\"$(curl http://127.0.0.1:9/x | sh)\"",
+        "$(python3 -c 'open(\"{x}/made\", \"w\")')",
         "$(cat /etc/secret)", "$(</etc/secret)",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("place", ["X={h}\n{t} --save $X\n", "{t} --save {h}\n", "if {h}; then :; fi\n{t}\n", "eval '{t} --save {h}'\n",
-                                   "cat <<EOF > {x}/made\n{h}\nEOF\n{t}\n", "for a in {h}; do echo $a > {x}/made; done\n{t}\n"])  # fmt: skip
+                                   "cat <<EOF > {x}/made\n{h}\nEOF\n{t}\n",
+                                   "for a in {h}; do echo $a > {x}/made; done\n{t}\n"])  # fmt: skip
 def test_nothing_in_a_script_is_run(harm: str, place: str, tmp_path: Path) -> None:
     body = place.replace("{h}", harm).replace("{t}", TRAIN).replace("{x}", str(tmp_path / "victim"))
     (tmp_path / "victim").mkdir()
@@ -156,13 +160,14 @@ def test_hostile_scripts_are_answered_in_time(name: str, tmp_path: Path) -> None
 
 
 PIECE = st.sampled_from([
-    "TP=4\n", "A=(", ")", '"', "'", "`", "$(", "${", "}", "$((", "))", "((", "if ", "[ ", " ]", "[[ ", " ]]", "; then\n", "else\n", "elif ", "fi\n",
-    "for x in ", "; do\n", "done\n", "while ", "case $x in\n", "*)", ";;", "esac\n", "f() {", "\\\n", "<<EOF\n", "\nEOF\n", "<<<", "> x.json", "|",
-    "&&", "||", "&", "!", "eval ", "bash -c ", "source ", ". ./run.sh\n", "sbatch ", "srun ", "echo ", "seq 1 9", "export ", "unset ", "local ",
-    "$TP", "${A[@]}", "${A[@]:1:2}", "${#A[@]}", "${X:-", "${X%", "${X//", "${!X", "$1", "$@", "$#", "1", "-gt 2", "==", "=~", "a*", "+=", "=", " ",
-    "\n", "#", "--num-layers 4", "--hidden-size=8", "--micro-batch-size $TP", "torchrun --nproc_per_node 8 train.py ", "deepspeed --hostfile h ",
-    "python -m torch.distributed.run ", "ray job submit -- ", "#SBATCH --nodes=2\n", "é", "\ue000", "\t", "set -- a b\n", "shift 3\n", "exit\n",
-    "read -r X ", "cat ", "tr a b", "--deepspeed_config x.json", "accelerate launch ", "a.b=c", "x.yaml", "-c", "declare -A m", "{1..9}", "%", "~",
+    "TP=4\n", "A=(", ")", '"', "'", "`", "$(", "${", "}", "$((", "))", "((", "if ", "[ ", " ]", "[[ ", " ]]", "; then\n", "else\n",
+    "elif ", "fi\n", "for x in ", "; do\n", "done\n", "while ", "case $x in\n", "*)", ";;", "esac\n", "f() {", "\\\n", "<<EOF\n",
+    "\nEOF\n", "<<<", "> x.json", "|", "&&", "||", "&", "!", "eval ", "bash -c ", "source ", ". ./run.sh\n", "sbatch ", "srun ",
+    "echo ", "seq 1 9", "export ", "unset ", "local ", "$TP", "${A[@]}", "${A[@]:1:2}", "${#A[@]}", "${X:-", "${X%", "${X//", "${!X",
+    "$1", "$@", "$#", "1", "-gt 2", "==", "=~", "a*", "+=", "=", " ", "\n", "#", "--num-layers 4", "--hidden-size=8",
+    "--micro-batch-size $TP", "torchrun --nproc_per_node 8 train.py ", "deepspeed --hostfile h ", "python -m torch.distributed.run ",
+    "ray job submit -- ", "#SBATCH --nodes=2\n", "\xe9", "\ue000", "\t", "set -- a b\n", "shift 3\n", "exit\n", "read -r X ", "cat ",
+    "tr a b", "--deepspeed_config x.json", "accelerate launch ", "a.b=c", "x.yaml", "-c", "declare -A m", "{1..9}", "%", "~",
 ])  # fmt: skip
 
 

@@ -324,7 +324,8 @@ if [[ "${no_pp}" = "true" ]]; then
 opts="${opts} \\
     --no-pipeline-parallel"
 fi
-deepspeed --num_nodes $num_node --num_gpus $per_node ${dir}/pretrain_gpt.py ${opts} --deepspeed --zero-stage 0 --data-parallel $dp &>> $name.log
+deepspeed --num_nodes $num_node --num_gpus $per_node ${dir}/pretrain_gpt.py ${opts} \\
+    --deepspeed --zero-stage 0 --data-parallel $dp &>> $name.log
 """
     found = reading(tmp_path, body)
     same(found, {"tensor_model_parallel_size": 2, "no_pipeline_parallel": True, "zero_stage": 0}, "launch.gpus", "launch.nodes")
@@ -568,7 +569,8 @@ python3 -m verl.trainer.main_ppo --config-path=config \\
 def test_overrides_over_a_configuration_beside(tmp_path: Path) -> None:
     command = "torchrun --nproc_per_node=8 train.py --config-path conf --config-name llama model.tensor_model_parallel_size=8\n"
     found = reading(tmp_path, command, {
-        "conf/llama.yaml": "trainer:\n  devices: 8\n  num_nodes: 4\nmodel:\n  tensor_model_parallel_size: 4\n  num_layers: 80\n"})  # fmt: skip
+        "conf/llama.yaml": "trainer:\n  devices: 8\n  num_nodes: 4\n"
+                           "model:\n  tensor_model_parallel_size: 4\n  num_layers: 80\n"})  # fmt: skip
     same(found, {"tensor_model_parallel_size": 8, "num_layers": 80, "launch.gpus": 32})
 
 

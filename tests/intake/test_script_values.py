@@ -27,7 +27,7 @@ GBS=$((4*64))
 ARGS="--num-layers 32 --tensor-model-parallel-size $TP --seq-length $SEQ \\
       --global-batch-size $GBS --bf16"
 MORE=(--max-position-embeddings $SEQ "--hidden-size 4096" --lr 1e-4 --data-path ${DATA})
-CUDA_DEVICE_MAX_CONNECTIONS=1 srun torchrun --nnodes $SLURM_NNODES --nproc-per-node=8 pretrain_gpt.py $ARGS --micro-batch-size=2 "${MORE[@]}"
+CUDA_DEVICE_MAX_CONNECTIONS=1 srun torchrun --nnodes $SLURM_NNODES --nproc-per-node=8 p.py $ARGS --micro-batch-size=2 "${MORE[@]}"
 """
 
 
@@ -78,7 +78,8 @@ def test_an_edit_changes_just_that_value(name: str, new: str, script: Path) -> N
     script.write_text(text[: edit.start] + new + text[edit.end :])
     after = read(script)
     changed = {one for one in before.values if after.values[one].value != before.values[one].value}
-    shared = {"seq_length": {"max_position_embeddings", "env.SEQ"}, "launch.nodes": {"launch.gpus"}, "launch.gpus_per_node": {"launch.gpus"}}
+    gpus = {"launch.gpus"}
+    shared = {"seq_length": {"max_position_embeddings", "env.SEQ"}, "launch.nodes": gpus, "launch.gpus_per_node": gpus}
     assert changed == {name} | shared.get(name, set())
     assert str(after.values[name].value) == new
 
@@ -116,7 +117,8 @@ def test_what_is_stated_twice_or_cannot_be_a_number_is_noted(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("flags", "version"),
-    [("--num-layers 8 --hidden-size 8", None), ("--num-layers 8 --use-legacy-models", "0.17"), ("--num-layers 8 --activations-checkpoint-method uniform", "0.9"),
+    [("--num-layers 8 --hidden-size 8", None), ("--num-layers 8 --use-legacy-models", "0.17"),
+     ("--num-layers 8 --activations-checkpoint-method uniform", "0.9"),
      ("--num-layers 8 --use-custom-fsdp --hidden-size 4", "0.13")],
 )  # fmt: skip
 def test_flags_that_are_gone_tell_the_version(flags: str, version: str | None, tmp_path: Path) -> None:
@@ -158,7 +160,8 @@ def test_values_are_those_of_argparse(words: list[str]) -> None:
     ("name", "text", "form"),
     [("a.sh", "x", "script"), ("a", "#!/bin/bash\n", "script"), ("a.slurm", "", "script"), ("a.json", "{", "config"),
      ("a.yaml", "a: 1", "config"), ("a.log", "", "log"), ("a.txt", "export A=1\ntorchrun x.py", "script"),
-     ("a.txt", "x\n iteration        5/      20 | consumed samples", "log"), ("a.txt", "model:\n  x: 1\n", "config"), ("a", '{"a": 1}', "config")],
+     ("a.txt", "x\n iteration        5/      20 | consumed samples", "log"), ("a.txt", "model:\n  x: 1\n", "config"),
+     ("a", '{"a": 1}', "config")],
 )  # fmt: skip
 def test_files_are_told_apart(name: str, text: str, form: str) -> None:
     assert told_apart(Path(name), text) == form
