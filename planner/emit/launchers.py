@@ -9,6 +9,11 @@ BESIDE = '$(dirname "$0")'
 """Where a script that runs in place finds its files; Slurm runs a copy of it from elsewhere."""
 
 
+_ACCELERATE = ('--num_machines "$NNODES" --num_processes "$((NNODES * GPUS_PER_NODE))"',
+               '--main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"')  # fmt: skip
+"""How Accelerate calls nodes, processes and the first node."""
+
+
 def torchrun(program: Program) -> str:
     """Run it on every node, with NODE_RANK and MASTER_ADDR set where there are several."""
     use = ("Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the",
@@ -17,6 +22,8 @@ def torchrun(program: Program) -> str:
                ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500"))  # fmt: skip
     start = ['torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE_RANK"',
              '--master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"']  # fmt: skip
+    if program.accelerate:
+        start = [program.accelerate, '--machine_rank "$NODE_RANK"', *_ACCELERATE]
     return bash.text(
         bash.head(program, (), use), bash.variables(program, cluster, BESIDE), bash.exports(program), bash.flags(program),
         bash.command(program, start),
@@ -48,6 +55,9 @@ def slurm(program: Program) -> str:
     cluster = (("NNODES", f"${{SLURM_NNODES:-{program.nodes}}}"), ("GPUS_PER_NODE", str(program.gpus_per_node)), ("MASTER_PORT", "29500"))
     start = ["srun bash -c 'exec torchrun --node-rank \"$SLURM_NODEID\" \"$@\"' torchrun",
              '--nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"']  # fmt: skip
+    if program.accelerate:
+        options = program.accelerate.removeprefix("accelerate launch ")
+        start = ["srun bash -c 'exec accelerate launch --machine_rank \"$SLURM_NODEID\" \"$@\"' accelerate", options, *_ACCELERATE]
     return bash.text(
         bash.head(program, directives, use),
         [*bash.variables(program, cluster, "${SLURM_SUBMIT_DIR:-.}"), *_FIRST_NODE.splitlines()],

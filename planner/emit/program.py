@@ -30,6 +30,8 @@ class Program:
     gpus_per_node: int
     files: tuple[tuple[str, str], ...] = ()
     """Name and text of what lies beside the launch file; bash text finds it in $FILES."""
+    accelerate: str = ""
+    """Bash text: `accelerate launch` and its options, which then starts the processes of a node in place of torchrun."""
 
     @property
     def nodes(self) -> int:

@@ -1,20 +1,19 @@
-"""Which frameworks can be written and which launchers can start them."""
+"""Which frameworks can be written, for which software, and which launchers can start them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.emit import deepspeed, kubernetes, launchers, megatron, training
+from planner.emit import deepspeed, kubernetes, launchers, megatron, torchtitan, training
 from planner.emit.comments import Expected, expectation
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 
-FRAMEWORKS: dict[str, Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]] = {
-    "megatron": megatron.program,
-    "deepspeed": deepspeed.program,
-}
+Writer = Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]
+
+FRAMEWORKS: dict[str, Writer] = {"megatron": megatron.program, "deepspeed": deepspeed.program, "torch": torchtitan.program}
 LAUNCHERS: dict[str, tuple[str, Callable[[Program], str]]] = {
     "torchrun": ("launch.sh", launchers.torchrun),
     "slurm": ("launch.sbatch", launchers.slurm),
@@ -35,8 +34,6 @@ def files(
     """
     if launcher not in LAUNCHERS:
         raise unknown("launcher", launcher, LAUNCHERS)
-    if recipe.framework not in FRAMEWORKS:
-        raise InputError(f"launch files can be written for {', '.join(FRAMEWORKS)}, but got {recipe.framework}, which can be planned alone")
     todo = training.left_to_the_script(recipe)
     if todo and not script:
         raise InputError(f"what is trained must be said by a training script of your own: {todo[0]}; name it with --script PATH")
