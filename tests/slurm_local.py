@@ -62,6 +62,7 @@ def slurm(folder: Path) -> Iterator[Path]:
                 _until(lambda: (folder / "munge.socket").exists(), folder)
         _until(_idle, folder)
         yield conf
+        _emptied()
     finally:
         for daemon in reversed(daemons):
             daemon.terminate()
@@ -70,6 +71,15 @@ def slurm(folder: Path) -> Iterator[Path]:
                 daemon.wait(0.5)
             daemon.kill()
         os.environ.pop("SLURM_CONF") if before is None else os.environ.update(SLURM_CONF=before)
+
+
+def _emptied(limit_s: float = 8) -> None:
+    """Jobs still ending are waited for: without slurmd nobody would end their processes."""
+    until = time.monotonic() + limit_s
+    while subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout.strip() and time.monotonic() < until:
+        subprocess.run(["scancel", "--state=RUNNING"], capture_output=True)
+        subprocess.run(["scancel", "--state=PENDING"], capture_output=True)
+        time.sleep(0.2)
 
 
 def _host() -> str:
