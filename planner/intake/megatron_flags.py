@@ -1,6 +1,6 @@
 """The arguments that Megatron-LM and Megatron-DeepSpeed take: facts in megatron_arguments.csv.
 
-Source: [megatron-core] training/arguments.py of 0.14 to 0.19 and main, [megatron-deepspeed] megatron/arguments.py, read by building
+Source: [megatron-core] training/arguments.py of 0.14 to 0.19 and main, Megatron-DeepSpeed's megatron/arguments.py, read by building
 their parsers; `first` and `last` are versions, `main` the newest; a row without `first` is of the years before 0.9.
 """
 
