@@ -9,6 +9,7 @@ REFERENCES: dict[str, str] = {
     "megatron-core": "NVIDIA Megatron-LM, megatron-core 0.19, github.com/NVIDIA/Megatron-LM",
     "hf-transformers": "Hugging Face Transformers 5.24, github.com/huggingface/transformers: model classes built on the meta device",
     "gpt-neox": "EleutherAI GPT-NeoX, May 2026, github.com/EleutherAI/gpt-neox: arguments, transformer",
+    "megatron-deepspeed": "DeepSpeed's Megatron-DeepSpeed, github.com/deepspeedai/Megatron-DeepSpeed, 2025: arguments",
     "nemo": "NVIDIA NeMo 1 and 2, github.com/NVIDIA/NeMo: configuration of language models",
     "megatron-bridge": "NVIDIA Megatron-Bridge, 2026, github.com/NVIDIA-NeMo/Megatron-Bridge: configuration, recipes",
     "primus": "AMD Primus, 2026, github.com/AMD-AGI/Primus: configuration of Megatron and torchtitan",

@@ -11,6 +11,7 @@ from planner import reasons
 from planner.cost.pipeline import refused
 from planner.cost.terms import Estimate
 from planner.enumerate import layouts
+from planner.enumerate.balanced import cuts
 from planner.estimate import closed_form, estimate
 from planner.layout import SCHEDULES, Layout
 from planner.rules.table import SCHEDULE_RULES, mask
@@ -24,6 +25,8 @@ ALIKE = 0.002
 """Layouts this close in time count as equally fast: the simplest is taken."""
 REQUESTED = 16
 """The same for a schedule without a closed form of its own, which ranks as 1F1B does until it is simulated."""
+SPLIT = ("tp", "pp", "dp", "cp", "mbs")
+"""Of layouts that agree in these only the best is shown."""
 MOST_GPUS = 131_072
 
 
@@ -146,8 +149,12 @@ def _finalists(recipe: Recipe, ranked: Ranked, top: int) -> tuple[Plan, ...]:
     """The best of each split of the GPUs and batch by closed form, simulated, ranked again."""
     other = requested(recipe)
     chosen = _best_splits(ranked, top + (REQUESTED if other else FINALISTS))
+    chosen += [] if other else cuts(recipe, ranked.layout, ranked.step_s, ranked.fits)
     exact = [(layout, estimate(recipe, layout, exact=True)) for layout in chosen if not other or not refused(recipe, layout)]
-    best = sorted((pair for pair in exact if pair[1].fits), key=lambda pair: (pair[1].step_s, pair[1].memory_bytes))[:top]
+    splits: dict[tuple[int, ...], tuple[Layout, Estimate]] = {}
+    for pair in sorted((pair for pair in exact if pair[1].fits), key=lambda pair: (pair[1].step_s, pair[1].memory_bytes)):
+        splits.setdefault(tuple(int(getattr(pair[0], name)) for name in SPLIT), pair)
+    best = list(splits.values())[:top]
     ladder = interleaving(recipe, ranked, best[0][0]) if best else ()
     return tuple(
         Plan(rank + 1, layout, said, reasons.why(recipe, best, rank, ladder)) for rank, (layout, said) in enumerate(best)
@@ -159,7 +166,7 @@ def _best_splits(ranked: Ranked, count: int) -> list[Layout]:
     fits = np.flatnonzero(ranked.fits)
     order = fits[np.lexsort((ranked.memory_bytes[fits], ranked.step_s[fits]))]
     splits: dict[tuple[int, ...], list[int]] = {}
-    columns = [getattr(ranked.layout, name) for name in ("tp", "pp", "dp", "cp", "mbs")]
+    columns = [getattr(ranked.layout, name) for name in SPLIT]
     for row in order.tolist():
         key = tuple(int(column[row]) for column in columns)
         if key not in splits and len(splits) == count:
@@ -183,7 +190,7 @@ def interleaving(recipe: Recipe, ranked: Ranked, best: Layout) -> reasons.Ladder
     for name in ("tp", "pp", "dp", "cp", "mbs", "zero", "recompute", "recompute_modules", "account_for_embedding", "account_for_loss",
                  "ep", "etp", "first_layers", "last_layers"):  # fmt: skip
         same &= getattr(ranked.layout, name) == getattr(best, name)
-    if best.pp == 1 or best.recompute_layers:
+    if best.pp == 1 or best.recompute_layers or best.stage_layout:
         return ()
     rows = {int(ranked.layout.v[row]): int(row) for row in np.flatnonzero(same & (ranked.layout.recompute_layers == 0))}
     legal = sorted(rows)

@@ -120,7 +120,10 @@ def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]
            for rows in zip(layers, experts, strict=True)]  # fmt: skip
     out[0][0]["params"] += int(params.embedding_params(model, tp))
     predictions = params.mtp_stage_params(model, layout) - model.mtp_layers * (built_otherwise(model, tp) + correction(model))
-    out[-1][-1]["params"] += int(params.head_params(model, layout) + predictions)
+    out[-1][-1]["params"] += int(params.head_params(model, layout) + predictions - params.norm_params(model))
+    order = [chunk for chunks in zip(*out, strict=True) for chunk in chunks]
+    [*_, end] = [chunk for chunk in order if chunk["layers"]] if layout.stage_layout else order  # behind the last layer that is named
+    end["params"] += params.norm_params(model)
     return out
 
 

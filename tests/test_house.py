@@ -33,8 +33,8 @@ FLOOR = {
     "specs": 1, "simulator": 1, "schedules": 1, "forward_only": 1,
     "units": 0, "errors": 0, "references": 0, "layout": 0, "action": 0, "files": 0, "__init__": -1,
 }  # fmt: skip
-SIDEWAYS = {("schedules", "simulator"), ("action", "errors"), ("files", "errors")}
-"""An automatic schedule may call the simulator; whoever reads input raises errors."""
+SIDEWAYS = {("schedules", "simulator"), ("enumerate", "estimate"), ("action", "errors"), ("files", "errors")}
+"""An automatic schedule may call the simulator; layers are dealt to stages by an estimate's times; whoever reads input raises errors."""
 HEAVY = {"pandas", "torch", "optuna", "plotly", "scipy", "matplotlib"}
 FIGURES = r"\b(TODO|FIXME|XXX)\b"
 

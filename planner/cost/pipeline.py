@@ -13,7 +13,7 @@ from planner.cost.holdings import layers_params, mtp_routed
 from planner.cost.layer import mean_time
 from planner.cost.memory import Rank, kept_bytes
 from planner.cost.mixture import Times
-from planner.cost.params import embedding_params, head_params, mtp_stage_params
+from planner.cost.params import embedding_params, head_params, mtp_stage_params, norm_params
 from planner.cost.sites import between_ranks
 from planner.cost.stages import chunk_layers, chunk_moe_layers
 from planner.cost.step import Pace, Pipeline, near_transfer_s, p2p
@@ -200,6 +200,9 @@ def _ranks(
         + has_first * embedding_params(recipe.model, layout.tp)
         + has_last * head_params(recipe.model, layout)
     )
+    if layout.stage_layout and not counts[0][-1]:  # then the final norm stands behind the last layer, wherever that is
+        params = params + norm_params(recipe.model) * (np.arange(layout.pp) == rank_of[np.flatnonzero(counts[0])[-1]])
+        params = params - norm_params(recipe.model) * has_last
     if recipe.model.mtp_layers:
         params = params + has_last * (mtp_stage_params(recipe.model, layout) - mtp_routed(recipe.model, layout))
     return Rank(layers, params, peak / np.maximum(whole, 1.0), has_first, has_last, found, routed)

@@ -104,10 +104,13 @@ def recomputed(layout: Layout) -> str:
 def splits(recipe: Recipe, rows: Iterable[tuple[str, Layout]]) -> list[Text]:
     """Where embedding or loss stand for layers: in which plans, and how many layers the stages share then."""
     named: dict[tuple[str, ...], list[str]] = {}
-    for name, layout in rows:
+    listed = list(rows)
+    for name, layout in listed:
         ends = tuple(end for end in ENDS if getattr(layout, f"account_for_{end}"))
         named.setdefault(ends, []).append(name)
-    return [paragraph("Layers", _split(recipe.model.num_layers, ends, names)) for ends, names in named.items() if ends]
+    dealt = [paragraph("Layers", f"{f'in plan {name} ' if name else ''}the stages hold {layout.stage_layout} "
+                                 "(--pipeline-model-parallel-layout).") for name, layout in listed if layout.stage_layout]  # fmt: skip
+    return [paragraph("Layers", _split(recipe.model.num_layers, ends, names)) for ends, names in named.items() if ends] + dealt
 
 
 def _split(layers: int, ends: tuple[str, ...], names: list[str]) -> str:

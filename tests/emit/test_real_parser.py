@@ -99,6 +99,7 @@ BUILT: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("glm4.5-air-106b-a12b", {"gpus": 64}, {"tp": 2, "pp": 2, "ep": 32}),
     ("deepseek-v3", {"gpus": 1024}, {"tp": 2, "pp": 8, "ep": 64, "first_layers": 7, "last_layers": 6}),
     ("deepseek-v3", {"gpus": 512}, {"tp": 1, "pp": 4, "v": 2, "ep": 128, "stage_layout": "Et*8|t*8|t*8|t*8|t*8|t*8|t*8|t*5mL"}),
+    ("deepseek-v3", {"gpus": 1024}, {"tp": 4, "pp": 8, "v": 4, "ep": 32, "stage_layout": "Ett|(tt|)*22t|(tt|)*7mL"}),
 ]  # fmt: skip
 # megatron-core 0.19 builds latent attention without a latent of the queries with Transformer Engine alone.
 BUILT_BEFORE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

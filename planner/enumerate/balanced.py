@@ -1,0 +1,100 @@
+"""Stage layouts for models whose layers no even split fits: layers dealt one by one to the rank that has the least work.
+
+Columns cannot hold them (a layout string belongs to one layout), so they are made of the best layouts that a search has found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from planner.estimate import parts
+from planner.layout import SCHEDULE_CODE, Layout
+from planner.rules.table import breaches
+from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
+
+VIRTUAL = (1, 2, 4)
+"""Virtual stages that are tried."""
+BASES = 2
+"""Layouts that are cut anew for each number of pipeline ranks."""
+_LAYOUT_KNOBS = ("stage_layout", "first_layers", "last_layers", "account_for_embedding", "account_for_loss")
+
+
+def cuts(recipe: Recipe, legal: Layout, step_s: np.ndarray, fits: np.ndarray) -> Iterator[Layout]:
+    """The fastest fitting layouts of every pp that does not divide the layers, with their layers dealt anew; only those that hold.
+
+    legal: columns; step_s, fits: of each of them.
+    """
+    if recipe.framework != "megatron" or any(knob in recipe.knobs for knob in _LAYOUT_KNOBS):
+        return
+    layers = recipe.model.num_layers
+    for pp in np.unique(legal.pp[fits]).tolist():
+        if layers % pp == 0:
+            continue
+        rows = np.flatnonzero(fits & (legal.pp == pp) & (legal.recompute_layers == 0))
+        best = rows[np.argsort(step_s[rows], kind="stable")]
+        for base in _different([legal[int(row)] for row in best[: 8 * BASES]]):
+            yield from _cut(recipe, base)
+
+
+def _different(found: list[Layout]) -> list[Layout]:
+    """The first of each way to use the GPUs: how its layers are split does not matter here."""
+    out: dict[tuple[int, ...], Layout] = {}
+    for one in found:
+        out.setdefault((one.tp, one.cp, one.ep, one.etp, one.mbs, one.recompute, one.recompute_modules), one)
+    return list(out.values())[:BASES]
+
+
+def _cut(recipe: Recipe, base: Layout) -> Iterator[Layout]:
+    plain = replace(base, v=1, schedule=SCHEDULE_CODE["1f1b"], first_layers=0, last_layers=0, account_for_embedding=0, account_for_loss=0)
+    _, layer, ends, _ = parts(recipe, plain)
+    work = float(layer.first.forward_s + layer.first.backward_s)
+    head = float(ends.head_forward_s + ends.head_backward_s) / work
+    embedding = float(ends.embedding_forward_s + ends.embedding_backward_s) / work
+    bounds = recipe.knobs.get("v")
+    for v in VIRTUAL:
+        if bounds is not None and not bounds.low <= v <= bounds.high:
+            continue
+        text = stage_layout(recipe.model, base.pp, v, embedding, head)
+        schedule = SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"]
+        made = replace(plain, v=v, schedule=schedule, stage_layout=text)
+        if text and not breaches(recipe, made):
+            yield made
+
+
+def stage_layout(model: ModelSpec, pp: int, v: int, embedding: float, head: float) -> str:
+    """The layout string of stages as even as can be; empty when a stage before the last would have no layer.
+
+    embedding, head: their work over that of a layer; the head's with all that the last stage does beside layers.
+    """
+    load = [0.0] * pp
+    load[0] += embedding
+    load[-1] += head
+    counts = [[0] * v for _ in range(pp)]
+    for _ in range(model.num_layers):
+        rank = min(range(pp), key=lambda one: (load[one], one == pp - 1, one == 0))
+        ends = [embedding * (rank == 0 and chunk == 0) + head * (rank == pp - 1 and chunk == v - 1) for chunk in range(v)]
+        chunk = min(range(v), key=lambda one: (counts[rank][one] + ends[one], one))
+        counts[rank][chunk] += 1
+        load[rank] += 1.0
+    stages = [counts[rank][chunk] for chunk in range(v) for rank in range(pp)]
+    if 0 in stages[:-1]:
+        return ""
+    return _written(stages, model.mtp_layers)
+
+
+def _written(stages: list[int], mtp_layers: int) -> str:
+    """`Et*3|(tt|)*29m|L` in Megatron's letters: equal neighbours as repeats."""
+    texts = ["t" * count for count in stages]
+    texts[0], texts[-1] = "E" + texts[0], texts[-1] + "m" * mtp_layers + "L"
+    out: list[str] = []
+    at = 0
+    while at < len(texts):
+        same = next((end for end in range(at, len(texts)) if texts[end] != texts[at]), len(texts)) - at
+        last = at + same == len(texts)
+        out.append(f"({texts[at]}|)*{same}" if same > 2 and not last else "|".join(texts[at : at + same]) + ("" if last else "|"))
+        at += same
+    return "".join(out)
