@@ -1,7 +1,9 @@
 """The arguments that Megatron-LM and Megatron-DeepSpeed take: facts in megatron_arguments.csv.
 
-Source: [megatron-core] training/arguments.py of 0.14 to 0.19 and main, Megatron-DeepSpeed's megatron/arguments.py, read by building
-their parsers; `first` and `last` are versions, `main` the newest; a row without `first` is of the years before 0.9.
+Source: [megatron-core] training/arguments.py, whose parsers of 0.17.1, 0.18 and 0.19.2 were built for what each flag takes, and
+Megatron-DeepSpeed's megatron/arguments.py, whose declarations were read. Of 63 flags that are only in the main branch or were gone
+before 0.17 the kind follows from the name. `first` and `last` are versions, `main` the newest; a row without `first` is of the years
+before 0.9.
 """
 
 from __future__ import annotations
