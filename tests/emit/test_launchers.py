@@ -136,12 +136,6 @@ def test_unknown_launcher_answers_with_the_nearest() -> None:
         table.files(*question(), None, "torchrunn")
 
 
-def test_framework_without_a_writer_is_refused() -> None:
-    recipe = documents.recipe(framework="torch", framework_version="2.13")
-    with pytest.raises(InputError, match="torch"):
-        table.files(recipe, documents.layout(recipe, tp=8), None, "torchrun")
-
-
 @pytest.mark.parametrize("gpus, node, expected", [(64, 8, 8), (4, 8, 4), (12, 8, 6), (13, 8, 1), (72, 4, 4)])
 def test_gpus_per_node(gpus: int, node: int, expected: int) -> None:
     assert gpus_per_node(gpus, node) == expected
