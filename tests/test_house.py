@@ -1,10 +1,9 @@
-"""Tests of the house itself: floors, sizes, start-up, references, versions, the README's commands."""
+"""Tests of the house itself: floors, sizes, start-up, references, versions."""
 
 from __future__ import annotations
 
 import ast
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -133,34 +132,3 @@ def test_constraints_pin_what_the_tests_need() -> None:
     pinned = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
     assert needed <= pinned
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
-
-
-def readme(language: str) -> list[str]:
-    """Code blocks of the README in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-
-
-def test_readme_begins_with_the_two_commands() -> None:
-    first, second = (block.strip() for block in readme("bash")[:2])
-    assert first.startswith("python3 -m venv") and first.endswith("ppplan recommend --model llama3-70b --gpus 32") and "\n" not in first
-    assert second.startswith("python3 -m venv") and "-c constraints.txt" in second and "pytest" in second and "\n" not in second
-
-
-def test_readme_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from planner.cli import code
-
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
-    monkeypatch.chdir(tmp_path)
-    commands = [line for block in readme("bash") for line in block.splitlines() if line.startswith("ppplan ")]
-    assert len(commands) >= 7
-    for command in commands:
-        assert code(shlex.split(command, comments=True)[1:]) == 0, command
-        captured = capsys.readouterr()
-        assert captured.out and not captured.err, command
-    assert (tmp_path / "plan" / "plan.yaml").is_file()
-
-
-def test_readme_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    for block in readme("python"):
-        exec(compile(block, "README.md", "exec"), {})
-    assert "'tp'" in capsys.readouterr().out
