@@ -76,4 +76,4 @@ def test_the_questions_that_everybody_asks() -> None:
     asked = [plan.read_question(RECIPES / f"{name}.yaml") for name in NAMES]
     assert {(one.model, one.gpus) for one in asked} >= ASKED
     assert any("pcie" in (one.cluster or "") for one in asked) and any((one.seq_length or 0) >= 131072 for one in asked)
-    assert {one.framework for one in asked} == {"megatron", "deepspeed"}
+    assert {one.framework for one in asked} == {"megatron", "deepspeed", "torch"}
