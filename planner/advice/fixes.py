@@ -12,6 +12,7 @@ from planner.advice import rewrite
 from planner.advice.findings import Finding, Way
 from planner.advice.names import flag
 from planner.errors import InputError
+from planner.intake.document_change import changed
 from planner.intake.understood import Understood
 
 DOCUMENTS = (".json", ".yml", ".yaml", ".toml")
@@ -81,8 +82,7 @@ def _one(u: Understood, text: str, name: str, value: Any) -> str | None:
     if name.startswith("launch."):
         return None
     if file.endswith(DOCUMENTS):
-        inside = name.startswith("deepspeed.") and u.reading.kind != "neox"
-        return rewrite.keyed(text, name.removeprefix("deepspeed.").split("."), value) if inside else None
+        return _key(u, file, text, name, value)
     if name.startswith("env."):
         return rewrite.environment(text, name.removeprefix("env."), value)
     if name.startswith("deepspeed."):
@@ -90,6 +90,15 @@ def _one(u: Understood, text: str, name: str, value: Any) -> str | None:
     if value is None or (value is False and name != "add_bias_linear"):
         return rewrite.without(text, name, u.plain.get(name))
     return rewrite.appended(text, _words(u, name, value))
+
+
+def _key(u: Understood, file: str, text: str, name: str, value: Any) -> str | None:
+    """A key of a configuration; of a JSON whose style is not followed the whole is written again."""
+    apart = name.startswith("deepspeed.") and u.reading.kind != "neox"
+    new = changed(file, text, "deepspeed" if apart and file != u.reading.file else u.reading.kind, name, value)
+    if new is None and apart and u.reading.kind in ("deepspeed", "megatron-deepspeed", "huggingface") and file.endswith(".json"):
+        return rewrite.keyed(text, name.removeprefix("deepspeed.").split("."), value)
+    return new
 
 
 def _words(u: Understood, name: str, value: Any) -> str:

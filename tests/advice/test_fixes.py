@@ -76,3 +76,17 @@ def test_script_with_a_variable_and_a_missing_flag(tmp_path: Path) -> None:
     assert done.texts[str(path)] == SCRIPT.replace("MBS=2", "MBS=1").replace("$MBS", "$MBS --bf16")
     assert "-MBS=2" in done.diff and "+MBS=1" in done.diff
     assert done.left == ("--gpus 8",)
+
+
+@pytest.mark.parametrize(("name", "text", "key", "value", "expected"), [
+    ("a.yml", "{\n  # of the run\n  \"num-layers\": 44,\n  \"gas\": 2,\n}\n", "deepspeed.zero_optimization.stage", 2,
+     "{\n  # of the run\n  \"num-layers\": 44,\n  \"gas\": 2,\n  \"zero_optimization\": {\"stage\": 2},\n}\n"),
+    ("a.yaml", "num-layers: 44 # deep\nhidden-size: 6144\n", "micro_batch_size", 2,
+     "num-layers: 44 # deep\nhidden-size: 6144\nmicro-batch-size: 2\n"),
+])  # fmt: skip
+def test_absent_key_is_added_to_a_commented_configuration(tmp_path: Path, name: str, text: str, key: str, value: int, expected: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    reading = Reading(str(path), "neox", "deepspeed", None, {})
+    done = rewritten(understood(reading), {key: value})
+    assert done.left == () and done.texts[str(path)] == expected
