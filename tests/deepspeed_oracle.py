@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -11,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from tests import judging
 
 _STEP = re.compile(r"^step (\d+)/\d+ \| [\d.]+ s \| [\d,]+ tokens/s/GPU \| loss ([\d.]+) ", re.MULTILINE)
 _RANK = re.compile(r"rank (\d+): ([\d,]+) parameters, zero (\d), (\d+) micro-batches of (\d+)")
@@ -45,12 +46,8 @@ class Run:
 
 def verdicts(cases: Iterable[Case], python: str = sys.executable) -> list[dict[str, Any]]:
     """A dict a case: accepted, message, ignored (keys that nobody read), and what DeepSpeed understood."""
-    lines = "\n".join(json.dumps(asdict(case)) for case in cases)
     judge = str(Path(__file__).with_name("deepspeed_judge.py"))
-    answer = subprocess.run([python, judge], input=lines, env={**os.environ, **_CPU}, capture_output=True, text=True)
-    if answer.returncode:
-        raise RuntimeError(answer.stderr[-2000:])
-    return [json.loads(line.removeprefix("verdict ")) for line in answer.stdout.splitlines() if line.startswith("verdict ")]
+    return judging.verdicts([python, judge], {**os.environ, **_CPU}, map(asdict, cases), "verdict ")
 
 
 def run(folder: Path, files: dict[str, str], port: int, *more: str, **variables: str) -> Run:

@@ -5,7 +5,6 @@ The megatron-core wheel carries them; it is unpacked into .mcore/<version> on fi
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests import judging
 
 ROOT = Path(__file__).parents[1]
 NEWEST = "0.19.2"
@@ -55,10 +56,6 @@ def wheel(version: str = NEWEST) -> Path:
 
 def verdicts(cases: Iterable[Case], version: str = NEWEST) -> list[dict[str, Any]]:
     """A dict a case: accepted, stage (where it ended), message, and the facts that Megatron derived."""
-    lines = "\n".join(json.dumps(asdict(case)) for case in cases)
     env = {**os.environ, "PYTHONPATH": str(wheel(version)), "CUDA_VISIBLE_DEVICES": ""}
     judge = str(Path(__file__).with_name("megatron_judge.py"))
-    answer = subprocess.run([sys.executable, judge], input=lines, env=env, capture_output=True, text=True)
-    if answer.returncode:
-        raise RuntimeError(answer.stderr[-2000:])
-    return [json.loads(line) for line in answer.stdout.splitlines()]
+    return judging.verdicts([sys.executable, judge], env, map(asdict, cases))
