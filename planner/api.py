@@ -132,10 +132,12 @@ def emit(
 
     folder = out_folder(out, launcher)
     own = training_script(script)
-    asked = plans.asked(plans.read(path), str(path))
+    saved = plans.read(path)
+    asked = plans.asked(saved, str(path))
     if framework and framework != asked.framework:
         asked = changed(asked, {"framework": framework})
     recipe, layout = resolve.recipe_and_layout(asked)
+    recipe = recipe.model_copy(update={"switches": saved.switches})
     texts = launch_texts(recipe, layout, launcher, own)
     return Emitted(texts, write_all(folder, texts) if folder is not None else ())
 

@@ -30,13 +30,14 @@ def plan_text(asked: Question, recipe: Recipe, layout: Layout, estimate: Estimat
     saved = SavedPlan(
         question=_plain(asked.model_dump(exclude_none=True, exclude_defaults=True)),
         layout=layout.named(),
+        switches=dict(recipe.switches),
         estimate=_plain(named(estimate)),
         assumed=tuple(dict.fromkeys((*recipe.assumed, *estimate.assumed))),
         versions={"ppplan": __version__, recipe.framework: recipe.framework_version, "numpy": numpy.__version__},
         profile={"name": recipe.hardware.name, "source": recipe.hardware.gpu.source, "set": list(asked.set)},
     )
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    told = saved.model_dump(exclude={"measured"}) | ({"measured": measured} if measured else {})
+    told = saved.model_dump(exclude={"measured", *(() if saved.switches else ("switches",))}) | ({"measured": measured} if measured else {})
     return _HEAD + yaml.dump(_plain(told), Dumper=dumper, sort_keys=False, width=120)
 
 

@@ -43,7 +43,12 @@ def _offload(recipe: Recipe, layout: Layout) -> dict[str, Any]:
 
 
 def zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
-    """What is sharded over the data-parallel ranks, and how it moves."""
+    """What is sharded over the data-parallel ranks, and how it moves; switches of the recipe in place of what stands here else."""
+    out = _zero(recipe, layout)
+    return {word: recipe.switches.get(word, value) for word, value in out.items()}
+
+
+def _zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     if layout.zero == 0:
         return {"stage": 0}
     # A pipeline reduces after its last micro-batch: there is nothing to overlap with.

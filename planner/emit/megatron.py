@@ -116,15 +116,21 @@ def precision_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
 
 
 def overlap_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """What the stack overlaps; with virtual stages Megatron overlaps their transfers unless told not to, FSDP2 its own collectives."""
+    """What the stack overlaps, unless the recipe's switches say otherwise.
+
+    With virtual stages Megatron overlaps their transfers unless told not to, FSDP2 its own collectives; parameters are gathered beside
+    the forward pass only where gradients are reduced beside the backward pass.
+    """
+    told = recipe.switches
     flags: list[Flag] = []
-    if recipe.stack.grad_overlap_share > 0 and not sharded_by_torch(recipe, layout):
+    grads, params = recipe.stack.grad_overlap_share > 0, recipe.stack.param_overlap_share > 0
+    if told.get("overlap_grad_reduce", grads) and not sharded_by_torch(recipe, layout):
         flags.append(("--overlap-grad-reduce",))
-        if recipe.stack.param_overlap_share > 0 and layout.zero >= 1:
-            flags.append(("--overlap-param-gather",))
-    if recipe.stack.tp_overlap_share > 0 and layout.sp and layout.tp > 1:
+        flags += [("--overlap-param-gather",)] * bool(told.get("overlap_param_gather", params) and layout.zero >= 1)
+        flags += [("--ddp-bucket-size", str(told["ddp_bucket_size"]))] if "ddp_bucket_size" in told else []
+    if told.get("tp_comm_overlap", recipe.stack.tp_overlap_share > 0) and layout.sp and layout.tp > 1:
         flags.append(("--tp-comm-overlap",))
-    flags += [("--no-overlap-p2p-communication",)] * (layout.v > 1 and not recipe.stack.p2p_overlap)
+    flags += [("--no-overlap-p2p-communication",)] * (layout.v > 1 and not told.get("overlap_p2p_comm", recipe.stack.p2p_overlap))
     return flags + [("--overlap-moe-expert-parallel-comm",)] * bool(exchange_overlaps(recipe, layout))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from planner.emit import deepspeed, kubernetes, launchers, megatron, torchtitan, training
+from planner.emit import deepspeed, kubernetes, launchers, megatron, skypilot, torchtitan, training
 from planner.emit.comments import Expected, expectation
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
 from planner.layout import Layout
+from planner.specs import switches
 from planner.specs.recipe import Recipe
 
 Writer = Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]
@@ -19,8 +21,11 @@ LAUNCHERS: dict[str, tuple[str, Callable[[Program], str]]] = {
     "slurm": ("launch.sbatch", launchers.slurm),
     "deepspeed": ("launch.deepspeed.sh", launchers.deepspeed),
     "kubernetes": ("launch.k8s.yaml", kubernetes.kubernetes),
+    "skypilot": ("launch.sky.yaml", skypilot.skypilot),
 }
 """Name of the file and how to write it."""
+BESIDE: dict[str, Callable[[Program], tuple[tuple[str, str], ...]]] = {"skypilot": skypilot.beside}
+"""What a launcher's file starts and does not hold."""
 
 
 def files(
@@ -37,7 +42,13 @@ def files(
     todo = training.left_to_the_script(recipe)
     if todo and not script:
         raise InputError(f"what is trained must be said by a training script of your own: {todo[0]}; name it with --script PATH")
-    expected = (*todo, *(expectation(estimate) if estimate is not None else ()))
+    unwritten = switches.left_out(_written_for(recipe), recipe.switches)
+    expected = (*todo, *unwritten, *(expectation(estimate) if estimate is not None else ()))
     name, write = LAUNCHERS[launcher]
-    program = FRAMEWORKS[recipe.framework](recipe, layout, expected, script)
-    return {name: write(program), **dict(program.files)}
+    program = replace(FRAMEWORKS[recipe.framework](recipe, layout, expected, script), gpu=recipe.hardware.gpu.name)
+    return {name: write(program), **dict(BESIDE[launcher](program) if launcher in BESIDE else ()), **dict(program.files)}
+
+
+def _written_for(recipe: Recipe) -> str:
+    """Whose switches the writer knows: torchtitan has none of the torch benchmark's."""
+    return "" if recipe.framework == "torch" else recipe.framework

@@ -14,6 +14,7 @@ from planner.layout import Layout
 from planner.specs.documents import build, read_mapping
 from planner.specs.question import LAYOUT_WORDS, Question, question
 from planner.specs.recipe import Recipe
+from planner.specs.switches import check as check_switches
 
 SIZES = ("tp", "pp", "dp", "cp", "v", "mbs", "m")
 
@@ -31,6 +32,8 @@ class SavedPlan(BaseModel):
     """Of ppplan, of the framework whose rules and flags hold, of numpy."""
     profile: dict[str, Any]
     """Name and source of the hardware profile, and the figures of it that were changed."""
+    switches: dict[str, Any] = {}
+    """Overlap switches and bucket sizes that `tune` found to be faster than the defaults, by the software's own words."""
     measured: dict[str, Any] | None = None
     """Of a plan that `tune` refined: what was measured of its layout, where, and beside how many others."""
 
@@ -40,7 +43,9 @@ def read(path: str | Path) -> SavedPlan:
     data = read_mapping(Path(path))
     if "layout" not in data and "model" in data:
         raise InputError(f"{path} must be a saved plan, but it is a recipe; `ppplan recommend {path} --out DIR` writes DIR/plan.yaml")
-    return build(SavedPlan, data, str(path))
+    saved = build(SavedPlan, data, str(path))
+    check_switches(saved.switches, str(path))
+    return saved
 
 
 def read_question(path: str | Path) -> Question:

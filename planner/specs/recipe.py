@@ -50,6 +50,8 @@ class Recipe(BaseModel):
     """True: samples of mean_length tokens fill a sequence, each attends to itself; False: one padded sample each; None: whole sequences."""
     mean_length: PositiveInt | None = None
     """Mean tokens of a sample; None: samples are as long as the sequence."""
+    switches: dict[str, bool | int] = {}
+    """Overlap switches and bucket sizes that a software is told, by its own words (specs/switches.py); the cost model knows none."""
     assumed: tuple[str, ...] = ()
     """What was not stated and got a default, in words."""
     tokens_per_step_note: str = ""
