@@ -16,15 +16,16 @@ Fix = Annotated[str | None, typer.Option("--fix", help="Writes the file again, l
 
 def check(
     file: File, cluster: o.Cluster = None, gpus: o.Gpus = None, model: o.Model = None, sets: Sets = None, oom: OomText = None,
-    fix: Fix = None, as_json: o.Json = False,
+    fix: Fix = None, report: o.Report = None, as_json: o.Json = False,
 ) -> int:
     """What will happen with a launch that you already have. Nothing in the file is run.
 
     Example: ppplan check launch.sh --cluster h100-sxm --set NNODES=4
     """
     from planner import api
-    from planner.cli.show import print_json, print_text
+    from planner.cli.show import check_report, print_json, print_text, write_report
 
+    check_report(report)
     answer = api.check(file, cluster=cluster, gpus=gpus, model=model, sets=sets or (), oom=oom, fix=fix)
     if as_json:
         from planner.report.checked_json import document
@@ -34,4 +35,5 @@ def check(
         from planner.report.checked import checked
 
         print_text(checked(answer))
+    write_report(report, "checked", "page", answer)
     return 0 if answer.verdict in ("fits", "marginal") else 1

@@ -39,14 +39,19 @@ def checked(answer: Checked) -> Group:
     return Group(*parts)
 
 
-def _verdict(answer: Checked) -> Text:
+def verdict_says(answer: Checked) -> tuple[str, str]:
+    """The verdict in words, and its style."""
     text, style = VERDICTS[answer.verdict]
-    u = answer.understood
     if answer.verdict == "fits" and answer.estimate is None:
         text = "Nothing that it states is refused; whether it fits is not known"
     chance = f" with probability {answer.estimate.oom_probability:.0%}" if answer.estimate and answer.verdict in ("oom", "marginal") else ""
+    return f"{text}{chance}", style
+
+
+def _verdict(answer: Checked) -> Text:
+    u = answer.understood
     layout = u.layout
-    return Text.assemble((f"{text}{chance}", style), f": {answer.file} ({u.reading.kind}, {u.recipe.framework} "
+    return Text.assemble(verdict_says(answer), f": {answer.file} ({u.reading.kind}, {u.recipe.framework} "
                          f"{u.recipe.framework_version}), {u.recipe.gpus:,} GPUs = tp {layout.tp} x pp {layout.pp} x dp {layout.dp}"
                          + (f" x cp {layout.cp}" if layout.cp > 1 else "") + f", {SCHEDULES[layout.schedule]}")
 

@@ -43,9 +43,14 @@ def finding(one: Finding, kind: str) -> dict[str, Any]:
 
 
 def _value(one: Value) -> dict[str, Any]:
+    return {"value": shown(one), "from": one.origin, "where": one.where}
+
+
+def shown(one: Value) -> Any:
+    """A value as JSON has it, a large one cut."""
     value = one.value
     big = isinstance(value, (dict, list)) and len(str(value)) > BIG
-    return {"value": f"{str(value)[:BIG]} ..." if big else _plain(value), "from": one.origin, "where": one.where}
+    return f"{str(value)[:BIG]} ..." if big else _plain(value)
 
 
 def _plain(value: Any) -> Any:

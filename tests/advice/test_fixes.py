@@ -84,7 +84,7 @@ def test_script_with_a_variable_and_a_missing_flag(tmp_path: Path) -> None:
     ("a.yaml", "num-layers: 44 # deep\nhidden-size: 6144\n", "micro_batch_size", 2,
      "num-layers: 44 # deep\nhidden-size: 6144\nmicro-batch-size: 2\n"),
 ])  # fmt: skip
-def test_absent_key_is_added_to_a_commented_configuration(tmp_path: Path, name: str, text: str, key: str, value: int, expected: str) -> None:
+def test_absent_key_is_added(tmp_path: Path, name: str, text: str, key: str, value: int, expected: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     reading = Reading(str(path), "neox", "deepspeed", None, {})

@@ -11,10 +11,11 @@ import pytest
 
 from planner import api
 from planner.report.page import Chart, Grid, Page, Section, html, plotly_js
-from planner.report.pages import compared, explained, recommended, simulated, validated
+from planner.report.pages import checked, compared, explained, recommended, simulated, validated
 from tests.report.browser import browser, faults
 
 QUESTION = {"model": "llama3-70b", "gpus": 32, "cluster": "h100-sxm"}
+LAUNCH = Path(__file__).parent.parent / "data" / "cases" / "megatron-lm-1000" / "launch.sh"
 LIMIT = 2_000_000
 """Characters of a page beside plotly.js."""
 
@@ -31,6 +32,8 @@ def pages() -> dict[str, Page]:
         "swept": explained.sweep(api.sweep(api.question(**QUESTION, tp=4, pp=4), {"v": [1, 2, 5], "mbs": [1, 2]})),
         "simulated": simulated.page(api.simulate(schedule="zb-h1", pp=4, m=8)),
         "compared": simulated.page(api.simulate(schedule="all", pp=4, m=8)),
+        "checked": checked.page(api.check(LAUNCH, cluster="a100-80g-sxm", oom="Tried to allocate 126.00 MiB")),
+        "refused": checked.page(api.check(LAUNCH.parent.parent / "ms-swift-5737" / "launch.sh")),
         "validated": validated.page(runs),
         "clusters": compared.page(api.compare(api.question(model="llama3-8b"), {"cluster": ["h100-sxm", "l40s-pcie"], "gpus": [8, 64]})),
     }  # fmt: skip
@@ -104,3 +107,13 @@ def test_faulty_report_paths_are_asked_before_the_work(ppplan: Any, tmp_path: Pa
     (tmp_path / "no").write_text("a file")
     ran = ppplan("recommend", "--model", "llama3-8b", "--gpus", "8", "--report", str(tmp_path / path))
     assert ran.code == 2 and says in ran.err and ran.out == ""
+
+
+def test_check_names_the_place_of_every_value(pages: dict[str, Page]) -> None:
+    """The script's own line of a flag, its variable and what is a default stand behind clicks."""
+    section = next(one for one in pages["checked"].sections if one.title == "Where every value comes from")
+    rows = {row[0]: row[1:] for more in section.more for row in more.grid.rows}  # type: ignore[union-attr]
+    assert rows["hidden_size"][0] == "8192" and "--hidden-size" in rows["hidden_size"][1]
+    said = [line for one in pages["checked"].sections for line in one.lines]
+    assert any(line.startswith("fp32 training") and "--bf16" in line for line in said)
+    assert {"Memory by stage", "Time of a step"} <= {one.title for one in pages["checked"].sections}
