@@ -5,8 +5,29 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any, ClassVar
 from unittest import mock
+
+
+class _Open(type):
+    """Of classes that have every attribute, too."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return mock.MagicMock(name=name)
+
+    def __iter__(cls) -> Iterator[Any]:
+        return iter(())
+
+
+class _Anything(metaclass=_Open):
+    def __init__(self, *words: Any, **named: Any) -> None:
+        """Whatever it is given."""
+
+    def __class_getitem__(cls, parameters: Any) -> Any:
+        return cls
 
 
 class _Module(types.ModuleType):
@@ -16,7 +37,7 @@ class _Module(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = type(name, (), {}) if name[0].isupper() else mock.MagicMock(name=name)
+        made = _Open(name, (_Anything,), {}) if name[0].isupper() else mock.MagicMock(name=name)
         setattr(self, name, made)
         return made
 

@@ -13,6 +13,7 @@ WITH = {
     "torchtitan": ("tyro==1.0.17", "docstring_parser==0.18.0", "typeguard==4.6.1", "spmd_types==0.2.3", "torch_checkpointing==0.1.1",
                    "torchdata==0.11.0", "einops==0.8.2", "safetensors==0.8.0", "tokenizers==0.23.3"),
     "megatron-bridge": ("omegaconf==2.3.0", "hydra-core==1.3.2", "antlr4-python3-runtime==4.9.3"),
+    "skypilot": ("jsonschema==4.26.0", "jsonschema-specifications==2025.9.1", "referencing==0.37.0", "rpds-py==2026.9.1", "attrs==26.1.0"),
 }  # fmt: skip
 """What a project's parser imports; nothing else of its dependencies."""
 

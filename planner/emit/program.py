@@ -30,6 +30,8 @@ class Program:
     gpus_per_node: int
     files: tuple[tuple[str, str], ...] = ()
     """Name and text of what lies beside the launch file; bash text finds it in $FILES."""
+    gpu: str = ""
+    """Name of the GPU, as its profile says it; known where the table of files made the program."""
     accelerate: str = ""
     """Bash text: `accelerate launch` and its options, which then starts the processes of a node in place of torchrun."""
 

@@ -33,8 +33,7 @@ def question() -> tuple[Recipe, Layout]:
 
 def text(launcher: str) -> str:
     recipe, layout = question()
-    [script] = table.files(recipe, layout, ESTIMATE, launcher).values()
-    return script
+    return table.files(recipe, layout, ESTIMATE, launcher)[table.LAUNCHERS[launcher][0]]
 
 
 @pytest.mark.parametrize("launcher", BASH)
