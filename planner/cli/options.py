@@ -57,7 +57,7 @@ File = Annotated[str | None, typer.Argument(help="A recipe.yaml or plan.yaml; op
 Name = Annotated[str | None, typer.Argument(help="One of them, in full.", show_default=False, autocompletion=complete.name)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Out = Annotated[str | None, typer.Option("--out", help="Folder for plan.yaml and the launch files.", metavar="DIR")]
-Launcher = Annotated[str, typer.Option("--launcher", help="torchrun, slurm, deepspeed or kubernetes.",
+Launcher = Annotated[str, typer.Option("--launcher", help="torchrun, slurm, deepspeed, kubernetes or skypilot.",
                                        metavar="NAME", autocompletion=complete.launcher)]  # fmt: skip
 Report = Annotated[str | None, typer.Option("--report", help="Writes the answer as one HTML page with charts.", metavar="FILE.html")]
 Script = Annotated[str | None, typer.Option("--script", help="Your own training script in the launch files.", metavar="PATH")]
