@@ -10,6 +10,7 @@ from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.intake import logs, logs_row
 from planner.intake.logs import Log
+from planner.intake.not_launches import regular
 from planner.intake.reading import Reading
 from planner.intake.understood import Understood
 from planner.units import GIB
@@ -33,7 +34,7 @@ class Told(NamedTuple):
 
 def log_of(path: str | Path) -> Told | None:
     """The log that a path is, with the arguments that it prints; None where it is no log. InputError when it cannot be read."""
-    file = Path(path)
+    file = regular(path)
     if file.suffix.lower() in TEXTS or not logs.is_log(_head(file)):
         return None
     log = logs.checked(logs.read(file))
@@ -54,7 +55,7 @@ def beside(path: str | Path) -> Log | None:
 
 def _head(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
+        with regular(file).open("rb") as opened:
             return opened.read(HEAD).decode("utf-8", "replace")
     except OSError as fault:
         raise InputError(f"{file} must be a file that can be read, but: {fault.strerror or fault}") from None

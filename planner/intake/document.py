@@ -22,6 +22,7 @@ from planner.intake import (
     nemo_recipes,
     neox,
     neox_keys,
+    not_launches,
     primus,
     swift,
     torchtitan,
@@ -111,6 +112,8 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
     """The framework whose keys these are. InputError when they are of none."""
     tops = {leaf.path[0].replace("-", "_") for leaf in found}
     raw = {leaf.path[0] for leaf in found}
+    if (other := not_launches.says(Path(path).name, raw)) is not None:
+        raise InputError(other)
     if tops & set(primus.SECTIONS) and any(leaf.path[-1] in ("framework", "model") for leaf in found):
         return "primus"
     if raw & set(megatron_yaml.SECTIONS) or any(key.startswith("--") for key in raw):
@@ -194,8 +197,6 @@ def _plainly(value: Any) -> Any:
 
 
 def _unknown(path: str, keys: Sequence[str]) -> str:
-    if "model_type" in keys or "num_hidden_layers" in keys:
-        return f"{Path(path).name} must say how a model is trained, but describes a model; --model takes it beside a script"
     shown = ", ".join(key[:40] for key in keys[:6]) + (", ..." if len(keys) > 6 else "")
     return (
         f"{Path(path).name} must be a configuration of DeepSpeed, GPT-NeoX, NeMo, Megatron-Bridge, Megatron-LM, Primus, torchtitan, "

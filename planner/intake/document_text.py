@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
+from planner.intake.not_launches import regular
 
 MOST_BYTES = 1_000_000
 """A config that people write has a few kB."""
@@ -23,7 +24,7 @@ _SPECIAL = {".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf, ".nan": mat
 
 def text_of(path: str | Path) -> str:
     """The file's text, line ends as they are. InputError: no file, too large, or not text."""
-    place = Path(path)
+    place = regular(path)
     try:
         with place.open("rb") as stream:
             raw = stream.read(MOST_BYTES + 1)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from planner.errors import InputError
+from planner.intake.not_launches import regular
 from planner.intake.reading import Reading
 
 MOST_SCRIPT = 1 << 20
@@ -58,7 +59,7 @@ def told_apart(place: Path, head: str) -> str:
 
 def _head(place: Path) -> str:
     try:
-        with place.open("rb") as stream:
+        with regular(place).open("rb") as stream:
             raw = stream.read(1 << 16)
     except (OSError, ValueError) as fault:
         why = getattr(fault, "strerror", None) or fault
