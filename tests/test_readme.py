@@ -136,3 +136,13 @@ def test_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_links_lead_somewhere() -> None:
     links = [one for one in re.findall(r"\]\(([^)#]+)\)", README.read_text()) if "://" not in one]
     assert links and not [one for one in links if not (ROOT / one).exists()]
+
+
+def test_what_articles_get_wrong_by_hand() -> None:
+    """(p-1)/(v m+p-1), a third of it for ZB-H1, messages p v-1 each way, m above 9 (p-1): the figures of that table."""
+    p, m, v = 4, 8, 2
+    text = README.read_text().split("## What popular articles get wrong")[1].split("\n## ")[0]
+    bubbles = [(p - 1) / (m + p - 1), (p - 1) / (v * m + p - 1), (p - 1) / (3 * m + p - 1)]
+    assert all(f"{share:.1%}" in text for share in bubbles)
+    assert f"{2 * m * (p * v - 1)} messages instead of {2 * m * (p - 1)}" in text
+    assert f"at p 16, {9 * 15 + 1} and not {8 * 16}" in text

@@ -40,7 +40,7 @@ def test_zsh_and_fish() -> None:
 
 def test_other_names() -> None:
     assert stack("megatron-f") == ["megatron-fsdp2"] and framework("") == ["megatron", "deepspeed", "torch"]
-    assert launcher("s") == ["slurm"] and precision("mx") == ["mxfp8"] and cluster("h800") == ["h800-sxm"] and model("no") == []
+    assert launcher("sl") == ["slurm"] and precision("mx") == ["mxfp8"] and cluster("h800") == ["h800-sxm"] and model("no") == []
 
 
 def said(environment: dict[str, str]) -> str:
