@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.emit import deepspeed, kubernetes, launchers, megatron, skypilot, torchtitan, training
+from planner.emit import accelerate, deepspeed, kubernetes, launchers, megatron, skypilot, torchtitan, training
 from planner.emit.comments import Expected, expectation
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
@@ -16,6 +16,8 @@ from planner.specs.recipe import Recipe
 Writer = Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]
 
 FRAMEWORKS: dict[str, Writer] = {"megatron": megatron.program, "deepspeed": deepspeed.program, "torch": torchtitan.program}
+FORMATS: dict[str, Writer] = {"accelerate": accelerate.program}
+"""Software beside the framework's own that reads a plan of it, too."""
 LAUNCHERS: dict[str, tuple[str, Callable[[Program], str]]] = {
     "torchrun": ("launch.sh", launchers.torchrun),
     "slurm": ("launch.sbatch", launchers.slurm),
@@ -29,26 +31,38 @@ BESIDE: dict[str, Callable[[Program], tuple[tuple[str, str], ...]]] = {"skypilot
 
 
 def files(
-    recipe: Recipe, layout: Layout, estimate: Expected | None, launcher: str = "torchrun", script: str | None = None
-) -> dict[str, str]:
+    recipe: Recipe, layout: Layout, estimate: Expected | None, launcher: str = "torchrun", script: str | None = None,
+    form: str | None = None,
+) -> dict[str, str]:  # fmt: skip
     """Launch files of one layout by name, the launcher's first.
 
-    script: path of the user's own training script in place of the one that is written.
-    Raises InputError for an unknown launcher, a framework that has no writer or takes no script, and a model that the framework cannot
-    express.
+    script: path of the user's own training script in place of the one that is written; form: one of FORMATS, None for the framework's own.
+    Raises InputError for an unknown launcher or format, a framework that takes no script, and a model that it cannot express.
     """
-    if launcher not in LAUNCHERS:
-        raise unknown("launcher", launcher, LAUNCHERS)
+    write_program = writer(recipe.framework, launcher, form)
     todo = training.left_to_the_script(recipe)
-    if todo and not script:
+    if todo and not script and form != "accelerate":  # whose script is always the user's
         raise InputError(f"what is trained must be said by a training script of your own: {todo[0]}; name it with --script PATH")
     unwritten = switches.left_out(_written_for(recipe), recipe.switches)
     expected = (*todo, *unwritten, *(expectation(estimate) if estimate is not None else ()))
     name, write = LAUNCHERS[launcher]
-    program = replace(FRAMEWORKS[recipe.framework](recipe, layout, expected, script), gpu=recipe.hardware.gpu.name)
+    program = replace(write_program(recipe, layout, expected, script), gpu=recipe.hardware.gpu.name)
     return {name: write(program), **dict(BESIDE[launcher](program) if launcher in BESIDE else ()), **dict(program.files)}
 
 
 def _written_for(recipe: Recipe) -> str:
     """Whose switches the writer knows: torchtitan has none of the torch benchmark's."""
     return "" if recipe.framework == "torch" else recipe.framework
+
+
+def writer(framework: str, launcher: str, form: str | None) -> Writer:
+    """What writes the run. InputError for unknown names, and for a launcher that cannot start it."""
+    if launcher not in LAUNCHERS:
+        raise unknown("launcher", launcher, LAUNCHERS)
+    if form is None:
+        return FRAMEWORKS[framework]
+    if form not in FORMATS:
+        raise unknown("format", form, FORMATS)
+    if form == "accelerate" and launcher == "deepspeed":
+        raise InputError("accelerate starts the processes of a node itself, but got --launcher deepspeed; try torchrun or slurm")
+    return FORMATS[form]
