@@ -10,6 +10,7 @@ from planner.cli import options as o
 
 _TRIALS = "Layouts to measure, those of the study so far and of its other workers included."
 _REPEATS = "Runs once more, in turns, of the fastest and of those that noise may have put behind it."
+_SWITCHES = "Runs of the fastest layouts under other overlap switches and bucket sizes, one changed at a time."
 _RUNNER = "Whose training step: torch (a benchmark of the plan's model), megatron, deepspeed."
 _STORAGE = "SQLite beside the plan by default; any URL of Optuna; journal:FILE on a shared disk."
 _RESUME = "Go on with a study, or join its workers; one that was killed loses no finished trial."
@@ -30,6 +31,7 @@ def tune(
     trials: Annotated[int, typer.Option("--trials", help=_TRIALS, metavar="N", parser=o.whole)] = 10,
     runner: Runner = "torch", launcher: Launcher = "local", storage: Storage = None, study: Study = None,
     repeats: Annotated[int, typer.Option("--repeats", help=_REPEATS, metavar="N", parser=o.whole)] = 2,
+    switches: Annotated[int, typer.Option("--switches", help=_SWITCHES, metavar="N", parser=o.whole)] = 4,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     limit_s: Limit = 600, devices: Devices = None, out: Out = None, megatron_path: Megatron = None, as_json: o.Json = False,
 ) -> int:  # fmt: skip
@@ -45,7 +47,7 @@ def tune(
 
     tell = tuned_live.teller(Console(stderr=True), trials)
     found = api.tune(plan, trials=trials, runner=runner, launcher=launcher, storage=storage, study=study, resume=resume, limit_s=limit_s,
-                     devices=devices, out=out, megatron_path=megatron_path, repeats=repeats, tell=tell)  # fmt: skip
+                     devices=devices, out=out, megatron_path=megatron_path, repeats=repeats, switches=switches, tell=tell)  # fmt: skip
     if as_json:
         print_json(tuned.document(found))
     else:

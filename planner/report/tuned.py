@@ -11,8 +11,9 @@ from rich.text import Text
 
 from planner.layout import SCHEDULES, Layout
 from planner.report.parts import GPUS, grid, heading, paragraph, recomputed
+from planner.specs import switches
 from planner.tune.refined import named
-from planner.tune.trials import Row
+from planner.tune.trials import Row, combined
 from planner.tune.tune import Tuned
 from planner.units import GIB
 
@@ -38,6 +39,7 @@ def text(found: Tuned) -> Group:
     """The trials, the best, how far predictions were, what was written."""
     parts: list[Any] = [heading(found.recipe), *((table(found.rows, found.best),) if found.rows else ())]
     parts += [paragraph(f"#{one.number} {one.state}", one.reason[:REASON]) for one in found.rows if one.reason and one.state != "pruned"]
+    parts += [paragraph("Switches", line) for line in switched(found.rows)]
     parts.append(_best(found))
     proxy = next((one.proxy for one in found.rows if one.proxy), "")
     parts += [paragraph("Measured", proxy + ".")] if proxy else []
@@ -56,7 +58,8 @@ def table(rows: Iterable[Row], fastest: Row | None) -> Table:
         made.add_row(
             f"{one.number}", *cells(layout), f"{one.predicted_s:.4g}", "" if one.measured_s is None else f"{one.measured_s:.4g}",
             f"{one.noise_share:.1%}" if one.measured_s else "",
-            "" if one.memory_bytes is None else f"{one.memory_bytes / GIB:.1f}", one.state + ", again" * (one.repeat > 0),
+            "" if one.memory_bytes is None else f"{one.memory_bytes / GIB:.1f}",
+            one.state + ", switched" * bool(one.switches) + ", again" * (one.repeat > 0),
             style="bold" if fastest is not None and one.number == fastest.number else "dim" if failed else None,
         )  # fmt: skip
     return made
@@ -76,7 +79,28 @@ def _best(found: Tuned) -> Text:
     gain = found.speedup_over_first
     than = "" if gain is None else f", {gain:.2f} times as fast as the plan that came in" if gain > 1 else ", the plan that came in"
     return paragraph("Best", f"{stopped}#{one.number}, {one.measured_s:.4g} s a step, give or take {one.noise_share:.1%}{than}: "
-                             f"{said(one.layout)}.")  # fmt: skip
+                             f"{named_by(one)}.")  # fmt: skip
+
+
+def named_by(one: Row) -> str:
+    """A trial's layout and switches in a line."""
+    return said(one.layout) + (f", {switches.said(one.switches)}" if one.switches else "")
+
+
+def switched(rows: Iterable[Row]) -> list[str]:
+    """What other switches did, a line a setting."""
+    each = combined(rows)
+    plain = {one.layout: one for one in each if not one.switches}
+    return [f"{switches.said(one.switches)}: {one.measured_s:.4g} s{_change(one, plain.get(one.layout))} (#{one.number})."
+            for one in each if one.switches]  # fmt: skip
+
+
+def _change(one: Row, before: Row | None) -> str:
+    if before is None:
+        return ""
+    change = (one.measured_s or 0.0) / (before.measured_s or 1.0) - 1
+    noise = max(one.noise_share, before.noise_share)
+    return f", {change:+.1%} of #{before.number} without them" + (", no more than noise" if abs(change) <= noise else "")
 
 
 def said(layout: Layout) -> str:

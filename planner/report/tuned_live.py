@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from planner.report.tuned import said
+from planner.report.tuned import named_by
 from planner.tune.trials import COUNTED, Row, best
 
 
@@ -29,13 +29,13 @@ def teller(console: Console, trials: int) -> Callable[[Row, tuple[Row, ...]], No
 
 
 def _running(row: Row, rows: tuple[Row, ...], trials: int) -> str:
-    return f"#{row.number} of {trials}: {said(row.layout)}, predicted {row.predicted_s:.4g} s; {_so_far(rows)}"
+    return f"#{row.number} of {trials}: {named_by(row)}, predicted {row.predicted_s:.4g} s; {_so_far(rows)}"
 
 
 def _ended(row: Row, rows: tuple[Row, ...], trials: int) -> str:
     took = f"{row.measured_s:.4g} s a step" if row.measured_s is not None else row.state
     pruned = ", stopped as clearly behind" if row.state == "pruned" else ""
-    return f"#{row.number}: {said(row.layout)}: {took}{pruned}; {_so_far(rows)}{_left(rows, trials)}"
+    return f"#{row.number}: {named_by(row)}: {took}{pruned}; {_so_far(rows)}{_left(rows, trials)}"
 
 
 def _so_far(rows: tuple[Row, ...]) -> str:

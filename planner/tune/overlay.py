@@ -54,7 +54,7 @@ def overlay(recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[R
     Assumes: the plan was measured on what its profile describes; errors of a step are errors of these efficiencies.
     """
     pruned = [one for one in found if one.state == "pruned" and one.measured_s]
-    rows = [one for one in [*combined(found), *pruned] if not one.layout.stage_layout]
+    rows = [one for one in [*combined(found), *pruned] if not one.layout.stage_layout and not one.switches]
     rows = [one for one in rows if one.layout.schedule in CLOSED] or rows
     if len(rows) < LEAST_TRIALS:
         return None

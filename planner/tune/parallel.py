@@ -111,6 +111,14 @@ def shard(module: nn.Module, where: Place, zero: int, dtype: torch.dtype) -> Non
         one.tp_partial = name in partial  # type: ignore[attr-defined]
 
 
-def replicate(module: nn.Module, where: Place) -> nn.Module:
-    """DDP: gradients are averaged in buckets beside the last backward pass."""
-    return DistributedDataParallel(module, process_group=where.dp.get_group(), gradient_as_bucket_view=True)
+def ahead(blocks: list[Any], layers: int) -> None:
+    """Weights of so many layers are asked for before a layer runs, in both directions; 0 leaves it to fully_shard, which asks for the next
+    while one runs, in the backward pass alone."""
+    for place, block in enumerate(blocks if layers else ()):
+        block.set_modules_to_forward_prefetch(blocks[place + 1 : place + 1 + layers])
+        block.set_modules_to_backward_prefetch(blocks[max(place - layers, 0) : place][::-1])
+
+
+def replicate(module: nn.Module, where: Place, bucket_mib: int | None = None) -> nn.Module:
+    """DDP: gradients are averaged in buckets beside the last backward pass; None: torch's size of a bucket."""
+    return DistributedDataParallel(module, process_group=where.dp.get_group(), gradient_as_bucket_view=True, bucket_cap_mb=bucket_mib)

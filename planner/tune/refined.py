@@ -14,14 +14,15 @@ from planner.layout import Layout
 from planner.save import plan_text
 from planner.specs.question import Question
 from planner.specs.recipe import Recipe
+from planner.tune import switches
 from planner.tune.trials import Row, combined
 from planner.units import GIB
 
 if TYPE_CHECKING:
     from optuna import Study
 
-COLUMNS = ("state", "repeat", "predicted_s", "measured_s", "error", "noise_share", "memory_gib", "seconds", "device", "host", "proxy",
-           "reason", "stderr_tail")  # fmt: skip
+COLUMNS = ("state", "repeat", "switches", "predicted_s", "measured_s", "error", "noise_share", "memory_gib", "seconds", "device", "host",
+           "proxy", "reason", "stderr_tail")  # fmt: skip
 LEAST_FOR_IMPORTANCE = 4
 
 
@@ -36,6 +37,7 @@ def plan(asked: Question, recipe: Recipe, best: Row, first: Row | None, found: S
         "device": best.device, "host": best.host, "date": date, "versions": dict(best.versions),
         "proxy": best.proxy or None,
     }  # fmt: skip
+    recipe = recipe.model_copy(update={"switches": dict(best.switches)})
     return plan_text(asked, recipe, best.layout, estimate(recipe, best.layout, exact=True), told)
 
 
@@ -54,6 +56,7 @@ def named(one: Row) -> dict[str, Any]:
         "memory_gib": None if one.memory_bytes is None else one.memory_bytes / GIB, "reason": one.reason or None, "error": error,
         "noise_share": one.noise_share, "seconds": one.seconds, "device": one.device, "host": one.host, "proxy": one.proxy or None,
         "stderr_tail": one.stderr_tail or None, "steps_s": list(one.steps_s), "repeat": one.repeat,
+        "switches": dict(one.switches),
     }  # fmt: skip
 
 
@@ -66,13 +69,13 @@ def table(found: Sequence[Row]) -> str:
     writer.writeheader()
     for one in told:
         layout = {name: "+".join(value) if isinstance(value, list) else value for name, value in one["layout"].items()}
-        writer.writerow(one | layout)
+        writer.writerow(one | layout | {"switches": switches.text(one["switches"])})
     return out.getvalue()
 
 
 def error(found: Sequence[Row]) -> float | None:
-    """Median of |predicted / measured - 1| over layouts that ran to their end."""
-    each = [abs(one.predicted_s / one.measured_s - 1) for one in combined(found) if one.measured_s]
+    """Median of |predicted / measured - 1| over layouts that ran to their end, as they are."""
+    each = [abs(one.predicted_s / one.measured_s - 1) for one in combined(found) if one.measured_s and not one.switches]
     return statistics.median(each) if each else None
 
 

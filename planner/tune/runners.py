@@ -96,6 +96,7 @@ def visible_gpus() -> int:
 
 def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
     """Runs one layout. Refused when the runner cannot run it; InputError when the launcher can run nothing."""
+    recipe = recipe.model_copy(update={"switches": dict(candidate.switches)})
     runner: Any = import_module(RUNNERS[bench.runner])
     start: Run = import_module(LAUNCHERS[bench.launcher]).run
     more = {"checkout": bench.megatron} if bench.runner == "megatron" else {}

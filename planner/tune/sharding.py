@@ -33,15 +33,17 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def buckets(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None, divisor: int, sharded: bool) -> list[Bucket]:
-    """Parameters in order, cut where BUCKET is full."""
-    return [_bucket(part, group, divisor, sharded and group is not None) for part in _cut(parameters)]
+def buckets(
+    parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None, divisor: int, sharded: bool, numel: int = BUCKET
+) -> list[Bucket]:
+    """Parameters in order, cut where `numel` elements are full."""
+    return [_bucket(part, group, divisor, sharded and group is not None) for part in _cut(parameters, numel)]
 
 
-def _cut(parameters: Iterable[nn.Parameter]) -> Iterator[tuple[nn.Parameter, ...]]:
+def _cut(parameters: Iterable[nn.Parameter], numel: int) -> Iterator[tuple[nn.Parameter, ...]]:
     part: list[nn.Parameter] = []
     for one in parameters:
-        if part and sum(local(p).numel() for p in part) + local(one).numel() > BUCKET:
+        if part and sum(local(p).numel() for p in part) + local(one).numel() > numel:
             yield tuple(part)
             part = []
         part.append(one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 
 import numpy as np
@@ -17,6 +17,7 @@ from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULE_CODE, SCHEDULES, Layout
 from planner.rules.table import breaches, mask
 from planner.schedules.table import schedule
 from planner.specs.recipe import Recipe
+from planner.specs.switches import Switches
 
 CERTAIN = 0.9
 """Probability of running out of memory above which a layout is never launched."""
@@ -52,11 +53,13 @@ class Candidate:
     """Of the predicted step, by GROUPS; they add up to 1."""
     repeat: int = 0
     """Above 0 the layout is run once more, to tell it from its rivals."""
+    switches: Switches = field(default_factory=dict)
+    """Overlap switches and bucket sizes that are not left as they are."""
 
     @property
     def key(self) -> str:
-        """The same text for the same layout, in every process."""
-        return key(self.layout)
+        """The same text for the same layout under the same switches, in every process."""
+        return key(self.layout, self.switches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,8 @@ class Space:
     """Layouts that each rule removed."""
 
 
-def key(layout: Layout) -> str:
-    return json.dumps(layout.named(), sort_keys=True)
+def key(layout: Layout, switches: Switches | None = None) -> str:
+    return json.dumps(layout.named() | ({"switches": dict(switches)} if switches else {}), sort_keys=True)
 
 
 Refused = Callable[[Layout], str]

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
 from planner.launch.outcome import Outcome, Progress
-from planner.tune import owner, prior
+from planner.tune import owner, prior, switches
 from planner.tune.measurement import Measurement
 from planner.tune.prune import noise_share, timed
 from planner.tune.sampler import NoisePruner, PriorSampler, distributions
-from planner.tune.space import Candidate, Space, parameters, varied
+from planner.tune.space import Candidate, Space, key, parameters, varied
 from planner.tune.storage import retried
-from planner.tune.trials import COUNTED, FAILED, Row, lost_keys, places, result, rivals, row, rows
+from planner.tune.switches import Offers
+from planner.tune.trials import COUNTED, FAILED, Row, lost_keys, places, result, rivals, row, rows, settled
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -39,6 +40,10 @@ RIVALS = 3
 """Layouts that are run again at most: the fastest and those that noise may have put behind it."""
 
 
+SWITCHED = 2
+"""Layouts at most whose switches are tried."""
+
+
 class Refused(InputError):
     """A runner cannot run this layout, though it may run others."""
 
@@ -53,6 +58,8 @@ class Size:
     """Of them, how many are the plan and the fastest by prediction; then the prior chooses."""
     repeats: int = 0
     """Runs once more of each of the rivals in the end."""
+    switches: int = 0
+    """Before them, runs of the fastest layouts under other switches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +101,13 @@ def _check_same(name: str, question: dict[str, Any], before: Any) -> None:
         raise InputError(f"study must be of this plan, but {name!r} is of another: {told}; --study NAME starts a new one")
 
 
-def claim(study: Study, space: Space, size: Size) -> Held | None:
+def claim(study: Study, space: Space, size: Size, offers: Offers = switches.none) -> Held | None:
     """The next layout for this process; None when as many trials as asked for are done or held, or nothing is left to try."""
     names = varied(space.candidates)
     while True:
         reclaim(study)
         every = [row(one) for one in _told(study)]
-        candidate = choose(every, space, size) or once_more(every, space, size)
+        candidate = choose(every, space, size) or switched(every, space, size, offers) or once_more(every, space, size)
         if candidate is None:
             return None
         held = _created(study, candidate, parameters(candidate.layout, names))
@@ -129,13 +136,31 @@ def once_more(every: list[Row], space: Space, size: Size) -> Candidate | None:
     """A rival of the fastest that has not had its repeats: in turns, so that a machine that slows down slows all of them."""
     at, given_up = places(space), lost_keys(every)
     taken = {one.turn for one in every if one.state in COUNTED or one.key in given_up}
-    near = [one for one in rivals(every, RIVALS) if one.key in at and one.key not in given_up]
+    near = [one for one in rivals(every, RIVALS) if key(one.layout) in at and one.key not in given_up]
     turns = ((repeat, one) for repeat in range(1, size.repeats + 1) for one in near)
-    return next((replace(space.candidates[at[one.key]], repeat=repeat) for repeat, one in turns if (one.key, repeat) not in taken), None)
+    free = (replace(space.candidates[at[key(one.layout)]], repeat=repeat, switches=one.switches)
+            for repeat, one in turns if (one.key, repeat) not in taken)  # fmt: skip
+    return next(free, None)
+
+
+def switched(every: list[Row], space: Space, size: Size, offers: Offers) -> Candidate | None:
+    """One of the fastest layouts under its next other switches; what was kept of them so far is where the next begins."""
+    if _switched(every) >= size.switches:
+        return None
+    at, given_up = places(space), lost_keys(every)
+    taken = {one.key for one in every if one.state in (*COUNTED, "illegal") or one.key in given_up}
+    bases = [one for one in settled(every) if key(one.layout) in at and not one.proxy][:SWITCHED]
+    tried = (replace(space.candidates[at[key(one.layout)]], switches=told)
+             for one in bases for told in switches.settings(one.layout, one.switches, offers))  # fmt: skip
+    return next((one for one in tried if one.key not in taken), None)
 
 
 def _used(every: list[Row]) -> int:
-    return sum(one.state in COUNTED and not one.repeat for one in every)
+    return sum(one.state in COUNTED and not one.repeat and not one.switches for one in every)
+
+
+def _switched(every: list[Row]) -> int:
+    return sum(one.state in COUNTED and not one.repeat and bool(one.switches) for one in every)
 
 
 def _time(one: Row) -> float | None:
@@ -152,6 +177,8 @@ def _created(study: Study, candidate: Candidate, knobs: dict[str, int | str]) ->
     from optuna.trial import FrozenTrial, TrialState
 
     said = {"layout": candidate.layout.named(), "predicted_s": candidate.predicted_s, "repeat": candidate.repeat, "owner": owner.me()}
+    said |= {"switches": dict(candidate.switches)} if candidate.switches else {}
+    knobs = knobs | {word: int(value) for word, value in candidate.switches.items()}
     template = FrozenTrial(
         number=-1, trial_id=-1, state=TrialState.RUNNING, value=None, datetime_start=datetime.now(), datetime_complete=None,
         params=knobs, distributions=distributions(knobs), user_attrs=said, system_attrs={}, intermediate_values={},
@@ -166,7 +193,8 @@ def _holds(study: Study, held: Held, size: Size) -> bool:
     earlier = [row(one) for one in _told(study) if one.number < held.number]
     turn = (held.candidate.key, held.candidate.repeat)
     same = any(one.turn == turn and one.state in (*COUNTED, "illegal") for one in earlier)
-    return not same and (held.candidate.repeat > 0 or _used(earlier) < size.trials)
+    free = _switched(earlier) < size.switches if held.candidate.switches else _used(earlier) < size.trials
+    return not same and (held.candidate.repeat > 0 or free)
 
 
 def reclaim(study: Study) -> None:
@@ -254,10 +282,10 @@ def _progress(study: Study, held: Held, steps: list[float], tell: Tell) -> Progr
     return progress
 
 
-def refine(study: Study, space: Space, measure: Measure, size: Size, tell: Tell) -> bool:
+def refine(study: Study, space: Space, measure: Measure, size: Size, tell: Tell, offers: Offers = switches.none) -> bool:
     """Asks, launches, tells, until the study has its size. True when the user stopped it."""
     try:
-        while (held := claim(study, space, size)) is not None:
+        while (held := claim(study, space, size, offers)) is not None:
             ended = run(study, held, measure, tell)
             tell(ended, rows(_told(study)))
             if ended.state == "interrupted":

@@ -53,6 +53,12 @@ def _step(layout: Layout) -> str:
     return ""
 
 
+def may_ddp(recipe: Recipe, layout: Layout) -> bool:
+    """DDP knows neither DTensor nor backward passes in two pieces, nor experts that fewer ranks share."""
+    fused = layout.pp == 1 or SCHEDULES[layout.schedule] in FUSED
+    return layout.dp > 1 and layout.zero == 0 and layout.tp == 1 and fused and recipe.model.moe is None
+
+
 def _shapes(recipe: Recipe, layout: Layout) -> str:
     model, tp = recipe.model, layout.tp
     if model.num_heads % tp:

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from planner.cost.params import padded_vocab
 from planner.cost.pipeline import stage_layers
-from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout, module_names
+from planner.layout import RECOMPUTE_CODE, Layout, module_names
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.tune import sharding
 from planner.tune.network import Block, Cut, Embedding, Head, fill
-from planner.tune.parallel import Place, replicate, shard, split
+from planner.tune.parallel import Place, ahead, replicate, shard, split
 from planner.tune.pipelined import Stage, Step, alone, piped
-from planner.tune.suits import FUSED
+from planner.tune.suits import may_ddp
 from planner.tune.timing import Spans, timed
 
 
@@ -67,7 +67,8 @@ def stages(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place
         stage = Stage(embedding, blocks, head, _repeated(layout, layers[index]), layout.m)
         if layout.zero >= 2:
             shard(stage, where, layout.zero, narrow)
-        out[index] = replicate(stage, where) if by_ddp(recipe, layout) else stage
+            ahead(blocks, recipe.switches.get("prefetch_layers", 0))
+        out[index] = replicate(stage, where, recipe.switches.get("bucket_cap_mb")) if by_ddp(recipe, layout) else stage
     return out
 
 
@@ -78,9 +79,8 @@ def _repeated(layout: Layout, layers: int) -> int:
 
 
 def by_ddp(recipe: Recipe, layout: Layout) -> bool:
-    """DDP knows neither DTensor nor backward passes in two pieces, nor experts that fewer ranks share."""
-    fused = layout.pp == 1 or SCHEDULES[layout.schedule] in FUSED
-    return layout.dp > 1 and layout.zero == 0 and layout.tp == 1 and fused and recipe.model.moe is None
+    """Whether gradients are reduced by DDP, beside the backward pass, and not after it."""
+    return may_ddp(recipe, layout) and bool(recipe.switches.get("overlap_reduce", True))
 
 
 def training(recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place, spans: Spans) -> Training:
@@ -121,8 +121,9 @@ def _update(
 
         return sharded
     group = where.dp.get_group() if layout.dp > 1 and not by_ddp(recipe, layout) else None
-    parts = sharding.buckets(shared, group, layout.dp if group else 1, layout.zero >= 1)
-    parts += sharding.buckets(experts, where.alike if where.alike.size() > 1 else None, layout.dp, layout.zero >= 1)
+    numel = recipe.switches.get("reduce_bucket_numel", sharding.BUCKET)
+    parts = sharding.buckets(shared, group, layout.dp if group else 1, layout.zero >= 1, numel)
+    parts += sharding.buckets(experts, where.alike if where.alike.size() > 1 else None, layout.dp, layout.zero >= 1, numel)
     moved = sharding.optimizer((one.main for one in parts), *moves)
 
     def update() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from planner.launch.outcome import Outcome
 from planner.layout import Layout
+from planner.specs.switches import Switches
 from planner.tune.measurement import Measurement
 from planner.tune.prune import SPREADS
 from planner.tune.space import Space, key
@@ -27,6 +28,8 @@ MOST_LOST = 3
 """Times that a layout may take its tuner down before it counts as crashed."""
 BAND = 0.02
 """Layouts this close to the fastest are its rivals even where nothing seems noisy."""
+GAIN = 0.01
+"""Switches that gain less are left as they are, however quiet the machine is."""
 TAIL = 4000
 """Characters of stderr that are kept."""
 
@@ -56,10 +59,12 @@ class Row:
     steps_s: tuple[float, ...] = ()
     repeat: int = 0
     """Above 0 for a layout that was run once more."""
+    switches: Switches = field(default_factory=dict)
+    """What was not left as it is; empty for a trial of the layout alone."""
 
     @property
     def key(self) -> str:
-        return key(self.layout)
+        return key(self.layout, self.switches)
 
     @property
     def turn(self) -> tuple[str, int]:
@@ -90,7 +95,7 @@ def row(trial: FrozenTrial) -> Row:
         trial.number, Layout.from_named(said["layout"]), cast(State, state), float(said["predicted_s"]), told.get("measured_s"),
         told.get("memory_bytes"), told.get("reason", ""), told.get("noise_share", 0.0), told.get("seconds", 0.0), told.get("proxy", ""),
         told.get("device", ""), tuple(sorted(told.get("versions", {}).items())), told.get("stderr_tail", ""),
-        said.get("owner", {}).get("host", ""), tuple(steps), int(said.get("repeat", 0)),
+        said.get("owner", {}).get("host", ""), tuple(steps), int(said.get("repeat", 0)), said.get("switches", {}),
     )  # fmt: skip
 
 
@@ -105,7 +110,7 @@ def rows(trials: Iterable[FrozenTrial]) -> tuple[Row, ...]:
 
 def _crashed(one: Row) -> Row:
     says = f"its tuner was killed {MOST_LOST} times while it ran; it is not tried again"
-    return Row(one.number, one.layout, "crashed", one.predicted_s, reason=says, host=one.host)
+    return Row(one.number, one.layout, "crashed", one.predicted_s, reason=says, host=one.host, switches=one.switches)
 
 
 def lost_keys(every: Iterable[Row]) -> set[str]:
@@ -118,7 +123,8 @@ def lost_keys(every: Iterable[Row]) -> set[str]:
 
 
 def combined(found: Iterable[Row]) -> list[Row]:
-    """Layouts that ran to their end, one row each: the median over their runs, with the noise inside runs or between them."""
+    """Layouts that ran to their end, one row for each under each setting of its switches: the median over their runs, with the noise inside
+    runs or between them."""
     groups: dict[str, list[Row]] = {}
     for one in found:
         if one.state == "done" and one.measured_s is not None:
@@ -133,9 +139,29 @@ def _median(group: list[Row]) -> Row:
     return replace(group[0], measured_s=middle, noise_share=max(spread, *(one.noise_share for one in group)))
 
 
+def settled(found: Iterable[Row]) -> list[Row]:
+    """Layouts that ran to their end, one row each, fastest first: under other switches where those were faster by more than the noise."""
+    groups: dict[str, list[Row]] = {}
+    for one in combined(found):
+        groups.setdefault(key(one.layout), []).append(one)
+    return sorted((_kept(group) for group in groups.values()), key=_time)
+
+
+def _kept(group: list[Row]) -> Row:
+    """Of one layout under several switches the fastest; as it is unless that gains."""
+    fastest, plain = min(group, key=_time), next((one for one in group if not one.switches), None)
+    if plain is None or _time(fastest) < _time(plain) * (1 - max(GAIN, fastest.noise_share, plain.noise_share)):
+        return fastest
+    return plain
+
+
+def _time(one: Row) -> float:
+    return one.measured_s or math.inf
+
+
 def best(found: Iterable[Row]) -> Row | None:
     """The fastest that ran to its end, its runs together."""
-    return min(combined(found), key=lambda one: one.measured_s or math.inf, default=None)
+    return next(iter(settled(found)), None)
 
 
 def noise(found: Iterable[Row]) -> float:
@@ -144,12 +170,15 @@ def noise(found: Iterable[Row]) -> float:
 
 
 def rivals(found: Iterable[Row], most: int) -> list[Row]:
-    """The fastest and those that noise alone may have put behind it, fastest first; none when the fastest stands alone."""
-    each = sorted(combined(found), key=lambda one: one.measured_s or math.inf)
+    """The fastest and those that noise alone may have put behind it, fastest first; none when the fastest stands alone. Where the fastest
+    has switches, its layout without them is a rival."""
+    every = combined(found)
+    each = settled(every)
     if not each:
         return []
-    reach = (each[0].measured_s or math.inf) * (1 + max(BAND, SPREADS * noise(each)))
-    near = [one for one in each if (one.measured_s or math.inf) <= reach][:most]
+    reach = _time(each[0]) * (1 + max(BAND, SPREADS * noise(each)))
+    near = [one for one in each if _time(one) <= reach][:most]
+    near += [one for one in every if near[0].switches and not one.switches and one.layout == near[0].layout]
     return near if len(near) > 1 else []
 
 

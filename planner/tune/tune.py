@@ -30,6 +30,7 @@ from planner.tune.overlay import Overlay, overlay
 from planner.tune.runners import Bench
 from planner.tune.space import Candidate, Space, key, space
 from planner.tune.study import Size, Tell
+from planner.tune.switches import offers
 from planner.tune.trials import Row, best, combined
 
 MOST_TRIALS = 10_000
@@ -64,7 +65,7 @@ class Tuned:
 def tune(
     path: str | Path, trials: int = 10, runner: str = "torch", launcher: str = "local", storage: str | None = None,
     study: str | None = None, resume: bool = False, limit_s: float = 600.0, devices: int | None = None, out: str | Path | None = None,
-    megatron_path: str | Path | None = None, repeats: int = 2, tell: Tell | None = None,
+    megatron_path: str | Path | None = None, repeats: int = 2, switches: int = 4, tell: Tell | None = None,
 ) -> Tuned:  # fmt: skip
     """Refines a saved plan by measuring layouts around it; the trials of a study add up to `trials`, over all its workers.
 
@@ -72,6 +73,8 @@ def tune(
     """
     if not 1 <= trials <= MOST_TRIALS:
         raise InputError(f"trials must be from 1 to {MOST_TRIALS:,}, but got {trials:,}")
+    if not 0 <= switches <= MOST_TRIALS:
+        raise InputError(f"switches must be from 0 to {MOST_TRIALS:,} runs, but got {switches:,}")
     if not 0 <= repeats <= 100:
         raise InputError(f"repeats must be from 0 to 100, but got {repeats:,}")
     if find_spec("optuna") is None:
@@ -85,14 +88,14 @@ def tune(
     check_folder(target)
     where, name = storage or storages.default(plan), _named(study, plan, runner)
     candidates = space(recipe, first, lambda layout: runners.refused(recipe, bench, layout))
-    size = Size(trials, max(trials // 2, 1), repeats)
+    size = Size(trials, max(trials // 2, 1), repeats, switches)
     opened = studies.create(storages.opened(where), name, _fingerprint(recipe, first, bench), resume, candidates, size)
 
     def measured(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         return runners.measure(recipe, bench, candidate, progress)
 
     with _ends_softly():
-        interrupted = studies.refine(opened, candidates, measured, size, tell or _silent)
+        interrupted = studies.refine(opened, candidates, measured, size, tell or _silent, offers(recipe, runner, bench.devices))
     return _answer(plan, saved, asked, recipe, first, bench, candidates, opened, where, target, interrupted)
 
 
