@@ -149,7 +149,8 @@ def all_reduce_s(hardware: HardwareProfile, members: Group, size_bytes: Numeric)
 def send_s(hardware: HardwareProfile, stride: Numeric, ranks: Numeric, size_bytes: Numeric) -> Numeric:
     """One message between ranks `stride` apart, of a chain of `ranks`: over the slowest hop that the chain has.
 
-    Formula: base + bytes / bandwidth of one GPU on that hop; between pods the ranks of a pod share its uplinks
+    Formula: base + bytes / bandwidth of one GPU on that hop, inside a node that of messages where it is known; between pods the ranks of a
+             pod share its uplinks
     Source:  [nccl-tuning]
     Assumes: a GPU's own share of the NICs across nodes.
     """
@@ -161,7 +162,7 @@ def send_s(hardware: HardwareProfile, stride: Numeric, ranks: Numeric, size_byte
         share = np.clip(pod // np.maximum(stride, 1), 1, ranks) / fabric.oversubscription
         rate = rate * np.where(reach > pod, np.minimum(share, 1.0), 1.0)
     wire = fabric.base_us * MICRO + size_bytes / rate
-    pcie = node.host.base_s + size_bytes / (node.host.bytes_per_s * link_efficiency(node.host, 2))
-    nvlink = node.domain.base_s + size_bytes / (node.domain.gbytes_per_s * GB * link_efficiency(node.domain, 2))
+    rates = (link.send_bytes_per_s or link.bytes_per_s * link_efficiency(link, 2) for link in (node.host, node.domain))
+    pcie, nvlink = (link.base_s + size_bytes / each for link, each in zip((node.host, node.domain), rates, strict=True))
     inside = np.where(reach > node.domain_gpus, pcie, nvlink)
     return np.where(reach > max(node.gpus, node.domain_gpus), wire, inside)

@@ -217,7 +217,8 @@ def layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
 def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
     """One layer of one micro-batch.
 
-    Formula: max(GPU time, CPU launch time) + waits for the forward and for the backward pass; exchanges of tokens less what the stack hides
+    Formula: max(GPU time, CPU launch time) + waits for the forward and for the backward pass, their sum where the processor that launches
+             computes too; exchanges of tokens less what the stack hides
     Source:  the parts' own
     Assumes: every layer of the kind alike.
     """
@@ -247,8 +248,8 @@ def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
         elementwise_forward_s=forward, elementwise_backward_s=backward, recompute_s=recompute,
         tp_forward_s=tp_forward, tp_backward_s=tp_backward, cp_forward_s=cp_forward, cp_backward_s=cp_backward,
         ep_forward_s=ep[0], ep_backward_s=ep[1], tax_backward_s=stack.overlap_tax_share * (hidden + apart),
-        launch_forward_s=np.maximum(launch_forward - whole, 0.0) + wait,
-        launch_backward_s=np.maximum(launch_backward - gpu_backward, 0.0) + wait,
+        launch_forward_s=np.maximum(launch_forward - whole * stack.launches_ahead, 0.0) + wait,
+        launch_backward_s=np.maximum(launch_backward - gpu_backward * stack.launches_ahead, 0.0) + wait,
     )  # fmt: skip
     return said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * whole))
 

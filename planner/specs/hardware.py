@@ -101,11 +101,17 @@ class Link(_Document):
     """Latency of each further step of a ring."""
     all_reduce_gain: Share = 1.0
     """In-switch reduction (NVLS): all-reduce bus bandwidth over that of all-gather."""
+    send_gbytes_per_s: PositiveFloat | None = None
+    """What one message between two reaches, where it is not what a collective of two does (gloo)."""
     source: str
 
     @property
     def bytes_per_s(self) -> float:
         return self.gbytes_per_s * GB
+
+    @property
+    def send_bytes_per_s(self) -> float | None:
+        return self.send_gbytes_per_s and self.send_gbytes_per_s * GB
 
     @property
     def base_s(self) -> float:

@@ -98,6 +98,8 @@ class Stack(BaseModel):
     launch_us_backward: NonNegativeFloat
     launch_us_tp: NonNegativeFloat
     """More, when the layer is split over tp: one collective call after another."""
+    launches_ahead: bool = True
+    """Whether launches hide behind the device's work; not where the processor that launches computes too."""
     elementwise_bytes_forward: NonNegativeFloat
     """Memory traffic of norms, residuals, dropout: bytes per token and hidden unit, forward, without the MLP's activation."""
     elementwise_bytes_backward: NonNegativeFloat
