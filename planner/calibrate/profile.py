@@ -133,8 +133,16 @@ def _link(rows: list[dict[str, Any]], gbytes_per_s: float, source: str, errors: 
     return {
         "gbytes_per_s": _plain(gbytes_per_s), "efficiency": {n: _plain(share) for n, share in fit["efficiency"].items()},
         "base_us": _plain(fit["base_us"]), "hop_us": _plain(fit["hop_us"]), "all_reduce_gain": _plain(min(fit["gain"], 2.0)),
-        "source": f"{len(fitted)} collectives, {source}",
+        **_send_rate(rows), "source": f"{len(fitted)} collectives, {source}",
     }  # fmt: skip
+
+
+def _send_rate(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Bandwidth of a message: the slope from the smallest to the largest."""
+    sent = sorted((row["bytes"], row["seconds"]) for row in rows if row["op"] == "send_recv")
+    if len(sent) < 2 or sent[-1][1] <= sent[0][1]:
+        return {}
+    return {"send_gbytes_per_s": _plain((sent[-1][0] - sent[0][0]) / (sent[-1][1] - sent[0][1]) / 1e9)}
 
 
 def _alone(source: str) -> dict[str, Any]:

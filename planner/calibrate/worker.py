@@ -7,11 +7,13 @@ Without a request (`torchrun ... -m planner.calibrate.worker RESULT.json`) the u
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ BATCHES = 5
 """Of repeated runs, whose median counts."""
 MOST = 1000
 Rows = list[dict[str, Any]]
+Run = Callable[[], Any]
+Case = tuple[dict[str, Any], str, Callable[[], Run | None]]
+"""A row, the field that its seconds go to, and what makes the call that is timed; None on ranks that take no part."""
 
 
 def main(arguments: list[str]) -> int:
@@ -68,95 +73,133 @@ def launch_us(asked: dict[str, Any], device: torch.device) -> float:
 
 def memory(asked: dict[str, Any], device: torch.device) -> Rows:
     """Streaming: c = a + b; `bytes` are those moved."""
-    rows = []
-    for size in asked["memory"]:
+
+    def added(size: int) -> Run:
         a, b, c = (torch.ones(size // 4, device=device) for _ in range(3))
-        rows.append({"bytes": 3 * size, "seconds": _timed(lambda a=a, b=b, c=c: torch.add(a, b, out=c), asked, device)})  # type: ignore[misc]
-    return rows
+        return lambda: torch.add(a, b, out=c)
+
+    return _timed([({"bytes": 3 * size}, "seconds", partial(added, size)) for size in asked["memory"]], asked, device)
 
 
 def products(asked: dict[str, Any], device: torch.device) -> Rows:
-    rows = []
-    for dtype, (m, n, k) in ((dtype, size) for dtype in _types(device) for size in asked["gemm"]):
-        a = torch.randn(m, k, device=device).to(dtype)
-        b = torch.randn(n, k, device=device).to(dtype)
-        seconds = _timed(lambda a=a, b=b: F.linear(a, b), asked, device)  # type: ignore[misc]
-        rows.append({"precision": _name(dtype), "m": m, "n": n, "k": k, "seconds": seconds})
-    return rows
+    def product(dtype: torch.dtype, m: int, n: int, k: int) -> Run:
+        a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(n, k, device=device).to(dtype)
+        return lambda: F.linear(a, b)
+
+    every = [(dtype, *size) for dtype in _types(device) for size in asked["gemm"]]
+    cases: list[Case] = [
+        ({"precision": _name(dtype), "m": m, "n": n, "k": k}, "seconds", partial(product, dtype, m, n, k)) for dtype, m, n, k in every
+    ]
+    return _timed(cases, asked, device)
 
 
 def attention(asked: dict[str, Any], device: torch.device) -> Rows:
     """Causal attention of torch, forward, and backward alone."""
-    rows = []
-    dtype = _types(device)[0]
-    for batch, heads, seq, width in asked["attention"]:
-        q, k, v = (torch.randn(batch, heads, seq, width, device=device).to(dtype).requires_grad_() for _ in range(3))
-        forward = _timed(lambda q=q, k=k, v=v: F.scaled_dot_product_attention(q, k, v, is_causal=True), asked, device)  # type: ignore[misc]
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def parts(batch: int, heads: int, seq: int, width: int) -> tuple[Run, list[torch.Tensor]]:
+        kind = _types(device)[0]
+        q, k, v = (torch.randn(batch, heads, seq, width, device=device).to(kind).requires_grad_() for _ in range(3))
+        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), [q, k, v]
+
+    def forward(*size: int) -> Run:
+        return parts(*size)[0]
+
+    def backward(*size: int) -> Run:
+        run, inputs = parts(*size)
+        out = run()
         given = torch.ones_like(out)
-        backward = _timed(lambda o=out, g=given, x=(q, k, v): torch.autograd.grad(o, x, g, retain_graph=True), asked, device)  # type: ignore[misc]
-        rows.append({"batch": batch, "heads": heads, "seq": seq, "width": width, "seconds": forward, "backward_s": backward})
-    return rows
+        return lambda: torch.autograd.grad(out, inputs, given, retain_graph=True)
+
+    cases: list[Case] = []
+    for size in asked["attention"]:
+        row = dict(zip(("batch", "heads", "seq", "width"), size, strict=True))
+        cases += [(row, "seconds", partial(forward, *size)), (row, "backward_s", partial(backward, *size))]
+    return _timed(cases, asked, device)
 
 
 def collectives(asked: dict[str, Any], device: torch.device) -> Rows:
     """Every collective over the first 2, 4, ... ranks, and over nodes; `bytes` are those of the whole buffer."""
-    world, rows = dist.get_world_size(), []
-    groups = [(n, list(range(n))) for n in _counts(world)]
-    for members, ranks in groups:
-        group = dist.new_group(ranks)
-        for op in sizes.COLLECTIVES:
-            for size in asked["collectives"]:
-                seconds = _exchange(op, size, members, group, device, asked)
-                nodes = -(-members // _per_node())
-                if seconds is not None:
-                    rows.append({"op": op, "ranks": members, "nodes": nodes, "bytes": size, "seconds": seconds})
-    return rows
+    cases: list[Case] = []
+    for members in _counts(dist.get_world_size()):
+        group = dist.new_group(list(range(members)))
+        for op in _known(members, group, device):
+            known = {"op": op, "ranks": members, "nodes": -(-members // _per_node())}
+            cases += [({**known, "bytes": size}, "seconds", partial(_exchange, op, size, members, group, device))
+                      for size in asked["collectives"]]  # fmt: skip
+    return _timed(cases, asked, device)
 
 
-def _exchange(op: str, size: int, members: int, group: Any, device: torch.device, asked: dict[str, Any]) -> float | None:
-    """Seconds of one collective; None where the backend lacks it, or between ranks that are not the first two (a message)."""
+def _exchange(op: str, size: int, members: int, group: Any, device: torch.device) -> Run | None:
+    """One collective, or a message between the first two ranks; None on ranks that take no part."""
     rank, one = dist.get_rank(), max(size // 4 // members, 1)
+    if rank >= (2 if op == "send_recv" else members):
+        return None
     full, part = torch.ones(one * members, device=device), torch.ones(one, device=device)
-    calls: dict[str, Callable[[], Any]] = {
+    other = torch.empty_like(full)
+    calls: dict[str, Run] = {
         "all_reduce": lambda: dist.all_reduce(full, group=group),
         "all_gather": lambda: dist.all_gather_into_tensor(full, part, group=group),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, full, group=group),
-        "all_to_all": lambda: dist.all_to_all_single(full, full.clone(), group=group),
+        "all_to_all": lambda: dist.all_to_all_single(full, other, group=group),
         "send_recv": lambda: dist.send(full, 1) if rank == 0 else dist.recv(full, 0),
     }
-    taking = rank < (2 if op == "send_recv" else members)
-    if op == "send_recv" and members != 2:
-        return None
-    try:
-        return _timed(calls[op] if taking else None, asked, device)
-    except (RuntimeError, NotImplementedError) as fault:
-        if "not support" in str(fault) or "NotImplemented" in type(fault).__name__:
-            return None
-        raise
+    return calls[op]
 
 
-def _timed(run: Callable[[], Any] | None, asked: dict[str, Any], device: torch.device) -> float:
-    """Median seconds of a call, over ranks that take part (run is None on the others): all start together, repeat equally often."""
-    if run is not None:
-        run()
+def _known(members: int, group: Any, device: torch.device) -> list[str]:
+    """Which of them the backend has."""
+
+    def has(op: str) -> bool:
+        run = _exchange(op, 4096, members, group, device)
+        try:
+            if run is not None:
+                run()
+        except (RuntimeError, NotImplementedError) as fault:
+            if "not support" in str(fault) or "NotImplemented" in type(fault).__name__:
+                return False
+            raise
+        return True
+
+    tried = [op for op in sizes.COLLECTIVES if op != "send_recv" or members == 2]
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, [op for op in tried if has(op)])
+    return [op for op in tried if all(op in theirs for theirs in every)]
+
+
+def _timed(cases: list[Case], asked: dict[str, Any], device: torch.device) -> Rows:
+    """The rows, each with its median seconds over the ranks that take part; all ranks start a batch together and repeat equally often.
+
+    Cases take turns: what disturbs a machine for a while falls on one batch of many of them, not on all batches of one.
+    """
+    taken: list[list[float]] = [[] for _ in cases]
+    counts: list[int] = []
+    for turn in range(BATCHES):
+        for place, (_, _, made) in enumerate(cases):
+            run = made()
+            _batch(run, 1, device)
+            if turn == 0:
+                once = _largest(_batch(run, 1, device))
+                counts.append(max(1, min(MOST, int(asked["seconds"] / BATCHES / max(once, 1e-7)))))
+            seconds = _batch(run, counts[place], device)
+            taken[place].append(math.nan if run is None else seconds)
+    mine = [statistics.median(each) for each in taken]
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, mine)
+    for place, (row, key, _) in enumerate(cases):
+        row[key] = float(statistics.median(theirs[place] for theirs in every if not math.isnan(theirs[place])))
+    return [row for place, (row, _, _) in enumerate(cases) if not place or row is not cases[place - 1][0]]
+
+
+def _batch(run: Run | None, count: int, device: torch.device) -> float:
+    """Seconds of one of so many calls in a row."""
     _wait(device)
     dist.barrier()
     start = time.perf_counter()
     if run is not None:
-        run()
-        _wait(device)
-    once = _largest(time.perf_counter() - start)
-    count = max(1, min(MOST, int(asked["seconds"] / BATCHES / max(once, 1e-7))))
-    taken = []
-    for _ in range(BATCHES):
-        dist.barrier()
-        start = time.perf_counter()
-        for _ in range(count if run is not None else 0):
-            run()  # type: ignore[misc]
-        _wait(device)
-        taken.append((time.perf_counter() - start) / count)
-    return _of_ranks(statistics.median(taken) if run is not None else None)
+        for _ in range(count):
+            run()
+    _wait(device)
+    return (time.perf_counter() - start) / count
 
 
 def _of_ranks(value: float | None) -> float:

@@ -20,6 +20,7 @@ from planner.specs.hardware import HardwareProfile
 
 PEAK, EFFICIENCY, K_HALF, M_HALF, N_HALF, FIXED_US = 0.5e12, 0.8, 60.0, 40.0, 20.0, 30.0
 BANDWIDTH, BASE_US, HOP_US = 2e9, 400.0, 90.0
+MESSAGES = 5e9
 
 
 def made(**machine: Any) -> dict[str, Any]:
@@ -41,6 +42,7 @@ def made(**machine: Any) -> dict[str, Any]:
          "seconds": (BASE_US + turn * (n - 1) * HOP_US) * 1e-6 + turn * size * (n - 1) / n / BANDWIDTH}
         for op, turn in turns.items() for n in (2, 4) for size in (2**12, 2**16, 2**20, 2**24)
     ]  # fmt: skip
+    links += [{"op": "send_recv", "ranks": 2, "nodes": 1, "bytes": size, "seconds": 300e-6 + size / MESSAGES} for size in (2**12, 2**18, 2**24)]
     here = {"host": "box", "name": "Some Processor 9000", "memory_gib": 32.0, "usable_gib": 32.0, "compute_capability": 0.0, "devices": 4,
             "cores": 4, "versions": {"torch": "2.13"}} | machine  # fmt: skip
     return {"machine": here, "ranks": 4, "ranks_per_node": 4, "launch_us": 10.0, "gemm": gemm, "attention": attention,
@@ -58,6 +60,12 @@ def test_the_rates_that_made_the_measurements_come_back() -> None:
     group = collectives.group(hardware, 1, 4)
     wanted = (BASE_US + 3 * HOP_US) * 1e-6 + 1e8 * 3 / 4 / BANDWIDTH
     assert float(collectives.gather_s(hardware, group, 1e8)) == pytest.approx(wanted, rel=0.02)
+
+
+def test_a_message_has_a_rate_of_its_own() -> None:
+    """Two processes under gloo: a collective moves half of its bytes in twice the time that a message takes for all of them."""
+    hardware = HardwareProfile.model_validate(profile(made(), None, "2026-01-01").document)
+    assert float(collectives.send_s(hardware, 1, 2, 1e8)) - hardware.node.domain.base_s == pytest.approx(1e8 / MESSAGES, rel=0.01)
 
 
 def test_every_rate_says_where_and_when_it_was_measured() -> None:
