@@ -40,7 +40,7 @@ def main(request_path: str, result_path: str) -> None:
     """One rank, from joining the others to the result."""
     watch_parent()
     request = json.loads(Path(request_path).read_text())
-    result = answer(request, _joined(request["device"]), _reporter(Path(result_path + ".progress")))
+    result = answer(request, joined(request["device"]), reporter(Path(result_path + ".progress")))
     if dist.get_rank() == 0:
         whole = Path(result_path + ".part")
         whole.write_text(json.dumps(result))
@@ -57,7 +57,7 @@ def answer(request: dict[str, Any], device: torch.device, report: Report) -> dic
     return {**found, **_memory(device), "request": request, "device": _name(device), "versions": _versions(device)}
 
 
-def _joined(kind: str) -> torch.device:
+def joined(kind: str) -> torch.device:
     """Joins the process group; the device of this rank."""
     if kind == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -70,7 +70,9 @@ def _joined(kind: str) -> torch.device:
     return torch.device("cpu")
 
 
-def _reporter(path: Path) -> Report:
+def reporter(path: Path) -> Report:
+    """Writes a line of JSON a step, from rank 0."""
+
     def report(phase: str, step: int, step_s: float) -> None:
         if dist.get_rank() == 0:
             with path.open("a") as lines:

@@ -1,0 +1,38 @@
+"""What the closed loop on processors rests on: a processor's launches are its own work, and layouts run in turns over one start."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.cost.layer import layer_time
+from planner.launch import local
+from planner.launch.outcome import Work
+from planner.specs import library
+from planner.tune import request, suits, turns
+from tests.tune import tiny
+
+
+def test_a_processor_that_computes_launches_nothing_ahead() -> None:
+    """Of layers that take long, launches of a device's processor are hidden; of a processor's own all are seen."""
+    stack, launched = library.stack("torch-gloo"), library.hardware("a100-40g-pcie").node.launch_factor
+    own = tiny.recipe(2, seq=2048, hidden_size=4096, head_dim=1024).model_copy(update={"stack": stack, "framework": "torch"})
+    ahead = own.model_copy(update={"stack": stack.model_copy(update={"launches_ahead": True})})
+    one, hidden = (layer_time(recipe, tiny.layout(dp=2)) for recipe in (own, ahead))
+    assert hidden.launch_forward_s == hidden.launch_backward_s == 0
+    assert float(one.launch_forward_s) == pytest.approx(stack.launch_us_forward * 1e-6 * launched)
+    assert float(one.launch_backward_s) == pytest.approx(stack.launch_us_backward * 1e-6 * launched)
+
+
+def test_layouts_in_turns_over_one_start() -> None:
+    """Two layouts, twice: each turn builds its model anew from the same weights, so that its losses are those of the first."""
+    layouts = [tiny.layout(dp=2), tiny.layout(pp=2)]
+    recipe = tiny.recipe(2)
+    assert not any(suits.refused(recipe, one, 2) for one in layouts)
+    asked = turns.request([request.request(recipe, one, 2, 2, 1) for one in layouts], 2)
+    outcome = local.run(Work(turns.MODULE, asked, 2, 120))
+    assert outcome.state == "done" and outcome.result, outcome
+    told = outcome.result["turns"]
+    assert [[answer["request"]["layout"] for answer in turn] for turn in told] == [[one.named() for one in layouts]] * 2
+    assert all(len(answer["steps_s"]) == 2 and min(answer["steps_s"]) > 0 for turn in told for answer in turn)
+    first = told[0][0]["losses"]
+    assert all(answer["losses"] == pytest.approx(first, rel=1e-5) for turn in told for answer in turn)
