@@ -48,10 +48,11 @@ def question(**words: Any) -> Question:
 
 def recommend(
     asked: Question, top: int = 5, min_gpus: bool = False, out: str | Path | None = None, launcher: str = "torchrun",
-    script: str | Path | None = None,
+    script: str | Path | None = None, form: str | None = None,
 ) -> Recommendation:  # fmt: skip
     """The best layouts that fit, and the files to launch the first of them when `out` names a folder.
 
+    `form` ("accelerate", "bridge") names other software that reads the files than the framework's own.
     With `min_gpus` and no GPU count the answer is for the smallest count on which a layout fits.
     """
     from planner import search
@@ -61,10 +62,10 @@ def recommend(
 
     if not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
-    folder = out_folder(out, launcher)
+    folder = out_folder(out, launcher, form)
     own = training_script(script)
-    if folder is None and (own or launcher != "torchrun"):
-        raise InputError("launcher and script say what the launch files hold, but no files are asked for; add --out DIR")
+    if folder is None and (own or form or launcher != "torchrun"):
+        raise InputError("launcher, format and script say what the launch files hold, but no files are asked for; add --out DIR")
     if asked.stage_layout:
         raise InputError("stage_layout must be stated with a whole layout, but recommend searches layouts; give it to explain")
     fewest = None
@@ -82,7 +83,7 @@ def recommend(
     if not found.plans:
         return Recommendation(stated, recipe, found, fewest)
     best = found.plans[0]
-    written = ((), "") if folder is None else write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own)
+    written = ((), "") if folder is None else write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own, form)
     return Recommendation(stated, recipe, found, fewest, *written, goodput=of_plan(asked, recipe, best.estimate))
 
 
@@ -120,17 +121,18 @@ def sweep(asked: Question, over: Mapping[str, Sequence[Any]]) -> Sweep:
 
 def emit(
     path: str | Path, framework: str | None = None, launcher: str = "torchrun", out: str | Path | None = None,
-    script: str | Path | None = None,
+    script: str | Path | None = None, form: str | None = None,
 ) -> Emitted:  # fmt: skip
     """The launch files of a saved plan; written when `out` names a folder. InputError when the plan breaks a rule.
 
-    `script` is a training script of your own, in place of the one that is written (DeepSpeed) or named (Megatron-LM).
+    `script` is a training script of your own, in place of the one that is written (DeepSpeed) or named (Megatron-LM); `form` as in
+    `recommend`.
     """
     from planner.answers import Emitted
     from planner.files import write_all
     from planner.save import launch_texts, out_folder, training_script
 
-    folder = out_folder(out, launcher)
+    folder = out_folder(out, launcher, form)
     own = training_script(script)
     saved = plans.read(path)
     asked = plans.asked(saved, str(path))
@@ -138,7 +140,7 @@ def emit(
         asked = changed(asked, {"framework": framework})
     recipe, layout = resolve.recipe_and_layout(asked)
     recipe = recipe.model_copy(update={"switches": saved.switches})
-    texts = launch_texts(recipe, layout, launcher, own)
+    texts = launch_texts(recipe, layout, launcher, own, form=form)
     return Emitted(texts, write_all(folder, texts) if folder is not None else ())
 
 

@@ -10,7 +10,7 @@ import yaml
 from planner import __version__
 from planner.cost.named import named
 from planner.cost.terms import Estimate
-from planner.errors import InputError, unknown
+from planner.errors import InputError
 from planner.estimate import estimate as estimated
 from planner.files import check_folder, folder, write_all
 from planner.layout import Layout
@@ -51,26 +51,31 @@ def _plain(value: Any) -> Any:
 
 
 def write_plan(
-    out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, launcher: str, script: str | None
+    out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, launcher: str, script: str | None, form: str | None = None
 ) -> tuple[tuple[str, ...], str]:
     """Writes a plan and its launch files; where those cannot be written the plan alone, and why."""
     texts, refused = {"plan.yaml": plan_text(asked, recipe, layout, said)}, ""
     try:
-        texts |= launch_texts(recipe, layout, launcher, script, said)
+        texts |= launch_texts(recipe, layout, launcher, script, said, form)
     except InputError as fault:
         refused = str(fault)
     return write_all(out, texts), refused
 
 
-def launch_texts(recipe: Recipe, layout: Layout, launcher: str, script: str | None, said: Estimate | None = None) -> dict[str, str]:
-    """Launch files of one layout by name. InputError when it breaks a rule, or when the framework cannot express it."""
+def launch_texts(
+    recipe: Recipe, layout: Layout, launcher: str, script: str | None, said: Estimate | None = None, form: str | None = None
+) -> dict[str, str]:
+    """Launch files of one layout by name; form: other software that reads them than the framework's own.
+
+    InputError when it breaks a rule, or when what reads the files cannot express it.
+    """
     from planner.emit.table import files
     from planner.rules.table import breaches
 
     broken = breaches(recipe, layout)
     if broken:
         raise InputError(f"launch files must be of a layout that {recipe.framework} can run, but {broken[0].message}")
-    return files(recipe, layout, said or estimated(recipe, layout, exact=True), launcher, script)
+    return files(recipe, layout, said or estimated(recipe, layout, exact=True), launcher, script, form)
 
 
 def training_script(path: str | Path | None) -> str | None:
@@ -80,12 +85,11 @@ def training_script(path: str | Path | None) -> str | None:
     return None if path is None else str(Path(path).resolve())
 
 
-def out_folder(out: str | Path | None, launcher: str) -> Path | None:
+def out_folder(out: str | Path | None, launcher: str, form: str | None = None) -> Path | None:
     """Where files go. What can go wrong at the end of the work is asked before it."""
-    from planner.emit.table import LAUNCHERS
+    from planner.emit.table import check
 
-    if launcher not in LAUNCHERS:
-        raise unknown("launcher", launcher, LAUNCHERS)
+    check(launcher, form)
     if out is None:
         return None
     check_folder(folder(out))

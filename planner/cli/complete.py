@@ -54,6 +54,13 @@ def launcher(incomplete: str) -> list[str]:
     return _begun(LAUNCHERS, incomplete)
 
 
+def form(incomplete: str) -> list[str]:
+    """Of launch files for other software."""
+    from planner.emit.table import FORMATS
+
+    return _begun(FORMATS, incomplete)
+
+
 def name(ctx: typer.Context, incomplete: str) -> list[str]:
     """The argument of `ppplan models`, `clusters`, `schedules` or `stacks`."""
     if ctx.info_name == "schedules":

@@ -14,6 +14,7 @@ def emit(
     framework: Annotated[str | None, typer.Option("--framework", help="Default: that of the plan.", metavar="NAME")] = None,
     launcher: o.Launcher = "torchrun",
     out: Annotated[str | None, typer.Option("--out", help="Folder for the files; default: print them.", metavar="DIR")] = None,
+    format: o.Format = None,
     script: o.Script = None,
     as_json: o.Json = False,
 ) -> None:
@@ -25,7 +26,7 @@ def emit(
     from planner.cli.show import print_json
     from planner.report import document
 
-    emitted = api.emit(plan, framework=framework, launcher=launcher, out=out, script=script)
+    emitted = api.emit(plan, framework=framework, launcher=launcher, out=out, script=script, form=format)
     if as_json:
         print_json(document.emitted(emitted))
     else:

@@ -59,6 +59,8 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.
 Out = Annotated[str | None, typer.Option("--out", help="Folder for plan.yaml and the launch files.", metavar="DIR")]
 Launcher = Annotated[str, typer.Option("--launcher", help="torchrun, slurm, deepspeed, kubernetes or skypilot.",
                                        metavar="NAME", autocompletion=complete.launcher)]  # fmt: skip
+Format = Annotated[str | None, typer.Option("--format", help="accelerate (deepspeed, torch) or bridge (megatron); default: the framework.",
+                                            metavar="NAME", autocompletion=complete.form)]  # fmt: skip
 Report = Annotated[str | None, typer.Option("--report", help="Writes the answer as one HTML page with charts.", metavar="FILE.html")]
 Script = Annotated[str | None, typer.Option("--script", help="Your own training script in the launch files.", metavar="PATH")]
 
@@ -116,7 +118,7 @@ FirstLayers = Annotated[int | None, _knob("--first-layers", help="Layers of the 
 LastLayers = Annotated[int | None, _knob("--last-layers", help="Layers of the last pipeline rank.", metavar="N", parser=whole)]
 StageLayout = Annotated[str | None, _knob("--stage-layout", help="Megatron's pipeline layout string.", metavar="STR")]
 
-_NOT_WORDS = {"file", "as_json", "top", "out", "launcher", "script", "min_gpus", "sweep", "no_recompute", "formulas", "report"}
+_NOT_WORDS = {"file", "as_json", "top", "out", "launcher", "format", "script", "min_gpus", "sweep", "no_recompute", "formulas", "report"}
 
 
 def question(given: dict[str, Any], layout: bool = False) -> Any:

@@ -26,7 +26,8 @@ def recommend(
     first_layers: o.FirstLayers = None, last_layers: o.LastLayers = None, stage_layout: o.StageLayout = None,
     top: Annotated[int, typer.Option("--top", help="Plans to show.", metavar="K", parser=o.whole)] = 5,
     min_gpus: Annotated[bool, typer.Option("--min-gpus", help="The smallest GPU count on which a layout fits.")] = False,
-    out: o.Out = None, launcher: o.Launcher = "torchrun", script: o.Script = None, report: o.Report = None, as_json: o.Json = False,
+    out: o.Out = None, launcher: o.Launcher = "torchrun", format: o.Format = None, script: o.Script = None, report: o.Report = None,
+    as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Rank the layouts that fit.
 
@@ -38,7 +39,7 @@ def recommend(
     from planner.report import document
 
     check_report(report)
-    answer = api.recommend(asked, top=top, min_gpus=min_gpus, out=out, launcher=launcher, script=script)
+    answer = api.recommend(asked, top=top, min_gpus=min_gpus, out=out, launcher=launcher, script=script, form=format)
     show(answer, document.recommendation, "ranking", as_json)
     write_report(report, "recommended", "page", answer)
     if answer.search is None or not answer.search.plans:

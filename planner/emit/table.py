@@ -39,13 +39,14 @@ def files(
     script: path of the user's own training script in place of the one that is written; form: one of FORMATS, None for the framework's own.
     Raises InputError for an unknown launcher or format, a framework that takes no script, and a model that it cannot express.
     """
-    write_program = writer(recipe.framework, launcher, form)
+    check(launcher, form)
     todo = training.left_to_the_script(recipe)
     if todo and not script and form != "accelerate":  # whose script is always the user's
         raise InputError(f"what is trained must be said by a training script of your own: {todo[0]}; name it with --script PATH")
     unwritten = switches.left_out(_written_for(recipe), recipe.switches)
     expected = (*todo, *unwritten, *(expectation(estimate) if estimate is not None else ()))
     name, write = LAUNCHERS[launcher]
+    write_program = FRAMEWORKS[recipe.framework] if form is None else FORMATS[form]
     program = replace(write_program(recipe, layout, expected, script), gpu=recipe.hardware.gpu.name)
     return {name: write(program), **dict(BESIDE[launcher](program) if launcher in BESIDE else ()), **dict(program.files)}
 
@@ -55,14 +56,11 @@ def _written_for(recipe: Recipe) -> str:
     return "" if recipe.framework == "torch" else recipe.framework
 
 
-def writer(framework: str, launcher: str, form: str | None) -> Writer:
-    """What writes the run. InputError for unknown names, and for a launcher that cannot start it."""
+def check(launcher: str, form: str | None) -> None:
+    """Raises InputError for unknown names, and for a launcher that cannot start the format."""
     if launcher not in LAUNCHERS:
         raise unknown("launcher", launcher, LAUNCHERS)
-    if form is None:
-        return FRAMEWORKS[framework]
-    if form not in FORMATS:
+    if form is not None and form not in FORMATS:
         raise unknown("format", form, FORMATS)
     if form == "accelerate" and launcher == "deepspeed":
         raise InputError("accelerate starts the processes of a node itself, but got --launcher deepspeed; try torchrun or slurm")
-    return FORMATS[form]
