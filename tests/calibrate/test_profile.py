@@ -42,7 +42,8 @@ def made(**machine: Any) -> dict[str, Any]:
          "seconds": (BASE_US + turn * (n - 1) * HOP_US) * 1e-6 + turn * size * (n - 1) / n / BANDWIDTH}
         for op, turn in turns.items() for n in (2, 4) for size in (2**12, 2**16, 2**20, 2**24)
     ]  # fmt: skip
-    links += [{"op": "send_recv", "ranks": 2, "nodes": 1, "bytes": size, "seconds": 300e-6 + size / MESSAGES} for size in (2**12, 2**18, 2**24)]
+    links += [{"op": "send_recv", "ranks": 2, "nodes": 1, "bytes": size, "seconds": 300e-6 + size / MESSAGES}
+              for size in (2**12, 2**18, 2**24)]  # fmt: skip
     here = {"host": "box", "name": "Some Processor 9000", "memory_gib": 32.0, "usable_gib": 32.0, "compute_capability": 0.0, "devices": 4,
             "cores": 4, "versions": {"torch": "2.13"}} | machine  # fmt: skip
     return {"machine": here, "ranks": 4, "ranks_per_node": 4, "launch_us": 10.0, "gemm": gemm, "attention": attention,
