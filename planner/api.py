@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import InputError
+from planner.errors import InputError, check_installed
 from planner.layout import SCHEDULE_CODE
 from planner.specs import plan as plans
 from planner.specs import resolve
@@ -166,6 +166,7 @@ def tune(path: str | Path, **words: Any) -> Tuned:
 
     `tell` hears of every trial. InputError for a plan, a runner, a storage or a study that cannot be.
     """
+    check_installed("tune", "optuna")
     from planner.tune.tune import tune as tuned
 
     return tuned(path, **words)

@@ -21,3 +21,13 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
     listed = ", ".join(names[:MOST]) + (f", and {len(names) - MOST} more" if len(names) > MOST else "")
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
     return InputError(f"{kind} must be a known name, but got {str(name)[:80]!r}; {hint}")
+
+
+def check_installed(verb: str, *modules: str, extra: str = "tune") -> None:
+    """InputError when a verb needs modules that this Python has not; asked before anything imports them."""
+    from importlib.util import find_spec
+
+    absent = [one for one in modules if find_spec(one) is None]
+    if absent:
+        raise InputError(f"{verb} must find {' and '.join(absent)}, but this Python has none; pip install 'ppplan[{extra}]' "
+                         f"(in a checkout: pip install '.[{extra}]')")  # fmt: skip

@@ -14,7 +14,7 @@ import yaml
 
 from planner.calibrate import sizes
 from planner.calibrate.profile import profile
-from planner.errors import InputError
+from planner.errors import InputError, check_installed
 from planner.files import check_folder, write_all
 from planner.launch import local
 from planner.launch.outcome import Outcome, Work
@@ -68,6 +68,7 @@ def local_devices() -> tuple[str, int]:
 
 
 def _run(device: str | None, devices: int | None, limit_s: float, says: Callable[[str], None]) -> Outcome:
+    check_installed("calibrate", "torch")
     found, count = local_devices()
     device = device or found
     if device not in ("cpu", "cuda"):

@@ -34,7 +34,8 @@ def print_text(content: Any) -> None:
 
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=False)
+    # Our texts hold brackets and colons of their own: pip install '.[tune]' is no markup.
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=False)
     with console.capture() as captured:
         console.print(content)
     sys.stdout.write(captured.get())

@@ -43,7 +43,11 @@ def tune(
 
     from planner import api
     from planner.cli.show import print_json, print_text
+    from planner.errors import check_installed
+
+    check_installed("tune", "optuna")
     from planner.report import tuned, tuned_live
+
 
     tell = tuned_live.teller(Console(stderr=True), trials)
     found = api.tune(plan, trials=trials, runner=runner, launcher=launcher, storage=storage, study=study, resume=resume, limit_s=limit_s,

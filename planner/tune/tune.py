@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +76,6 @@ def tune(
         raise InputError(f"switches must be from 0 to {MOST_TRIALS:,} runs, but got {switches:,}")
     if not 0 <= repeats <= 100:
         raise InputError(f"repeats must be from 0 to 100, but got {repeats:,}")
-    if find_spec("optuna") is None:
-        raise InputError("tune must find optuna, but this Python has none; pip install optuna")
     plan = Path(path)
     saved = plans.read(plan)
     asked, (recipe, first) = plans.read_question(plan), resolve.recipe_and_layout(plans.asked(saved, str(plan)))
