@@ -120,7 +120,7 @@ def refused(recipe: Recipe, bench: Bench, layout: Layout) -> str:
     if bench.runner == "torch":
         from planner.tune import suits
 
-        return suits.refused(recipe, layout)
+        return suits.refused(recipe, layout, bench.devices)
     runner: Any = import_module(RUNNERS[bench.runner])
     return str(runner.refused(recipe, layout, bench.devices))
 

@@ -99,10 +99,15 @@ def space(recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MO
     found = list(islice((one for one in found if not refused(one.layout)), most))
     found = [*(_exactly(recipe, one.layout) for one in found[:SIMULATED]), *found[SIMULATED:]]
     scheduled = (one for one in _scheduled(recipe, [first, *found]) if not refused(one.layout))
-    others = {one.key: one for one in [*found, *scheduled]}
-    others.pop(first.key, None)
+    others = {_acts(one.layout): one for one in [*scheduled, *found]}
+    others.pop(_acts(first.layout), None)
     ranked = sorted(others.values(), key=lambda one: one.predicted_s)[: most - 1]
     return Space((first, *ranked), int(ok.sum()), certain, removed)
+
+
+def _acts(layout: Layout) -> str:
+    """The same text for layouts that do the same: a lone data-parallel rank has nothing to shard."""
+    return key(replace(layout, zero=0) if layout.dp * layout.cp == 1 else layout)
 
 
 def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
