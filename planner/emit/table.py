@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.emit import accelerate, deepspeed, kubernetes, launchers, megatron, skypilot, torchtitan, training
+from planner.emit import accelerate, bridge, deepspeed, kubernetes, launchers, megatron, skypilot, torchtitan, training
 from planner.emit.comments import Expected, expectation
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
@@ -16,7 +16,7 @@ from planner.specs.recipe import Recipe
 Writer = Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]
 
 FRAMEWORKS: dict[str, Writer] = {"megatron": megatron.program, "deepspeed": deepspeed.program, "torch": torchtitan.program}
-FORMATS: dict[str, Writer] = {"accelerate": accelerate.program}
+FORMATS: dict[str, Writer] = {"accelerate": accelerate.program, "bridge": bridge.program}
 """Software beside the framework's own that reads a plan of it, too."""
 LAUNCHERS: dict[str, tuple[str, Callable[[Program], str]]] = {
     "torchrun": ("launch.sh", launchers.torchrun),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from planner.emit import comments, torchtitan_toml
+from planner.emit import comments, presets, torchtitan_toml
 from planner.emit.program import Program, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout
-from planner.specs import library
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
@@ -34,21 +33,15 @@ CONVERTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nvfp4": ("NVFP4LinearConverter", {"fqns": ["layers"], "model_compile_enabled": True}),
 }
 """What replaces the linears, and its words; the head stays in 16 bits where it would not by itself."""
-_NO_SIZE = ("name", "aliases", "source", "note", "parameters", "max_seq_length", "frameworks", "family", "rope_theta", "position_rows")
 
 
 def flavor(model: ModelSpec) -> tuple[str, str]:
     """torchtitan's module and flavor of a model. InputError where it has none of these sizes."""
-    shape = _shape(model)
-    for name in (*(name for name in (model.name,) if name in MODELS), *MODELS):
-        if _shape(library.model(name)) == shape:
-            return MODELS[name]
+    found = presets.same(model, MODELS)
+    if found:
+        return MODELS[found]
     raise InputError(f"torchtitan's model must be one that it builds ({', '.join(MODELS)}), but got {model.name}; "
                      "try --framework megatron, or --format accelerate with a script of your own")  # fmt: skip
-
-
-def _shape(model: ModelSpec) -> dict[str, Any]:
-    return model.model_dump(exclude=set(_NO_SIZE))
 
 
 def pipeline(recipe: Recipe, layout: Layout) -> dict[str, Any]:
