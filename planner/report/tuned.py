@@ -15,7 +15,7 @@ from planner.specs import switches
 from planner.tune.refined import named
 from planner.tune.trials import Row, combined
 from planner.tune.tune import Tuned
-from planner.units import GIB
+from planner.units import GIB, MIB
 
 REASON = 160
 """Characters of a failure's reason that are printed; the CSV has all."""
@@ -43,6 +43,7 @@ def text(found: Tuned) -> Group:
     parts.append(_best(found))
     proxy = next((one.proxy for one in found.rows if one.proxy), "")
     parts += [paragraph("Measured", proxy + ".")] if proxy else []
+    parts += [layers(found.best)] if found.best is not None and found.best.layers else []
     parts += [paragraph("Predicted", _errors(found))] if found.error is not None else []
     parts.append(paragraph("Space", f"{found.candidates:,} layouts; {found.certain_oom:,} legal ones that would run out of memory for "
                                     "certain are never launched."))  # fmt: skip
@@ -63,6 +64,22 @@ def table(rows: Iterable[Row], fastest: Row | None) -> Table:
             style="bold" if fastest is not None and one.number == fastest.number else "dim" if failed else None,
         )  # fmt: skip
     return made
+
+
+def layers(one: Row) -> Table:
+    """What ran of a plan that is larger than the machine, a micro-batch: measured, and the prediction's error."""
+    made = grid(f"layer of #{one.number}", "forward ms", "predicted", "backward ms", "predicted", "kept MiB", "predicted")
+    for part in one.layers:
+        figures = [(part[f"{way}_s"] * 1e3, part[f"predicted_{way}_s"] * 1e3) for way in ("forward", "backward")]
+        if "kept_bytes" in part:
+            figures.append((part["kept_bytes"] / MIB, part["predicted_kept_bytes"] / MIB))
+        told = [text for figure, predicted in figures for text in (f"{figure:.4g}", _off(predicted, figure))]
+        made.add_row(part["name"], *told, *("" for _ in range(6 - len(told))))
+    return made
+
+
+def _off(predicted: float, measured: float) -> str:
+    return f"{predicted / measured - 1:+.0%}" if measured > 0 else f"{predicted:.4g}"
 
 
 def cells(layout: Layout) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def plan(asked: Question, recipe: Recipe, best: Row, first: Row | None, found: S
         "over_predicted": (best.measured_s or 0.0) / best.predicted_s,
         "speedup_over_first": speedup(best, first), "trials": tried, "trial": best.number,
         "device": best.device, "host": best.host, "date": date, "versions": dict(best.versions),
-        "proxy": best.proxy or None,
+        "proxy": best.proxy or None, "layers": list(best.layers) or None,
     }  # fmt: skip
     recipe = recipe.model_copy(update={"switches": dict(best.switches)})
     return plan_text(asked, recipe, best.layout, estimate(recipe, best.layout, exact=True), told)
@@ -56,7 +56,7 @@ def named(one: Row) -> dict[str, Any]:
         "memory_gib": None if one.memory_bytes is None else one.memory_bytes / GIB, "reason": one.reason or None, "error": error,
         "noise_share": one.noise_share, "seconds": one.seconds, "device": one.device, "host": one.host, "proxy": one.proxy or None,
         "stderr_tail": one.stderr_tail or None, "steps_s": list(one.steps_s), "repeat": one.repeat,
-        "switches": dict(one.switches),
+        "switches": dict(one.switches), "layers": list(one.layers),
     }  # fmt: skip
 
 

@@ -61,6 +61,8 @@ class Row:
     """Above 0 for a layout that was run once more."""
     switches: Switches = field(default_factory=dict)
     """What was not left as it is; empty for a trial of the layout alone."""
+    layers: tuple[dict[str, Any], ...] = ()
+    """Where parts of the plan ran: seconds of each layer and end, measured and predicted."""
 
     @property
     def key(self) -> str:
@@ -90,12 +92,13 @@ def row(trial: FrozenTrial) -> Row:
     state = said.get("ended") or told.get("state") or ("running" if not trial.state.is_finished() else "interrupted")
     if not trial.state.is_finished() and state != "withdrawn":
         state = "running"
-    steps = told.get("measurement", {}).get("steps_s", ())
+    measured = told.get("measurement", {})
     return Row(
         trial.number, Layout.from_named(said["layout"]), cast(State, state), float(said["predicted_s"]), told.get("measured_s"),
         told.get("memory_bytes"), told.get("reason", ""), told.get("noise_share", 0.0), told.get("seconds", 0.0), told.get("proxy", ""),
         told.get("device", ""), tuple(sorted(told.get("versions", {}).items())), told.get("stderr_tail", ""),
-        said.get("owner", {}).get("host", ""), tuple(steps), int(said.get("repeat", 0)), said.get("switches", {}),
+        said.get("owner", {}).get("host", ""), tuple(measured.get("steps_s", ())), int(said.get("repeat", 0)), said.get("switches", {}),
+        tuple(measured.get("layers", ())),
     )  # fmt: skip
 
 
