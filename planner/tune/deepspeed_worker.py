@@ -89,6 +89,16 @@ def memory(device: str) -> tuple[float, str]:
     return worst([get_accelerator().max_memory_allocated()])[0], "allocated"
 
 
+TAKEN = {"overlap_comm": "overlap_comm", "contiguous_gradients": "contiguous_gradients", "reduce_bucket_size": "reduce_bucket_size",
+         "allgather_bucket_size": "allgather_bucket_size", "stage3_prefetch_bucket_size": "prefetch_elements"}  # fmt: skip
+"""What the engine's optimizer calls a word of its JSON; some of them only in some stages."""
+
+
+def taken(engine: Any) -> dict[str, Any]:
+    """The switches as the engine's optimizer holds them."""
+    return {word: getattr(engine.optimizer, name) for word, name in TAKEN.items() if hasattr(engine.optimizer, name)}
+
+
 def steps(train: ModuleType, asked: dict[str, Any], engine: Any, data: Any, args: Any, result: Path) -> tuple[list[float], list[float]]:
     """Seconds on the slowest rank, and losses, of the steps after the warm-up."""
     import torch
@@ -123,7 +133,7 @@ def main() -> None:
     split = parts(config, engine, data) if args.pipeline_stages == 1 else dict.fromkeys(("forward_s", "backward_s", "optimizer_s"))
     if os.environ["RANK"] == "0":
         found = {
-            "request": {"kind": asked["kind"], "notes": asked["notes"]}, "steps_s": spent, "losses": losses,
+            "request": {"kind": asked["kind"], "notes": asked["notes"]}, "steps_s": spent, "losses": losses, "switches": taken(engine),
             "memory_bytes": held, "memory_kind": kind, **split, "communication_s": None, "stages": [],
             "device": "cpu" if asked["device"] == "cpu" else torch.cuda.get_device_name(),
             "versions": {"torch": torch.__version__, "deepspeed": version("deepspeed"), "python": platform.python_version()},

@@ -98,6 +98,8 @@ def _deepspeed(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
     out: Choices = {"overlap_comm": (plain["overlap_comm"], not plain["overlap_comm"])} if layout.pp == 1 else {}
     sizes = ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size")
     out |= {word: _sizes(plain[word], weights) for word in sizes if word in plain}
+    if layout.pp > 1 and recipe.precision == "bf16":  # the pipeline's own optimizer reduces in pieces of a fixed size
+        out.pop("reduce_bucket_size")
     if layout.zero == 3:
         out["stage3_prefetch_bucket_size"] += (0,)
     if layout.zero == 2 and not layout.offload:

@@ -4,7 +4,8 @@
 
 With two times every layer sleeps so long in its passes, beside its work.
 
-Prints one line of JSON, the answers in order. Forks after the import of torch, which costs more than all else.
+Prints one line of JSON, the answers in order, each with what torch was seen to do on the first rank ("seen"). Forks after the import of
+torch, which costs more than all else.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # else every rank imports it, with its first optimizer
 import torch.distributed as dist
 
-from planner.tune import network, worker
+from planner.tune import network, sharding, training, worker
 
 
 class Sleep(torch.autograd.Function):
@@ -40,12 +42,50 @@ def slow(forward_s, backward_s):
     network.Block.forward = lambda block, x: Sleep.apply(quick(block, x), forward_s, backward_s)
 
 
+def seen():
+    """Notes DDP's buckets, elements of our own reductions, and layers that fully_shard gathers ahead of each."""
+    found = {"ddp": [], "reductions": [], "ahead": []}
+    wrap, reduce, ahead = training.replicate, sharding.reduce, training.ahead
+
+    def replicate(*words):
+        found["ddp"].append(wrap(*words))
+        return found["ddp"][-1]
+
+    def reduced(bucket):
+        if bucket.group is not None:
+            found["reductions"].append(sum(one.numel() for one in bucket.parameters))
+        reduce(bucket)
+
+    def gathered(blocks, layers):
+        ahead(blocks, layers)
+        found["ahead"] += [block._get_fsdp_state() for block in blocks]
+
+    training.replicate, sharding.reduce, training.ahead = replicate, reduced, gathered
+    return found
+
+
+def told(found):
+    """Plain JSON of what was seen; begins anew."""
+    names = "_states_to_forward_prefetch", "_states_to_backward_prefetch"
+    out = {
+        "ddp": [one._get_ddp_logging_data().get("rebuilt_bucket_sizes", "") for one in found["ddp"]],
+        "reductions": list(found["reductions"]),
+        "ahead": [[len(getattr(state, name)) for name in names] for state in found["ahead"]],
+    }  # fmt: skip
+    for notes in found.values():
+        notes.clear()
+    return out
+
+
 def main(rank, ranks, port, requests):
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60)
     )
-    answers = [worker.answer(request, torch.device("cpu"), lambda phase, step, step_s: None) for request in requests]
+    notes = seen()
+    answers = [
+        worker.answer(request, torch.device("cpu"), lambda phase, step, step_s: None) | {"seen": told(notes)} for request in requests
+    ]
     if rank == 0:
         print(json.dumps(answers), flush=True)
     dist.destroy_process_group()

@@ -34,13 +34,21 @@ def trial(question: Recipe, layout: Layout, **changes: Any) -> tuple[Outcome, li
     return local.run(work, lambda line: bool(lines.append(line))), lines
 
 
-@pytest.mark.parametrize("knobs", [{"zero": 3, "recompute": RECOMPUTE_CODE["full"]}, {"zero": 1, "pp": 2}], ids=["zero3", "pipeline"])
-def test_the_engine_is_measured(knobs: dict[str, int]) -> None:
-    question = recipe()
+@pytest.mark.parametrize(("knobs", "switches"), [
+    ({"zero": 3, "recompute": RECOMPUTE_CODE["full"]}, {"reduce_bucket_size": 20_000, "stage3_prefetch_bucket_size": 0}),
+    ({"zero": 1, "pp": 2}, {"allgather_bucket_size": 40_000}),
+    ({"zero": 2}, {"overlap_comm": False, "contiguous_gradients": False, "reduce_bucket_size": 50_000}),
+], ids=["zero3", "pipeline", "zero2"])  # fmt: skip
+def test_the_engine_is_measured_under_the_switches_it_was_told(knobs: dict[str, int], switches: dict[str, Any]) -> None:
+    question = recipe().model_copy(update={"switches": switches})
     layout = documents.layout(question, mbs=2, sp=0, **knobs)
     done, lines = trial(question, layout)
     assert done.state == "done" and done.result is not None, done
     assert [(line["phase"], line["step"]) for line in lines] == [("warmup", 0), ("step", 0), ("step", 1)]
+    held = done.result["switches"]
+    assert {word: held[word] for word in switches} == switches
+    if layout.pp == 1:
+        assert held["contiguous_gradients"] == (layout.zero == 3)  # the default, unless told otherwise
     found = runner.measurement(done.result)
     # The slowest rank's time of a step is no less than that which rank 0 reported of it.
     own = [line["step_s"] for line in lines[1:]]

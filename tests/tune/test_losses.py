@@ -24,6 +24,11 @@ TWO = {
     "zero 1": {"dp": 2, "zero": 1},
     "zero 2": {"dp": 2, "zero": 2},
     "zero 3": {"dp": 2, "zero": 3},
+    "ddp in buckets of 1 MiB": {"model": "wide", "dp": 2, "switches": {"bucket_cap_mb": 1}},
+    "ddp in buckets of 5 MiB": {"model": "wide", "dp": 2, "switches": {"bucket_cap_mb": 5}},
+    "reduced after the pass": {"dp": 2, "switches": {"overlap_reduce": False}},
+    "zero 1 in buckets": {"dp": 2, "zero": 1, "switches": {"reduce_bucket_numel": 9000}},
+    "zero 3 gathered ahead": {"dp": 2, "zero": 3, "switches": {"prefetch_layers": 2}},
     "naive": {"pp": 2, "mbs": 8, "schedule": "naive"},
     "gpipe": {"pp": 2, "schedule": "gpipe"},
     "1f1b": {"pp": 2},
@@ -146,6 +151,36 @@ def test_two_processes_learn_as_one(two, expected, mode):
 @pytest.mark.parametrize("mode", FOUR)
 def test_four_processes_learn_as_one(four, expected, mode):
     assert four[mode]["losses"] == pytest.approx(expected[FOUR[mode].get("model", "llama")], rel=CLOSE)
+
+
+def test_ddp_sends_as_many_buckets_as_its_size_makes(two):
+    """A layer's three MLP matrices have 1 MiB each and the rest of it some KiB: buckets close when they are full."""
+    sizes = {name: [int(size) for size in two[name]["seen"]["ddp"][0].split(",")] for name in two if "buckets of" in name}
+    whole = 4 * sum(parameters(tiny.WIDE))
+    small, large = sizes["ddp in buckets of 1 MiB"], sizes["ddp in buckets of 5 MiB"]
+    assert sum(small) == sum(large) == whole
+    assert len(small) == 13 and len(large) == 3  # 12 matrices and what is left; 5 + 5 + the rest
+    assert two["ddp"]["seen"]["ddp"] and not two["ddp"]["seen"]["reductions"]
+
+
+def test_after_the_pass_gradients_are_reduced_in_our_own_buckets(two):
+    after, cut, usual = (two[name]["seen"] for name in ("reduced after the pass", "zero 1 in buckets", "zero 1"))
+    whole = sum(parameters(tiny.LLAMA))
+    assert not after["ddp"] and after["reductions"] == [whole] * STEPS
+    assert usual["reductions"] == [whole] * STEPS
+    assert sum(cut["reductions"]) == whole * STEPS and len(cut["reductions"]) >= 4 * STEPS and max(cut["reductions"]) <= 9000
+
+
+def test_fully_shard_gathers_so_many_layers_ahead(two):
+    assert two["zero 3"]["seen"]["ahead"] == [[0, 0]] * 4
+    assert two["zero 3 gathered ahead"]["seen"]["ahead"] == [[2, 0], [2, 1], [1, 2], [0, 2]]
+
+
+def parameters(model):
+    """Sizes of what is trained of a llama: projections, MLP and norms of each layer; embedding, head and the last norm."""
+    h, f, heads, kv = model["hidden_size"], model["ffn_size"], model["num_heads"] * 8, model["num_kv_heads"] * 8
+    layer = [h * heads, h * kv, h * kv, heads * h, h * f, h * f, f * h, h, h]
+    return layer * model["num_layers"] + [256 * h, 256 * h, h]
 
 
 def test_losses_would_show_a_lost_update(expected):

@@ -30,7 +30,8 @@ GPT = LLAMA | {
 }  # fmt: skip
 QWEN = LLAMA | {"qk_norm": True, "norm_place": "both", "norms_per_layer": 4}
 MIXTRAL = LLAMA | {"moe": Moe(num_experts=4, experts_per_token=2, expert_ffn_size=48, shared_ffn_size=16, first_dense_layers=1)}
-MODELS = {"llama": LLAMA, "gpt": GPT, "qwen": QWEN, "mixtral": MIXTRAL}
+WIDE = LLAMA | {"ffn_size": 8192}
+MODELS = {"llama": LLAMA, "gpt": GPT, "qwen": QWEN, "mixtral": MIXTRAL, "wide": WIDE}
 
 
 def recipe(gpus, model="llama", gbs=GBS, seq=SEQ, **more):
@@ -46,9 +47,9 @@ def layout(schedule="1f1b", **knobs):
     return Layout(schedule=SCHEDULE_CODE[schedule], m=rest, **({"zero": 0} | knobs))
 
 
-def asked(model="llama", steps=1, warmup=1, element="float32", **knobs):
+def asked(model="llama", steps=1, warmup=1, element="float32", switches=None, **knobs):
     one = layout(**knobs)
-    made = request(recipe(one.gpus, model), one, one.gpus, steps, warmup)
+    made = request(recipe(one.gpus, model).model_copy(update={"switches": switches or {}}), one, one.gpus, steps, warmup)
     return made | {"optimizer": "descent", "rate": 3.0, "profile": False, "element": element}
 
 
