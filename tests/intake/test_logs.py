@@ -216,6 +216,6 @@ def test_blocks_over_the_end_of_a_piece_and_long_lines(tmp_path, monkeypatch):
 def test_twenty_megabytes_are_quick_and_take_no_memory_of_their_size(tmp_path):
     (tmp_path / "big.log").write_text(("a line of no meaning that some library prints, again and again and again\n" * 2000
                                        + MEGATRON.format(7, 5.0) + "\r") * 140)  # fmt: skip
-    start = time.perf_counter()
+    start = time.process_time()
     assert logs.read(tmp_path / "big.log").step_s == 0.005
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

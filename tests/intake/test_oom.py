@@ -100,6 +100,6 @@ def test_other_text_has_none_or_an_answer(text):
 
 
 def test_a_long_line_is_quick():
-    start = time.perf_counter()
+    start = time.process_time()
     parse("9" * 10_000_000 + " Tried to allocate " + "1" * 1_000_000)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

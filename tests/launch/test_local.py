@@ -70,7 +70,7 @@ def test_progress_arrives_line_by_line_and_prunes() -> None:
     done = local.run(work("progresses", steps=4), lambda line: bool(lines.append(line)))
     assert done.state == "done" and lines == [{"step": step, "step_s": 0.01} for step in range(4)]
     pruned = local.run(work("progresses", steps=10_000, step_s=0.01), lambda line: line["step"] >= 3)
-    assert pruned.state == "pruned" and "step 3" in pruned.reason and pruned.seconds < 20
+    assert pruned.state == "pruned" and "step 3" in pruned.reason and pruned.seconds < 60
 
 
 def test_exit_code_of_the_rank_that_failed() -> None:
@@ -107,16 +107,16 @@ def test_sigkill_by_the_kernel_is_out_of_memory() -> None:
 
 
 def test_hang_ends_at_the_limit_and_says_where() -> None:
-    done = local.run(work("hangs", ranks=2, limit_s=1.5))
-    assert done.state == "timeout" and 1.5 <= done.seconds < 10
-    assert "limit of 1.5 s" in done.reason and "rank 0, 1 of 2" in done.reason
+    done = local.run(work("hangs", ranks=2, limit_s=4))
+    assert done.state == "timeout" and 4 <= done.seconds < 30
+    assert "limit of 4 s" in done.reason and "rank 0, 1 of 2" in done.reason
     assert "in hangs" in done.stderr_tail  # each rank was made to write its stack
 
 
 def test_silence_is_a_hang() -> None:
-    silent = Work(EVIL, {"do": "progresses", "steps": 3, "step_s": 30}, 1, 60, silence_s=1.5)
+    silent = Work(EVIL, {"do": "progresses", "steps": 3, "step_s": 30}, 1, 60, silence_s=4)
     done = local.run(silent)
-    assert done.state == "timeout" and "no progress for 1.5 s" in done.reason and "step 0" in done.reason
+    assert done.state == "timeout" and "no progress for 4 s" in done.reason and "step 0" in done.reason
 
 
 def test_much_chatter_is_read_and_cut() -> None:
@@ -204,8 +204,8 @@ def test_a_port_that_was_taken_is_tried_again(tmp_path: Path) -> None:
 def test_grandchildren_end_with_the_run(stays: bool, tmp_path: Path) -> None:
     """Whether the rank ends by itself or at the limit; its children have our pipe open, one left the session."""
     pids = tmp_path / "pids"
-    done = local.run(work("litters", limit_s=2, pids=str(pids), stays=stays))
-    assert done.state == ("timeout" if stays else "done") and done.seconds < 10
+    done = local.run(work("litters", limit_s=5 if stays else 60, pids=str(pids), stays=stays))
+    assert done.state == ("timeout" if stays else "done") and done.seconds < 30
     assert not any(alive(pid) for pid in json.loads(pids.read_text()))
 
 
@@ -213,7 +213,7 @@ def test_cancel() -> None:
     event = threading.Event()
     threading.Timer(0.7, event.set).start()
     done = local.run(work("hangs", ranks=2), cancel=event.is_set)
-    assert done == Outcome("interrupted", None, "stopped by the user", seconds=done.seconds) and done.seconds < 10
+    assert done == Outcome("interrupted", None, "stopped by the user", seconds=done.seconds) and done.seconds < 30
 
 
 TUNER = """
@@ -230,15 +230,15 @@ def test_the_tuner_is_stopped(name: str, tmp_path: Path) -> None:
     """By Ctrl-C, which is an outcome; by kill -9, after which rank, grandchildren, guard and folder are gone all the same."""
     pids = tmp_path / "pids"
     tuner = subprocess.Popen([sys.executable, "-c", TUNER, str(pids)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not (pids.exists() and pids.read_text()) and time.monotonic() < until:
         time.sleep(0.02)
     children = json.loads(pids.read_text())
     assert all(alive(pid) for pid in children)
     tuner.send_signal(getattr(signal, name))
-    said, _ = tuner.communicate(timeout=20)
+    said, _ = tuner.communicate(timeout=60)
     assert said == ("interrupted stopped by the user\n" if name == "SIGINT" else "")
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while carriers(os.environ["TMPDIR"]) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(alive(pid) for pid in children)
@@ -254,7 +254,7 @@ def test_what_a_killed_tuner_and_guard_left_is_removed() -> None:
     variables = {**os.environ, "PPPLAN_RUN": "x", "PPPLAN_PARENT": str(gone.pid), "PPPLAN_PARENT_STARTED": "77"}
     orphan = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], env=variables, start_new_session=True)
     assert local.run(work("progresses", steps=0)).state == "done"
-    assert [folder.exists() for folder in folders] == [False, True] and orphan.wait(5) == -signal.SIGKILL
+    assert [folder.exists() for folder in folders] == [False, True] and orphan.wait(30) == -signal.SIGKILL
     folders[1].rmdir()
 
 
@@ -273,5 +273,5 @@ def test_a_rank_whose_parent_is_gone_ends_itself(tmp_path: Path) -> None:
     request = tmp_path / "request.json"
     request.write_text('{"do": "hangs"}')
     env = {**os.environ, "PPPLAN_PARENT": str(gone.pid), "PPPLAN_PARENT_STARTED": "1"}
-    orphan = subprocess.run([sys.executable, "-m", EVIL, str(request), str(tmp_path / "r")], cwd=ROOT, env=env, timeout=20)
+    orphan = subprocess.run([sys.executable, "-m", EVIL, str(request), str(tmp_path / "r")], cwd=ROOT, env=env, timeout=60)
     assert orphan.returncode == 1

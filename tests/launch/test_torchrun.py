@@ -24,7 +24,7 @@ def two(tmp_path: Path) -> Iterator[Place]:
     follower.start()
     yield Place(tmp_path, ranks_per_node=1, endpoint=f"127.0.0.1:{free_port()}")
     over.set()
-    follower.join(timeout=20)
+    follower.join(timeout=60)
     assert not follower.is_alive() and not list(tmp_path.iterdir())
 
 

@@ -83,11 +83,11 @@ def test_a_cluster_is_shown_merged() -> None:
 
 @pytest.mark.parametrize("name", ["coreweave-gb200", "frontier", "Standard_ND96isr_MI300X_v5"])
 def test_a_chain_loads_fast(name: str) -> None:
-    """Under 30 ms by name or by alias, the best of three (the machine may be busy)."""
+    """Under 30 ms of this process's own time (the machine may be busy) by name or by alias, the best of three."""
 
     def seconds() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         library.hardware(name)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(seconds() for _ in range(3)) < 0.03

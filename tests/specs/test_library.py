@@ -93,13 +93,13 @@ def test_unknown_names_answer_with_the_nearest(verb, asked: str, near: str) -> N
 
 
 def test_loading_is_fast() -> None:
-    """One model, one profile, one stack by name: under 30 ms, the best of three (the machine may be busy)."""
+    """One model, one profile, one stack by name: under 30 ms of this process's own time (the machine may be busy), the best of three."""
     library.model("llama3-8b")
 
     def seconds() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         library.model("meta-llama/Llama-3.1-70B"), library.hardware("h100-sxm"), library.stack("megatron")
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(seconds() for _ in range(3)) < 0.03
 
