@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from planner.cost import pipeline
 from planner.layout import MODULES, OFFLOADS, SCHEDULES, Layout, module_names
 from planner.specs.recipe import Recipe
 
@@ -35,7 +36,7 @@ def refused(recipe: Recipe, layout: Layout, devices: int | None = None) -> str:
         (layout.hpz > 1, f"the torch benchmark keeps no second copy of weights, but got hpz={layout.hpz}; use hpz=1, or {OTHER}"),
     )  # fmt: skip
     whole = devices is None or layout.gpus <= devices
-    return next((why for holds, why in checks if holds), "") or _shapes(recipe, layout) or (_step(layout) if whole else "")
+    return next((why for holds, why in checks if holds), "") or _shapes(recipe, layout) or (_step(layout) or _order(recipe, layout) if whole else "")
 
 
 def _step(layout: Layout) -> str:
@@ -57,6 +58,11 @@ def may_ddp(recipe: Recipe, layout: Layout) -> bool:
     """DDP knows neither DTensor nor backward passes in two pieces, nor experts that fewer ranks share."""
     fused = layout.pp == 1 or SCHEDULES[layout.schedule] in FUSED
     return layout.dp > 1 and layout.zero == 0 and layout.tp == 1 and fused and recipe.model.moe is None
+
+
+def _order(recipe: Recipe, layout: Layout) -> str:
+    """A schedule that has no order for these sizes cannot run."""
+    return pipeline.refused(recipe, layout).removeprefix("pipeline by closed form: ") if layout.pp > 1 else ""
 
 
 def _shapes(recipe: Recipe, layout: Layout) -> str:

@@ -36,3 +36,11 @@ def test_layouts_in_turns_over_one_start() -> None:
     assert all(len(answer["steps_s"]) == 2 and min(answer["steps_s"]) > 0 for turn in told for answer in turn)
     first = told[0][0]["losses"]
     assert all(answer["losses"] == pytest.approx(first, rel=1e-5) for turn in told for answer in turn)
+
+
+def test_a_schedule_without_an_order_is_refused_before_anything_starts() -> None:
+    """Interleaving needs as many micro-batches as stages [narayanan2021]; a part of a larger plan runs no order."""
+    recipe, layout = tiny.recipe(2), tiny.layout(schedule="interleaved", pp=2, v=2, mbs=8)
+    assert layout.m == 1 and "m=2" in suits.refused(recipe, layout, 2)
+    assert not suits.refused(recipe, tiny.layout(schedule="interleaved", pp=2, v=2, mbs=4), 2)
+    assert not suits.refused(recipe, layout, 1)
