@@ -22,6 +22,7 @@ import yaml
 
 from planner.launch import local
 from planner.launch.outcome import Work
+from planner.launch.surroundings import cores
 from planner.layout import Layout
 from planner.specs import plan as plans
 from planner.specs import resolve
@@ -72,12 +73,15 @@ def loop(folder: Path, ranks: int) -> bool:
     print(f"\n== {ranks} processes ==", flush=True)
     here = str(folder / "here.yaml")
     fits = ppplan("calibrate", "--device", "cpu", "--devices", str(ranks), "--out", here)["fit_error"]
+    if ranks > cores():
+        print(f"{ranks} processes share {cores()} cores: a rank that waits lends its core, so pipelines beat their prediction")
     print("fit errors: " + ", ".join(f"{name} {error:.0%}" for name, error in fits.items()))
     asked = ("--gpus", str(ranks), *QUESTION)
     first = ppplan("recommend", *asked, "--cluster", here, "--out", str(folder / "plan"))["plans"][0]
     print(f"recommended: {words(first['layout'])}, {first['estimate']['step_s']:.3f} s predicted")
+    study = ("--storage", f"journal:{folder / 'study.journal'}", "--study", f"loop-{time.time():.0f}")
     tuned = ppplan("tune", str(folder / "plan" / "plan.yaml"), "--devices", str(ranks), "--trials", str(TRIALS.get(ranks, 8)),
-                   "--limit-s", "120", "--storage", f"journal:{folder / 'study.journal'}", "--study", f"loop-{time.time():.0f}")  # fmt: skip
+                   "--repeats", "1", "--switches", "0", "--limit-s", "120", *study)  # fmt: skip
     show("tune", [(one["layout"], one["predicted_s"], one["measured_s"], one["state"]) for one in tuned["trials"]])
     chosen = tuned["best"]["layout"]
     inside = judged(chosen, exhaustive(folder / "plan" / "plan.yaml", ranks))
@@ -87,7 +91,7 @@ def loop(folder: Path, ranks: int) -> bool:
 
 def ppplan(*command: str) -> dict[str, Any]:
     """The answer of a command as its JSON."""
-    done = subprocess.run([sys.executable, "-m", "planner", *command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-m", "planner", *command, "--json"], capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"ppplan {' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}{done.stdout[-2000:]}")
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -136,8 +140,8 @@ def judged(chosen: dict[str, Any], every: list[Timed]) -> bool:
     best, mine = every[0], next(one for one in every if one.candidate.layout.named() == chosen)
     band = max(best.band, mine.band)
     inside = mine.step_s <= best.step_s * (1 + band)
-    print(f"chosen by tune: {words(chosen)}, {mine.step_s / best.step_s - 1:.1%} behind the best of all; noise band of one layout {band:.1%}: "
-          f"{'inside' if inside else 'OUTSIDE'}")  # fmt: skip
+    print(f"chosen by tune: {words(chosen)}, {mine.step_s / best.step_s - 1:.1%} behind the best of all; "
+          f"noise band of one layout {band:.1%}: {'inside' if inside else 'OUTSIDE'}")  # fmt: skip
     return inside
 
 
@@ -149,7 +153,8 @@ def again(tuned: dict[str, Any], asked: tuple[str, ...]) -> None:
         return
     error = yaml.safe_load(Path(overlay).read_text(encoding="utf-8"))["kernels"]["source"].rpartition("median error ")[2]
     first = ppplan("recommend", *asked, "--cluster", overlay)["plans"][0]
-    print(f"with the corrected profile (error {error}): {words(first['layout'])}, {first['estimate']['step_s']:.3f} s predicted", flush=True)
+    says = f"{words(first['layout'])}, {first['estimate']['step_s']:.3f} s predicted"
+    print(f"with the corrected profile (error {error}): {says}", flush=True)
 
 
 if __name__ == "__main__":
