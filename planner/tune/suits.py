@@ -36,7 +36,8 @@ def refused(recipe: Recipe, layout: Layout, devices: int | None = None) -> str:
         (layout.hpz > 1, f"the torch benchmark keeps no second copy of weights, but got hpz={layout.hpz}; use hpz=1, or {OTHER}"),
     )  # fmt: skip
     whole = devices is None or layout.gpus <= devices
-    return next((why for holds, why in checks if holds), "") or _shapes(recipe, layout) or (_step(layout) or _order(recipe, layout) if whole else "")
+    found = next((why for holds, why in checks if holds), "") or _shapes(recipe, layout)
+    return found or (_step(layout) or _order(recipe, layout) if whole else "")
 
 
 def _step(layout: Layout) -> str:
