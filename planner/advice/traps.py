@@ -20,7 +20,8 @@ OWN_PRECISION = ("nemo", "bridge", "swift")
 def findings(u: Understood) -> list[Finding]:
     """Every trap that the launch is in."""
     found = [trap(u) for trap in (_fp32, _sp_alone, _alone, _flash_in_fp32, _core_attn, _starved, _batch_defaults, _connections,
-                                  _padded, _ungrouped, _across_nodes, _ramp, _copied_heads, _dispatcher)]
+                                  _padded, _ungrouped, _across_nodes, _ramp, _copied_heads, _dispatcher,
+                                  _dropped, _dropout)]
     return [one for one in found if one is not None]
 
 
@@ -173,6 +174,27 @@ def _dispatcher(u: Understood) -> Finding | None:
     return Finding("warning", "tokens gathered",
                    "with --moe-token-dispatcher-type allgather (the default) every rank gets every token of its "
                    "group: alltoall sends each where it goes", (Way({"moe_token_dispatcher_type": "alltoall"}),))
+
+
+def _dropped(u: Understood) -> Finding | None:
+    factor = software.capacity(u.plain)
+    if factor is None or not u.recipe.model.moe or u.recipe.framework != "megatron":
+        return None
+    lost = 1 - software.kept_share(factor)
+    text = (f"--moe-expert-capacity-factor {factor:g} drops what an expert gets beyond {factor:g} times the mean: about {lost:.0%} of the "
+            "routed tokens while nothing balances the router; memory and time are of those that stay")
+    return Finding("warning" if lost > WASTE else "hint", "tokens dropped", text, (Way({"moe_expert_capacity_factor": None}),))
+
+
+def _dropout(u: Understood) -> Finding | None:
+    """Megatron's own default is 0.1, which nobody means who trains a model with RMSNorm."""
+    names = [name for name in ("hidden_dropout", "attention_dropout") if name not in u.reading.values and u.plain.get(name)]
+    modern = u.plain.get("normalization") == "RMSNorm" and u.reading.kind not in OWN_PRECISION
+    if not names or not modern or u.recipe.framework != "megatron":
+        return None
+    flags = " and ".join(f"--{name.replace('_', '-')}" for name in names)
+    text = (f"{flags} are not given, so that Megatron-LM drops 10%: models with RMSNorm are trained without, and its masks take memory")
+    return Finding("warning", "dropout by default", text, (Way(dict.fromkeys(names, 0.0)),))
 
 
 def _stated(u: Understood, name: str) -> bool:
