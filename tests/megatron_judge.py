@@ -76,6 +76,9 @@ def _fused_adam() -> type:
     return FusedAdam
 
 
+SWITCHES = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p_comm", "tp_comm_overlap", "ddp_bucket_size")
+
+
 def _parse(case: dict[str, Any]) -> Any:
     import megatron.training.arguments as arguments
 
@@ -164,6 +167,7 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
         stage = "tokenizer"
         facts["padded_vocab"] = _padded_vocab(args)
         facts["dp"], facts["v"] = args.data_parallel_size, args.virtual_pipeline_model_parallel_size or 1
+        facts["switches"] = {name: getattr(args, name) for name in SWITCHES}
         if case["build"]:
             stage = "GPTModel"
             facts["stages"] = build(args, config)

@@ -120,7 +120,7 @@ def _megatron(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
             if layout.zero == 1:
                 gathers = recipe.stack.param_overlap_share > 0
                 out["overlap_param_gather"] = (gathers, not gathers)
-    if layout.v > 1:
+    if layout.v > 1 and layout.pp > 2:  # two stages that send to each other both ways must overlap
         sends = "--no-overlap-p2p-communication" not in written
         out["overlap_p2p_comm"] = (sends, not sends)
     if layout.sp and layout.tp > 1:

@@ -1,0 +1,195 @@
+"""Overlap switches and bucket sizes: what is offered, in what order it is tried, what is kept; that Megatron-LM's parser takes them; how
+they go from a trial to plan.yaml and the launch files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner import api
+from planner.cli import code
+from planner.emit import deepspeed_config
+from planner.errors import InputError
+from planner.launch.outcome import Outcome, Progress
+from planner.layout import Layout
+from planner.specs import plan as plans
+from planner.specs.recipe import Recipe
+from planner.specs.switches import WORDS
+from planner.tune import refined
+from planner.tune import study as studies
+from planner.tune.measurement import Measurement
+from planner.tune.space import Candidate
+from planner.tune.storage import opened
+from planner.tune.study import Size
+from planner.tune.switches import Choices, offers, settings
+from planner.tune.trials import Row, best, rivals
+from tests import documents, sweep
+from tests.megatron_oracle import verdicts
+from tests.tune.simulated import question, real_s
+
+OFFERED: Choices = {"overlap_reduce": (True, False), "bucket_cap_mb": (25, 100)}
+BILLION = 1_000_000_000
+
+
+def offered(layout: Layout, now: Mapping[str, Any]) -> Choices:
+    """A bucket of DDP is none where DDP does not reduce."""
+    return {word: values for word, values in OFFERED.items() if word == "overlap_reduce" or now.get("overlap_reduce", True)}
+
+
+def studied(folder: Path, gain: float, size: Size) -> tuple[tuple[Row, ...], list[tuple[str, dict[str, Any], int]]]:
+    """Layouts whose steps take (1 - gain) of their time with buckets of 100 MiB, and 3% more without overlap."""
+    calls: list[tuple[str, dict[str, Any], int]] = []
+
+    def measure(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
+        calls.append((json.dumps(candidate.layout.named()), dict(candidate.switches), candidate.repeat))
+        factor = (1 - gain if "bucket_cap_mb" in candidate.switches else 1) * (1.03 if "overlap_reduce" in candidate.switches else 1)
+        step_s = real_s(candidate) * factor
+        return Outcome("done", {}), Measurement(step_s, (step_s, step_s * 1.004, step_s * 0.996), 2.0**30)
+
+    _, space = question()
+    study = studies.create(opened(f"journal:{folder}/j"), "switched", {}, True, space, size)
+    studies.refine(study, space, measure, size, lambda row, rows: None, offered)
+    return studies.told(study), calls
+
+
+def test_switches_are_tried_one_at_a_time_on_the_fastest_layout_after_the_layouts(tmp_path: Path) -> None:
+    rows, calls = studied(tmp_path, 0.05, Size(3, 3, repeats=1, switches=3))
+    _, space = question()
+    fastest = json.dumps(min(space.candidates[:3], key=real_s).layout.named())
+    assert [told for _, told, _ in calls[:3]] == [{}, {}, {}]
+    assert calls[3:5] == [(fastest, {"overlap_reduce": False}, 0), (fastest, {"bucket_cap_mb": 100}, 0)]
+    assert len([one for one in calls if one[1] and not one[2]]) == 3  # of the next layout, as no setting of this one is left
+    kept = best(rows)
+    assert kept is not None and kept.switches == {"bucket_cap_mb": 100} and json.dumps(kept.layout.named()) == fastest
+    assert {(fastest, 1)} <= {(layout, repeat) for layout, told, repeat in calls if told}  # the winner is run again ...
+    assert {(fastest, 1)} <= {(layout, repeat) for layout, told, repeat in calls if not told}  # ... and so is the layout alone
+    assert refined.error(rows) == refined.error([one for one in rows if not one.switches])
+
+
+def test_what_gains_no_more_than_noise_is_not_kept(tmp_path: Path) -> None:
+    rows, _ = studied(tmp_path, 0.004, Size(2, 2, switches=2))
+    kept = best(rows)
+    assert kept is not None and not kept.switches
+    quickest = min((one for one in rows), key=lambda one: one.measured_s or 0.0)
+    assert quickest.switches == {"bucket_cap_mb": 100} and quickest.layout == kept.layout
+    assert quickest not in rivals(rows, 3)
+
+
+def test_a_study_that_goes_on_tries_no_setting_twice(tmp_path: Path) -> None:
+    first, _ = studied(tmp_path, 0.05, Size(2, 2, switches=1))
+    again, calls = studied(tmp_path, 0.05, Size(2, 2, switches=3))
+    assert len(first) == 3 and len(again) == 5 and len(calls) == 2
+    assert len({one.key for one in again}) == 5
+
+
+def test_settings_leave_out_what_would_change_nothing() -> None:
+    assert list(settings(Layout(), {}, offered)) == [{"overlap_reduce": False}, {"bucket_cap_mb": 100}]
+    assert list(settings(Layout(), {"bucket_cap_mb": 100}, offered)) == [{"overlap_reduce": False}, {}]
+    assert list(settings(Layout(), {"overlap_reduce": False}, offered)) == [{}]
+
+
+def test_the_torch_benchmark_offers_what_its_step_has() -> None:
+    recipe = documents.recipe("llama3-8b", 2, global_batch_size=8)
+    of = offers(recipe, "torch", 2)
+    ddp = documents.layout(recipe, zero=0)
+    assert of(ddp, {}) == {"overlap_reduce": (True, False), "bucket_cap_mb": (25, 100, 6)}
+    assert of(ddp, {"overlap_reduce": False}).keys() == {"overlap_reduce", "reduce_bucket_numel"}
+    assert of(documents.layout(recipe, zero=1), {}) == {"reduce_bucket_numel": (2**26, 2**28, 2**24)}
+    assert of(documents.layout(recipe, zero=3), {}) == {"prefetch_layers": (0, 1, 2)}
+    assert of(documents.layout(recipe, tp=2), {}) == {}
+    assert offers(recipe, "torch", 1)(ddp, {}) == {}  # larger than the machine: only layers of it run
+
+
+@pytest.mark.parametrize(("knobs", "more", "words"), [
+    ({"zero": 0}, {}, set()),
+    ({"zero": 1}, {}, {"overlap_comm", "reduce_bucket_size", "allgather_bucket_size"}),
+    ({"zero": 2}, {}, {"overlap_comm", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients"}),
+    ({"zero": 3}, {}, {"overlap_comm", "reduce_bucket_size", "stage3_prefetch_bucket_size"}),
+    ({"zero": 1, "pp": 2}, {}, {"allgather_bucket_size"}),
+    ({"zero": 1, "pp": 2}, {"precision": "fp16"}, {"reduce_bucket_size", "allgather_bucket_size"}),
+])  # fmt: skip
+def test_deepspeed_offers_words_of_its_json(knobs: dict[str, int], more: dict[str, str], words: set[str]) -> None:
+    recipe = documents.recipe("llama3-8b", 8, framework="deepspeed", stack="deepspeed", global_batch_size=64, **more)
+    layout = documents.layout(recipe, **knobs)
+    choices = offers(recipe, "deepspeed", 8)(layout, {})
+    assert choices.keys() == words <= WORDS["deepspeed"].keys()
+    for word, (usual, *others) in choices.items():
+        assert deepspeed_config.zero(recipe, layout)[word] == usual and usual not in others
+        for value in others:
+            assert deepspeed_config.zero(recipe.model_copy(update={"switches": {word: value}}), layout)[word] == value
+
+
+def test_megatrons_parser_takes_every_setting_and_understands_it() -> None:
+    recipe = documents.recipe("llama3-8b", 16, global_batch_size=64)
+    layouts = [documents.layout(recipe, **knobs) for knobs in ({"zero": 0}, {"zero": 1, "tp": 2}, {"zero": 1, "pp": 4, "v": 2})]
+    of = offers(recipe, "megatron", 16)
+    asked = [(layout, told) for layout in layouts for told in settings(layout, {}, of)]
+    assert {word for _, told in asked for word in told} == WORDS["megatron"].keys()
+    cases = [sweep.command(str(told), recipe.model_copy(update={"switches": told}), layout) for layout, told in asked]
+    for (layout, told), answer in zip(asked, verdicts(cases), strict=True):
+        assert answer["accepted"], (layout, told, answer)
+        assert {word: answer["switches"][word] for word in told} == told
+        if told.get("overlap_grad_reduce") is False:
+            assert not answer["switches"]["overlap_param_gather"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plan")
+    asked = api.question(model="llama3-8b", gpus=8, cluster="h100-sxm", tp=1, pp=1, zero=1)
+    api.recommend(asked, top=1, out=folder)
+    return folder / "plan.yaml"
+
+
+def switched(saved: Path, folder: Path, switches: Any) -> str:
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(saved.read_text()) | {"switches": switches}))
+    return str(path)
+
+
+def test_switches_of_a_plan_are_written_or_said_to_be_anothers(saved: Path, tmp_path: Path) -> None:
+    assert "switches" not in yaml.safe_load(saved.read_text())
+    path = switched(saved, tmp_path, {"ddp_bucket_size": BILLION, "overlap_param_gather": False, "bucket_cap_mb": 100})
+    script = api.emit(path).texts["launch.sh"]
+    assert f"--ddp-bucket-size {BILLION}" in script and "--overlap-grad-reduce" in script and "--overlap-param-gather" not in script
+    assert "not written: bucket_cap_mb 100, switches of torch with which the plan was measured" in script
+    script = api.emit(path, framework="deepspeed").texts["launch.sh"]
+    assert "not written: bucket_cap_mb 100, ddp_bucket_size 1,000,000,000, overlap_param_gather off" in script
+    assert "switches of megatron and torch with which" in script
+
+
+def test_a_refined_plan_keeps_its_switches(saved: Path, tmp_path: Path) -> None:
+    recipe, layout = _resolved(saved)
+    row = Row(3, layout, "done", 1.0, 0.9, switches={"ddp_bucket_size": BILLION})
+    (tmp_path / "plan.yaml").write_text(refined.plan(plans.read_question(saved), recipe, row, None, [row], "2026-11-29"))
+    assert plans.read(tmp_path / "plan.yaml").switches == {"ddp_bucket_size": BILLION}
+    assert f"--ddp-bucket-size {BILLION}" in api.emit(tmp_path / "plan.yaml").texts["launch.sh"]
+    (line,) = refined.table([row]).splitlines()[1:]
+    assert '"{""ddp_bucket_size"": 1000000000}"' in line
+
+
+def _resolved(saved: Path) -> tuple[Recipe, Layout]:
+    from planner.specs import resolve
+
+    return resolve.recipe_and_layout(plans.read_layout(saved))
+
+
+@pytest.mark.parametrize(("switches", "says"), [
+    ({"overlap_com": True}, "did you mean overlap_comm"), ({"overlap_comm": 1}, "switches.overlap_comm must be true or false, but got 1"),
+    ({"bucket_cap_mb": 0}, "switches.bucket_cap_mb must be a whole number from 1"), ({"bucket_cap_mb": True}, "but got True"),
+    ({"reduce_bucket_size": 5e8}, "must be a whole number"), ([1], "switches"),
+])  # fmt: skip
+def test_faulty_switches_are_one_message(
+    saved: Path, tmp_path: Path, switches: Any, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    path = switched(saved, tmp_path, switches)
+    with pytest.raises(InputError, match=r"plan\.yaml"):
+        plans.read(path)
+    assert code(["emit", path]) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err and captured.err.count("\n") == 1
