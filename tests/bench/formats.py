@@ -13,7 +13,8 @@ def main(layouts: int = 100, seed: int = 17) -> None:
                         ("Megatron-Bridge 0.3.1", test_bridge.check)):  # fmt: skip
         started = time.perf_counter()
         try:
-            print(f"{name}: {check(seed, layouts)} files accepted and understood as meant ({time.perf_counter() - started:.0f} s)", flush=True)
+            read = check(seed, layouts)
+            print(f"{name}: {read} accepted and understood as meant ({time.perf_counter() - started:.0f} s)", flush=True)
         except AssertionError as fault:
             print(f"{name}: {fault}", flush=True)
 
