@@ -15,6 +15,7 @@ REFERENCES: dict[str, str] = {
     "primus": "AMD Primus, 2026, github.com/AMD-AGI/Primus: configuration of Megatron and torchtitan",
     "torchtitan": "PyTorch torchtitan 2024 to 2026, github.com/pytorch/torchtitan: job configuration, metrics",
     "accelerate": "Hugging Face Accelerate 1, github.com/huggingface/accelerate: configuration, plugins",
+    "skypilot": "SkyPilot 0.14, github.com/skypilot-org/skypilot: tasks, names of GPUs",
     "huang2019": "Huang et al., GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism, arXiv 1811.06965",
     "qi2023": "Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
     "qi2024": "Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
