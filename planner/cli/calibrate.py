@@ -19,18 +19,20 @@ Measured = Annotated[str | None, typer.Option("--measured", help="A result of pl
 
 def calibrate(
     out: Profile = "profile.yaml", device: Device = None, devices: Devices = None, limit_s: Limit = 600.0, measured: Measured = None,
-    as_json: o.Json = False,
+    report: o.Report = None, as_json: o.Json = False,
 ) -> None:  # fmt: skip
     """Measure this machine and write a hardware profile.
 
     Example: ppplan calibrate --out here.yaml, then ppplan recommend --cluster here.yaml --model llama3-8b --gpus 8
     """
     from planner import api
-    from planner.cli.show import show
+    from planner.cli.show import check_report, show, write_report
     from planner.report import calibrated
 
+    check_report(report)
     words = {"out": out, "device": device, "devices": devices, "limit_s": limit_s, "measured": measured}
     answer = api.calibrate(**words, says=lambda line: typer.echo(line, err=True))
     show(answer, calibrated.document, calibrated.text, as_json)
+    write_report(report, "calibrated", "page", answer)
     if answer.profile is None:
         raise typer.Exit(1)
