@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.intake.document_places import BRIDGE
 from planner.intake.understood import Understood
 from planner.layout import OFFLOADS, module_names
 
@@ -141,7 +142,8 @@ def flag(kind: str, name: str) -> str:
     if kind == "torchtitan":
         return name
     if kind in ("nemo", "bridge"):
-        return f"model.{name}" if not name.startswith("trainer.") else name
+        section = BRIDGE.get(name, "model") if kind == "bridge" else "model"
+        return f"{section}.{name}" if not name.startswith("trainer.") else name
     return "--" + (name if kind == "swift" else name.replace("_", "-"))
 
 

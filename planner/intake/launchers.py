@@ -12,7 +12,7 @@ from planner.intake.shell_state import Command
 from planner.intake.shell_text import Text, cut, plain, source
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "torchrun.py")
-SUBCOMMANDS = ("megatron", "swift", "llamafactory-cli", "axolotl", "xtuner", "trl", "tune", "colossalai")
+SUBCOMMANDS = ("megatron", "swift", "llamafactory-cli", "axolotl", "xtuner", "trl", "tune", "colossalai", "nemo")
 """Programs that are told by their first word what to do."""
 PYTHON = re.compile(r"(?:.*/)?(?:i?python[\d.]*|\$\{?PYTHON\w*\}?)$")
 PROGRAM = re.compile(r"(?:.*/)?[\w.{}$-]+\.py$")

@@ -9,6 +9,8 @@ from planner.intake.document_tree import Leaf
 
 FLAGS = ("--recipe", "--factory", "--model_recipe_name", "-mr")
 KEYS = ("recipe", "factory")
+SPELLED = {"recipe": "recipe", "factory": "factory", "model_recipe_name": "recipe", "mr": "recipe"}
+"""The flags as words of a script's command line."""
 _ARGUMENTS = re.compile(r"\b(num_nodes|num_gpus_per_node)\s*=\s*(\d{1,7})")
 _TASK = re.compile(r"(?P<model>\w+?)_(?P<task>pretrain|sft|peft|lora|dora|finetune)(?P<rest>_\w*)?$")
 _REST = re.compile(r"(?:_(?P<gpus>\d{1,6})gpus?)?(?:_(?P<gpu>h100|h200|b200|b300|gb200|gb300|a100|l40s?|vr200))?"

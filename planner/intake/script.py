@@ -63,10 +63,11 @@ def chosen(work: Work, path: Path) -> tuple[Launch, Parsed, list[str]]:
 
 def _score(found: Launch, parsed: Parsed) -> float:
     points = float(len(parsed.flags)) + script_kinds.hugging(parsed) + 2 * len(script_kinds.overrides(parsed))
+    points += 3 * script_kinds.by_recipe(parsed)
     points += 2 * bool(found.told.keys() - {"slurm"}) + 3 * bool(script_configs.files(parsed))
     if UNLIKELY.search(posixpath.basename(found.program)):
         points -= 20
-    return points + 3 * (found.program.split(" ")[0] in ("megatron", "swift", "llamafactory-cli"))
+    return points + 3 * (found.program.split(" ")[0] in ("megatron", "swift", "llamafactory-cli", "nemo"))
 
 
 def _several(found: Launch, others: Sequence[Launch]) -> str:

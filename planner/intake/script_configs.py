@@ -17,6 +17,7 @@ from planner.intake.document_names import reading as made
 from planner.intake.document_text import text_of
 from planner.intake.document_tree import Leaf, leaves
 from planner.intake.launchers import Launch, option
+from planner.intake.nemo_recipes import SPELLED
 from planner.intake.reading import Edit, Reading
 from planner.intake.script_kinds import overrides
 from planner.intake.shell_state import Work
@@ -194,7 +195,8 @@ def _configured(kind: str, parsed: Parsed, work: Work, path: Path, launched: Rea
     texts = [(name, text) for name in names if (text := text_beside(work, path, (Piece(name),)))]
     below = [flat for name, text in texts for flat in leaves(document.parse(shown(text), name))]
     dotted = [replace(one, path=tuple(one.path[0].split("."))) for one in parsed.leaves if "." in one.path[0]]
-    above = [*dotted, *_overriding(parsed, work)]
+    recipes = [replace(one, path=(SPELLED[one.path[0]],)) for one in parsed.leaves if one.path[0] in SPELLED]
+    above = [*recipes, *dotted, *_overriding(parsed, work)]
     lost = [f"{name[:100]} is not beside the script: what it states is not known" for name in names if name not in dict(texts)]
     if not below and not above:
         why = lost[0] if lost else "it does neither"

@@ -9,6 +9,7 @@ from planner.intake.arguments import Parsed
 from planner.intake.deepspeed_keys import words
 from planner.intake.launchers import Launch
 from planner.intake.megatron_flags import deepspeed_only
+from planner.intake.nemo_recipes import SPELLED
 from planner.intake.shell_text import Text, plain
 
 MEGATRON = words("""
@@ -35,6 +36,11 @@ def hugging(parsed: Parsed) -> int:
     return sum(one.path[0] in HUGGING for one in parsed.leaves)
 
 
+def by_recipe(parsed: Parsed) -> bool:
+    """Whether a flag names a recipe of NeMo 2 or Megatron-Bridge."""
+    return any(one.path[0] in SPELLED for one in parsed.leaves)
+
+
 def kind(found: Launch, parsed: Parsed) -> str:
     """megatron, megatron-deepspeed, swift, nemo, torchtitan, huggingface, or config where files say it all."""
     program = found.program
@@ -50,6 +56,8 @@ def kind(found: Launch, parsed: Parsed) -> str:
     if program.startswith(("swift ", "llamafactory-cli ", "trl ", "axolotl ")) or (hugging(parsed) >= 2 and hugging(parsed) > core):
         return "huggingface"
     stated = overrides(parsed)
+    if by_recipe(parsed) and not core:
+        return "nemo"
     if len(stated) >= 2 and len(stated) > core:
         return "nemo"
     if core:

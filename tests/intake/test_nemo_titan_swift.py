@@ -201,3 +201,20 @@ def test_set_restates_a_key_of_the_file_and_a_name_of_ours(tmp_path):
     reading = read(tmp_path, "conf.yaml", NEMO, sets={"model.num_layers": "40", "tensor-model-parallel-size": "2"})
     stated(reading, {"num_layers": 40, "tensor_model_parallel_size": 2})
     assert reading.values["num_layers"].origin == reading.values["tensor_model_parallel_size"].origin == "option"
+
+
+@pytest.mark.parametrize(("command", "kind", "expected"), [
+    ("torchrun --nproc_per_node=8 --nnodes=8 run_recipe.py --recipe llama3_70b_pretrain_config model.tensor_model_parallel_size=4",
+     "bridge", {"model": "llama3_70b", "launch.gpus": 64, "tensor_model_parallel_size": 4}),
+    ("nemo llm pretrain --factory llama3_8b trainer.devices=8 trainer.num_nodes=2", "nemo", {"model": "llama3_8b", "launch.nodes": 2}),
+    ("python run.py --recipe=deepseek_v3_pretrain_256gpu_gb200_fp8mx_config", None, {"model": "deepseek_v3", "launch.gpus": 256}),
+])  # fmt: skip
+def test_a_recipe_named_in_a_script(tmp_path, command, kind, expected):
+    """Megatron-Bridge's run_recipe.py and NeMo 2's command line name their recipe by a flag."""
+    from planner.intake.read import read
+
+    path = tmp_path / "run.sh"
+    path.write_text(f"#!/bin/bash\n{command}\n")
+    got = read(path)
+    assert kind in (None, got.kind)
+    assert {name: got.values[name].value for name in expected} == expected
