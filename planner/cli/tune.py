@@ -33,7 +33,8 @@ def tune(
     repeats: Annotated[int, typer.Option("--repeats", help=_REPEATS, metavar="N", parser=o.whole)] = 2,
     switches: Annotated[int, typer.Option("--switches", help=_SWITCHES, metavar="N", parser=o.whole)] = 4,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
-    limit_s: Limit = 600, devices: Devices = None, out: Out = None, megatron_path: Megatron = None, as_json: o.Json = False,
+    limit_s: Limit = 600, devices: Devices = None, out: Out = None, megatron_path: Megatron = None,
+    report: o.Report = None, as_json: o.Json = False,
 ) -> int:  # fmt: skip
     """Measures layouts around a plan on real devices, and refines it.
 
@@ -42,13 +43,14 @@ def tune(
     from rich.console import Console
 
     from planner import api
-    from planner.cli.show import print_json, print_text
+    from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.errors import check_installed
 
     check_installed("tune", "optuna")
     from planner.report import tuned, tuned_live
 
 
+    check_report(report)
     tell = tuned_live.teller(Console(stderr=True), trials)
     found = api.tune(plan, trials=trials, runner=runner, launcher=launcher, storage=storage, study=study, resume=resume, limit_s=limit_s,
                      devices=devices, out=out, megatron_path=megatron_path, repeats=repeats, switches=switches, tell=tell)  # fmt: skip
@@ -56,4 +58,5 @@ def tune(
         print_json(tuned.document(found))
     else:
         print_text(tuned.text(found))
+    write_report(report, "tuned", "page", found)
     return 0 if found.best is not None else 1

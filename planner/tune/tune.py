@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ class Tuned:
     overlay: Overlay | None
     files: tuple[str, ...]
     interrupted: bool = False
+    plots: dict[str, Any] = field(default_factory=dict)
+    """What Optuna's plots draw: history, slices, intermediate values, importances (study.json)."""
 
 
 def tune(
@@ -158,7 +161,7 @@ def _answer(
         texts[f"{fitted.name}.yaml"] = fitted.text
     return Tuned(
         str(plan), recipe, first, rows, fastest, refined.speedup(fastest, before), refined.error(rows), where, study.study_name, bench,
-        len(candidates.candidates), candidates.certain_oom, fitted, write_all(target, texts), interrupted,
+        len(candidates.candidates), candidates.certain_oom, fitted, write_all(target, texts), interrupted, json.loads(texts["study.json"]),
     )  # fmt: skip
 
 
