@@ -18,6 +18,8 @@ TOKENS = 2**22
 """Default batch: about 4M tokens, what models of 7B to 400B are trained with."""
 CLUSTER = "h100-sxm"
 STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
+ON_PROCESSORS = {"torch": "torch-gloo"}
+"""Where the profile is of a processor."""
 VERSIONS = {"megatron": "0.19", "deepspeed": "0.19", "torch": "2.13"}
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "fp8-rowwise", "fp8-blockwise", "mxfp8", "nvfp4")
 ATTENTIONS = ("flash", "fused", "unfused")
@@ -71,7 +73,7 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     hardware = library.hardware(cluster.value, asked.set)
     if hardware.max_gpus and gpus > hardware.max_gpus:
         raise InputError(f"gpus must be at most the {hardware.max_gpus:,} that {hardware.name} has (max_gpus), but got {gpus:,}")
-    stack = _stack(asked)
+    stack = _stack(asked, hardware.gpu.architecture)
     _recompute(asked)  # words that contradict one another are refused before any search
     precision = _precision(asked, hardware)
     seq_length = _seq_length(asked, model)
@@ -122,10 +124,10 @@ def _requested(asked: Question, stack: Stack) -> Chosen:
     return Chosen(asked.schedule, f"schedule: {asked.schedule}, which {stack.name} does not run; planned on request, not to be launched")
 
 
-def _stack(asked: Question) -> Stack:
-    """The stack named, else that of the framework; the two must agree."""
+def _stack(asked: Question, architecture: str) -> Stack:
+    """The stack named, else that of the framework on such a device; the two must agree."""
     framework = _of("framework", asked.framework, tuple(STACKS))
-    name = asked.stack or STACKS[framework or "megatron"]
+    name = asked.stack or (ON_PROCESSORS.get(framework or "") if architecture == "cpu" else None) or STACKS[framework or "megatron"]
     if not asked.stack and name not in library.stacks():
         raise InputError(f"framework must be one that this version has a stack for ({_covered()}), but got {framework}")
     stack = library.stack(name)

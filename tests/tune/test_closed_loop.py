@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from planner.cost.layer import layer_time
 from planner.launch import local
 from planner.launch.outcome import Work
-from planner.specs import library
+from planner.specs import library, resolve
+from planner.specs.question import Question
 from planner.tune import request, suits, turns
 from tests.tune import tiny
 
@@ -44,3 +47,11 @@ def test_a_schedule_without_an_order_is_refused_before_anything_starts() -> None
     assert layout.m == 1 and "m=2" in suits.refused(recipe, layout, 2)
     assert not suits.refused(recipe, tiny.layout(schedule="interleaved", pp=2, v=2, mbs=4), 2)
     assert not suits.refused(recipe, layout, 1)
+
+
+def test_torch_on_a_processor_is_plain_torch_over_gloo(tmp_path: Path) -> None:
+    (tmp_path / "cpu.yaml").write_text("extends: a100-40g-pcie\nname: cpu\ngpu: {architecture: cpu}\n")
+    asked = Question(model="llama3.2-1b", gpus=2, cluster=str(tmp_path / "cpu.yaml"), framework="torch")
+    assert resolve.recipe(asked).stack.name == "torch-gloo"
+    assert resolve.recipe(asked.model_copy(update={"stack": "torch-fsdp"})).stack.name == "torch-fsdp"
+    assert resolve.recipe(asked.model_copy(update={"cluster": "h100-sxm"})).stack.name == "torch-fsdp"
