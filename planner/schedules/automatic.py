@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.action import F, I, Order, W, from_rows
 from planner.errors import InputError
-from planner.schedules.list_scheduling import Built, Picker, Work, run
+from planner.schedules.list_scheduling import Built, Most, Picker, Work, length, run
 from planner.simulator import Floats
 
 EFFORT = 75_000
@@ -70,13 +70,16 @@ def order_of(built: Built, placement: tuple[np.ndarray, np.ndarray]) -> Order:
 
 def best(work: Work, pickers: Iterable[Picker], effort: float = EFFORT) -> Built:
     """The shortest of the attempts; stops at a proven bound, or when the effort is spent."""
-    floor_makespan, floor_span = bounds(work)
+    (floor_makespan, floor_span), after = bounds(work), tails(work)
     size = 3 * len(work.rank_of_stage) * work.m
     kept: Built | None = None
     for tried, picker in enumerate(pickers):
         if kept is not None and tried >= LEAST_ATTEMPTS and tried * size > effort:
             break
-        built = run(work, picker)
+        most = None if kept is None else Most(length(kept) / CLOSE_ENOUGH, floor_makespan, floor_span, after)
+        built = run(work, picker, most)
+        if built is None:
+            continue
         kept = built if kept is None else shorter(kept, built)
         if kept.makespan <= floor_makespan * CLOSE_ENOUGH and kept.span <= floor_span * CLOSE_ENOUGH:
             break
@@ -90,16 +93,11 @@ def shorter(one: Built, other: Built) -> Built:
     return other if length(other) < length(one) / CLOSE_ENOUGH else one
 
 
-def length(built: Built) -> float:
-    """What is minimised: the makespan, and half as much the span, which is what counts where steps may overlap at their ends."""
-    return built.makespan + built.span / 2
-
-
 def bounds(work: Work) -> tuple[float, float]:
     """No order can have a shorter (makespan, span).
 
     Formula: a rank is busy for its work, and idle before its first input gradient for as long as the forwards that fit its memory
-    leave open; it cannot start before the first forward has come to it.
+    leave open; it cannot start before the first forward has come to it; the first rank, which starts at 0, ends tails() later.
     Source:  [qi2023 sec. 3], where the same argument counts the warm-up forwards
     Assumes: nothing; ignores waits after the first input gradient.
     """
@@ -119,4 +117,24 @@ def bounds(work: Work) -> tuple[float, float]:
     chunks = len(work.rank_of_stage) // work.p
     filled = [min(work.limit, work.m * chunks) * each for each in longest]
     spans = [s + max(0.0, g - f - fill) for s, g, f, fill in zip(spent, first_gradient, first_forward, filled, strict=True)]
-    return max(f + s for f, s in zip(first_forward, spans, strict=True)), max(spans)
+    ends = [first + span for first, span in zip(first_forward, spans, strict=True)]
+    first_rank = max(end + tail for end, tail in zip(ends, tails(work), strict=True))
+    return max(*ends, first_rank), max(*spans, first_rank)
+
+
+def tails(work: Work) -> list[float]:
+    """(p,) by how much the first rank ends, at least, after a rank could have ended its work; negative where it may end before.
+
+    Formula: input gradients of the stages before, from the rank's first stage back, and one weight gradient; less the rank's own weight
+    gradients after its last input gradient: no more than its memory holds.
+    Source:  [qi2023 sec. 3]
+    Assumes: nothing; ignores that the ranks before may be busy.
+    """
+    chain, chains, longest = work.weight[0], [float("inf")] * work.p, [0.0] * work.p
+    for stage, rank in enumerate(work.rank_of_stage):
+        chains[rank] = min(chains[rank], chain)
+        chain += work.gradient[stage] + work.gradient_hop[stage]
+        longest[rank] = max(longest[rank], work.weight[stage])
+    every = work.m * len(work.rank_of_stage) // work.p
+    late = min(every, (work.limit - 1) / work.retained + 1) if work.retained else every
+    return [chain - late * took for chain, took in zip(chains, longest, strict=True)]

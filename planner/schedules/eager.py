@@ -72,24 +72,27 @@ def eager(taste: Taste, caps: list[int]) -> Picker:
     def picker(work: Work, state: Running) -> Pick:
         slack, room = slack_of(work), work.limit + 1e-9
         forwards, gradients, pending, held = state.forwards, state.gradients, state.pending, state.held
+        forward_ready, gradient_ready, forward, weight = state.forward_ready, state.gradient_ready, work.forward, work.weight
+        forward_first, forward_push, weight_push = taste.forward_first, taste.forward_push, taste.weight_push
 
         def pick(rank: int, now: float) -> tuple[int, int, float]:
             soon = now + slack
             done, going = gradients[rank], forwards[rank]
-            ready = state.gradient_ready[rank]
+            ready, coming = gradient_ready[rank], forward_ready[rank]
             back = ready[done] if done < len(ready) else NEVER
-            ready = state.forward_ready[rank]
-            ahead = ready[going] if going < len(ready) and going - done < caps[rank] and held[rank] + 1 <= room else NEVER
-            if back <= soon and not (taste.forward_first and ahead <= soon):
+            if back <= soon and not forward_first:
                 return I, rank, now
+            ahead = coming[going] if going < len(coming) and going - done < caps[rank] and held[rank] + 1 <= room else NEVER
             if ahead <= soon:
-                took = work.forward[rank]
-                if back <= soon or now + took <= back + taste.forward_push * took + slack:
+                took = forward[rank]
+                if back <= soon or now + took <= back + forward_push * took + slack:
                     return F, rank, now
                 ahead = NEVER
-            following = min(back, ahead)
-            took = work.weight[rank]
-            if pending[rank] and now + took <= following + taste.weight_push * took + slack:
+            elif back <= soon:
+                return I, rank, now
+            following = back if back < ahead else ahead
+            took = weight[rank]
+            if pending[rank] and now + took <= following + weight_push * took + slack:
                 return W, rank, now
             return WAIT, rank, following
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.action import F, I, Order, v_shaped
-from planner.schedules.automatic import best, length, order_of, prepared, shorter
-from planner.schedules.list_scheduling import Built, Picker, Work, run
+from planner.schedules.automatic import best, bounds, order_of, prepared, shorter, tails
+from planner.schedules.list_scheduling import Built, Most, Picker, Work, length, run
 from planner.schedules.v_follow import Taste, follow
 from planner.schedules.v_patterns import PERIOD, Pattern, fitting, lanes
 from planner.simulator import Floats
@@ -46,7 +46,7 @@ def v_order(p: int, m: int, durations: Floats | None, transfer: float | Floats, 
     placement = v_shaped(p)
     work = prepared(placement, m, durations, transfer, memory_limit, weight_retained)
     least, whole, share = THOROUGH if _hop(work) else QUICK
-    chosen = _screened(work, least, share)[:whole]
+    chosen = _screened(work, least, whole, share)
     kept = best(work, (_picker(work, *each) for each in chosen))
     tastes, rounds = (TASTES, ROUNDS) if _hop(work) else (TASTES[:4], 1)
     for _ in range(rounds):
@@ -61,20 +61,24 @@ def _picker(work: Work, pattern: Pattern, taste: Taste) -> Picker:
     return follow(lanes(pattern, work.m), taste)
 
 
-def _screened(work: Work, least: int, share: float) -> list[tuple[Pattern, Taste]]:
+def _screened(work: Work, least: int, whole: int, share: float) -> list[tuple[Pattern, Taste]]:
     """Pattern and taste, those that do best on few microbatches first: all patterns in one taste, then the best in all."""
     few = replace(work, m=work.m if 6 * work.p * work.m <= SMALL else min(work.m, max(8, int(share * work.p))))
-    first = _ranked(few, [(pattern, TASTES[0]) for pattern in fitting(work.p, work.m, work.limit, _hop(work))])
     most = max(least, TASTED // (len(TASTES) * 6 * few.p * few.m))
-    return _ranked(few, [(pattern, taste) for pattern, _ in first[:most] for taste in TASTES])
+    first = _ranked(few, [(pattern, TASTES[0]) for pattern in fitting(work.p, work.m, work.limit, _hop(work))], most)
+    return _ranked(few, [(pattern, taste) for pattern, _ in first for taste in TASTES], whole)
 
 
-def _ranked(work: Work, tried: list[tuple[Pattern, Taste]]) -> list[tuple[Pattern, Taste]]:
-    """As many as the effort allows, shortest first."""
+def _ranked(work: Work, tried: list[tuple[Pattern, Taste]], count: int) -> list[tuple[Pattern, Taste]]:
+    """The best of as many as the effort allows, shortest first; what is certain not to be among them is given up on the way."""
     tried = tried[: max(3, SCREENING // (6 * work.p * work.m))]
-    built = [run(work, _picker(work, *each)) for each in tried]
-    order = sorted(range(len(tried)), key=lambda at: length(built[at]))
-    return [tried[at] for at in order]
+    floors, after = bounds(work), tails(work)
+    found: list[tuple[float, int]] = []
+    for at, each in enumerate(tried):
+        built = run(work, _picker(work, *each), Most(found[-1][0], *floors, after) if len(found) == count else None)
+        if built is not None:
+            found = sorted((*found, (length(built), at)))[:count]
+    return [tried[at] for _, at in found]
 
 
 def _hop(work: Work) -> float:
