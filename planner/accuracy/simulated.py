@@ -26,8 +26,9 @@ def each(asked: list[Asked]) -> Iterator[Estimate | InputError]:
     if len(asked) <= FEW or cores == 1:
         return map(one, asked)
     try:
-        pool = ProcessPoolExecutor(min(cores, 8), mp_context=get_context("fork"))
-        found = pool.map(one, asked, chunksize=4)
+        workers = min(cores, 8)
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("fork"))
+        found = pool.map(one, asked, chunksize=max(len(asked) // (4 * workers), 1))  # neighbours often share an order
     except OSError:  # a machine that allows no further processes
         return map(one, asked)
     pool.shutdown(wait=False)  # takes no more, but finishes these

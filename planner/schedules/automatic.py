@@ -48,9 +48,9 @@ def prepared(
     between = np.broadcast_to(lag, (p, p)) * (1 - np.eye(p))
     here, before = rank_of_stage[1:], rank_of_stage[:-1]
     return Work(
-        p=p, m=int(m), rank_of_stage=rank_of_stage.tolist(),
-        forward=times[:, F].tolist(), gradient=times[:, I].tolist(), weight=times[:, W].tolist(),
-        forward_hop=[0.0, *between[before, here].tolist()], gradient_hop=[*between[here, before].tolist(), 0.0],
+        p=p, m=int(m), rank_of_stage=tuple(rank_of_stage.tolist()),
+        forward=tuple(times[:, F].tolist()), gradient=tuple(times[:, I].tolist()), weight=tuple(times[:, W].tolist()),
+        forward_hop=(0.0, *between[before, here].tolist()), gradient_hop=(*between[here, before].tolist(), 0.0),
         limit=min(float(memory_limit), float(m)) * chunks, retained=float(weight_retained),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from planner.action import F, I, Order, W, looped
 from planner.schedules.automatic import best, order_of, prepared
@@ -41,9 +42,13 @@ def one_chunk_order(
     p: int, m: int, durations: Floats | None, transfer: float | Floats, memory_limit: float, weight_retained: float
 ) -> Order:
     """The best order found; one stage a rank, at most memory_limit activations held on each."""
-    placement = looped(p)
-    work = prepared(placement, m, durations, transfer, memory_limit, weight_retained)
-    return order_of(best(work, _attempts(work)), placement)
+    return _order(prepared(looped(p), m, durations, transfer, memory_limit, weight_retained))
+
+
+@lru_cache(maxsize=64)
+def _order(work: Work) -> Order:
+    """Layouts that differ in their number of microbatches alone are simulated over the same few: their work is equal."""
+    return order_of(best(work, _attempts(work)), looped(work.p))
 
 
 def _attempts(work: Work) -> Iterator[Picker]:

@@ -29,14 +29,14 @@ class Work:
 
     p: int
     m: int
-    rank_of_stage: list[int]
-    forward: list[float]
+    rank_of_stage: tuple[int, ...]
+    forward: tuple[float, ...]
     """(S,) time of one microbatch; likewise the next two."""
-    gradient: list[float]
-    weight: list[float]
-    forward_hop: list[float]
+    gradient: tuple[float, ...]
+    weight: tuple[float, ...]
+    forward_hop: tuple[float, ...]
     """(S,) time of a transfer from the stage before to this one; 0 on the same rank."""
-    gradient_hop: list[float]
+    gradient_hop: tuple[float, ...]
     """(S,) time of a transfer from the stage after to this one."""
     limit: float
     """Activations of one stage that a rank may hold."""
