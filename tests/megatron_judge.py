@@ -66,6 +66,19 @@ def _stand_in_for_gpu(machine: Any) -> None:
         sys.modules.setdefault(name, module)
 
 
+def _read_sources_once() -> None:
+    """The parser is made for every case, of sources that do not change: most of a case's time. Newer versions read docstrings of fields."""
+    import argparse
+    import functools
+    import inspect
+
+    import megatron.training.arguments as arguments
+
+    inspect.getsource = functools.cache(inspect.getsource)
+    if hasattr(arguments, "add_megatron_arguments"):
+        arguments.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+
+
 def _fused_adam() -> type:
     """Megatron reads the names of its parameters to know what the optimizer can do."""
 
@@ -203,6 +216,7 @@ def _main() -> None:
     _stand_in_for_triton()
     _stand_in_for_gpu(machine)
     _import_megatron()
+    _read_sources_once()
     for line in sys.stdin:
         case = json.loads(line)
         child = os.fork()
