@@ -21,7 +21,7 @@ README = ROOT / "README.md"
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 MEASURE = ("calibrate", "tune")
 """They take minutes and devices: the parser reads them here, tests/calibrate and tests/tune run them."""
-PICTURE = "docs/zb-h1.svg"
+PICTURE = "recipes/pictures/zb-h1.svg"
 
 
 class Block(NamedTuple):
