@@ -32,7 +32,7 @@ from planner.tune.space import Candidate, space
 
 MODEL = Path(__file__).with_name("closed-loop") / "small-gpt.yaml"
 QUESTION = ("--model", str(MODEL), "--framework", "torch", "--precision", "fp32", "--seq-length", "128",
-            "--gbs", "16", "--mbs", "2..4", "--v", "1", "--zero", "0..1", "--no-recompute")  # fmt: skip
+            "--gbs", "8", "--mbs", "2..4", "--v", "1", "--zero", "0..1", "--no-recompute")  # fmt: skip
 TRIALS = {2: 5, 4: 8}
 """Layouts that `tune` measures, of 8 and 18."""
 TURNS, STEPS, WARMUP = 3, 3, 1
