@@ -74,12 +74,18 @@ def wrong_in_newest(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[s
     return [f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value]
 
 
+def unquantized(recipe: Recipe, said: dict[str, Any]) -> list[str]:
+    """0.2's converters by the names that it registers them under."""
+    meant = {"fp8-rowwise": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}.get(recipe.precision, [])
+    return [] if said["converters"] == meant else [f"converters: {said['converters']}, not {meant}"]
+
+
 def drawn(seed: int, count: int) -> list[tuple[Recipe, Layout]]:
     """Layouts that the rules let through and torchtitan has words for, of its models at random."""
     rng, out = np.random.default_rng(seed), []
     while len(out) < count:
         recipe = question(str(rng.choice(list(torchtitan.MODELS))), int(rng.choice([8, 64, 128, 512])), seq_length=4096,
-                          precision=str(rng.choice(["bf16", "bf16", "fp32", "fp8-rowwise"])))  # fmt: skip
+                          precision=str(rng.choice(["bf16", "bf16", "fp32", *torchtitan.CONVERTERS])))  # fmt: skip
         pick = lambda *values: int(rng.choice(values))  # noqa: E731
         schedule = str(rng.choice([name for name in torchtitan.NAMES]))
         tp, pp, cp, mbs = pick(1, 2, 4, 8), pick(1, 1, 2, 3, 4), pick(1, 1, 2), pick(1, 2)
@@ -109,7 +115,8 @@ def check(seed: int, count: int) -> tuple[int, int]:
     assert not (faults := [one for one in found if one[1]]), f"{len(faults)} of {len(some)}, first: {faults[0]}"
     older = [(recipe, one, text) for recipe, one in some if (text := files(recipe, one).get(torchtitan.TOML))]
     said = torchtitan_oracle.verdicts((Case(text, [], recipe.gpus) for recipe, _, text in older), OLDER)
-    found = [(one.named(), wrong(recipe, one, reply)) for (recipe, one, _), reply in zip(older, said, strict=True)]
+    found = [(one.named(), wrong(recipe, one, reply) or unquantized(recipe, reply))
+             for (recipe, one, _), reply in zip(older, said, strict=True)]  # fmt: skip
     assert not (faults := [one for one in found if one[1]]), f"{len(faults)} of {len(older)} TOML files, first: {faults[0]}"
     return len(some), len(older)
 
