@@ -217,9 +217,11 @@ def test_cancel() -> None:
 
 
 TUNER = """
+import signal
 import sys
 from planner.launch import local
 from planner.launch.outcome import Work
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts with &, tests included
 done = local.run(Work("tests.launch.evil", {"do": "litters", "pids": sys.argv[1], "stays": True}, 1, 60))
 print(done.state, done.reason)
 """

@@ -94,11 +94,13 @@ def test_what_slurm_does_not_take(controller: Path, tmp_path: Path) -> None:
 
 
 TUNER = """
+import signal
 import sys
 from pathlib import Path
 from planner.launch import slurm
 from planner.launch.outcome import Work
 from planner.launch.place import Place
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts with &, tests included
 done = slurm.run(Work("tests.launch.evil", {"do": sys.argv[2]}, 2, 60), place=Place(Path(sys.argv[1]), poll_s=0.2))
 print(done.state, len(done.result["seen"]) if done.result else done.reason)
 """

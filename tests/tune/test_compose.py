@@ -21,7 +21,7 @@ from tests.tune import tiny
 SLEEP = 0.045, 0.09
 LAYERS, M = 8, 8
 WITHIN = 0.05
-ATTEMPTS = 3
+ATTEMPTS = 5
 PIPELINES = {
     "1f1b": {"pp": 4, "mbs": 1},
     "interleaved-torch": {"pp": 4, "mbs": 1, "v": 2, "schedule": "interleaved-torch"},

@@ -25,7 +25,7 @@ def test_three_tuners_never_run_a_layout_twice(tmp_path: Path, kind: str, trials
     words = [sys.executable, "-m", "tests.tune.simulated", url, str(trials), "0", str(log)]
     tuners = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(3)]
     for one in tuners:
-        _, complaint = one.communicate(timeout=120)
+        _, complaint = one.communicate(timeout=300)
         assert one.returncode == 0, complaint.decode()
     launched = [(line["key"], line["pid"]) for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "launched"]
     assert max(Counter(key for key, _ in launched).values()) == 1

@@ -53,7 +53,7 @@ def asked(model="llama", steps=1, warmup=1, element="float32", switches=None, **
     return made | {"optimizer": "descent", "rate": 3.0, "profile": False, "element": element}
 
 
-def answers(requests, ranks, folder, sleep=(), limit_s=150):
+def answers(requests, ranks, folder, sleep=(), limit_s=400):
     """The worker's answers to requests over one process group, in order. sleep: seconds of each layer's passes beside their work."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
