@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from planner import api
+from planner.calibrate.calibrate import Calibration
+from planner.launch.outcome import Outcome
 from planner.report.page import Chart, Grid, Page, Section, html, plotly_js
-from planner.report.pages import checked, compared, explained, recommended, simulated, validated
+from planner.report.pages import calibrated, checked, compared, explained, recommended, simulated, tuned, validated
+from planner.tune.tune import Tuned
+from tests.report import measured
 from tests.report.browser import browser, faults
 
 QUESTION = {"model": "llama3-70b", "gpus": 32, "cluster": "h100-sxm"}
@@ -21,7 +25,13 @@ LIMIT = 2_000_000
 
 
 @pytest.fixture(scope="module")
-def pages() -> dict[str, Page]:
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuned]:
+    folder = tmp_path_factory.mktemp("study")
+    return folder, measured.tuned(folder)
+
+
+@pytest.fixture(scope="module")
+def pages(study: tuple[Path, Tuned]) -> dict[str, Page]:
     asked = api.question(**QUESTION)
     mixture = api.question(model="mixtral-8x7b", gpus=64, cluster="a100-80g-pcie", tp=2, pp=4, ep=8)
     runs = api.validate(source="korthikanti2022")
@@ -35,6 +45,10 @@ def pages() -> dict[str, Page]:
         "checked": checked.page(api.check(LAUNCH, cluster="a100-80g-sxm", oom="Tried to allocate 126.00 MiB")),
         "refused": checked.page(api.check(LAUNCH.parent.parent / "ms-swift-5737" / "launch.sh")),
         "validated": validated.page(runs),
+        "tuned": tuned.page(study[1]),
+        "all failed": tuned.page(measured.failed(study[0])),
+        "calibrated": calibrated.page(measured.calibrated(study[0])),
+        "not calibrated": calibrated.page(Calibration(None, "", 0, {}, Outcome("timeout", None, "after 600 s", "its last words"))),
         "clusters": compared.page(api.compare(api.question(model="llama3-8b"), {"cluster": ["h100-sxm", "l40s-pcie"], "gpus": [8, 64]})),
     }  # fmt: skip
 
@@ -85,6 +99,40 @@ def test_bars_of_time_add_up_to_the_step(pages: dict[str, Page]) -> None:
     data = section.charts[0].figure["data"]
     for at, plan in enumerate(answer.search.plans):  # type: ignore[union-attr]
         assert sum(bar["x"][at] for bar in data) == pytest.approx(plan.estimate.step_s, rel=1e-3)
+
+
+def test_a_study_is_told_trial_by_trial_with_its_failures_switches_and_errors(pages: dict[str, Page], study: tuple[Path, Tuned]) -> None:
+    found, page = study[1], {one.title: one for one in pages["tuned"].sections}
+    grid = page["Trials"].grid
+    assert grid is not None and len(grid.rows) == len(found.rows) > 8
+    errors = dict(zip((row[0] for row in grid.rows), (row[grid.head.index("error")] for row in grid.rows), strict=True))
+    one = next(one for one in found.rows if one.state == "done")
+    assert errors[f"#{one.number}"] == f"{100 * (one.predicted_s - one.measured_s) / one.measured_s:+.1f}%"  # type: ignore[operator]
+    failures = page["What failed, and why"]
+    assert failures.grid is not None
+    assert [row[1::2] for row in failures.grid.rows] == [("oom", "rank 3 ran out of memory"), ("crashed", "rank 1 exited with code 3")]
+    assert failures.more[0].lines[0][1].startswith("torch.OutOfMemoryError")
+    best = page["The best so far"].charts[0].figure["data"][1]
+    assert best["y"] == sorted(best["y"], reverse=True) and best["y"][-1] == pytest.approx(found.best.measured_s, rel=0.01)  # type: ignore[union-attr]
+    assert found.best is not None and found.best.switches
+    assert any("-10.0% of #" in line for line in page["Overlap switches and bucket sizes"].lines)
+    factors = page["The corrected profile"].grid
+    assert factors is not None and {row[0] for row in factors.rows} == found.overlay.factors.keys()  # type: ignore[union-attr]
+    assert "No trial ran to its end." in pages["all failed"].lead
+
+
+def test_a_calibration_shows_every_measurement_beside_the_fit(pages: dict[str, Page]) -> None:
+    """The measurements were made with rates that the forms can express: what the profile gives must be what was measured."""
+    page = {one.title: one for one in pages["calibrated"].sections}
+    assert {"Products of matrices", "Attention", "Memory", "Collectives and messages"} <= page.keys()
+    for title, kinds in (("Products of matrices", {"fp32"}), ("Attention", {"forward", "backward"})):
+        grid = page[title].more[0].grid
+        assert grid is not None and {row[0] for row in grid.rows} == kinds
+        assert max(abs(float(row[-1].rstrip("%"))) for row in grid.rows) < 3
+    links = page["Collectives and messages"].more[0].grid
+    assert links is not None and {row[0] for row in links.rows} == {"all gather", "reduce scatter", "all reduce", "send recv"}
+    assert max(abs(float(row[-1].rstrip("%"))) for row in links.rows if row[0] != "send recv") < 3
+    assert pages["not calibrated"].sections[0].lines == ("after 600 s.",)
 
 
 def test_what_users_write_stays_text() -> None:
