@@ -99,7 +99,7 @@ def space(recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MO
     found = list(islice((one for one in found if not refused(one.layout)), most))
     found = [*(_exactly(recipe, one.layout) for one in found[:SIMULATED]), *found[SIMULATED:]]
     scheduled = (one for one in _scheduled(recipe, [first, *found]) if not refused(one.layout))
-    others = {_acts(one.layout): one for one in [*scheduled, *found]}
+    others = {_acts(one.layout): one for one in reversed([*found, *scheduled])}
     others.pop(_acts(first.layout), None)
     ranked = sorted(others.values(), key=lambda one: one.predicted_s)[: most - 1]
     return Space((first, *ranked), int(ok.sum()), certain, removed)

@@ -9,9 +9,11 @@ import pytest
 from planner.cost.layer import layer_time
 from planner.launch import local
 from planner.launch.outcome import Work
+from planner.layout import SCHEDULE_CODE
 from planner.specs import library, resolve
 from planner.specs.question import Question
 from planner.tune import request, suits, turns
+from planner.tune.space import space
 from tests.tune import tiny
 
 
@@ -55,3 +57,12 @@ def test_torch_on_a_processor_is_plain_torch_over_gloo(tmp_path: Path) -> None:
     assert resolve.recipe(asked).stack.name == "torch-gloo"
     assert resolve.recipe(asked.model_copy(update={"stack": "torch-fsdp"})).stack.name == "torch-fsdp"
     assert resolve.recipe(asked.model_copy(update={"cluster": "h100-sxm"})).stack.name == "torch-fsdp"
+
+
+def test_layouts_that_do_the_same_are_one_candidate() -> None:
+    """A lone data-parallel rank has nothing to shard: zero 0 and 1 are one layout there, and two where two ranks share."""
+    recipe = resolve.recipe(Question(model="llama3.2-1b", gpus=2, cluster="h100-sxm", stack="torch-gloo", zero="0..1", v=1, mbs=1, tp=1,
+                                     recompute="none", seq_length=1024, global_batch_size=8))  # fmt: skip
+    found = space(recipe, tiny.layout(dp=2, mbs=1)).candidates
+    plain = [one.layout for one in found if one.layout.schedule == SCHEDULE_CODE["1f1b"]]
+    assert sorted((one.pp, one.dp, one.zero) for one in plain) == [(1, 2, 0), (1, 2, 1), (2, 1, 0)]
