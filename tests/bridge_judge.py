@@ -31,7 +31,7 @@ MODEL = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "context_parallel_size",
     "sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size", "recompute_granularity", "recompute_method",
     "recompute_num_layers", "recompute_modules", "seq_length", "bf16", "fp16", "fp8", "fp8_recipe", "fp4", "overlap_p2p_comm",
-    "batch_p2p_comm", "tp_comm_overlap", "cp_comm_type", "account_for_embedding_in_pipeline_split",
+    "batch_p2p_comm", "moe_token_dispatcher_type", "tp_comm_overlap", "cp_comm_type", "account_for_embedding_in_pipeline_split",
 )  # fmt: skip
 
 
@@ -49,6 +49,7 @@ def understood(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     from megatron.bridge.models.mla_provider import MLAModelProvider
     from megatron.bridge.training.config import runtime_config_update
 
+    torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(major=case["arch"], minor=0, name=case["gpu"])
     sizes = dict(case["sizes"])
     kind = MLAModelProvider if sizes.pop("mla") else GPTModelProvider
     AutoBridge.from_hf_pretrained = staticmethod(
@@ -62,7 +63,6 @@ def understood(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     given = yaml.safe_load((folder / "bridge_overrides.yaml").read_text())
     unknown = [f"{part}.{name}" for part, named in given.items() for name in named if not hasattr(getattr(config, part), name)]
     os.environ["WORLD_SIZE"] = str(case["gpus"])
-    torch.cuda.get_device_properties = lambda device=None: SimpleNamespace(major=case["arch"], minor=0, name="GPU")
     runtime_config_update(config)
     return {
         "unknown": unknown, "dp": config.data_parallel_size, "m": config.train.global_batch_size // config.data_parallel_size,

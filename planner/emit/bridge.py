@@ -81,7 +81,17 @@ def _model(recipe: Recipe, layout: Layout) -> Tree:
         out["mtp_num_layers"] = recipe.model.mtp_layers
     if layout.v > 1 and layout.group:
         out["microbatch_group_size_per_vp_stage"] = layout.group
-    return out | _context(layout) | _recomputed(layout)
+    return out | _context(layout) | _dispatcher(recipe, layout) | _recomputed(layout)
+
+
+def _dispatcher(recipe: Recipe, layout: Layout) -> Tree:
+    """How tokens reach their experts, as the stack has it; beside a flexible dispatcher shared experts cannot run."""
+    kind = recipe.stack.experts.dispatcher
+    if recipe.model.moe is None:
+        return {}
+    if kind == "alltoall" or layout.ep * layout.etp == 1:
+        return {"moe_token_dispatcher_type": "alltoall"}
+    return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": kind, "moe_shared_expert_overlap": False}
 
 
 def _context(layout: Layout) -> Tree:

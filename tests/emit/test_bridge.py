@@ -52,8 +52,9 @@ def words(recipe: Recipe) -> list[str]:
 
 def case(recipe: Recipe, one: Layout, **changed: str) -> dict[str, Any]:
     files = dict(bridge.program(recipe, one, ()).files) | changed
-    arch = int(recipe.hardware.gpu.compute_capability)
-    return {"files": files, "words": words(recipe), "sizes": sizes(recipe), "gpus": recipe.gpus, "arch": arch}
+    card = recipe.hardware.gpu
+    return {"files": files, "words": words(recipe), "sizes": sizes(recipe), "gpus": recipe.gpus, "arch": int(card.compute_capability),
+            "gpu": f"{card.vendor} {card.name.partition(' ')[0]}"}  # fmt: skip
 
 
 def verdicts(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -83,6 +84,8 @@ def wrong(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:
         "fp8_recipe": {"fp8-delayed": "delayed", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}.get(recipe.precision, "tensorwise"),
         "account_for_embedding_in_pipeline_split": bool(one.account_for_embedding),
     }  # fmt: skip
+    if recipe.model.moe:
+        model["moe_token_dispatcher_type"] = "flex" if one.ep * one.etp > 1 else "alltoall"  # the stack's is HybridEP
     if kind == "selective":
         model["recompute_modules"] = module_names(one.recompute_modules) or ["core_attn"]
     elif kind == "full":
