@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,7 @@ from planner.layout import SCHEDULE_CODE
 from planner.specs import library, resolve
 from planner.specs.question import Question
 from planner.tune import request, suits, turns
-from planner.tune.space import space
+from planner.tune.space import Candidate, space
 from tests.tune import tiny
 
 
@@ -66,3 +69,35 @@ def test_layouts_that_do_the_same_are_one_candidate() -> None:
     found = space(recipe, tiny.layout(dp=2, mbs=1)).candidates
     plain = [one.layout for one in found if one.layout.schedule == SCHEDULE_CODE["1f1b"]]
     assert sorted((one.pp, one.dp, one.zero) for one in plain) == [(1, 2, 0), (1, 2, 1), (2, 1, 0)]
+
+
+@pytest.fixture(scope="module")
+def loop() -> Any:
+    """The recipe's script, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("closed_loop", Path(__file__).parents[2] / "recipes" / "closed-loop.py")
+    assert spec is not None and spec.loader is not None
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("mine", "inside"), [((1.0, 1.1, 1.2), True), ((1.2, 1.21, 1.22), False), ((1.2, 1.0, 1.4), True)])
+def test_the_choice_is_judged_by_the_noise_of_one_layout(
+    loop: Any, mine: tuple[float, ...], inside: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The best takes 1 s, give or take 5%: 10% behind with a band of 18% is inside, 21% behind with 2% is not, 20% with 33% is."""
+    best, chosen = (Candidate(tiny.layout(**knobs), 0.9, 0.0, 0.0, ()) for knobs in ({"dp": 2}, {"pp": 2}))
+    every = [loop.Timed(chosen, mine), loop.Timed(best, (0.95, 1.0, 1.05))]
+    assert loop.judged(chosen.layout.named(), every) is inside
+    said = capsys.readouterr().out
+    assert ("OUTSIDE" not in said) is inside and "prediction -10%" in said
+
+
+def test_the_loop_asks_what_the_command_line_reads(loop: Any) -> None:
+    import typer.main
+
+    from planner import cli
+
+    group: Any = typer.main.get_command(cli.app())
+    group.commands["recommend"].make_context("recommend", ["--gpus", "2", *loop.QUESTION])
+    assert library.model(str(loop.MODEL)).num_layers == 4
