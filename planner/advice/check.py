@@ -15,6 +15,7 @@ from planner.errors import InputError
 from planner.estimate import estimate
 from planner.intake.logs import Log
 from planner.intake.reading import Reading, Value
+from planner.intake.shell_flow import UNDECIDED
 from planner.intake.understood import Understood, again, computes, understood
 from planner.rules.table import breaches
 
@@ -69,7 +70,7 @@ def checked(
 def _told(u: Understood) -> tuple[list[Finding], Estimate | None, Best | None, Verdict]:
     """All findings of a launch, its estimate, the best plan and the verdict."""
     illegal = legality.findings(u)
-    faults = [*refused.findings(u), *traps_deepspeed.findings(u), *illegal]
+    faults = _supposed(u, [*refused.findings(u), *traps_deepspeed.findings(u), *illegal])
     silent = traps.findings(u) if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed" else []
     broken = any(one.severity == "error" for one in (*faults, *silent))
     said = _estimate(u, any(one.severity == "error" for one in illegal))
@@ -79,6 +80,19 @@ def _told(u: Understood) -> tuple[list[Finding], Estimate | None, Best | None, V
     best = gains.best(u, said) if u.sized and computes(u.recipe) else None
     told += gains.best_finding(u, best, None if broken else said)
     return told, said, best, "invalid" if broken else memory.verdict(said) if said is not None else "fits"
+
+
+def _supposed(u: Understood, faults: list[Finding]) -> list[Finding]:
+    """Where branches of a script hang on what nobody sets, what is missing may be in one of them: that is no error yet."""
+    if not any(UNDECIDED in note for note in u.reading.notes):
+        return faults
+    return [replace(one, severity="warning", message=f"{one.message}. It may be in a branch that hangs on what nobody sets")
+            if one.severity == "error" and _missing(u, one) else one for one in faults]
+
+
+def _missing(u: Understood, one: Finding) -> bool:
+    """Whether stating what the file does not state would mend it."""
+    return any(value not in (None, False) and name not in u.reading.values for way in one.ways for name, value in way.values.items())
 
 
 def _estimate(u: Understood, illegal: bool) -> Estimate | None:

@@ -109,7 +109,9 @@ def stand_in(plain: dict[str, Any], layout: Layout, seq_length: int) -> ModelSpe
     groups = _stated(plain.get("num_query_groups") or config.get("num_key_value_heads")) or heads
     groups = groups if heads % groups == 0 else heads
     width = _stated(plain.get("kv_channels") or config.get("head_dim")) or 64 * split
-    layers = _stated(plain.get("num_layers") or config.get("num_hidden_layers")) or layout.pp * layout.v * max(layout.recompute_layers, 1)
+    ends = [count for count in (layout.first_layers, layout.last_layers) if count]
+    even = sum(ends) + max(layout.pp - len(ends), 0) * layout.v * max(layout.recompute_layers, 1)
+    layers = _stated(plain.get("num_layers") or config.get("num_hidden_layers")) or even
     count = shape.expert_count(plain) or _stated(config.get("num_experts") or config.get("n_routed_experts"))
     count = count or (layout.ep * layout.etp if layout.ep > 1 else 0)
     fields = {

@@ -36,6 +36,8 @@ OWN: dict[str, dict[str, Any]] = {
                "moe_token_dispatcher_type": "alltoall"},
 }
 """What dresses of Megatron-LM set by themselves: ms-swift's Megatron arguments, NeMo's mixed precision, Megatron-Bridge's recipes."""
+SINCE_0_18 = ("muon", "dist_muon", "lion")
+"""Optimizers that no earlier version has: who states one runs it."""
 BY_KIND = {"swift": ("megatron", "0.15"), "neox": ("deepspeed", "0.16")}
 """Frameworks that pin another version than the newest: ms-swift's guide installs megatron-core 0.15; GPT-NeoX its own DeepSpeed."""
 OBSOLETE = (
@@ -51,6 +53,9 @@ def version(reading: Reading, stated: str | None = None) -> tuple[str, str]:
     if said is None:
         framework, pinned = BY_KIND.get(reading.kind, (reading.framework, VERSIONS[reading.framework]))
         pinned = pinned if framework == reading.framework else VERSIONS[reading.framework]
+        optimizer = reading.values.get("optimizer")
+        if reading.framework == "megatron" and optimizer is not None and str(optimizer.value) in SINCE_0_18:
+            pinned = max(pinned, "0.18", key=_number)
         return pinned, f"{reading.framework} {pinned}, as the file states no version"
     try:
         version_of(reading.framework, said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from planner.errors import InputError
@@ -22,6 +23,8 @@ class Told(NamedTuple):
 
 
 MOST_GPUS = 2**20
+NODE = 8
+"""GPUs of a node that says nothing of them."""
 
 
 def gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
@@ -42,11 +45,10 @@ def _gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
             return Told(count, Value(count, reading.values[name].origin, reading.values[name].where))
     each, nodes = whole(plain, "launch.gpus_per_node", 0), whole(plain, "launch.nodes", 0)
     if each:
-        return _by_node(each, nodes, reading)
-    tp, pp, cp = knobs.degrees(plain)
-    least = tp * pp * cp
+        return _by_node(each, nodes, reading, _least(plain))
+    least = _least(plain)
     if nodes:
-        least = max(least, 8 * nodes)
+        least = max(least, NODE * nodes)
     batch = [whole(plain, f"deepspeed.{name}", 0) for name in ("train_batch_size", "train_micro_batch_size_per_gpu",
                                                                       "gradient_accumulation_steps")]
     by_batch = batch[0] // (batch[1] * batch[2]) * least if all(batch) else 0
@@ -56,13 +58,24 @@ def _gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
     return Told(count, Value(count, "default", why), (missing,), f"gpus: {count}, what {why}")
 
 
-def _by_node(each: int, nodes: int, reading: Reading) -> Told:
+def _least(plain: dict[str, Any]) -> int:
+    """GPUs that tp * pp * cp and etp * ep * pp both divide."""
+    tp, pp, cp = knobs.degrees(plain)
+    ep, etp = whole(plain, "expert_model_parallel_size"), max(whole(plain, "expert_tensor_parallel_size", tp), 1)
+    return min(math.lcm(tp * pp * cp, etp * ep * pp if ep > 1 else 1), MOST_GPUS)
+
+
+def _by_node(each: int, nodes: int, reading: Reading, least: int) -> Told:
     where = reading.values["launch.gpus_per_node"]
     if nodes:
         return Told(each * nodes, Value(each * nodes, where.origin, f"{where.where}, {nodes} nodes"))
     waiting = any(one.name in ("launch.nodes", "nnodes", "NNODES") for one in reading.unresolved)
-    missing = (Unresolved("gpus", f"the number of nodes is not known; one of {each} GPUs is taken; --gpus N supplies it", where.where),)
-    return Told(each, Value(each, where.origin, where.where), missing if waiting else (), f"gpus: {each}, one node" if waiting else "")
+    if not waiting:
+        return Told(each, Value(each, where.origin, where.where))
+    count = min(math.lcm(each, least), MOST_GPUS)
+    took = "one node" if count == each else f"{count // each:,} nodes, as the parallel sizes need"
+    missing = Unresolved("gpus", f"the number of nodes is not known; {took}, of {each} GPUs, taken; --gpus N supplies it", where.where)
+    return Told(count, Value(count, where.origin, where.where), (missing,), f"gpus: {count}, {took}")
 
 
 def hardware(plain: dict[str, Any], stated: str | None, overrides: list[str]) -> Told:
