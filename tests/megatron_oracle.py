@@ -56,6 +56,6 @@ def wheel(version: str = NEWEST) -> Path:
 
 def verdicts(cases: Iterable[Case], version: str = NEWEST) -> list[dict[str, Any]]:
     """A dict a case: accepted, stage (where it ended), message, and the facts that Megatron derived."""
-    env = {**os.environ, "PYTHONPATH": str(wheel(version)), "CUDA_VISIBLE_DEVICES": ""}
+    env = {**os.environ, "PYTHONPATH": str(wheel(version)), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     judge = str(Path(__file__).with_name("megatron_judge.py"))
     return judging.verdicts([sys.executable, judge], env, map(asdict, cases))
