@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.cost import memory, mixture, offload, pipeline, sites, step
 from planner.cost.activations import Activations, activations
+from planner.cost.combinations import Rows, combinations, spread
 from planner.cost.ends import EndsTime, ends_time
 from planner.cost.flops import model_flops
 from planner.cost.kernels import peak_flops_per_s
@@ -28,31 +29,14 @@ _LAYER_KNOBS = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute", "recompute_mo
 """What a layer's time and memory depend on: far fewer combinations than layouts."""
 
 
-def factored(formula: Callable[[Recipe, Layout], T], recipe: Recipe, layout: Layout, rows: tuple[Any, Any]) -> T:
+def factored(formula: Callable[[Recipe, Layout], T], recipe: Recipe, layout: Layout, rows: Rows) -> T:
     """formula(recipe, layout), computed once for each combination of the knobs it depends on and spread over the batch."""
     first, inverse = rows
-    if inverse is None:
-        return formula(recipe, layout)
-    few = formula(recipe, layout[first])
-    spread = {f.name: _spread(getattr(few, f.name), inverse) for f in fields(few)}  # type: ignore[arg-type]
-    return type(few)(**spread)
+    return formula(recipe, layout) if inverse is None else spread(formula(recipe, layout[first]), inverse)
 
 
-def _spread(column: Numeric, inverse: np.ndarray) -> Numeric:
-    return column[inverse] if isinstance(column, np.ndarray) and column.ndim else column
-
-
-def _combinations(recipe: Recipe, layout: Layout) -> tuple[Any, Any]:
-    """First row of each combination of the layer's knobs, and for every row its combination; nothing for one layout."""
-    knobs = (*_LAYER_KNOBS, "pp") if recipe.stack.collective_us_crossing else _LAYER_KNOBS
-    columns = [getattr(layout, name) for name in knobs]
-    if not any(isinstance(c, np.ndarray) for c in columns):
-        return None, None
-    key = np.zeros(len(layout), dtype=np.int64)
-    for column in columns:
-        key = key * (int(np.max(column)) + 1) + column
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return first, inverse
+def _combinations(recipe: Recipe, layout: Layout) -> Rows:
+    return combinations(layout, (*_LAYER_KNOBS, "pp") if recipe.stack.collective_us_crossing else _LAYER_KNOBS)
 
 
 def _limit_bytes(recipe: Recipe) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.cost import collectives, sites
@@ -37,15 +39,23 @@ def moved_s(recipe: Recipe, members: collectives.Group, size_bytes: Numeric, cal
     return calls * collectives.gather_s(recipe.hardware, members, size_bytes / calls / share)
 
 
-def sharded_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime) -> tuple[Numeric, Numeric]:
-    """Gathers and reductions of a step: what is exposed, and what hides.
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Seconds of the collectives of sharded weights: of one layer, and of what is outside the layers."""
 
-    Formula: a layer's gather g hides behind the forward of another; the second one g' and its reduction r behind the backward of another;
-             g' is among the hpz ranks of ZeRO++'s second copy where there is one, else g; routed experts among edp ranks;
-             reduced is what is trained alone, gathered the frozen weights too;
-             exposed of each micro-batch: what outlasts them, the first gather and the last reduction, those of embedding and head
-    Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] backward prefetch, one gather ahead
-    Assumes: gathers and reductions share one communication stream; the table stays gathered from forward to backward.
+    gather_s: Numeric
+    again_s: Numeric
+    """The second gather, for the backward pass."""
+    reduce_s: Numeric
+    outside_s: Numeric
+
+
+def moves(recipe: Recipe, layout: Layout, layers: Split) -> Moves:
+    """How long each collective takes, whatever hides it.
+
+    Formula: moved_s() of a layer's weights, among dp cp ranks and again among hpz, and of its trained gradients; of the ends' likewise
+    Source:  [rajbhandari2020] sec. 7.2.2
+    Assumes: as sharded_comm_s().
     """
     stack, ends, ranks, tp = recipe.stack, ends_params(recipe, layout), layout.dp * layout.cp, layout.tp
     one, routed = layers_params(recipe.model, layout, 1, layers.experts.first / np.maximum(layers.first, 1e-9) if layers.experts else 0)
@@ -62,8 +72,25 @@ def sharded_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTi
         reduce = reduce + moved_s(recipe, alike, more_moved * stack.grad_reduce_bytes, stack.shard_calls)
     outside = moved_s(recipe, members, ends * 2.0, 1.0)
     outside = outside + moved_s(recipe, members, trained_ends(recipe, layout) * stack.grad_reduce_bytes, 1.0)
-    forward = np.minimum(gather, layer.forward_s) * stack.shard_overlap_share
-    backward = np.minimum(again * stack.shard_overlap_share + reduce * stack.grad_overlap_share, layer.backward_s)
+    return Moves(gather, again, reduce, outside)
+
+
+def sharded_comm_s(
+    recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, moved: Moves | None = None
+) -> tuple[Numeric, Numeric]:  # fmt: skip
+    """Gathers and reductions of a step: what is exposed, and what hides. moved: moves(), where they are known.
+
+    Formula: a layer's gather g hides behind the forward of another; the second one g' and its reduction r behind the backward of another;
+             g' is among the hpz ranks of ZeRO++'s second copy where there is one, else g; routed experts among edp ranks;
+             reduced is what is trained alone, gathered the frozen weights too;
+             exposed of each micro-batch: what outlasts them, the first gather and the last reduction, those of embedding and head
+    Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] backward prefetch, one gather ahead
+    Assumes: gathers and reductions share one communication stream; the table stays gathered from forward to backward.
+    """
+    stack, each = recipe.stack, moved or moves(recipe, layout, layers)
+    forward = np.minimum(each.gather_s, layer.forward_s) * stack.shard_overlap_share
+    busy = each.again_s * stack.shard_overlap_share + each.reduce_s * stack.grad_overlap_share
+    backward = np.minimum(busy, layer.backward_s)
     hidden = layout.m * np.maximum(layers.first - 1, 0) * (forward + backward)
-    total = layout.m * (layers.first * (gather + again + reduce) + outside)
+    total = layout.m * (layers.first * (each.gather_s + each.again_s + each.reduce_s) + each.outside_s)
     return total - hidden, hidden

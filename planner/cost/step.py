@@ -9,6 +9,7 @@ import numpy as np
 from planner.cost import collectives, sites
 from planner.cost.core import tokens
 from planner.cost.ends import EndsTime
+from planner.cost.exchanges import exchanged
 from planner.cost.frozen import trains
 from planner.cost.holdings import expert_ranks
 from planner.cost.layer import LayerTime
@@ -16,11 +17,10 @@ from planner.cost.mixture import Times, of_slowest
 from planner.cost.offload import fetch_s, update_s
 from planner.cost.optimizers import optimizer_s
 from planner.cost.params import padded_vocab
-from planner.cost.reduction import TENSORS, gradient_reduction_s, late_share
-from planner.cost.sharded import sharded_comm_s
+from planner.cost.reduction import TENSORS
+from planner.cost.sharded import Moves, sharded_comm_s
 from planner.cost.stages import Split
 from planner.cost.terms import P2P, StepTime
-from planner.cost.trained import trained_ends, trained_layers
 from planner.layout import SCHEDULE_CODE, Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -169,25 +169,20 @@ def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
     Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather; [nanotron] all_gather_coalesced
     Assumes: of what is trained; the first pipeline rank decides, the others wait less; sharded gradients are reduced every micro-batch.
     """
-    stack = recipe.stack
+    stack, sums = recipe.stack, exchanged(recipe, layout, layers)
     size = layout.dp * layout.cp
-    members = sites.group(recipe, layout, layout.tp, size)
-    params, routed = trained_layers(recipe, layout, layers.first, layers.experts.first if layers.experts else 0.0)
-    reduce, gather = _reductions(recipe, layout, members, params + trained_ends(recipe, layout))
     group: Numeric = np.asarray(size) > 1
     if layers.experts:
-        alike = expert_ranks(layout)
-        more = _reductions(recipe, layout, sites.group(recipe, layout, layout.etp * layout.ep, alike), routed)
-        reduce, gather, group = reduce + more[0], gather + more[1], group | (alike > 1)
+        group = group | (expert_ranks(layout) > 1)
     window = np.where((np.asarray(layout.zero) >= 2) & (not stack.gradients_deferred), layout.m, 1)
-    reduce = reduce * window
-    gather = gather + size * layers.first * TENSORS * stack.gather_us * MICRO * (np.asarray(layout.zero) >= 1)
-    chunk = late_share(recipe, layout, layers)
+    reduce = sums.reduce_s * window
+    gather = sums.gather_s + size * layers.first * TENSORS * stack.gather_us * MICRO * (np.asarray(layout.zero) >= 1)
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
     beside = stack.grad_overlap_share * ~((np.asarray(layout.zero) >= 1) & stack.sharded_at_end)
-    hidden = np.minimum(reduce * (1 - chunk), beside_backward) * beside
-    hidden = hidden + np.minimum(gather * (1 - chunk), layers.first * layer.forward_s) * stack.param_overlap_share
-    exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer)
+    hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * beside
+    hidden = hidden + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s) * stack.param_overlap_share
+    moved = Moves(sums.layer_gather_s, sums.layer_again_s, sums.layer_reduce_s, sums.outside_s)
+    exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
     sharded = np.asarray(layout.zero) >= 3
     exposed = np.where(sharded, exposed_sharded, reduce + gather - hidden)
     return exposed * group, np.where(sharded, hidden_sharded, hidden) * group
@@ -205,12 +200,6 @@ def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
     stride = layout.tp * layout.cp * layout.dp * np.maximum(layout.pp - 1, 1)
     pair, summed = sites.ends_pair(recipe, layout, stride), model.tied_embeddings and trains(recipe, "embedding")
     return collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * summed
-
-
-def _reductions(recipe: Recipe, layout: Layout, members: collectives.Group, params: Numeric) -> tuple[Numeric, Numeric]:
-    """Reduction of the gradients of so many parameters among their ranks, and gathering of the parameters."""
-    gathered = collectives.gather_s(recipe.hardware, members, params * recipe.element_bytes)
-    return gradient_reduction_s(recipe, layout, members, params), np.where(np.asarray(layout.zero) >= 1, gathered, 0.0)
 
 
 def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
