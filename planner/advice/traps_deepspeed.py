@@ -112,7 +112,7 @@ def _disagreements(u: Understood) -> list[Finding]:
     out = []
     for key, argument in TRAINER.items():
         one, other = u.plain.get(key), u.plain.get(argument)
-        if one is None or other is None or one == "auto" or one == other:
+        if one is None or other is None or "auto" in (one, other) or one == other:
             continue
         out.append(Finding("error", "configuration and Trainer agree", f"{key.removeprefix('deepspeed.')} is {one}, but "
                            f"--{argument.removeprefix('hf.')} is {other}: Hugging Face's Trainer refuses values that differ; \"auto\" "

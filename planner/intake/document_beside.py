@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake import deepspeed, document_json, document_yaml, primus
+from planner.intake import deepspeed, document_json, document_yaml, primus, trainer_words
 from planner.intake.document_names import merged
 from planner.intake.document_text import text_of
 from planner.intake.document_tree import Leaf, leaves
@@ -23,6 +23,7 @@ _MODELS = Path("primus", "configs", "models", "megatron")
 
 def joined(out: Reading, path: str, sets: Mapping[str, Any]) -> Reading:
     """The reading with the DeepSpeed configuration that it names and the config.json of the model, where they lie beside it."""
+    out = trainer_words.meant(out)
     named = out.values.get("hf.deepspeed") or out.values.get("deepspeed_config.deepspeed_config_file")
     if named is not None and isinstance(named.value, str):
         out = attached(out, named.value, path)
@@ -42,8 +43,16 @@ def attached(out: Reading, named: str, path: str) -> Reading:
     """The reading with a DeepSpeed JSON that it names, looked for beside `path`: by its whole path, then by its name alone."""
     place = beside(named, path)
     if place is None:
-        return replace(out, notes=(*out.notes, f"{named[:120]} is not beside the file: what it states is not known"))
+        return _by_name(out, named)
     return merged(out, deepspeed_text(text_of(place), str(place)))
+
+
+def _by_name(out: Reading, named: str) -> Reading:
+    """What the name of a configuration tells that is not at hand."""
+    told = trainer_words.preset(named, f"the name {named[:80]}")
+    says = "what it states is not known" if not told else f"stage {told[trainer_words.STAGE].value} is taken by its name"
+    new = {name: one for name, one in told.items() if name not in out.values}
+    return replace(out, values={**out.values, **new}, notes=(*out.notes, f"{named[:120]} is not beside the file: {says}"))
 
 
 def deepspeed_text(text: str, name: str) -> Reading:

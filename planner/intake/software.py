@@ -24,6 +24,8 @@ LOADS = 0.68
 of 16 experts has 1.3 times the mean, as accuracy/routing.yaml takes it. Set by hand."""
 PACKED = 0.4
 """Fragmentation with expandable segments over that without: 0.02 in NeMo's runs, which use them, 0.05 in others."""
+LIGER = ("hf.use_liger_kernel", "hf.use_liger", "hf.enable_liger_kernel", "hf.liger_fused_linear_cross_entropy")
+"""Arguments that fuse the head with the loss: logits are never whole."""
 MOST_CAPACITY = 100.0
 ALLOCATORS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 
@@ -71,6 +73,9 @@ def stack(plain: dict[str, Any], reading: Reading, stated: str | None, dp: int) 
         return library.stack("megatron-2021")
     base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
     own: dict[str, Any] = {"zero_stages": (0, 2, 3)} if reading.framework == "torch" else {}
+    if reading.framework != "megatron" and any(plain.get(name) for name in LIGER):
+        fused = library.stack("deepspeed-liger")
+        own |= {name: getattr(fused, name) for name in ("loss_bytes", "logits_bytes")}
     if reading.framework == "megatron":
         own = _megatron(plain, base, dp) | _routing(plain, base)
     return base.model_copy(update=own | _allocator(plain, base))

@@ -41,14 +41,21 @@ def trained(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> 
     if not _adapters(plain) or spec is None:
         return Trained(fields)
     rank = next((found for one in RANKS if (found := whole(plain, one, 0)) > 0), USUAL_RANK)
+    base = "nf4" if _four_bits(plain) else None
     try:
-        adapters = workload.lora(rank, _targets(plain), spec, reading.framework, ())
+        adapters = workload.lora(rank, _targets(plain), spec, reading.framework, (), base)
     except InputError:
-        adapters = workload.lora(min(rank, spec.hidden_size), None, spec, reading.framework, ())
-    bits = [one for one in QUANTIZED if plain.get(one)]
-    why = "weights in 4 or 8 bits are counted as 16: memory is less than told"
+        adapters = workload.lora(min(rank, spec.hidden_size), None, spec, reading.framework, (), base)
+    bits = [one for one in QUANTIZED if plain.get(one) and not base]
+    why = "weights in 8 bits are counted as 16: memory is less than told"
     return Trained(fields | {"lora": adapters}, (Unresolved(bits[0], why, reading.file),) if bits else (),
                    f"adapters of rank {rank}; all other weights are frozen" + (f"; {why}" if bits else ""))
+
+
+def _four_bits(plain: dict[str, Any]) -> bool:
+    """QLoRA: frozen weights in 4 bits."""
+    counts = [whole(plain, name, 0) for name in ("hf.quantization_bit", "hf.quant_bits") if plain.get(name) not in (None, True, False)]
+    return plain.get("hf.load_in_4bit") is True or 4 in counts
 
 
 def _adapters(plain: dict[str, Any]) -> bool:
