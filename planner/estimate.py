@@ -67,7 +67,8 @@ def closed_form(recipe: Recipe, layout: Layout) -> Estimate:
     """Estimate of one layout or of a batch, every field a number or a column."""
     layers, layer, ends, acts = parts(recipe, layout)
     time = step.step_time(recipe, layout, layers, layer.first, ends, step.closed_pipeline(recipe, layout, layers, layer, ends))
-    candidates = [memory.rank_memory(recipe, layout, acts, rank) for rank in memory.ranks(recipe, layout, layers)]
+    rows = memory.resident_rows(recipe, layout)
+    candidates = [memory.rank_memory(recipe, layout, acts, rank, rows) for rank in memory.ranks(recipe, layout, layers)]
     return assemble(recipe, layout, time, memory.worst(candidates))
 
 

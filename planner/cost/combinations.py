@@ -13,6 +13,11 @@ T = TypeVar("T")
 Rows = tuple[Any, Any]
 """First row of each combination and, for every row, its combination; nothing for one layout."""
 
+REPLICA_KNOBS = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "zero", "hpz", "account_for_embedding", "account_for_loss", "first_layers", "last_layers",
+)  # fmt: skip
+"""What states and the collectives of data parallelism depend on; with experts on v too; between sites v and m say which groups cross."""
+
 
 def combinations(layout: Layout, knobs: tuple[str, ...]) -> Rows:
     """The combinations of these knobs in a batch."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost import collectives, sites
-from planner.cost.combinations import combinations, spread
+from planner.cost.combinations import REPLICA_KNOBS, combinations, spread
 from planner.cost.holdings import expert_ranks
 from planner.cost.reduction import gradient_reduction_s, late_share
 from planner.cost.sharded import moves
@@ -15,11 +15,6 @@ from planner.cost.stages import Split
 from planner.cost.trained import trained_ends, trained_layers
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
-
-REPLICA_KNOBS = (
-    "tp", "pp", "dp", "cp", "ep", "etp", "zero", "hpz", "account_for_embedding", "account_for_loss", "first_layers", "last_layers",
-)  # fmt: skip
-"""What the collectives of data parallelism depend on; experts' layers on v too, and which groups cross between sites on v and m."""
 
 
 @dataclass(frozen=True, slots=True)

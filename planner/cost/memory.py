@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.cost.activations import Activations
 from planner.cost.adapters import sent_bytes
+from planner.cost.combinations import REPLICA_KNOBS, Rows, combinations, spread
 from planner.cost.holdings import expert_ranks, layers_params, mtp_routed
 from planner.cost.kernels import erf
 from planner.cost.params import embedding_params, head_params, mtp_stage_params
@@ -77,13 +80,29 @@ def kept_bytes(
     return kept + others * acts.expert_bytes + has_head * acts.mtp_bytes
 
 
-def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -> Memory:
-    """Memory terms of one pipeline rank.
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Bytes of a rank that micro-batches do not change, and its trained parameters."""
 
-    Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits, unit_gradient_bytes a parameter once
-             one micro-batch's kept is gone) + buffers + fragmentation + context + communicators
-    Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
-    Assumes: with full recomputation one layer's working set at a time; the peak is at a backward pass.
+    weights: Numeric
+    gradients: Numeric
+    optimizer: Numeric
+    trained: Numeric
+    buffers: Numeric
+
+
+def resident_rows(recipe: Recipe, layout: Layout) -> Rows:
+    """Combinations of the knobs that resident() depends on; which layers have experts depends on v too."""
+    return combinations(layout, (*REPLICA_KNOBS, "offload", *(("v",) if recipe.model.moe else ())))
+
+
+def resident(recipe: Recipe, layout: Layout, rank: Rank) -> Resident:
+    """States and buffers of one pipeline rank.
+
+    Formula: state_bytes() of what rank_holds(), routed experts over their own ranks; min(2 bytes a trained parameter, bucket) to gather
+             into + workspace + dummy_bytes() + gathered_bytes()
+    Source:  [megatron-core] distributed optimizer
+    Assumes: as those.
     """
     stack = recipe.stack
     shared, routed = rank_holds(recipe, layout, rank)
@@ -92,6 +111,26 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
         more = state_bytes(recipe, layout, routed.trained, expert_ranks(layout), routed.frozen, routed.matrices, routed.narrow)
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
     trained = shared.trained + routed.trained
+    gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
+    buffers = gathers * np.minimum(trained * 2.0, stack.bucket_mib * MIB)
+    buffers = buffers + stack.workspace_mib * MIB
+    buffers = buffers + dummy_bytes(recipe, layout) + gathered_bytes(recipe, layout, rank)
+    return Resident(weights, gradients, optimizer, trained, buffers)
+
+
+def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank, rows: Rows = (None, None)) -> Memory:
+    """Memory terms of one pipeline rank. rows: resident_rows(), so that the states of a batch are computed once a combination.
+
+    Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits, unit_gradient_bytes a parameter once
+             one micro-batch's kept is gone) + buffers + fragmentation + context + communicators
+    Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
+    Assumes: with full recomputation one layer's working set at a time; the peak is at a backward pass.
+    """
+    stack, (first, inverse) = recipe.stack, rows
+    few = (layout, rank) if inverse is None else (layout[first], spread(rank, first))
+    states = resident(recipe, *few)
+    states = states if inverse is None else spread(states, inverse)
+    weights, gradients, optimizer, buffers = states.weights, states.gradients, states.optimizer, states.buffers
     full = np.asarray(layout.recompute) == 2
     v = layout.v
     kept = kept_bytes(layout, acts, rank.layers / v, rank.has_embedding / v, rank.expert_layers / v, rank.has_head / v) * v
@@ -99,11 +138,7 @@ def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank) -
     inner = inner + np.where(np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0)
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
     kept = kept + rank.layers * acts.gathered_bytes * (np.asarray(layout.pp) == 1)
-    working = np.maximum(working, stack.unit_gradient_bytes * trained - kept)
-    gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
-    buffers = gathers * np.minimum(trained * 2.0, stack.bucket_mib * MIB)
-    buffers = buffers + stack.workspace_mib * MIB
-    buffers = buffers + dummy_bytes(recipe, layout) + gathered_bytes(recipe, layout, rank)
+    working = np.maximum(working, stack.unit_gradient_bytes * states.trained - kept)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (np.asarray(layout.tp) > 1).astype(float) + (layout.dp * layout.cp > 1) + 2 * (np.asarray(layout.pp) > 1) + 1
