@@ -153,7 +153,7 @@ def test_for_real_on_two_processes(tmp_path: Path, capsys: pytest.CaptureFixture
              "--framework", "torch", "--pp", "1"]  # fmt: skip
     assert code(["recommend", *asked, "--cluster", str(tmp_path / "cpu.yaml"), "--out", str(tmp_path / "plan")]) == 0
     capsys.readouterr()
-    command = ["tune", str(tmp_path / "plan" / "plan.yaml"), "--trials", "2", "--repeats", "0", "--limit-s", "120",
+    command = ["tune", str(tmp_path / "plan" / "plan.yaml"), "--trials", "2", "--repeats", "0", "--switches", "0", "--limit-s", "120",
                "--storage", f"journal:{tmp_path}/j"]  # fmt: skip
     status, said, _ = out_of(command, capsys)
     assert status == 0, said

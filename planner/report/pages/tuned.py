@@ -17,6 +17,7 @@ from planner.units import GIB
 
 SLICES = 4
 """Knobs drawn one by one."""
+_UNBROKEN = "\u00a0x\u00a0"
 STEPS = 20
 """Trials whose steps are drawn."""
 
@@ -38,7 +39,7 @@ def page(found: Tuned) -> Page:
         Section("The study", (
             f"{found.study} in {found.storage}: {found.candidates:,} layouts; {found.certain_oom:,} legal ones that would run out of "
             "memory for certain are never launched.", f"Files: {', '.join(found.files)}.")),
-        pieces.assumed(found.recipe, None),
+        *([pieces.assumed(found.recipe, None)] if found.recipe.assumed else []),
     )  # fmt: skip
     return Page(f"{found.recipe.model.name} tuned on {found.bench.devices:,} x {found.bench.device}", lead, _figures(found), sections)
 
@@ -69,10 +70,10 @@ def _trials(found: Tuned) -> Grid:
 
 def _cells(one: Row) -> tuple[str, ...]:
     layout = one.layout
-    gpus = " x ".join(str(getattr(layout, word)) for word in ("tp", "pp", "dp", "cp"))
+    gpus = _UNBROKEN.join(str(getattr(layout, word)) for word in ("tp", "pp", "dp", "cp"))
     return (
-        f"#{one.number}" + ", again" * (one.repeat > 0), gpus, f"{layout.mbs} x {layout.m}", str(layout.v), SCHEDULES[layout.schedule],
-        zero(layout), recomputed(layout).replace(",", ", "), switches.said(one.switches), one.state, f"{one.predicted_s:,.4g}",
+        f"#{one.number}" + ", again" * (one.repeat > 0), gpus, f"{layout.mbs}{_UNBROKEN}{layout.m}", str(layout.v),
+        SCHEDULES[layout.schedule], zero(layout), recomputed(layout).replace(",", ", "), switches.said(one.switches), one.state, f"{one.predicted_s:,.4g}",
         f"{one.measured_s:,.4g}" if one.measured_s else "", f"{one.predicted_s / one.measured_s - 1:+.1%}" if one.measured_s else "",
         f"{one.noise_share:.1%}" if one.measured_s else "", f"{one.memory_bytes / GIB:.1f}" if one.memory_bytes else "",
     )  # fmt: skip
