@@ -15,6 +15,7 @@ from planner.launch.outcome import Outcome
 from planner.report.page import Chart, Grid, Page, Section, html, plotly_js
 from planner.report.pages import calibrated, checked, compared, explained, recommended, simulated, tuned, validated
 from planner.tune.tune import Tuned
+from tests.calibrate.test_profile import made
 from tests.report import measured
 from tests.report.browser import browser, faults
 
@@ -133,6 +134,16 @@ def test_a_calibration_shows_every_measurement_beside_the_fit(pages: dict[str, P
     assert links is not None and {row[0] for row in links.rows} == {"all gather", "reduce scatter", "all reduce", "send recv"}
     assert max(abs(float(row[-1].rstrip("%"))) for row in links.rows if row[0] != "send recv") < 3
     assert pages["not calibrated"].sections[0].lines == ("after 600 s.",)
+
+
+def test_a_processor_that_is_slower_in_bf16_gets_a_page_too(tmp_path: Path) -> None:
+    """Its profile has no peak of bf16, so that what was measured in it is compared with nothing."""
+    result = made()
+    result["gemm"] += [row | {"precision": "bf16", "seconds": 4 * row["seconds"]} for row in result["gemm"]]
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    page = calibrated.page(api.calibrate(out=tmp_path / "here.yaml", measured=tmp_path / "result.json"))
+    grid = next(one for one in page.sections if one.title == "Products of matrices").more[0].grid
+    assert grid is not None and {row[0] for row in grid.rows} == {"fp32"}
 
 
 def test_what_users_write_stays_text() -> None:

@@ -64,10 +64,13 @@ def _paired(rows: Iterable[tuple[str, float, float, str]]) -> Pairs:
 
 
 def _products(profile: HardwareProfile, rows: list[dict[str, Any]]) -> Pairs:
+    """Of the precisions that the profile has: a processor slower in bf16 than in fp32 gets no bf16."""
+    known = [row for row in rows if row["precision"] in profile.gpu.peak_tflops]
+
     def seconds(row: Mapping[str, Any]) -> float:
         return float(kernels.gemm_s(profile, row["precision"], row["m"], row["n"], row["k"]))
 
-    return _paired((row["precision"], row["seconds"], seconds(row), f"{row['m']} x {row['n']} x {row['k']}") for row in rows)
+    return _paired((row["precision"], row["seconds"], seconds(row), f"{row['m']} x {row['n']} x {row['k']}") for row in known)
 
 
 def _attention(profile: HardwareProfile, rows: list[dict[str, Any]]) -> Pairs:
