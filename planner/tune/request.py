@@ -51,7 +51,8 @@ def _order(recipe: Recipe, layout: Layout) -> tuple[list[int], str]:
         raise InputError(why)
     spent, transfer, _ = estimate.stage_times(recipe, layout)
     made = pipeline.order(layout, spent, transfer)
-    own = SCHEDULES[layout.schedule] in suits.TORCH
+    name = SCHEDULES[layout.schedule]
+    own = name in suits.TORCH and not (name == "1f1b" and layout.m < layout.pp)  # whose class wants a micro-batch a stage
     return [int(rank) for rank in made.rank_of_stage], "" if own else to_csv(made)
 
 
