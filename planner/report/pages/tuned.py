@@ -73,7 +73,8 @@ def _cells(one: Row) -> tuple[str, ...]:
     gpus = _UNBROKEN.join(str(getattr(layout, word)) for word in ("tp", "pp", "dp", "cp"))
     return (
         f"#{one.number}" + ", again" * (one.repeat > 0), gpus, f"{layout.mbs}{_UNBROKEN}{layout.m}", str(layout.v),
-        SCHEDULES[layout.schedule], zero(layout), recomputed(layout).replace(",", ", "), switches.said(one.switches), one.state, f"{one.predicted_s:,.4g}",
+        SCHEDULES[layout.schedule], zero(layout), recomputed(layout).replace(",", ", "), switches.said(one.switches), one.state,
+        f"{one.predicted_s:,.4g}",
         f"{one.measured_s:,.4g}" if one.measured_s else "", f"{one.predicted_s / one.measured_s - 1:+.1%}" if one.measured_s else "",
         f"{one.noise_share:.1%}" if one.measured_s else "", f"{one.memory_bytes / GIB:.1f}" if one.memory_bytes else "",
     )  # fmt: skip
