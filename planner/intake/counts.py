@@ -22,6 +22,15 @@ COUNTS = (
     "hf.per_device_train_batch_size", "hf.gradient_accumulation_steps",
 )
 """Whose value anything else than a whole number would make nonsense of."""
+AT_LEAST = {
+    **dict.fromkeys((
+        "num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size", "tensor_model_parallel_size",
+        "pipeline_model_parallel_size", "deepspeed.train_batch_size", "deepspeed.train_micro_batch_size_per_gpu",
+        "deepspeed.gradient_accumulation_steps", "hf.per_device_train_batch_size", "hf.gradient_accumulation_steps",
+    ), 1),
+    "deepspeed.zero_optimization.stage": 0, "zero_stage": 0,
+}  # fmt: skip
+"""Counts that their frameworks refuse below this."""
 FIGURES = ("rotary_percent", "hidden_dropout", "attention_dropout")
 
 
@@ -33,7 +42,7 @@ def clean(plain: dict[str, Any]) -> dict[str, Any]:
     out = dict(plain)
     for name in COUNTS:
         if name in out and not _open(out[name]):
-            out[name] = whole(out, name)
+            out[name] = _enough(whole(out, name), name)
         elif name in out and out[name] != "auto":
             out[name] = None
     for name in FIGURES:
@@ -44,6 +53,13 @@ def clean(plain: dict[str, Any]) -> dict[str, Any]:
     if "num_experts" in out:
         out["num_experts"] = None if _open(experts) or isinstance(experts, list) else whole({"num_experts": experts}, "num_experts")
     return out
+
+
+def _enough(count: int, name: str) -> int:
+    least = AT_LEAST.get(name)
+    if least is not None and count < least:
+        raise InputError(f"{name} must be at least {least}, but got {count:,}; --set {name}=N restates it")
+    return count
 
 
 def _open(value: Any) -> bool:

@@ -22,5 +22,6 @@ def test_files_are_read_back(model: str, gpus: int, framework: str, tmp_path: Pa
     assert got.understood.layout.named() == plan.layout.named()
     assert got.verdict == "fits" and got.estimate is not None
     assert got.estimate.step_s == pytest.approx(plan.estimate.step_s, rel=0.01)
-    assert got.estimate.memory_bytes == pytest.approx(plan.estimate.memory_bytes, rel=0.01)
+    assert got.estimate.memory.allocated_bytes == pytest.approx(plan.estimate.memory.allocated_bytes, rel=0.01)
+    assert got.estimate.memory_bytes < plan.estimate.memory_bytes  # the file asks for expandable segments, a plan does not count on them
     assert [one.message for one in got.findings if one.severity == "error"] == []

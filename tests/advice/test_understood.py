@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from planner.cost.params import total_params
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.intake import software
+from planner.intake.reading import Reading
 from planner.intake.understood import understood
 from planner.layout import Layout
 from planner.specs import library
@@ -156,3 +159,24 @@ def test_capacity_changes_what_experts_compute() -> None:
     assert understood(megatron(moe)).recipe.stack.experts.imbalance == pytest.approx(software.kept_share(1.0))
     padded = understood(megatron(moe + "--moe-pad-expert-input-to-capacity")).recipe.stack
     assert padded.experts.imbalance == 1.0
+
+
+@pytest.mark.parametrize(("reading", "says"), [
+    (megatron(GPT.replace("--num-layers 32", "--num-layers -32")), "num_layers must be at least 1, but got -32"),
+    (megatron(GPT + "--micro-batch-size 0"), "micro_batch_size must be at least 1, but got 0"),
+    (deepspeed({"train_batch_size": -8}), "deepspeed.train_batch_size must be at least 1, but got -8"),
+    (deepspeed({"train_batch_size": 8, "zero_optimization": {"stage": -1}}), "stage must be at least 0, but got -1"),
+])  # fmt: skip
+def test_counts_below_the_least(reading: Reading, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        understood(reading, "h100-sxm")
+
+
+def test_a_guessed_gpu_count_holds_the_experts() -> None:
+    """tp 2 x pp 4 are 8 GPUs, but etp 1 x ep 8 x pp 4 are 32: the fewest that both divide."""
+    flags = (GPT + "--bf16 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-experts 8 --expert-model-parallel-size 8 "
+             "--expert-tensor-parallel-size 1")
+    reading = megatron(flags)
+    values = {name: one for name, one in reading.values.items() if name != "launch.gpus"}
+    u = understood(replace(reading, values=values), "h100-sxm")
+    assert u.recipe.gpus == 32 and not u.counted
