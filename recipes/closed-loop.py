@@ -33,8 +33,8 @@ from planner.tune.space import Candidate, space
 MODEL = Path(__file__).with_name("closed-loop") / "small-gpt.yaml"
 QUESTION = ("--model", str(MODEL), "--framework", "torch", "--precision", "fp32", "--seq-length", "128",
             "--gbs", "8", "--mbs", "2..4", "--v", "1", "--zero", "0..1", "--no-recompute")  # fmt: skip
-TRIALS = {2: 5, 4: 8}
-"""Layouts that `tune` measures, of 8 and 18."""
+TRIALS = {2: 5, 4: 10}
+"""Layouts that `tune` measures, of 8 and some 14."""
 TURNS, STEPS, WARMUP = 3, 3, 1
 """Of the exhaustive run: how often each layout is built and run again, and for how many steps."""
 LIMIT_S = 300.0
@@ -80,7 +80,7 @@ def loop(folder: Path, ranks: int) -> bool:
     first = ppplan("recommend", *asked, "--cluster", here, "--out", str(folder / "plan"))["plans"][0]
     print(f"recommended: {words(first['layout'])}, {first['estimate']['step_s']:.3f} s predicted")
     study = ("--storage", f"journal:{folder / 'study.journal'}", "--study", f"loop-{time.time():.0f}")
-    tuned = ppplan("tune", str(folder / "plan" / "plan.yaml"), "--devices", str(ranks), "--trials", str(TRIALS.get(ranks, 8)),
+    tuned = ppplan("tune", str(folder / "plan" / "plan.yaml"), "--devices", str(ranks), "--trials", str(TRIALS.get(ranks, 10)),
                    "--repeats", "1", "--switches", "0", "--limit-s", "120", *study)  # fmt: skip
     show("tune", [(one["layout"], one["predicted_s"], one["measured_s"], one["state"]) for one in tuned["trials"]])
     chosen = tuned["best"]["layout"]
