@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from planner.advice.findings import Finding, Way
+from planner.advice.meant import asked
 from planner.advice.names import VIRTUAL
+from planner.intake import megatron_flags
 from planner.intake.counts import whole
 from planner.intake.understood import Understood
 from planner.specs.versions import version_of
@@ -135,6 +137,6 @@ def _unknown(u: Understood) -> list[Finding]:
              and name.lstrip("-").replace("-", "_") not in NO_SUCH]
     if not names:
         return []
-    listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    listed = asked(names[:8], megatron_flags.flags()) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return [Finding("hint", "unknown flags", "not known to Megatron-LM, whose parser stops at them unless the script adds them: "
                     f"{listed}")]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from planner.advice.findings import Finding, Way
+from typing import Any
+
+from planner.advice.findings import Finding, Severity, Way
+from planner.advice.meant import asked, nearest
 from planner.advice.names import STAGE, changed
 from planner.intake import knobs
+from planner.intake.deepspeed_keys import SECTIONS, TOP, refused
 from planner.intake.understood import Understood
 
 TRAINER = {
@@ -121,10 +125,28 @@ def _disagreements(u: Understood) -> list[Finding]:
 
 
 def _unknown(u: Understood) -> list[Finding]:
-    names = [name.removeprefix("deepspeed.") for name in u.reading.unknown if name.startswith("deepspeed.")]
-    inside = [name for name in names if name.startswith("zero_optimization.")]
-    ignored = [name for name in names if name not in inside]
-    out = [Finding("error", "unknown keys", f"zero_optimization takes no other keys than its own, but got {', '.join(inside[:6])}",
-                   tuple(Way({f"deepspeed.{name}": None}) for name in inside[:1]))] if inside else []
-    return out + ([Finding("hint", "ignored keys",
-                           f"not known to DeepSpeed, which ignores them: {', '.join(ignored[:8])}")] if ignored else [])
+    """Keys that DeepSpeed does not have: zero_optimization stops at them, 16-bit sections do so of late, the top ignores them."""
+    said = [name.removeprefix("deepspeed.") for name in u.reading.unknown]
+    names = [name for name in said if f"deepspeed.{name}" in u.reading.values and f"deepspeed.{name}" not in IGNORED]
+    stopped = {name: part for name in names if (part := refused(tuple(name.split("."))))}
+    strict = {name: part for name, part in stopped.items() if part[0] == "zero_optimization"}
+    late = {name: part for name, part in stopped.items() if name not in strict}
+    ignored = [name for name in names if name not in stopped]
+    found = [_refused(u, strict, "error", "DeepSpeed stops at it")] if strict else []
+    found += [_refused(u, late, "warning", "DeepSpeed 0.19 stops at it, old versions ignore it")] if late else []
+    return found + ([Finding("hint", "ignored keys", f"not known to DeepSpeed, which ignores them: {asked(ignored[:8], TOP)}")]
+                    if ignored else [])  # fmt: skip
+
+
+def _refused(u: Understood, stopped: dict[str, tuple[str, ...]], severity: Severity, what: str) -> Finding:
+    """stopped: of each value the part of its path that is refused, which goes, or is renamed where it is nearly a known one."""
+    change: dict[str, Any] = {f"deepspeed.{'.'.join(part)}": None for part in stopped.values()}
+    says = []
+    for part in dict.fromkeys(stopped.values()):
+        key, section = ".".join(part), ".".join(part[:-1])
+        near = nearest(part[-1], SECTIONS[section])
+        says.append(f"{section} has no key {part[-1]}" + (f" ({near}?)" if near else ""))
+        change |= {f"deepspeed.{section}.{near}{name.removeprefix(key)}": u.plain.get(f"deepspeed.{name}")
+                   for name, of in stopped.items() if near and of == part}  # fmt: skip
+    return Finding(severity, "unknown keys" if severity == "error" else "keys of old versions", f"{', '.join(says[:6])}: {what}",
+                   (Way(change),))

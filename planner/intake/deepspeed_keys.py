@@ -44,7 +44,7 @@ fp16_master_weights_and_grads
 """),
     "bf16": words("enabled immediate_grad_update check_grad_overflow bf16_master_weights_and_grads bf16_optimizer_states"),
 }
-"""An unknown one in these stops the run."""
+"""An unknown one in these stops the run (those of fp16 and bf16 since the sections have models; older versions ignore it)."""
 
 
 def known(path: tuple[str, ...]) -> bool:
@@ -56,3 +56,12 @@ def known(path: tuple[str, ...]) -> bool:
         if section is not None and path[depth] not in section:
             return False
     return True
+
+
+def refused(path: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The part of a key's path that its section does not take; None where no section refuses it."""
+    for depth in range(1, len(path)):
+        section = SECTIONS.get(".".join(path[:depth]))
+        if section is not None and path[depth] not in section:
+            return path[: depth + 1]
+    return None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from planner import api
 from planner.advice.check import checked
 from planner.advice.findings import Checked, Finding
 from planner.advice.names import flags as in_flags
@@ -130,6 +134,36 @@ def test_deepspeed(rule: str, config: dict[str, Any], more: dict[str, Any], flag
     assert said is not None
     assert flag in {name for way in said.ways for name in in_flags("deepspeed", way.values)}
     assert found(checked(deepspeed(ZERO2), "h100-sxm", 4), rule) is None
+
+
+MISSPELT = [
+    # what stands there; severity; rule; the change, None where there is none
+    ({"zero_optimization": {"stage": 3, "offload_optimiser": {"device": "cpu"}}}, "error", "unknown keys",
+     {"zero_optimization.offload_optimiser": None, "zero_optimization.offload_optimizer.device": "cpu"}),
+    ({"zero_optimization": {"stage": 3, "prefetch": 5}}, "error", "unknown keys", {"zero_optimization.prefetch": None}),
+    ({"fp16": {"enabled": True, "opt_level": "O2"}}, "warning", "keys of old versions", {"fp16.opt_level": None}),
+    ({"gradient_accumulation_step": 2}, "hint", "ignored keys", None),
+]
+"""DeepSpeedConfig of 0.19.8 raises "Extra inputs are not permitted" for the first three and says nothing to the last."""
+
+
+@pytest.mark.parametrize(("config", "severity", "rule", "change"), MISSPELT, ids=["near", "far", "16-bit", "top"])
+def test_keys_that_deepspeed_does_not_have(
+    tmp_path: Path, config: dict[str, Any], severity: str, rule: str, change: dict[str, Any] | None
+) -> None:
+    """As they come from a file: a section refuses them, the top ignores them; what is nearly a key is renamed."""
+    (tmp_path / "ds.json").write_text(json.dumps({**ZERO2, **config}))
+    answer = api.check(tmp_path / "ds.json", cluster="a100-80g-sxm", gpus=8, model="llama3-8b")
+    said = found(answer, rule)
+    assert said is not None and said.severity == severity
+    assert [in_flags("deepspeed", way.values) for way in said.ways] == ([change] if change else [])
+    assert (answer.verdict == "invalid") == (severity == "error")
+
+
+def test_flags_that_are_nearly_one() -> None:
+    values = megatron(PLAIN)
+    said = found(checked(replace(values, unknown=("--sequence-paralel", "--my-own-flag")), "h100-sxm"), "unknown flags")
+    assert said is not None and said.message.endswith(": --sequence-paralel (--sequence-parallel?), --my-own-flag")
 
 
 def test_key_value_heads_by_version() -> None:
