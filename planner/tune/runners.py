@@ -104,7 +104,7 @@ def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progre
         asked: dict[str, Any] = runner.request(recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device, **more)
     except InputError as fault:
         raise Refused(str(fault)) from None
-    work = Work(runner.MODULE, asked, int(asked["ranks"]), bench.limit_s, bench.device)
+    work = Work(runner.MODULE, asked, int(asked["ranks"]), bench.limit_s, bench.device, threads(recipe, bench, int(asked["ranks"])))
     # The steps of a part of the plan say nothing against steps of another part.
     outcome = start(work, _never if asked.get("proxy") else progress)
     if outcome.state != "done" or outcome.result is None:
@@ -113,6 +113,14 @@ def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progre
         return outcome, runner.measurement(outcome.result)
     except (InputError, KeyError, TypeError, ValueError) as fault:
         return replace(outcome, state="crashed", reason=f"the child's result cannot be read: {type(fault).__name__} {fault}"), None
+
+
+def threads(recipe: Recipe, bench: Bench, ranks: int) -> dict[str, str]:
+    """On processors here a rank computes with the threads that its profile was measured with, however few ranks stand in for the plan."""
+    measured = bench.device == "cpu" and recipe.hardware.gpu.architecture == "cpu" and bench.launcher == "local"
+    if not measured or "OMP_NUM_THREADS" in os.environ:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, cores() // max(ranks, recipe.hardware.node.gpus)))}
 
 
 def refused(recipe: Recipe, bench: Bench, layout: Layout) -> str:

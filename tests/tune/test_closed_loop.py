@@ -15,7 +15,8 @@ from planner.launch.outcome import Work
 from planner.layout import SCHEDULE_CODE
 from planner.specs import library, resolve
 from planner.specs.question import Question
-from planner.tune import request, suits, turns
+from planner.tune import request, runners, suits, turns
+from planner.tune.runners import Bench
 from planner.tune.space import Candidate, space
 from tests.tune import tiny
 
@@ -104,3 +105,19 @@ def test_the_loop_asks_what_the_command_line_reads(loop: Any) -> None:
     group: Any = typer.main.get_command(cli.app())
     group.commands["recommend"].make_context("recommend", ["--gpus", "2", *loop.QUESTION])
     assert library.model(str(loop.MODEL)).num_layers == 4
+
+
+@pytest.mark.parametrize(("architecture", "ranks", "wanted"), [("cpu", 1, "2"), ("cpu", 16, "1"), ("hopper", 1, None)])
+def test_a_rank_has_the_threads_of_its_calibration(
+    architecture: str, ranks: int, wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 cores that 8 processes were measured on: 2 each, for a part of the plan too; more processes than that share them."""
+    monkeypatch.setattr(runners, "cores", lambda: 16)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    recipe = tiny.recipe(8)
+    gpu = recipe.hardware.gpu.model_copy(update={"architecture": architecture})
+    recipe = recipe.model_copy(update={"hardware": recipe.hardware.model_copy(update={"gpu": gpu})})
+    told = runners.threads(recipe, Bench("torch", "local", 1, "cpu", 60.0), ranks)
+    assert told == ({} if wanted is None else {"OMP_NUM_THREADS": wanted})
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert not runners.threads(recipe, Bench("torch", "local", 1, "cpu", 60.0), ranks)
