@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,13 +59,14 @@ class _Config(BaseModel):
     index_head_dim: Width | None = None
     index_topk: Width | None = None
     indexer_types: tuple[str, ...] | None = None
-    num_experts: Width | None = None
+    num_experts: Count | None = None
+    num_local_experts: Count | None = None
     num_experts_per_tok: Width | None = None
     moe_intermediate_size: Width | None = None
     n_shared_experts: Count | None = None
     shared_expert_intermediate_size: Count | None = None
     first_k_dense_replace: Count | None = None
-    moe_every: Count | None = None
+    moe_every: Width | None = None
     mlp_only_layers: tuple[int, ...] | None = None
     moe_layers: tuple[int, ...] | None = None
     mlp_layer_types: tuple[str, ...] | None = None
@@ -86,7 +88,7 @@ def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpe
     family = FAMILIES[found.name]
     plain = _plain(family, found.text)
     _check(family, plain, where)
-    read = build(_Config, _named(family, plain), where)
+    read = _read(family, plain, where)
     fields = {
         **family.fixed,
         "name": name,
@@ -109,6 +111,15 @@ def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpe
         if plain.get(switch, family.defaults.get(switch)):
             fields.update(more)
     return build(ModelSpec, fields, where)
+
+
+def _read(family: Family, config: dict[str, Any], where: str) -> _Config:
+    """Checked fields; faults are named as the file names them."""
+    try:
+        return build(_Config, _named(family, config), where)
+    except InputError as fault:
+        said = re.sub(r"\b(\w+)(?= must | is missing)", lambda found: family.names.get(found[1], found[1]), str(fault))
+        raise InputError(said) from None
 
 
 def _plain(family: Family, config: dict[str, Any]) -> dict[str, Any]:
@@ -231,6 +242,7 @@ def _experts(read: _Config, family: Family, where: str) -> dict[str, Any]:
     """The mixture of experts, and the layers of multi-token prediction."""
     mtp = {"mtp_layers": read.num_nextn_predict_layers or 0}
     if family.experts is None:
+        _dense(read, family, where)
         return mtp
     missing = [key for key in ("num_experts", "num_experts_per_tok", "moe_intermediate_size") if getattr(read, key) is None]
     if missing:
@@ -242,6 +254,13 @@ def _experts(read: _Config, family: Family, where: str) -> dict[str, Any]:
         "first_dense_layers": _first_dense(read, where),
     }  # fmt: skip
     return {"moe": moe, **mtp}
+
+
+def _dense(read: _Config, family: Family, where: str) -> None:
+    """Transformers drops experts in silence where the class has none; whoever wrote them meant another class."""
+    if (read.num_experts or 0) > 1 or (read.num_local_experts or 0) > 1:
+        raise InputError(f"{where}: a model of family {family.fixed['family']} must have no experts, but got "
+                         f"{read.num_experts or read.num_local_experts}; name the architecture that has them")  # fmt: skip
 
 
 def _routing(read: _Config, score: str) -> dict[str, Any]:

@@ -153,6 +153,33 @@ def test_what_is_not_understood_is_refused_by_name(changes: dict[str, Any], says
 COUNTED = [json.loads(line) for line in (CONFIGS.parent / "family_counts.jsonl").read_text().splitlines()]
 
 
+
+@pytest.mark.parametrize(
+    ("file", "changes", "says"),
+    [
+        # Transformers takes the layer's number modulo it
+        ("Qwen--Qwen3-30B-A3B", {"decoder_sparse_step": 0}, "decoder_sparse_step must be above 0, but got 0"),
+        ("deepseek-ai--DeepSeek-V3", {"moe_layer_freq": 0}, "moe_layer_freq must be above 0, but got 0"),
+        # Transformers' dense classes drop them in silence
+        ("meta-llama--Meta-Llama-3.1-8B", {"num_local_experts": 8}, "family llama must have no experts, but got 8"),
+        ("Qwen--Qwen3-8B", {"num_experts": 128}, "family qwen3 must have no experts, but got 128"),
+    ],
+)
+def test_experts_that_no_class_builds(file: str, changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / f"{file}.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, **changes}))
+    with pytest.raises(InputError, match=says):
+        library.model(str(path))
+
+
+def test_a_dense_model_may_say_that_it_has_no_experts(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "Qwen--Qwen3-8B.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "num_experts": 0, "num_local_experts": None}))
+    assert total_params(library.model(str(path))) == 8_190_735_360
+
+
 @pytest.mark.parametrize("case", COUNTED, ids=[f"{i}-{case['config']['architectures'][0]}" for i, case in enumerate(COUNTED)])
 def test_small_models_of_every_family_are_counted_as_transformers_builds_them(case: dict[str, Any], tmp_path: Path) -> None:
     """Parameters of Transformers 5.24's own classes on the meta device, correction biases (buffers there) included."""
