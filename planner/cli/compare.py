@@ -8,6 +8,7 @@ import typer
 
 from planner.cli import complete
 from planner.cli import options as o
+from planner.errors import InputError, unknown
 
 _OVER = "What to compare, each repeatable or by comma"
 
@@ -49,11 +50,19 @@ def compare(
         "seq_length": [o.whole(one) for one in o.listed(seq_length)], "precision": o.listed(precision),
     }  # fmt: skip
     given = {name: value for name, value in words.items() if name not in (*over, "plans", "price", "csv")} | {"file": None}
+    stated = [f"--{name.replace('_', '-')}" for name, value in (over | given).items() if value and name not in ("report", "as_json", "csv")]
+    if plans and model is None and stated:
+        raise InputError(f"saved plans must be compared as they are, but got {', '.join(stated)}; leave it out, or add --model NAME for "
+                         "a question beside the plans")  # fmt: skip
     asked = o.question(given) if model is not None or not plans else None
     from planner import api
     from planner.cli.show import check_report, show, write_report
     from planner.report import compared, save
+    from planner.specs.resolve import PRECISIONS
 
+    for name in over["precision"]:
+        if name not in PRECISIONS:
+            raise unknown("precision", name, PRECISIONS)
     check_report(report)
     save.check_all([csv] if csv else [])
     answer = api.compare(asked, {word: values for word, values in over.items() if values}, plans or (), price)

@@ -12,7 +12,7 @@ from rich.text import Text
 from planner.advice.comparison import Comparison, Row
 from planner.cost.named import named
 from planner.report.document import goodput
-from planner.report.parts import bullets, grid, paragraph, zero
+from planner.report.parts import NO_PROGRESS, bullets, grid, paragraph, zero
 from planner.units import GIB
 
 
@@ -87,12 +87,13 @@ def cells(row: Row, priced: bool, scaled: bool, failing: bool) -> list[str]:
     one, said, cost = row.layout, row.estimate, row.spent
     if one is None or said is None or cost is None:
         return [row.name, "no plan", *["-"] * (9 + priced + scaled + failing)]
+    endless = row.goodput is not None and bool(row.goodput.goodput_share < NO_PROGRESS)
     degrees = f"{one.tp} x {one.pp} x {one.dp}" + (f" cp{one.cp}" if one.cp > 1 else "") + (f" ep{one.ep}" if one.ep > 1 else "")
     return [
         row.name, degrees, str(one.v), str(one.mbs), zero(one), f"{said.step_s:.2f}", f"{said.tokens_per_s_per_gpu:,.0f}",
         f"{said.mfu:.1%}", f"{said.memory_bytes / GIB:.1f}", *[_share(row.scaling)] * scaled,
-        *[_share(float(row.goodput.goodput_share) if row.goodput else None)] * failing, f"{cost.days:,.1f}",
-        *["-" if cost.usd is None else f"{cost.usd:,.0f}"] * priced, f"{cost.energy_mwh:,.0f}",
+        *[_share(float(row.goodput.goodput_share) if row.goodput else None)] * failing, "never" if endless else f"{cost.days:,.1f}",
+        *["-" if cost.usd is None or endless else f"{cost.usd:,.0f}"] * priced, "-" if endless else f"{cost.energy_mwh:,.0f}",
     ]  # fmt: skip
 
 

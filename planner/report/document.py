@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import inf
 from typing import Any
 
 from planner.answers import Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
@@ -67,8 +68,11 @@ def explanation(answer: Explanation) -> dict[str, Any]:
 
 
 def goodput(found: Goodput | None) -> dict[str, Any] | None:
-    """Plain numbers; None when the question says nothing of failures."""
-    return None if found is None else {name: value.item() if hasattr(value, "item") else value for name, value in asdict(found).items()}
+    """Plain numbers; None when the question says nothing of failures, and for the days of a run that never ends."""
+    if found is None:
+        return None
+    plain = {name: value.item() if hasattr(value, "item") else value for name, value in asdict(found).items()}
+    return {name: None if value == inf else value for name, value in plain.items()}
 
 
 def breaches(broken: tuple[Breach, ...]) -> list[dict[str, str]]:

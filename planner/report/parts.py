@@ -11,7 +11,7 @@ from rich.text import Text
 
 from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
-from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULES, Layout, module_names
+from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULES, Layout, Numeric, module_names
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
@@ -20,6 +20,8 @@ BATCH = ("dp", "mbs", "m")
 """Words whose product is the number of GPUs, and of sequences a step."""
 ENDS = ("embedding", "loss")
 """What may count as a layer of the first, of the last stage."""
+NO_PROGRESS = 5e-4
+"""A share of the time that prints as 0.0%."""
 WIDTH = 100
 """Columns that a table must not pass, since rich cuts what does."""
 
@@ -134,10 +136,23 @@ def goodput(found: Goodput | None) -> list[Text]:
     """A run with failures in two sentences; nothing when none are stated."""
     if found is None:
         return []
-    text = (f"{found.goodput_share:.1%} of the time trains: an interruption every {found.mtbf_s / 3600:,.1f} h, a checkpoint every "
-            f"{found.interval_steps:,.0f} steps ({found.interval_s / 60:,.1f} min) takes {found.checkpoint_share:.1%}, restarts and "
-            f"work done again {found.lost_share:.1%}; {found.days_per_trillion_tokens:,.1f} days a trillion tokens.")  # fmt: skip
+    if found.goodput_share < NO_PROGRESS:
+        text = (f"the run makes no progress: an interruption every {duration(found.mtbf_s)}, while a step, a checkpoint of "
+                f"{duration(found.checkpoint_s)} and a restart of {duration(found.restart_s)} take longer.")  # fmt: skip
+    else:
+        text = (f"{found.goodput_share:.1%} of the time trains: an interruption every {duration(found.mtbf_s)}, a checkpoint every "
+                f"{found.interval_steps:,.0f} step{'s' * (found.interval_steps > 1)} ({duration(found.interval_s)}) takes "
+                f"{found.checkpoint_share:.1%}, restarts and work done again {found.lost_share:.1%}; "
+                f"{found.days_per_trillion_tokens:,.1f} days a trillion tokens.")  # fmt: skip
     return [paragraph("Goodput", text), *([paragraph("Assumed of failures", "; ".join(found.assumed) + ".")] if found.assumed else [])]
+
+
+def duration(seconds: Numeric) -> str:
+    """In the unit that leaves one to three digits before the point."""
+    for unit, length in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
+        if seconds >= length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def bullets(lines: Iterable[str]) -> Table:

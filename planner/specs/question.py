@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
 from planner.errors import InputError, unknown
 from planner.layout import MODULES, OFFLOAD_CODE, OFFLOADS, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, SCHEDULES, module_mask
@@ -20,6 +20,8 @@ Count = Annotated[int, Field(ge=1, le=MOST)]
 Tokens = Annotated[int, Field(ge=1, le=2**40)]
 Gpus = Annotated[int, Field(ge=1, le=2**20)]
 Layers = Annotated[int, Field(ge=0, le=2**20)]
+LEAST_BETWEEN_S = 60.0
+MOST_HALTED = 100
 Knob = int | str | None
 """A number fixes the knob, `LOW..HIGH` bounds it, None leaves it to the search (or to the default of explain)."""
 
@@ -49,11 +51,11 @@ class Question(BaseModel):
     stack: str | None = None
     attention: str | None = None
     max_memory_gib: PositiveFloat | None = None
-    mtbf_hours: PositiveFloat | None = None
+    mtbf_hours: Annotated[float, Field(ge=1 / 60, le=1e12)] | None = None
     """Mean time between interruptions of one GPU with all that belongs to it; a run's is that over its GPUs."""
-    checkpoint_s: PositiveFloat | None = None
+    checkpoint_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """How long training stands still for one checkpoint."""
-    restart_s: NonNegativeFloat | None = None
+    restart_s: Annotated[float, Field(ge=0, le=1e9)] | None = None
     """From an interruption until the last checkpoint is loaded."""
     optimizer: str | None = None
     lora_rank: Count | None = None
@@ -96,6 +98,21 @@ class Question(BaseModel):
     def _one_batch(self) -> Question:
         if self.global_batch_size and self.global_batch_tokens:
             raise ValueError("the batch must be stated once, but got global_batch_size and global_batch_tokens; leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _may_progress(self) -> Question:
+        """Far beyond these a share of the time that trains is no number at all: exp(-745) is 0."""
+        if self.mtbf_hours is None:
+            return self
+        between_s = self.mtbf_hours * 3600 / (self.gpus or 1)
+        if between_s < LEAST_BETWEEN_S:
+            raise ValueError(f"mtbf_hours must leave {LEAST_BETWEEN_S:.0f} s between interruptions of a run, but {self.gpus:,} GPUs of "
+                             f"{self.mtbf_hours:g} hours each leave {between_s:.3g} s; it counts hours of one GPU")  # fmt: skip
+        for word, seconds in (("checkpoint_s", self.checkpoint_s), ("restart_s", self.restart_s)):
+            if (seconds or 0) > MOST_HALTED * between_s:
+                raise ValueError(f"{word} must be at most {MOST_HALTED} times what lies between interruptions of a run, {between_s:,.3g} s "
+                                 f"here, but got {seconds:,.6g}; such a run makes no progress")  # fmt: skip
         return self
 
 

@@ -98,3 +98,32 @@ def test_csv_and_text(ppplan: Any, tmp_path: Path) -> None:
 def test_bad_input_is_one_message(ppplan: Any, words: tuple[str, ...], says: str) -> None:
     ran = ppplan(*words)
     assert (ran.code, ran.out) == (2, "") and says in ran.err and ran.err.count("\n") == 1
+
+
+def test_a_run_that_makes_no_progress_never_ends(ppplan: Any) -> None:
+    """8 GPUs of 10 hours are interrupted every 75 minutes; a checkpoint of 44 such times is finished once in exp(44) tries."""
+    words = (*BASE, "--gpus", "8,16", "--cluster", "h100-sxm", "--price", "2", "--mtbf-hours", "10", "--checkpoint-s", "200000")
+    ran = ppplan(*words)
+    assert ran.code == 0 and ran.out.count(" never ") == 2
+    found = json.loads(ppplan(*words, "--json").out, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert [row["goodput"]["goodput_share"] < 1e-9 for row in found["rows"]] == [True, True]
+
+
+@pytest.mark.parametrize("words, says", [
+    (("--mtbf-hours", "1e-9"), "mtbf_hours must be at least"),
+    (("--mtbf-hours", "0.1"), "must leave 60 s between interruptions of a run, but 8 GPUs of 0.1 hours each leave 45 s"),
+    (("--mtbf-hours", "1", "--checkpoint-s", "45001"), "checkpoint_s must be at most 100 times"),
+    (("--mtbf-hours", "1", "--restart-s", "45001"), "restart_s must be at most 100 times"),
+    (("--mtbf-hours", "1e300"), "mtbf_hours must be at most"),
+    (("--restart-s", "1e300"), "restart_s must be at most"),
+    (("--precision", "bf16,fp9"), "precision must be a known name, but got 'fp9'"),
+])  # fmt: skip
+def test_words_that_no_row_could_take_are_no_rows(ppplan: Any, words: tuple[str, ...], says: str) -> None:
+    ran = ppplan(*BASE, "--gpus", "8,16", "--cluster", "h100-sxm", *words)
+    assert ran.code == 2 and says in ran.err and not ran.out
+
+
+def test_options_beside_saved_plans_are_not_dropped_in_silence(ppplan: Any, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    ran = ppplan("compare", str(plan), str(plan), "--cluster", "h100-sxm", "--gbs", "7")
+    assert ran.code == 2 and "compared as they are, but got --cluster, --global-batch-size" in ran.err
