@@ -50,19 +50,14 @@ def compare(
         "seq_length": [o.whole(one) for one in o.listed(seq_length)], "precision": o.listed(precision),
     }  # fmt: skip
     given = {name: value for name, value in words.items() if name not in (*over, "plans", "price", "csv")} | {"file": None}
-    stated = [f"--{name.replace('_', '-')}" for name, value in (over | given).items() if value and name not in ("report", "as_json", "csv")]
-    if plans and model is None and stated:
-        raise InputError(f"saved plans must be compared as they are, but got {', '.join(stated)}; leave it out, or add --model NAME for "
-                         "a question beside the plans")  # fmt: skip
+    if plans and model is None:
+        _alone(over | given)
     asked = o.question(given) if model is not None or not plans else None
     from planner import api
     from planner.cli.show import check_report, show, write_report
     from planner.report import compared, save
-    from planner.specs.resolve import PRECISIONS
 
-    for name in over["precision"]:
-        if name not in PRECISIONS:
-            raise unknown("precision", name, PRECISIONS)
+    _precisions(over["precision"])
     check_report(report)
     save.check_all([csv] if csv else [])
     answer = api.compare(asked, {word: values for word, values in over.items() if values}, plans or (), price)
@@ -71,3 +66,20 @@ def compare(
     write_report(report, "compared", "page", answer)
     if all(row.fault for row in answer.rows):
         raise typer.Exit(1)
+
+
+def _alone(given: dict[str, Any]) -> None:
+    """Saved plans take no words: one that is dropped in silence would look obeyed."""
+    stated = [f"--{name.replace('_', '-')}" for name, value in given.items() if value and name not in ("report", "as_json")]
+    if stated:
+        raise InputError(f"saved plans must be compared as they are, but got {', '.join(stated)}; leave it out, or add --model NAME for "
+                         "a question beside the plans")  # fmt: skip
+
+
+def _precisions(names: list[str]) -> None:
+    """An unknown name is a slip, not an answer."""
+    from planner.specs.resolve import PRECISIONS
+
+    for name in names:
+        if name not in PRECISIONS:
+            raise unknown("precision", name, PRECISIONS)
