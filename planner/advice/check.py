@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.advice import fixes, gains, legality, measured, memory, oom_line, refused, traps, traps_deepspeed
+from planner.advice import fixes, gains, legality, measured, memory, oom_line, refused, traps, traps_deepspeed, traps_torch
 from planner.advice.findings import Best, Checked, Finding, Verdict
 from planner.advice.names import flags
 from planner.cost.terms import Estimate
@@ -70,7 +70,7 @@ def checked(
 def _told(u: Understood) -> tuple[list[Finding], Estimate | None, Best | None, Verdict]:
     """All findings of a launch, its estimate, the best plan and the verdict."""
     illegal = legality.findings(u)
-    faults = _supposed(u, [*refused.findings(u), *traps_deepspeed.findings(u), *illegal])
+    faults = _supposed(u, [*refused.findings(u), *traps_deepspeed.findings(u), *traps_torch.findings(u), *illegal])
     silent = traps.findings(u) if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed" else []
     broken = any(one.severity == "error" for one in (*faults, *silent))
     said = _estimate(u, any(one.severity == "error" for one in illegal))

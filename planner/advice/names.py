@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.intake.counts import whole
 from planner.intake.document_places import BRIDGE
 from planner.intake.understood import Understood
+from planner.intake.world import SHARDS
 from planner.layout import OFFLOADS, module_names
 
 MEGATRON = {
@@ -52,6 +54,8 @@ def _torch(u: Understood, word: str, value: Any) -> dict[str, Any]:
             "hf.fsdp": "full_shard" if value == 3 else "shard_grad_op"}
     if word == "gpus":
         return {"launch.gpus": value}
+    if titan and word in ("tp", "pp", "cp") and whole(u.plain, SHARDS, -1) > 0:
+        return {TITAN[word]: value, f"parallelism.{SHARDS}": -1}  # the degrees must multiply to the GPUs: what is left
     known = TITAN if titan else {"mbs": "hf.per_device_train_batch_size", "m": "hf.gradient_accumulation_steps"}
     return {known[word]: value} if word in known else {}
 
@@ -109,7 +113,7 @@ def _deepspeed(u: Understood, word: str, value: Any) -> dict[str, Any]:
         return {name: bool(value)}
     if word == "cp":
         return {"deepspeed.sequence_parallel_size": value}
-    if word in ("tp", "pp") and u.reading.kind == "deepspeed":
+    if word in ("tp", "pp") and u.reading.kind in ("deepspeed", "huggingface"):
         return {{"tp": "deepspeed.tensor_parallel.autotp_size", "pp": "deepspeed.pipeline.stages"}[word]: value}
     return {MEGATRON[word]: value} if word in ("tp", "pp", "ep", "gpus") else {}
 

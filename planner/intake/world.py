@@ -23,6 +23,7 @@ class Told(NamedTuple):
 
 
 MOST_GPUS = 2**20
+SHARDS = "data_parallel_shard_degree"
 NODE = 8
 """GPUs of a node that says nothing of them."""
 
@@ -31,19 +32,22 @@ def gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
     """How many GPUs; InputError beyond what any machine has."""
     told = _gpus(plain, reading, stated)
     if not 1 <= told.value <= MOST_GPUS:
-        raise InputError(f"gpus must be from 1 to {MOST_GPUS:,}, but the file comes to {str(told.value)[:40]}; --gpus N restates it")
+        raise InputError(f"gpus must be from 1 to {MOST_GPUS:,}, but got {str(told.value)[:40]}; --gpus N restates it")
     return told
 
 
 def _gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
     """--gpus; the launcher's count; nodes x GPUs a node; what the batch needs; the least that the degrees need."""
-    if stated:
+    if stated is not None:
         return Told(stated, Value(stated, "option", "--gpus"))
     for name in ("launch.gpus", "launch.world_size"):
         if plain.get(name):
             count = whole(plain, name)
             return Told(count, Value(count, reading.values[name].origin, reading.values[name].where))
     each, nodes = whole(plain, "launch.gpus_per_node", 0), whole(plain, "launch.nodes", 0)
+    if not each and (count := degrees_gpus(plain, reading)):
+        where = reading.values[SHARDS]
+        return Told(count, Value(count, where.origin, f"{where.where}, times the other degrees"))
     if each:
         return _by_node(each, nodes, reading, _least(plain))
     least = _least(plain)
@@ -56,6 +60,17 @@ def _gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
     why = "the batch needs" if by_batch else "the parallel sizes need at least"
     missing = Unresolved("gpus", f"no GPU count in the file; {count} is what {why}; --gpus N supplies it", reading.file)
     return Told(count, Value(count, "default", why), (missing,), f"gpus: {count}, what {why}")
+
+
+def degrees_gpus(plain: dict[str, Any], reading: Reading) -> int:
+    """torchtitan: the product of its degrees, which has to be the GPUs; 0 where a degree takes what is left (-1) or it is not torchtitan.
+
+    Source: [torchtitan] distributed/parallel_dims.py.
+    """
+    shards = whole(plain, SHARDS, -1)
+    if reading.kind != "torchtitan" or shards < 1:
+        return 0
+    return math.prod(knobs.degrees(plain)) * shards * max(whole(plain, "data_parallel_replicate_degree"), 1)
 
 
 def _least(plain: dict[str, Any]) -> int:

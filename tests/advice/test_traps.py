@@ -12,8 +12,11 @@ import pytest
 from planner import api
 from planner.advice.check import checked
 from planner.advice.findings import Checked, Finding
+from planner.advice.names import changed
 from planner.advice.names import flags as in_flags
+from planner.errors import InputError
 from planner.intake.reading import Reading
+from planner.intake.understood import understood
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 
 BATCH = "--micro-batch-size 1 --global-batch-size 64 "
@@ -198,3 +201,33 @@ def test_vocabulary_is_padded_as_megatron_pads() -> None:
     flags = LLAMA_70B + BATCH + "--bf16 --tensor-model-parallel-size 8 --sequence-parallel"
     said = found(checked(megatron(flags), "h100-sxm"), "vocabulary padded")
     assert said is not None and "129,024" in said.message
+
+
+@pytest.mark.parametrize(("shards", "asked", "gpus", "refused"), [("4", None, 8, False), ("4", 16, 16, True), ("-1", 16, 16, False)])
+def test_degrees_of_torchtitan_multiply_to_the_gpus(tmp_path: Path, shards: str, asked: int | None, gpus: int, refused: bool) -> None:
+    """Its mesh is replicate x shard x cp x tp x pp, and it asserts that this is the world size; -1 takes what is left."""
+    stated = f"[parallelism]\ndata_parallel_shard_degree = {shards}\ntensor_parallel_degree = 2\n"
+    file = tmp_path / "job.toml"
+    file.write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n' + stated)
+    answer = api.check(file, cluster="h100-sxm", gpus=asked)
+    assert answer.recipe.gpus == gpus
+    said = found(answer, "degrees multiply to the GPUs")
+    assert (said is not None) == refused
+    if said is not None:
+        api.check(file, cluster="h100-sxm", gpus=asked, fix=tmp_path / "fixed.toml")
+        assert "data_parallel_shard_degree = -1" in (tmp_path / "fixed.toml").read_text()
+        assert found(api.check(tmp_path / "fixed.toml", cluster="h100-sxm", gpus=asked), said.rule) is None
+
+
+def test_tensor_parallelism_of_the_trainer_is_deepspeeds() -> None:
+    """The Trainer has no flag of Megatron's for it: AutoTP stands in the JSON."""
+    reading = deepspeed({**ZERO2, "train_batch_size": 24, "gradient_accumulation_steps": 1}, "huggingface")
+    said = found(checked(reading, "h100-sxm", 4), "batch is dp * mbs * m")
+    assert said is not None and "--tensor-model-parallel-size" not in said.message
+    tp = changed(understood(reading, "h100-sxm", 4), {"tp": 2})
+    assert in_flags("huggingface", tp) == {"tensor_parallel.autotp_size": 2}
+
+
+def test_no_gpus_are_refused() -> None:
+    with pytest.raises(InputError, match="gpus must be from 1 to"):
+        checked(megatron(PLAIN), "h100-sxm", 0)

@@ -1,0 +1,20 @@
+"""torchtitan: what it refuses beyond the layout's rules."""
+
+from __future__ import annotations
+
+from planner.advice.findings import Finding, Way
+from planner.intake.understood import Understood
+from planner.intake.world import SHARDS, degrees_gpus
+
+
+def findings(u: Understood) -> list[Finding]:
+    """The degrees multiply to the GPUs: torchtitan stops otherwise. Source: [torchtitan] distributed/parallel_dims.py."""
+    if u.recipe.framework != "torch":
+        return []
+    product = degrees_gpus(u.plain, u.reading)
+    if not product or product == u.recipe.gpus:
+        return []
+    return [Finding("error", "degrees multiply to the GPUs",
+                    f"the parallel degrees must multiply to {u.recipe.gpus} GPUs, but got {product}; a shard degree of -1 takes "
+                    "what is left",
+                    (Way({f"parallelism.{SHARDS}": -1}),))]  # fmt: skip
