@@ -71,6 +71,9 @@ def compare(asked: Question | None, over: Mapping[str, Sequence[Any]], saved: Se
     points = [dict(zip(over, values, strict=True)) for values in product(*over.values())] if asked is not None else []
     rows = [_best(asked, words, varied, usd_per_gpu_hour) for words in points]  # type: ignore[arg-type]
     rows += [_of_plan(Path(path), usd_per_gpu_hour) for path in saved]
+    faults = {row.fault for row in rows if row.recipe is None}
+    if len(faults) == 1 and all(row.recipe is None for row in rows):
+        raise InputError(faults.pop())  # what no row can hold is a slip of the question
     rows = [replace(row, scaling=_scaling(row, rows), changes=_changes(rows[0], row) if at else ()) for at, row in enumerate(rows)]
     said = [one for row in rows if row.recipe and row.spent for one in (*row.recipe.assumed, *row.spent.assumed)]
     failed = [one for row in rows if row.goodput for one in row.goodput.assumed]
@@ -94,13 +97,14 @@ def _check(asked: Question | None, over: Mapping[str, Sequence[Any]], saved: Seq
 
 
 def _best(asked: Question, words: dict[str, Any], varied: tuple[str, ...], price: float | None) -> Row:
-    name = ", ".join(_said(word, words[word]) for word in varied) or _said("cluster", words.get("cluster", asked.cluster or ""))
+    name = ", ".join(_said(word, words[word]) for word in varied)
     stated = changed(asked, words)
     try:
         recipe = resolve.recipe(stated)
+        name = name or recipe.hardware.name
         found = search.search(recipe, top=1)
     except InputError as fault:
-        return Row(name, None, None, None, fault=str(fault), asked=words)
+        return Row(name or asked.model, None, None, None, fault=str(fault), asked=words)
     if not found.plans:
         near = found.nearest[0].change if found.nearest else ""
         why = found.limits or ("no layout fits" if found.legal else "no layout is legal")
@@ -149,6 +153,8 @@ def _changes(first: Row, row: Row) -> tuple[str, ...]:
     """What differs from the first row's best layout; and what that layout would take here, by the term that grew most."""
     if first.layout is None or row.layout is None or first.estimate is None or row.recipe is None or row.estimate is None:
         return ()
+    if first.recipe and first.recipe.model.name != row.recipe.model.name:
+        return (f"another model: {row.recipe.model.name}, not {first.recipe.model.name}",)
     one, other = first.layout.named(), row.layout.named()
     differs = [f"{knob} {one[knob]} -> {other[knob]}" for knob in KNOBS if one[knob] != other[knob]]
     says = [f"layout: {', '.join(differs)}"] if differs else ["the same layout"]
