@@ -54,7 +54,7 @@ def model(arguments: dict[str, Any], where: str) -> ModelSpec:
     if missing:
         raise InputError(f"{where} must state the model, but not {', '.join(missing)}; add --model NAME or --set {missing[0]}=N")
     heads, hidden = int(arguments["num_attention_heads"]), int(arguments["hidden_size"])
-    gated = bool(arguments.get("swiglu") or arguments.get("gated_linear_unit"))
+    gated = bool(arguments.get("swiglu") or arguments.get("gated_linear_unit") or arguments.get("quick_geglu"))
     rows = int(arguments.get("max_position_embeddings") or arguments.get("seq_length") or 2048)
     fields = {
         "name": "from-arguments", "family": "gpt", "source": where, "hidden_size": hidden, "ffn_size": ffn_size(arguments),
@@ -64,6 +64,7 @@ def model(arguments: dict[str, Any], where: str) -> ModelSpec:
         "norm": "rmsnorm" if str(arguments.get("normalization", "")).lower() == "rmsnorm" else "layernorm",
         "attention_bias": _attention_bias(arguments), "mlp_bias": bool(arguments.get("add_bias_linear", True)),
         "qk_norm": bool(arguments.get("qk_layernorm")), "mtp_layers": int(arguments.get("mtp_num_layers") or 0),
+        "attention_sinks": str(arguments.get("softmax_type") or "vanilla") == "learnable", "window": window(arguments),
         **_positions(arguments, rows), **_attention(arguments, hidden, heads), "moe": _experts(arguments),
     }
     return build(ModelSpec, fields, where)
@@ -72,6 +73,8 @@ def model(arguments: dict[str, Any], where: str) -> ModelSpec:
 def _activation(arguments: dict[str, Any]) -> str:
     if arguments.get("swiglu"):
         return "silu"
+    if arguments.get("quick_geglu"):
+        return "quick_gelu"
     return "squared_relu" if arguments.get("squared_relu") else "gelu"
 
 
@@ -117,14 +120,45 @@ def _experts(arguments: dict[str, Any]) -> dict[str, Any] | None:
     dense, every = _dense_layers(arguments.get("moe_layer_freq", 1))
     score = str(arguments.get("moe_router_score_function") or "softmax")
     groups = int(arguments.get("moe_router_num_groups") or 0)
+    biased = bool(arguments.get("add_bias_linear", True))
     return {
         "num_experts": count, "experts_per_token": int(arguments.get("moe_router_topk") or arguments.get("topk") or 2),
         "expert_ffn_size": int(arguments.get("moe_ffn_hidden_size") or ffn_size(arguments)),
         "shared_ffn_size": int(arguments.get("moe_shared_expert_intermediate_size") or 0), "first_dense_layers": dense, "moe_every": every,
-        "router_score": "sigmoid" if score == "sigmoid" else "softmax",
-        "router_bias": "correction" if arguments.get("moe_router_enable_expert_bias") else "none",
+        "router_score": "sigmoid" if score == "sigmoid" else "softmax_first" if arguments.get("moe_router_pre_softmax") else "softmax",
+        "router_bias": "correction" if arguments.get("moe_router_enable_expert_bias") else "linear" if biased else "none",
+        "expert_bias": biased, "shared_gate": bool(arguments.get("moe_shared_expert_gate")),
         "router_groups": groups, "groups_per_token": int(arguments.get("moe_router_group_topk") or 1) if groups else 0,
     }
+
+
+def window(arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """Attention in windows: --window-size 127,0 holds 128 tokens; --window-attn-skip-freq N leaves every Nth layer whole, a list each 0."""
+    import re
+
+    stated = arguments.get("window_size")
+    sizes = re.findall(r"-?\d+", str(stated)) if stated is not None else []
+    if not sizes or not 0 <= int(sizes[0]) < 2**40:
+        return None
+    skipped = arguments.get("window_attn_skip_freq")
+    if skipped is None or str(skipped).strip().isdigit():
+        return {"tokens": int(sizes[0]) + 1, "full_every": int(str(skipped or 0))}
+    windowed = layer_list(str(skipped), int(arguments["num_layers"]))
+    first = next((at for at, flag in enumerate(windowed) if flag), 0)
+    whole_layers = windowed[first:].count(0)
+    every = windowed.index(0, first) + 1 if whole_layers else 0
+    return {"tokens": int(sizes[0]) + 1, "first_full_layers": first, "full_every": every}
+
+
+def layer_list(text: str, most: int) -> list[int]:
+    """The 0 and 1 of a layer each in a text such as `([0]*3+[1,0]*29)`, at most so many; read as text, never evaluated."""
+    import re
+
+    out: list[int] = []
+    for part, times in re.findall(r"\[([01,\s]*)\](?:\s*\*\s*(\d{1,9}))?", text):
+        flags = [int(flag) for flag in re.findall(r"[01]", part)]
+        out += flags * min(int(times or 1), most)
+    return out[:most]
 
 
 def _dense_layers(frequency: Any) -> tuple[int, int]:

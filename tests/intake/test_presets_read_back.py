@@ -1,0 +1,70 @@
+"""Every preset that Megatron-LM can express: its emitted flags, read back, describe the same network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.cost.params import total_params
+from planner.emit.megatron_model import expert_flags, missing_features, model_flags
+from planner.intake.shape import layer_list, model, window
+from planner.layout import Layout
+from planner.specs import library
+from tests import documents
+
+NAMES = [name for name in library.models()
+         if "megatron" in library.model(name).frameworks and not missing_features(library.model(name))]  # fmt: skip
+NOT_FLAGS = {"name", "family", "aliases", "source", "parameters", "frameworks", "max_seq_length", "position_rows", "rope_theta",
+             "vocab_size", "rotary_share", "no_rope_every", "ffn_size", "qk_norm_kind", "mlp_bias"}  # fmt: skip
+"""What flags do not tell, tell padded, or tell of layers that the model does not have."""
+
+
+def arguments(name: str) -> dict[str, Any]:
+    """The flags as argparse would hold them."""
+    recipe = documents.recipe(name, 8)
+    out: dict[str, Any] = {}
+    for flag, *values in (*model_flags(recipe, Layout()), *expert_flags(recipe, Layout())):
+        value: Any = values[0] if values else True
+        out[flag.removeprefix("--").replace("-", "_")] = int(value) if str(value).isdigit() else value
+    out["add_bias_linear"] = not out.pop("disable_bias_linear", False)
+    out["vocab_size"] = recipe.model.vocab_size
+    return out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flags_describe_the_model_that_they_came_from(name: str) -> None:
+    wanted = library.model(name)
+    got = model(arguments(name), "flags")
+    differs = {key for key, value in wanted.model_dump().items() if key not in NOT_FLAGS and got.model_dump()[key] != value}
+    differs -= {"moe"} if wanted.moe and wanted.moe.model_copy(update={"router_scale": 1.0}) == got.moe else set()
+    differs -= {"qk_norm"} if wanted.mla else set()  # the norms of latents hang on the same flag
+    assert not differs
+    assert total_params(got) == total_params(wanted)
+
+
+def test_there_are_many() -> None:
+    assert len(NAMES) > 60
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [({"window_size": "127,0", "window_attn_skip_freq": "2"}, {"tokens": 128, "full_every": 2}),
+     ({"window_size": "(4095, 0)"}, {"tokens": 4096, "full_every": 0}),
+     ({"window_size": [511, 0], "window_attn_skip_freq": "([0]*2+[1,1,1,0,1,1,1,0])"},
+      {"tokens": 512, "first_full_layers": 2, "full_every": 6}),
+     ({"window_size": "-1,0"}, None), ({}, None)],
+)  # fmt: skip
+def test_windows(flags: dict[str, Any], wanted: dict[str, Any] | None) -> None:
+    assert window({"num_layers": 10, **flags}) == wanted
+
+
+@given(st.text(max_size=200))
+def test_a_list_of_layers_is_never_longer_than_the_model(text: str) -> None:
+    assert len(layer_list(text, 64)) <= 64 and set(layer_list(text, 64)) <= {0, 1}
+
+
+def test_a_list_of_layers_is_bounded_in_time() -> None:
+    assert layer_list("[1]*999999999" * 1000, 64) == [1] * 64
