@@ -11,7 +11,7 @@ from planner.errors import InputError
 from planner.intake import logs, logs_row
 from planner.intake.logs import Log
 from planner.intake.not_launches import regular
-from planner.intake.reading import Reading
+from planner.intake.reading import Reading, Value
 from planner.intake.understood import Understood
 from planner.units import GIB
 
@@ -38,9 +38,20 @@ def log_of(path: str | Path) -> Told | None:
     if file.suffix.lower() in TEXTS or not logs.is_log(_head(file)):
         return None
     log = logs.checked(logs.read(file))
+    return Told(log, log.reading or _bare(path, log))
+
+
+def _bare(path: str | Path, log: Log) -> Reading:
+    """Of a log without arguments: what its lines tell, and that the rest is guessed (bf16: nearly all runs that are logged are)."""
     style = log.style or "megatron"
-    bare = Reading(str(path), KINDS.get(style, style), FRAMEWORKS.get(style, "megatron"))  # type: ignore[arg-type]
-    return Told(log, log.reading or bare)
+    framework = FRAMEWORKS.get(style, "megatron")
+    values = {}
+    if framework == "megatron":
+        values["bf16"] = Value(True, "default", "the log does not tell")
+        if log.global_batch_size:
+            values["global_batch_size"] = Value(log.global_batch_size, "flag", "lines of the log")
+    note = "the log prints no arguments: layout, micro-batch and precision are guessed; name the script instead, with the log beside it"
+    return Reading(str(path), KINDS.get(style, style), framework, None, values, notes=(note,))  # type: ignore[arg-type]
 
 
 def beside(path: str | Path) -> Log | None:

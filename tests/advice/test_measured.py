@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from planner import api
 from planner.advice.check import checked
 from planner.advice.measured import beside, log_of
 from planner.intake import logs
@@ -55,3 +56,11 @@ def test_what_is_a_log_and_what_lies_beside_a_script(tmp_path: Path) -> None:
     assert found is not None and found.step_s == pytest.approx(0.5)
     told = log_of(tmp_path / "launch.log")
     assert told is not None and told.reading.framework == "megatron"
+
+
+def test_a_log_without_arguments_tells_its_batch_and_says_what_is_guessed(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(lines(8000.0))
+    answer = api.check(tmp_path / "train.log", cluster="h100-sxm", gpus=8, model="llama3-8b")
+    assert answer.recipe.global_batch_size == 64
+    assert not {"fp32 training", "one micro-batch a step"} & {one.rule for one in answer.findings}
+    assert any("prints no arguments" in note for note in answer.understood.reading.notes)
