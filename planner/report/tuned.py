@@ -45,8 +45,8 @@ def text(found: Tuned) -> Group:
     parts += [paragraph("Measured", proxy + ".")] if proxy else []
     parts += [layers(found.best)] if found.best is not None and found.best.layers else []
     parts += [paragraph("Predicted", _errors(found))] if found.error is not None else []
-    parts.append(paragraph("Space", f"{found.candidates:,} layouts; {found.certain_oom:,} legal ones that would run out of memory for "
-                                    "certain are never launched."))  # fmt: skip
+    never = f"; {found.certain_oom:,} more would run out of memory for certain and are never launched" if found.certain_oom else ""
+    parts.append(paragraph("Space", f"{found.candidates:,} layouts{never}."))
     parts.append(paragraph("Study", f"{found.study} in {found.storage}; --resume goes on with it."))
     return Group(*parts, paragraph("Files", ", ".join(found.files) + "."))
 

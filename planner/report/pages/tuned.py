@@ -36,12 +36,15 @@ def page(found: Tuned) -> Page:
         *_knobs(found, timed),
         *_switches(found.rows),
         *_overlay(found),
-        Section("The study", (
-            f"{found.study} in {found.storage}: {found.candidates:,} layouts; {found.certain_oom:,} legal ones that would run out of "
-            "memory for certain are never launched.", f"Files: {', '.join(found.files)}.")),
+        Section("The study", (f"{found.study} in {found.storage}: {_space(found)}.", f"Files: {', '.join(found.files)}.")),
         *([pieces.assumed(found.recipe, None)] if found.recipe.assumed else []),
     )  # fmt: skip
     return Page(f"{found.recipe.model.name} tuned on {found.bench.devices:,} x {found.bench.device}", lead, _figures(found), sections)
+
+
+def _space(found: Tuned) -> str:
+    never = f"; {found.certain_oom:,} more would run out of memory for certain and are never launched" if found.certain_oom else ""
+    return f"{found.candidates:,} layouts{never}"
 
 
 def _best(found: Tuned) -> tuple[str, ...]:
