@@ -48,7 +48,7 @@ def why(
     layout, said = plans[rank]
     if rank:
         return (_behind(plans[0], plans[rank]),)
-    peak = "fp16" if recipe.precision == "fp16" else "bf16"
+    peak = "bf16" if recipe.precision != "fp16" and "bf16" in recipe.hardware.gpu.peak_tflops else "fp16"
     sentences = [
         f"{said.mfu:.1%} of the {peak} peak by the causal count; beyond matrix products and attention the most goes to {limit(said)}",
         _memory(layout, said),

@@ -99,3 +99,9 @@ def test_interleaving_is_a_schedule_of_its_own_code() -> None:
     interleaved = every.schedule == SCHEDULE_CODE["interleaved"]
     assert (interleaved == (every.v > 1)).all()
     assert {f.name for f in fields(every) if isinstance(getattr(every, f.name), np.ndarray)} >= {"tp", "pp", "dp", "mbs", "m", "v"}
+
+
+def test_the_peak_that_is_named_is_the_one_that_counts() -> None:
+    """A V100 has no bf16: its share of peak is of fp16 (125 TFLOP/s) whatever the precision."""
+    asked = api.question(model="gpt-1.7b", gpus=8, cluster="v100-32g-sxm2", precision="fp32", seq_length=2048, global_batch_size=64)
+    assert "of the fp16 peak" in api.recommend(asked, top=1).search.plans[0].why[0]
