@@ -208,14 +208,17 @@ def _product(out: World, word: Text, texts: Mapping[str, str]) -> None:
 
 
 def _hardware(out: World, told: dict[str, Text], word: Text, texts: Mapping[str, str]) -> None:
-    """The GPU that a job asks for by name."""
+    """The GPU that a job asks for by name, or that its partition is called after."""
     gpus = sbatch.gpus_per_node(told)
     named = gpus[2] if gpus else ""
     constraint = told.get("--constraint")
     text = named or (re.split(r"[&|,\[\]*() ]", plain(constraint))[0] if constraint else "")
+    place_of, flag = constraint if not named and constraint else gpus[0] if gpus else (), "--gres" if named else "--constraint"
+    if not text and (partition := told.get("--partition")):
+        text = next((part for part in re.split(r"[-_.,]", plain(partition)) if GPU.match(part)), "")
+        place_of, flag = partition, "--partition"
     if text and GPU.match(text):
-        place_of = constraint if not named and constraint else gpus[0] if gpus else ()
-        said = leaf(("launch.hardware",), text, word, [place_of or ()], texts, "--constraint" if not named else "--gres")
+        said = leaf(("launch.hardware",), text, word, [place_of or ()], texts, flag)
         out.names.append(_named("launch.hardware", said))
 
 

@@ -624,3 +624,13 @@ python tools/checkpoint/convert.py --num-layers 4 --hidden-size 2 --tensor-model
 def test_a_script_without_a_training_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run\.sh must start a training .* among its commands is only ls, make"):
         reading(tmp_path, "ls -l\nmake all\necho done\n")
+
+
+@pytest.mark.parametrize(("header", "gpu"), [
+    ("--partition=gpu-h200-141g-short", "h200"), ("-p kempner_h100", "h100"), ("--partition=batch", None), ("--partition=gpu", None),
+    ("--partition=h100 --gpus-per-node=a100:4", "a100"), ("--partition=h100 --constraint=a100", "a100"),
+])  # fmt: skip
+def test_a_partition_that_is_called_after_its_gpu(tmp_path: Path, header: str, gpu: str | None) -> None:
+    """What is asked for by name counts first."""
+    found = reading(tmp_path, f"#!/bin/bash\n#SBATCH -N 2 --gpus-per-node=4 {header}\nsrun torchrun pretrain_gpt.py --num-layers 8\n")
+    assert values(found).get("launch.hardware") == gpu
