@@ -23,6 +23,8 @@ ON_PROCESSORS = {"torch": "torch-gloo"}
 VERSIONS = {"megatron": "0.19", "deepspeed": "0.19", "torch": "2.13"}
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "fp8-rowwise", "fp8-blockwise", "mxfp8", "nvfp4")
 ATTENTIONS = ("flash", "fused", "unfused")
+AMPERE = 8.0
+"""Compute capability."""
 
 
 class Chosen(NamedTuple):
@@ -81,17 +83,28 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     batch = _batch(asked, seq_length.value, gpus, unit)
     version = asked.framework_version or VERSIONS[stack.framework]
     version_of(stack.framework, version)
-    attention = _of("attention", asked.attention, ATTENTIONS) or stack.attention
+    attention = _attention(asked, stack, hardware)
     rates = Chosen(None, hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}")
     note, other = Chosen(None, model.note), _requested(asked, stack)
     trained = tuning.trained(asked, model, stack, seq_length.value)
     return Recipe(
         **trained.words, hardware=hardware, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
-        precision=precision.value, framework=stack.framework, framework_version=version, attention=attention,
+        precision=precision.value, framework=stack.framework, framework_version=version, attention=attention.value,
         knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
-        assumed=(*(one.says for one in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, rates, note, other) if one.says),
+        assumed=(*(one.says for one in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, attention, rates, note, other)
+                   if one.says),
                  *trained.assumed),
     )  # fmt: skip
+
+
+def _attention(asked: Question, stack: Stack, hardware: HardwareProfile) -> Chosen:
+    """As asked, else the stack's; Megatron's flash kernels need Ampere or later."""
+    if asked.attention is not None:
+        return Chosen(_of("attention", asked.attention, ATTENTIONS), "")
+    if stack.framework == "megatron" and stack.attention == "flash" and 0 < hardware.gpu.compute_capability < AMPERE:
+        return Chosen("unfused", f"attention: unfused, as flash attention needs compute capability 8.0, and {hardware.gpu.name} has "
+                                 f"{hardware.gpu.compute_capability}")  # fmt: skip
+    return Chosen(stack.attention, "")
 
 
 def _refuse_uncosted(model: ModelSpec) -> None:
