@@ -421,9 +421,9 @@ if [ "$NVLINK" -gt 0 ]; then HAS=1; else HAS=0; fi
 DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" &>/dev/null && pwd)"
 source "${DIR}/models/q.sh"
 CKPT=(
-   --hf-checkpoint /root/Qwen3-30B-A3B
-   #--hf-checkpoint /root/other
-   # --load /root/x
+   --hf-checkpoint /models/Qwen3-30B-A3B
+   #--hf-checkpoint /models/other
+   # --load /models/x
 )
 PERF=(
    --tensor-model-parallel-size 4
@@ -445,7 +445,7 @@ ray job submit --address="http://127.0.0.1:8265" \\
    ${MODEL_ARGS[@]} ${CKPT[@]} ${PERF[@]}
 """, {"models/q.sh": "MODEL_ARGS=(\n  --num-layers 48 # c\n  --hidden-size 2048\n)\n"})
     same(found, {
-        "num_layers": 48, "hidden_size": 2048, "hf_checkpoint": "/root/Qwen3-30B-A3B", "model": "/root/Qwen3-30B-A3B",
+        "num_layers": 48, "hidden_size": 2048, "hf_checkpoint": "/models/Qwen3-30B-A3B", "model": "/models/Qwen3-30B-A3B",
         "tensor_model_parallel_size": 4, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 20480,
         "sglang_cuda_graph_bs": [1, 2, 4, 8, 16, 24, 32], "launch.nodes": 2, "launch.gpus_per_node": 8, "launch.gpus": 16,
         "env.CUDA_DEVICE_MAX_CONNECTIONS": "1", "env.NVLS": "0",
