@@ -149,7 +149,7 @@ def again(tuned: dict[str, Any], asked: tuple[str, ...]) -> None:
     """The question once more, with the profile that the trials corrected."""
     overlay = next((name for name in tuned["files"] if name.endswith("-tuned.yaml")), None)
     if overlay is None:
-        print("no corrected profile: fewer than two layouts ran to their end")
+        print(f"no corrected profile: {tuned['overlay_reason']}")
         return
     error = yaml.safe_load(Path(overlay).read_text(encoding="utf-8"))["kernels"]["source"].rpartition("median error ")[2]
     first = ppplan("recommend", *asked, "--cluster", overlay)["plans"][0]

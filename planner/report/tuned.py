@@ -32,6 +32,7 @@ def document(found: Tuned) -> dict[str, Any]:
         "candidates": found.candidates, "certain_oom": found.certain_oom,
         "overlay": None if fitted is None else {"name": fitted.name, "factors": fitted.factors, "trials": fitted.trials,
                                                 "error_before": fitted.error_before, "error_after": fitted.error_after},
+        "overlay_reason": found.overlay_reason or None,
     }  # fmt: skip
 
 
@@ -45,6 +46,7 @@ def text(found: Tuned) -> Group:
     parts += [paragraph("Measured", proxy + ".")] if proxy else []
     parts += [layers(found.best)] if found.best is not None and found.best.layers else []
     parts += [paragraph("Predicted", _errors(found))] if found.error is not None else []
+    parts += [paragraph("Profile", f"{found.overlay_reason}.")] if found.overlay_reason else []
     never = f"; {found.certain_oom:,} more would run out of memory for certain and are never launched" if found.certain_oom else ""
     parts.append(paragraph("Space", f"{found.candidates:,} layouts{never}."))
     parts.append(paragraph("Study", f"{found.study} in {found.storage}; --resume goes on with it."))

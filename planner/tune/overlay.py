@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from planner.layout import SCHEDULE_CODE, Layout
 from planner.specs.documents import parse_yaml
 from planner.specs.hardware import HardwareProfile, Link
 from planner.specs.recipe import Recipe
+from planner.tune import refined
+from planner.tune.space import foreseen
 from planner.tune.trials import Row, combined
 
 CLOSED = tuple(SCHEDULE_CODE[name] for name in ("naive", "gpipe", "1f1b", "interleaved"))
@@ -42,9 +44,20 @@ class Overlay:
     factors: dict[str, float]
     """Of each figure: fitted over base."""
     error_before: float
-    """Median of |predicted / measured - 1| over the trials, with the base."""
+    """Of refined.error(), with the base."""
     error_after: float
     trials: int
+
+
+def corrected(recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str) -> tuple[Overlay | None, str]:
+    """overlay() where its profile predicts the layouts that ran to their end better than the base does; else None, and why."""
+    fitted = overlay(recipe, base, changed, found, source)
+    if fitted is None:
+        return None, f"{recipe.hardware.name} stays as it is: fewer than {LEAST_TRIALS} layouts were timed"
+    if fitted.error_after < fitted.error_before:
+        return fitted, ""
+    errors = f"median error {fitted.error_before:.1%} before and {fitted.error_after:.1%} after"
+    return None, f"{recipe.hardware.name} stays as it is: fitted to {fitted.trials} layouts it would predict them no better ({errors})"
 
 
 def overlay(recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str) -> Overlay | None:
@@ -60,10 +73,20 @@ def overlay(recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[R
         return None
     batch, real = _batch([one.layout for one in rows]), np.log([one.measured_s or math.nan for one in rows])
     factors = fitted(recipe, batch, real)
-    before, after = (_error(_predicted(recipe, batch, tried), real) for tried in (dict.fromkeys(factors, 1.0), factors))
+    before, after = (refined.error(each) for each in (found, _again(recipe, factors, found)))
+    if before is None or after is None:
+        return None
     name = f"{recipe.hardware.name.removesuffix('-tuned')[:90]}-tuned"
     said = f"{source}: fitted to {len(rows)} layouts that ppplan tune timed, median error {before:.1%} before and {after:.1%} after"
     return Overlay(_text(recipe, base, name, changed, factors, said), name, factors, before, after, len(rows))
+
+
+def _again(recipe: Recipe, factors: dict[str, float], found: Sequence[Row]) -> list[Row]:
+    """The rows as the scaled profile predicts them: what was predicted, times what the factors change of it."""
+    tried = recipe.model_copy(update={"hardware": scaled(recipe.hardware, factors)})
+    judged = [one for one in found if one.state == "done" and not one.switches]
+    changes = {one.layout: foreseen(tried, one.layout).predicted_s / foreseen(recipe, one.layout).predicted_s for one in judged}
+    return [replace(one, predicted_s=one.predicted_s * changes[one.layout]) for one in judged]
 
 
 def _batch(layouts: Sequence[Layout]) -> Layout:
@@ -121,10 +144,6 @@ def _predicted(recipe: Recipe, batch: Layout, factors: dict[str, float]) -> np.n
     """Logarithms of the predicted steps with a scaled profile."""
     tried = recipe.model_copy(update={"hardware": scaled(recipe.hardware, factors)})
     return np.asarray(np.log(np.broadcast_to(closed_form(tried, batch).step_s, (len(batch),))))
-
-
-def _error(predicted: np.ndarray, real: np.ndarray) -> float:
-    return float(np.median(np.abs(np.exp(predicted - real) - 1)))
 
 
 FIGURES: dict[str, Callable[[HardwareProfile], float]] = {

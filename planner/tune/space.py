@@ -97,7 +97,7 @@ def space(recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MO
     legal = every[np.flatnonzero(ok)]
     found, certain = _worth(recipe, legal) if ok.any() else ([], 0)
     found = list(islice((one for one in found if not refused(one.layout)), most))
-    found = [*(_exactly(recipe, one.layout) for one in found[:SIMULATED]), *found[SIMULATED:]]
+    found = [*(foreseen(recipe, one.layout) for one in found[:SIMULATED]), *found[SIMULATED:]]
     scheduled = (one for one in _scheduled(recipe, [first, *found]) if not refused(one.layout))
     others = {_acts(one.layout): one for one in reversed([*found, *scheduled])}
     others.pop(_acts(first.layout), None)
@@ -116,7 +116,7 @@ def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
         raise InputError(f"the plan must hold a layout that {recipe.framework} can run, but {broken[0].message}")
     if why := refused(plan):
         raise InputError(f"the plan must hold a layout that the runner can run, but {why}")
-    first = _exactly(recipe, plan)
+    first = foreseen(recipe, plan)
     if first.oom_probability > CERTAIN:
         got = f"it would need {first.memory_bytes / 2**30:.1f} GiB"
         raise InputError(f"the plan must hold a layout that may fit, but {got}; `ppplan recommend` finds one that fits")
@@ -153,7 +153,8 @@ def candidate(layout: Layout, said: Estimate) -> Candidate:
     return Candidate(layout, float(said.step_s), float(said.memory_bytes), float(said.oom_probability), shares)
 
 
-def _exactly(recipe: Recipe, layout: Layout) -> Candidate:
+def foreseen(recipe: Recipe, layout: Layout) -> Candidate:
+    """One layout, its pipeline simulated where that is quick."""
     return candidate(layout, estimate(recipe, layout, exact=layout.pp * layout.m * layout.v <= ACTIONS))
 
 
@@ -179,7 +180,7 @@ def _splits(found: list[Candidate]) -> list[Layout]:
 
 def _may_fit(recipe: Recipe, layout: Layout) -> Iterator[Candidate]:
     try:
-        one = _exactly(recipe, layout)
+        one = foreseen(recipe, layout)
     except InputError:  # a schedule that cannot be ordered for these sizes is no candidate
         return
     if one.oom_probability <= CERTAIN:

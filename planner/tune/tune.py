@@ -26,7 +26,7 @@ from planner.tune import refined, runners
 from planner.tune import storage as storages
 from planner.tune import study as studies
 from planner.tune.measurement import Measurement
-from planner.tune.overlay import Overlay, overlay
+from planner.tune.overlay import Overlay, corrected
 from planner.tune.runners import Bench
 from planner.tune.space import Candidate, Space, key, space
 from planner.tune.study import Size, Tell
@@ -58,10 +58,13 @@ class Tuned:
     certain_oom: int
     """Legal layouts that were never launched since they would run out of memory for certain."""
     overlay: Overlay | None
+    """None where it would predict no better than the plan's profile."""
     files: tuple[str, ...]
     interrupted: bool = False
     plots: dict[str, Any] = field(default_factory=dict)
     """What Optuna's plots draw: history, slices, intermediate values, importances (study.json)."""
+    overlay_reason: str = ""
+    """Why there is no overlay; empty when there is one, and when no trial ran to its end."""
 
 
 def tune(
@@ -152,16 +155,17 @@ def _answer(
     before = next((one for one in combined(rows) if one.key == key(first)), None)
     today = date.today().isoformat()
     texts = {"trials.csv": refined.table(rows), "study.json": refined.plots(study)}
-    fitted = None
+    fitted, why = None, ""
     if fastest is not None:
         stated = plans.stated(asked, recipe)
         texts["plan.yaml"] = refined.plan(stated, recipe, fastest, before, rows, today)
-        fitted = overlay(recipe, str(stated.cluster), asked.set, rows, _source(fastest, bench, today))
+        fitted, why = corrected(recipe, str(stated.cluster), asked.set, rows, _source(fastest, bench, today))
     if fitted is not None:
         texts[f"{fitted.name}.yaml"] = fitted.text
     return Tuned(
         str(plan), recipe, first, rows, fastest, refined.speedup(fastest, before), refined.error(rows), where, study.study_name, bench,
         len(candidates.candidates), candidates.certain_oom, fitted, write_all(target, texts), interrupted, json.loads(texts["study.json"]),
+        why,
     )  # fmt: skip
 
 

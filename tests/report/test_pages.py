@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from planner import api
 from planner.calibrate.calibrate import Calibration
 from planner.launch.outcome import Outcome
+from planner.report import tuned as terminal
 from planner.report.page import Chart, Grid, Page, Section, html, plotly_js
 from planner.report.pages import calibrated, checked, compared, explained, recommended, simulated, tuned, validated
 from planner.tune.tune import Tuned
@@ -120,6 +124,23 @@ def test_a_study_is_told_trial_by_trial_with_its_failures_switches_and_errors(pa
     factors = page["The corrected profile"].grid
     assert factors is not None and {row[0] for row in factors.rows} == found.overlay.factors.keys()  # type: ignore[union-attr]
     assert "No trial ran to its end." in pages["all failed"].lead
+
+
+def test_the_page_and_the_terminal_say_the_same_of_the_fit(study: tuple[Path, Tuned]) -> None:
+    found = study[1]
+    fitted = found.overlay
+    assert fitted is not None and f"{found.error:.1%} (median); {fitted.error_after:.1%} with" in printed(found)
+    section = {one.title: one for one in tuned.page(found).sections}["The corrected profile"]
+    assert f"median error {found.error:.1%} before, {fitted.error_after:.1%} after" in section.lines[0]
+    kept = replace(found, overlay=None, overlay_reason="it stays as it is: no better")
+    assert {one.title: one for one in tuned.page(kept).sections}["The profile"].lines == ("it stays as it is: no better.",)
+    assert "Profile: it stays as it is: no better." in printed(kept)
+
+
+def printed(found: Tuned) -> str:
+    out = StringIO()
+    Console(width=1000, file=out).print(terminal.text(found))
+    return out.getvalue()
 
 
 def test_a_calibration_shows_every_measurement_beside_the_fit(pages: dict[str, Page]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from planner import api
 from planner.estimate import estimate
 from planner.specs import library, resolve
-from planner.tune.overlay import overlay
+from planner.tune.overlay import corrected, overlay
 from planner.tune.trials import Row
 from tests.tune.simulated import other_machine, question, real_s
 
@@ -64,3 +64,27 @@ def test_figures_that_the_question_changed_stay_changed(tmp_path: Path) -> None:
 def test_one_layout_tells_nothing_apart() -> None:
     recipe, _ = question()
     assert overlay(recipe, "a100-80g-sxm", (), timed(1), "source") is None
+
+
+def test_the_base_stays_where_the_refit_predicts_no_better() -> None:
+    """Five layouts are 1% slower than predicted and one three times: least squares follows the one, the median does not."""
+    recipe, space = question()
+    rows = [Row(at, one.layout, "done", one.predicted_s, one.predicted_s * (3.0 if at == 5 else 1.01))
+            for at, one in enumerate(space.candidates[:6])]  # fmt: skip
+    fitted = overlay(recipe, "a100-80g-sxm", (), rows, "source")
+    assert fitted is not None and fitted.error_before == pytest.approx(1 - 1 / 1.01)
+    assert fitted.error_after > fitted.error_before
+    kept, why = corrected(recipe, "a100-80g-sxm", (), rows, "source")
+    assert kept is None and "1.0% before" in why and f"{fitted.error_after:.1%} after" in why
+    assert corrected(recipe, "a100-80g-sxm", (), timed(6), "source")[0] is not None
+    assert "fewer than 2" in corrected(recipe, "a100-80g-sxm", (), rows[:1], "source")[1]
+
+
+def test_the_median_error_is_of_the_table_of_trials_before_the_fit() -> None:
+    """Pruned trials and those under switches are fitted or left out, and never judged."""
+    recipe, space = question()
+    rows = [*timed(7), Row(7, space.candidates[7].layout, "pruned", space.candidates[7].predicted_s, 9 * real_s(space.candidates[7])),
+            Row(8, space.candidates[0].layout, "done", space.candidates[0].predicted_s, 1.0, switches={"bucket_cap_mb": 100})]  # fmt: skip
+    fitted = overlay(recipe, "a100-80g-sxm", (), rows, "source")
+    errors = sorted(abs(one.predicted_s / one.measured_s - 1) for one in rows[:7] if one.measured_s)
+    assert fitted is not None and fitted.error_before == pytest.approx(errors[3])

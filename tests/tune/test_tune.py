@@ -83,7 +83,7 @@ def test_the_document_the_table_and_the_refined_plan(plan: Path, capsys: pytest.
     drawn = json.loads(files["study.json"].read_text())
     assert min(one["best_s"] for one in drawn["history"]) == fastest
     assert library.hardware(str(files["a100-80g-sxm-tuned.yaml"])).name == said["overlay"]["name"]
-    assert said["overlay"]["error_after"] < said["overlay"]["error_before"]
+    assert said["overlay"]["error_after"] < said["overlay"]["error_before"] == said["median_abs_error"] and said["overlay_reason"] is None
     assert code(["explain", str(files["plan.yaml"]), "--no-formulas"]) == 0  # a plan like any other
 
 

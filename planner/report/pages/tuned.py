@@ -151,7 +151,7 @@ def _overlay(found: Tuned) -> list[Section]:
     """The profile's efficiencies as trials correct them."""
     fitted = found.overlay
     if fitted is None:
-        return []
+        return [Section("The profile", (f"{found.overlay_reason}.",))] if found.overlay_reason else []
     says = (f"{fitted.name}.yaml, fitted to {fitted.trials:,} layouts: median error {fitted.error_before:.1%} before, "
             f"{fitted.error_after:.1%} after. `recommend --cluster` takes it.")  # fmt: skip
     grid = Grid(("figure of the profile", "fitted over base"), tuple((name, f"{factor:.3f}") for name, factor in fitted.factors.items()))
