@@ -56,7 +56,8 @@ def checked(
 ) -> Checked:
     """The answer for one reading. Raises InputError for options that name nothing known, never for what the file says."""
     u = understood(reading, cluster, gpus, model, sets)
-    told, said, best, verdict = _told(u)
+    blind = log is not None and measured.guessed(u, log)
+    told, said, best, verdict = _blind(u, log) if log is not None and blind else _told(u)
     if log is not None:
         told += measured.findings(log, said)
         oom = oom or (log.ooms[0].text if log.ooms else None)
@@ -64,10 +65,18 @@ def checked(
     ranked = sorted(_once(told), key=lambda one: ORDER.index(one.severity))
     matched = oom_line.matches(u, oom, said) if oom else None
     figures = measured.measured(u, log, said) if log is not None else None
-    return Checked(reading.file, u, verdict, tuple(ranked), said, best, figures, matched)
+    return Checked(reading.file, u, verdict, tuple(ranked), said, best, figures, matched, guessed=blind)
 
 
-def _told(u: Understood) -> tuple[list[Finding], Estimate | None, Best | None, Verdict]:
+Told = tuple[list[Finding], Estimate | None, Best | None, Verdict]
+
+
+def _blind(u: Understood, log: Log) -> Told:
+    """Of a log whose layout nobody states: it ran, and only that is known."""
+    return [measured.unknown(u, log)], None, None, "fits"
+
+
+def _told(u: Understood) -> Told:
     """All findings of a launch, its estimate, the best plan and the verdict."""
     illegal = legality.findings(u)
     faults = _supposed(u, [*refused.findings(u), *traps_deepspeed.findings(u), *traps_torch.findings(u), *illegal])
@@ -129,6 +138,8 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
     """
     from planner.files import write_all
 
+    if answer.guessed:
+        raise InputError(f"--fix must have a script or a configuration to write again, but {answer.file} is a log without arguments")
     values = settled(answer)
     if not values:
         why = "it is legal and fits" if answer.verdict in ("fits", "marginal") else "no change near by makes it so"

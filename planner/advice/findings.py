@@ -66,6 +66,8 @@ class Checked:
     diff: str = ""
     edits: dict[str, Any] = field(default_factory=dict)
     """What --fix changed, as flags."""
+    guessed: bool = False
+    """Of a log that states no layout: nothing of it is predicted, and the layout of `understood` is nobody's word."""
 
     @property
     def recipe(self) -> Recipe:

@@ -21,6 +21,11 @@ TEXTS = (".sh", ".bash", ".slurm", ".sbatch", ".json", ".yaml", ".yml", ".toml",
 FRAMEWORKS = {"deepspeed": "deepspeed", "megatron-deepspeed": "deepspeed", "neox": "deepspeed", "torchtitan": "torch", "nanotron": "torch",
               "trainer": "torch"}
 KINDS = {"trainer": "huggingface", "nanotron": "torchtitan"}
+LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
+          "micro_batch_size", "deepspeed.zero_optimization.stage", "deepspeed.train_micro_batch_size_per_gpu",
+          "parallelism.tensor_parallel_degree", "parallelism.pipeline_parallel_degree", "parallelism.data_parallel_shard_degree",
+          "training.local_batch_size", "hf.per_device_train_batch_size", "hf.fsdp")
+"""Values that state a layout: one of them, and the others are the framework's defaults, not guesses."""
 FAR = 0.2
 """A prediction further than this from the measurement is worth a word."""
 
@@ -52,6 +57,20 @@ def _bare(path: str | Path, log: Log) -> Reading:
             values["global_batch_size"] = Value(log.global_batch_size, "flag", "lines of the log")
     note = "the log prints no arguments: layout, micro-batch and precision are guessed; name the script instead, with the log beside it"
     return Reading(str(path), KINDS.get(style, style), framework, None, values, notes=(note,))  # type: ignore[arg-type]
+
+
+def guessed(u: Understood, log: Log) -> bool:
+    """Whether the layout is nobody's word: the log itself was asked about, it prints no arguments, and no option states a size."""
+    alone = log.reading is None and log.file == u.reading.file
+    return alone and not any(name in LAYOUT and one.origin != "default" for name, one in u.values.items())
+
+
+def unknown(u: Understood, log: Log) -> Finding:
+    """Instead of a prediction for a layout that nobody stated."""
+    text = (f"{Path(log.file).name} prints no arguments, so nothing is predicted; what it measured stands below. "
+            "Name the script with the log beside it, or state the layout")
+    stated = "--set tensor_model_parallel_size=N and so on" if u.recipe.framework == "megatron" else ""
+    return Finding("warning", "layout not known", text + (f": {stated}" if stated else ""))
 
 
 def beside(path: str | Path) -> Log | None:

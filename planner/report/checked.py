@@ -11,7 +11,7 @@ from rich.text import Text
 from planner.advice.findings import Checked, Finding
 from planner.advice.names import said
 from planner.cost.terms import Estimate
-from planner.layout import SCHEDULES
+from planner.layout import SCHEDULES, Layout
 from planner.report.parts import heading, paragraph, plans
 from planner.units import GIB
 
@@ -42,6 +42,8 @@ def checked(answer: Checked) -> Group:
 def verdict_says(answer: Checked) -> tuple[str, str]:
     """The verdict in words, and its style."""
     text, style = VERDICTS[answer.verdict]
+    if answer.guessed:
+        return ("It ran out of memory", style) if answer.verdict == "oom" else ("It ran", style)
     if answer.verdict == "fits" and answer.estimate is None:
         text = "Nothing that it states is refused; whether it fits is not known"
     chance = f" with probability {answer.estimate.oom_probability:.0%}" if answer.estimate and answer.verdict in ("oom", "marginal") else ""
@@ -50,10 +52,14 @@ def verdict_says(answer: Checked) -> tuple[str, str]:
 
 def _verdict(answer: Checked) -> Text:
     u = answer.understood
-    layout = u.layout
+    gpus = f"{u.recipe.gpus:,} GPUs" + (", layout not known" if answer.guessed else f" = {_split(u.layout)}")
     return Text.assemble(verdict_says(answer), f": {answer.file} ({u.reading.kind}, {u.recipe.framework} "
-                         f"{u.recipe.framework_version}), {u.recipe.gpus:,} GPUs = tp {layout.tp} x pp {layout.pp} x dp {layout.dp}"
-                         + (f" x cp {layout.cp}" if layout.cp > 1 else "") + f", {SCHEDULES[layout.schedule]}")
+                         f"{u.recipe.framework_version}), {gpus}")
+
+
+def _split(layout: Layout) -> str:
+    cp = f" x cp {layout.cp}" if layout.cp > 1 else ""
+    return f"tp {layout.tp} x pp {layout.pp} x dp {layout.dp}{cp}, {SCHEDULES[layout.schedule]}"
 
 
 def _finding(one: Finding, kind: str) -> Group:

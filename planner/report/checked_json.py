@@ -21,7 +21,7 @@ def document(answer: Checked) -> dict[str, Any]:
         "model": _model(answer) if u.sized else None, "cluster": u.recipe.hardware.name, "gpus": u.recipe.gpus,
         "seq_length": u.recipe.seq_length, "global_batch_size": u.recipe.global_batch_size, "precision": u.recipe.precision,
         "attention": u.recipe.attention, "stack": u.recipe.stack.name,
-        "layout": u.layout.named(), "values": {name: _value(one) for name, one in u.values.items()},
+        "layout": None if answer.guessed else u.layout.named(), "values": {name: _value(one) for name, one in u.values.items()},
         "unresolved": [{"name": one.name, "why": one.why, "where": one.where} for one in u.unresolved],
         "unknown": list(u.reading.unknown), "notes": list(u.reading.notes), "assumed": list(u.assumed),
         "findings": [finding(one, kind) for one in answer.findings],

@@ -9,7 +9,10 @@ import pytest
 from planner import api
 from planner.advice.check import checked
 from planner.advice.measured import beside, log_of
+from planner.errors import InputError
 from planner.intake import logs
+from planner.report.checked import _verdict
+from planner.report.checked_json import document
 from tests.advice.by_hand import GPT, megatron
 
 FLAGS = GPT + "--bf16 --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 8"
@@ -64,3 +67,25 @@ def test_a_log_without_arguments_tells_its_batch_and_says_what_is_guessed(tmp_pa
     assert answer.recipe.global_batch_size == 64
     assert not {"fp32 training", "one micro-batch a step"} & {one.rule for one in answer.findings}
     assert any("prints no arguments" in note for note in answer.understood.reading.notes)
+
+
+def test_a_log_without_arguments_predicts_nothing_of_a_layout_that_nobody_stated(tmp_path: Path) -> None:
+    """8B parameters with 18 bytes each are 144 GB on every GPU of pure data parallelism: steps that ran prove another layout."""
+    (tmp_path / "train.log").write_text(lines(8000.0))
+    words = {"cluster": "h100-sxm", "gpus": 8, "model": "llama3-8b"}
+    answer = api.check(tmp_path / "train.log", **words)
+    assert answer.verdict == "fits" and answer.estimate is None and answer.best is None
+    assert [(one.severity, one.rule) for one in answer.findings] == [("warning", "layout not known")]
+    assert answer.measured is not None and answer.measured["step_s"] == pytest.approx(8.0)
+    assert document(answer)["layout"] is None and "GPUs, layout not known" in str(_verdict(answer))
+    stated = api.check(tmp_path / "train.log", **words, sets=["tensor_model_parallel_size=1"])
+    assert stated.verdict == "oom" and stated.estimate is not None
+    with pytest.raises(InputError, match="log without arguments"):
+        api.check(tmp_path / "train.log", **words, fix=tmp_path / "fixed.sh")
+
+
+def test_memory_that_ran_out_in_a_log_without_arguments_is_evidence(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(lines(8000.0) + OOM + "\n")
+    answer = api.check(tmp_path / "train.log", cluster="h100-sxm", gpus=8, model="llama3-8b")
+    assert answer.verdict == "oom" and str(_verdict(answer)).startswith("It ran out of memory: ")
+    assert [one.rule for one in answer.findings] == ["the log ran out of memory", "layout not known"]
