@@ -18,6 +18,7 @@ MOST_WAYS = 4
 GROUPS = "gpus are tp * pp * dp * cp"
 BATCH = ("batch is dp * mbs * m", "micro-batches interleave")
 """Rules that another global batch, or another accumulation, would keep."""
+LEGAL = ". Legal would be: "
 UNSEEN = {
     "layers split over stages": "versions before 0.13 drop the rest in silence: of {layers} layers they build {built}",
 }
@@ -31,7 +32,7 @@ def findings(u: Understood) -> list[Finding]:
     if not broken:
         return _other_versions(u)
     names = [one.rule for one in broken]
-    return [_finding(u, one, ways(u, (one.rule,), tuple(name for name in names if name != one.rule))) for one in broken]
+    return _once([_finding(u, one, ways(u, (one.rule,), tuple(name for name in names if name != one.rule))) for one in broken])
 
 
 def joint(u: Understood) -> Way | None:
@@ -72,8 +73,21 @@ def _finding(u: Understood, broken: Breach, near: list[Near]) -> Finding:
     offered = [*_distinct(u, near), *_whole_groups(u, broken)][:MOST_WAYS]
     note = _note(u, broken)
     listed = "; ".join(said(u.reading.kind, one.values) + (f" ({one.says})" if one.says else "") for one in offered)
-    legal = f". Legal would be: {listed}" if listed else ""
+    legal = f"{LEGAL}{listed}" if listed else ""
     return Finding("error", broken.rule, f"{broken.message}{_values(u, broken)}{note}{legal}", tuple(offered))
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """Rules that one knob breaks have the same ways out: the list stands with the first that has them all."""
+    listed: list[tuple[set[str], str]] = []
+    out = []
+    for one in found:
+        message, _, ways_out = one.message.partition(LEGAL)
+        each = set(ways_out.split("; ")) if ways_out else set()
+        above = next((rule for known, rule in listed if each and each <= known), None)
+        listed.append((each, one.rule))
+        out.append(replace(one, message=f"{message}. The ways out are among those of: {above}") if above else one)
+    return out
 
 
 def _whole_groups(u: Understood, broken: Breach) -> list[Way]:

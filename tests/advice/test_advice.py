@@ -110,3 +110,14 @@ def test_what_is_not_known_leaves_the_rest_checked() -> None:
     fits, broken = (checked(deepspeed(config), "a100-80g-sxm", gpus) for gpus in (8, 1))
     assert (fits.verdict, broken.verdict) == ("fits", "invalid")
     assert fits.estimate is None and any(one.rule == "memory and time not known" for one in fits.findings)
+
+
+def test_ways_out_of_rules_that_one_knob_breaks_stand_once() -> None:
+    """tp 3 divides neither 8 GPUs nor 32 heads nor 16,384 columns; tp 2 mends all, and is listed with the first."""
+    flags = GPT + "--bf16 --tensor-model-parallel-size 3 --micro-batch-size 1 --global-batch-size 64"
+    errors = [one for one in checked(megatron(flags), "h100-sxm").findings if one.severity == "error"]
+    rules = [one.rule for one in errors]
+    assert rules[0] == "gpus are tp * pp * dp * cp" and {"heads split over tp", "ffn splits over tp"} <= set(rules)
+    assert ["Legal would be" in one.message for one in errors] == [True] + [False] * (len(errors) - 1)
+    assert all(one.message.endswith(f"those of: {rules[0]}") for one in errors[1:])
+    assert all({"tensor_model_parallel_size": 2} in [way.values for way in one.ways] for one in errors)
