@@ -55,10 +55,16 @@ def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, tim
         degrees, batch = (times.join(str(getattr(layout, word)) for word in words) for words in (GPUS[: 3 + cp], BATCH))
         table.add_row(
             name, degrees, *[experts(layout)] * split, batch, str(layout.v), zero(layout), recomputed(layout).replace(",", ", "),
-            f"{said.step_s:.3f}", f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}",
+            f"{said.step_s:.3f}", tflops(said), f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}",
             f"{said.memory_bytes / GIB:.1f}", f"{said.oom_probability:.0%}",
         )  # fmt: skip
     return table
+
+
+def tflops(said: Estimate, grouped: str = "") -> str:
+    """Model TFLOP/s of a GPU: whole from 10 up, below that two significant digits. grouped: a comma for thousands."""
+    rate = float(said.model_tflops_per_gpu)
+    return f"{rate:{grouped}.0f}" if rate >= 9.95 else f"{rate:#.2g}" if rate >= 1e-4 else f"{rate:.1e}"
 
 
 def experts(layout: Layout) -> str:

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.answers import Sweep, SweepRow
-from planner.report.parts import grid, paragraph
+from planner.report.parts import grid, paragraph, tflops
 from planner.units import GIB
 
 _SHOWN = {"tp", "pp", "dp", "v", "mbs", "m"}
@@ -44,7 +44,7 @@ def _cells(row: SweepRow) -> list[str]:
     layout, said = row.layout, row.estimate
     return [
         f"{layout.tp} x {layout.pp} x {layout.dp}", f"{layout.dp} x {layout.mbs} x {layout.m}", str(layout.v), f"{said.bubble_share:z.1%}",
-        f"{said.mfu:.1%}", f"{said.model_tflops_per_gpu:.0f}", f"{said.step_s:.3f}", f"{said.memory_bytes / GIB:.1f}",
+        f"{said.mfu:.1%}", tflops(said), f"{said.step_s:.3f}", f"{said.memory_bytes / GIB:.1f}",
         f"{said.oom_probability:.0%}",
     ]  # fmt: skip
 

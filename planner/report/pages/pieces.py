@@ -13,7 +13,7 @@ from planner.references import REFERENCES
 from planner.report import charts, simulated
 from planner.report.formulas import Formula, cost_formulas, keys, meanings
 from planner.report.page import Grid, More, Section
-from planner.report.parts import experts, recomputed, zero
+from planner.report.parts import experts, recomputed, tflops, zero
 from planner.report.parts import goodput as goodput_lines
 from planner.specs.recipe import Recipe
 from planner.units import GIB
@@ -33,7 +33,7 @@ def headline(said: Estimate) -> tuple[tuple[str, str], ...]:
     return (
         (f"{said.step_s:,.3g} s", f"a step; 80% of runs like it: {said.step_s_low:,.3g} to {said.step_s_high:,.3g} s"),
         (f"{said.tokens_per_s_per_gpu:,.0f} tokens/s", "a GPU"),
-        (f"{said.model_tflops_per_gpu:,.0f} TFLOP/s", f"a GPU, MFU {said.mfu:.1%}"),
+        (f"{tflops(said, ',')} TFLOP/s", f"a GPU, MFU {said.mfu:.1%}"),
         (f"{said.memory_bytes / GIB:.1f} GiB", f"of {said.memory_limit_bytes / GIB:.1f} GiB, OOM probability {said.oom_probability:.0%}"),
         (f"{said.bubble_share:z.1%}", "pipeline bubble, share of the step"),
     )
@@ -46,7 +46,7 @@ def layouts(rows: Rows, first: str) -> Grid:
     cells = tuple(
         (name, f"{one.gpus:,} = {one.tp} x {one.pp} x {one.dp} x {one.cp}", experts(one), f"{one.gbs:,} = {one.dp} x {one.mbs} x {one.m}",
          str(one.v), SCHEDULES[one.schedule], zero(one), recomputed(one).replace(",", ", "), f"{said.step_s:.3f}",
-         f"{said.model_tflops_per_gpu:.0f}", f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}", f"{said.memory_bytes / GIB:.1f}",
+         tflops(said), f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}", f"{said.memory_bytes / GIB:.1f}",
          f"{said.oom_probability:.0%}")
         for name, one, said in rows
     )  # fmt: skip
