@@ -147,7 +147,7 @@ def goodput(found: Goodput | None) -> list[Text]:
                 f"{duration(found.checkpoint_s)} and a restart of {duration(found.restart_s)} take longer.")  # fmt: skip
     else:
         text = (f"{found.goodput_share:.1%} of the time trains: an interruption every {duration(found.mtbf_s)}, a checkpoint every "
-                f"{found.interval_steps:,.0f} step{'s' * (found.interval_steps > 1)} ({duration(found.interval_s)}) takes "
+                f"{found.interval_steps:,.0f} step{'s' * bool(found.interval_steps > 1)} ({duration(found.interval_s)}) takes "
                 f"{found.checkpoint_share:.1%}, restarts and work done again {found.lost_share:.1%}; "
                 f"{found.days_per_trillion_tokens:,.1f} days a trillion tokens.")  # fmt: skip
     return [paragraph("Goodput", text), *([paragraph("Assumed of failures", "; ".join(found.assumed) + ".")] if found.assumed else [])]
