@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields
 from typing import NamedTuple
 
 from planner.cost.goodput import Goodput, goodput
@@ -54,4 +54,5 @@ def of_plan(asked: Question, recipe: Recipe, said: Estimate) -> Goodput | None:
     if met is None:
         return None
     found = goodput(recipe.gpus, met.gpu_mtbf_s, met.checkpoint_s, met.restart_s, said.step_s, recipe.tokens)
-    return replace(found, assumed=met.assumed)
+    plain = {f.name: float(getattr(found, f.name)) for f in fields(found) if f.name != "assumed"}
+    return Goodput(**plain, assumed=met.assumed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.cost.adapters import adapter_params, dense_adapters, expert_adapters
 from planner.cost.attention import attention_params
 from planner.cost.experts import moe_layers_below, routed_params, router_params, shared_params
@@ -62,7 +64,8 @@ def trained_layers(recipe: Recipe, layout: Layout, layers: Numeric, expert_layer
     if whole(recipe):
         return params
     frozen, more = frozen_params(recipe, layout, layers, expert_layers), adapters_params(recipe, layout, layers, expert_layers)
-    return params[0] - frozen[0] + more[0], params[1] - frozen[1] + more[1]
+    shared, routed = params[0] - frozen[0] + more[0], params[1] - frozen[1] + more[1]
+    return np.maximum(shared, 0.0), np.maximum(routed, 0.0)  # all frozen, the sums differ by a rounding
 
 
 def trained_embedding(recipe: Recipe, layout: Layout) -> Numeric:
