@@ -35,5 +35,7 @@ def check(
         from planner.report.checked import checked
 
         print_text(checked(answer))
+        if answer.diff:
+            typer.echo(answer.diff)
     write_report(report, "checked", "page", answer)
     return 0 if answer.verdict in ("fits", "marginal") else 1

@@ -25,7 +25,7 @@ STATED = 12
 
 
 def checked(answer: Checked) -> Group:
-    """What `check` prints."""
+    """What `check` prints, but for the differences of --fix: a patch is no text to be wrapped."""
     u = answer.understood
     parts: list[Any] = [_verdict(answer), *([heading(u.recipe)] if u.sized else [])]
     parts += [_finding(one, u.reading.kind) for one in answer.findings]
@@ -35,7 +35,7 @@ def checked(answer: Checked) -> Group:
         parts += _stages(answer.estimate)
     parts += [*_oom(answer), *_measured(answer), *_open(answer), _values(answer)]
     if answer.fixed:
-        parts += [paragraph("Written", ", ".join(answer.fixed)), Text(answer.diff)]
+        parts.append(paragraph("Written", ", ".join(answer.fixed)))
     return Group(*parts)
 
 

@@ -55,6 +55,18 @@ def test_fix_writes_a_file_and_shows_the_difference(ppplan: Callable[..., Ran], 
     assert ppplan("check", out).code == 0
 
 
+def test_the_difference_is_a_patch(ppplan: Callable[..., Ran], tmp_path: Path) -> None:
+    """Lines of any width and tabs stand as they are. The script is short enough to be one hunk: its lines are both files."""
+    text = (CASES / "megatron-lm-1304/launch.sh").read_text().replace("\\\n", " ") + "\techo " + "done " * 60 + "\n"
+    script, out = tmp_path / "launch.sh", tmp_path / "fixed.sh"
+    script.write_text(text)
+    said = ppplan("check", script, "--fix", out).out
+    _, hunk, *lines = said[said.index(f"+++ {script} "):].splitlines()
+    assert hunk.startswith("@@ -1,") and max(map(len, lines)) > 200
+    assert [line[1:] for line in lines if line[0] in " -"] == text.splitlines()
+    assert [line[1:] for line in lines if line[0] in " +"] == out.read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
