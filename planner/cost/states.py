@@ -62,7 +62,8 @@ def rank_holds(recipe: Recipe, layout: Layout, rank: Rank) -> tuple[Held, Held]:
     narrow = (frozen - rank.layers * recipe.model.norms_per_layer * norm_params(recipe.model)) * four_bits
     frozen = frozen + rank.has_embedding * embedding_params(recipe.model, layout.tp) * (not trains(recipe, "embedding"))
     frozen = frozen + rank.has_head * head_params(recipe.model, layout) * (not trains(recipe, "head"))
-    return Held(params - frozen + adapters[0], frozen, matrices, narrow), Held(routed - more + adapters[1], more, None, more * four_bits)
+    trained = np.maximum(params - frozen + adapters[0], 0.0)  # all frozen, the sums differ by a rounding
+    return Held(trained, frozen, matrices, narrow), Held(np.maximum(routed - more + adapters[1], 0.0), more, None, more * four_bits)
 
 
 def state_bytes(
