@@ -9,6 +9,7 @@ from pathlib import Path
 from planner.errors import InputError
 
 LAUNCHES = (".sh", ".slurm", ".sbatch", ".yaml", ".yml", ".toml", ".json", ".log")
+PYTHON = (".py", ".pyw", ".ipynb")
 MOST_NAMED = 3
 MOST_LISTED = 2000
 SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -37,6 +38,14 @@ def _inside(folder: Path) -> str:
         return "; name the script, configuration or log in it"
     ranked = sorted(names, key=lambda name: (LAUNCHES.index(Path(name).suffix), name))[:MOST_NAMED]
     return f"; name one file in it, such as {', '.join(ranked)}" if ranked else " in which no script, configuration or log lies"
+
+
+def refuse_python(place: Path, head: str) -> None:
+    """InputError for a program: what it would pass to a framework only running it tells."""
+    first = head.partition("\n")[0]
+    if place.suffix.lower() in PYTHON or (first.startswith("#!") and "python" in first):
+        raise InputError(f"{place.name} must say how a training is launched, but is Python, which is neither run nor read; name the shell "
+                         "or Slurm script that starts it, its configuration (JSON, YAML, TOML), or its log")
 
 
 def says(name: str, keys: Collection[str]) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from planner.errors import InputError
+from planner.intake import not_launches
 from planner.intake.not_launches import regular
 from planner.intake.reading import Reading
 
@@ -29,6 +30,7 @@ def read(path: str | Path, sets: Mapping[str, str] | None = None) -> Reading:
     """
     place = Path(path)
     head = _head(place)
+    not_launches.refuse_python(place, head)
     form = told_apart(place, head)
     if form == "log":
         return _log(place)

@@ -30,6 +30,14 @@ def test_folder_names_what_lies_in_it(tmp_path: Path) -> None:
     assert "no script" in told(tmp_path / "empty")
 
 
+def test_python_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n--num-layers\n")
+    (tmp_path / "train").write_text("#!/usr/bin/env python3\nNNODES=2\n")
+    for name in ("train.py", "train"):
+        said = told(tmp_path / name)
+        assert said.startswith(f"{name} must say how a training is launched, but is Python") and "Slurm script" in said and "log" in said
+
+
 def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.sh")
     assert "a pipe" in told(tmp_path / "pipe.sh")
