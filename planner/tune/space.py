@@ -72,6 +72,8 @@ class Space:
     """Legal layouts that were left out since they would run out of memory."""
     removed: dict[str, int]
     """Layouts that each rule removed."""
+    switches: Switches = field(default_factory=dict)
+    """Of the plan that came in, those that change something."""
 
 
 def key(layout: Layout, switches: Switches | None = None) -> str:

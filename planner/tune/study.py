@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError
@@ -34,12 +35,8 @@ Tell = Callable[[Row, tuple[Row, ...]], None]
 """Hears of a trial that starts (state running) and of its end, with all rows so far."""
 MOST_REPORTS = 50
 """Steps of a trial that are written to the storage; a tiny model makes a thousand a second."""
-
-
 RIVALS = 3
 """Layouts that are run again at most: the fastest and those that noise may have put behind it."""
-
-
 SWITCHED = 2
 """Layouts at most whose switches are tried."""
 
@@ -144,14 +141,15 @@ def once_more(every: list[Row], space: Space, size: Size) -> Candidate | None:
 
 
 def switched(every: list[Row], space: Space, size: Size, offers: Offers) -> Candidate | None:
-    """One of the fastest layouts under its next other switches; what was kept of them so far is where the next begins."""
+    """The plan under its own switches, then one of the fastest layouts under its next others; those begin where the last were kept."""
     if _switched(every) >= size.switches:
         return None
     at, given_up = places(space), lost_keys(every)
     taken = {one.key for one in every if one.state in (*COUNTED, "illegal") or one.key in given_up}
-    bases = [one for one in settled(every) if key(one.layout) in at and not one.proxy][:SWITCHED]
-    tried = (replace(space.candidates[at[key(one.layout)]], switches=told)
-             for one in bases for told in switches.settings(one.layout, one.switches, offers))  # fmt: skip
+    each = [one for one in settled(every) if key(one.layout) in at and not one.proxy]
+    own = [(one, space.switches) for one in each if space.switches and one.layout == space.candidates[0].layout]
+    others = ((one, told) for one in each[:SWITCHED] for told in switches.settings(one.layout, one.switches, offers))
+    tried = (replace(space.candidates[at[key(one.layout)]], switches=told) for one, told in chain(own, others))
     return next((one for one in tried if one.key not in taken), None)
 
 

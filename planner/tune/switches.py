@@ -55,9 +55,13 @@ def settings(layout: Layout, now: Switches, offered: Offers) -> Iterator[dict[st
         for value in values:
             if value == now.get(word, values[0]):
                 continue
-            told = {**now, word: value}
-            means = offered(layout, told)
-            yield {name: wanted for name, wanted in told.items() if name in means and wanted != means[name][0]}
+            yield effective(layout, {**now, word: value}, offered)
+
+
+def effective(layout: Layout, told: Switches, offered: Offers) -> dict[str, Value]:
+    """Of a setting what changes something: neither words of another software nor what holds anyway."""
+    means = offered(layout, told)
+    return {name: wanted for name, wanted in told.items() if name in means and wanted != means[name][0]}
 
 
 def text(switches: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from planner.tune.overlay import Overlay, corrected
 from planner.tune.runners import Bench
 from planner.tune.space import Candidate, Space, key, space
 from planner.tune.study import Size, Tell
-from planner.tune.switches import offers
+from planner.tune.switches import effective, offers
 from planner.tune.trials import Row, best, combined
 
 MOST_TRIALS = 10_000
@@ -90,7 +90,9 @@ def tune(
     target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
     check_folder(target)
     where, name = storage or storages.default(plan), _named(study, plan, runner)
+    offered = offers(recipe, runner, bench.devices)
     candidates = space(recipe, first, lambda layout: runners.refused(recipe, bench, layout))
+    candidates = replace(candidates, switches=effective(first, saved.switches, offered))
     size = Size(trials, max(trials // 2, 1), repeats, switches)
     opened = studies.create(storages.opened(where), name, _fingerprint(recipe, first, bench), resume, candidates, size)
 
@@ -98,7 +100,7 @@ def tune(
         return runners.measure(recipe, bench, candidate, progress)
 
     with _ends_softly():
-        interrupted = studies.refine(opened, candidates, measured, size, tell or _silent, offers(recipe, runner, bench.devices))
+        interrupted = studies.refine(opened, candidates, measured, size, tell or _silent, offered)
     return _answer(plan, saved, asked, recipe, first, bench, candidates, opened, where, target, interrupted)
 
 
@@ -152,7 +154,8 @@ def _answer(
 ) -> Tuned:  # fmt: skip
     rows = studies.told(study)
     fastest = best(rows)
-    before = next((one for one in combined(rows) if one.key == key(first)), None)
+    measured = {one.key: one for one in combined(rows)}
+    before = measured.get(key(first, candidates.switches), measured.get(key(first)))
     today = date.today().isoformat()
     texts = {"trials.csv": refined.table(rows), "study.json": refined.plots(study)}
     fitted, why = None, ""

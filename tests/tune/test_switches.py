@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from planner.tune.measurement import Measurement
 from planner.tune.space import Candidate
 from planner.tune.storage import opened
 from planner.tune.study import Size
-from planner.tune.switches import Choices, offers, settings
+from planner.tune.switches import Choices, effective, offers, settings
 from planner.tune.trials import Row, best, rivals
 from tests import documents, sweep
 from tests.megatron_oracle import verdicts
@@ -41,7 +42,9 @@ def offered(layout: Layout, now: Mapping[str, Any]) -> Choices:
     return {word: values for word, values in OFFERED.items() if word == "overlap_reduce" or now.get("overlap_reduce", True)}
 
 
-def studied(folder: Path, gain: float, size: Size) -> tuple[tuple[Row, ...], list[tuple[str, dict[str, Any], int]]]:
+def studied(
+    folder: Path, gain: float, size: Size, own: Mapping[str, Any] | None = None
+) -> tuple[tuple[Row, ...], list[tuple[str, dict[str, Any], int]]]:
     """Layouts whose steps take (1 - gain) of their time with buckets of 100 MiB, and 3% more without overlap."""
     calls: list[tuple[str, dict[str, Any], int]] = []
 
@@ -51,7 +54,7 @@ def studied(folder: Path, gain: float, size: Size) -> tuple[tuple[Row, ...], lis
         step_s = real_s(candidate) * factor
         return Outcome("done", {}), Measurement(step_s, (step_s, step_s * 1.004, step_s * 0.996), 2.0**30)
 
-    _, space = question()
+    space = replace(question()[1], switches=own or {})
     study = studies.create(opened(f"journal:{folder}/j"), "switched", {}, True, space, size)
     studies.refine(study, space, measure, size, lambda row, rows: None, offered)
     return studies.told(study), calls
@@ -78,6 +81,21 @@ def test_what_gains_no_more_than_noise_is_not_kept(tmp_path: Path) -> None:
     quickest = min((one for one in rows), key=lambda one: one.measured_s or 0.0)
     assert quickest.switches == {"bucket_cap_mb": 100} and quickest.layout == kept.layout
     assert quickest not in rivals(rows, 3)
+
+
+def test_a_refined_plan_is_tried_under_its_own_switches_first(tmp_path: Path) -> None:
+    """And what other switches are tried of it begins there, where they are faster."""
+    rows, calls = studied(tmp_path, 0.05, Size(1, 1, switches=2), {"bucket_cap_mb": 100})
+    assert [told for _, told, _ in calls] == [{}, {"bucket_cap_mb": 100}, {"overlap_reduce": False}]
+    kept = best(rows)
+    assert kept is not None and kept.switches == {"bucket_cap_mb": 100}
+    assert {layout for layout, _, _ in calls} == {json.dumps(question()[1].candidates[0].layout.named())}
+
+
+def test_of_a_plans_switches_those_count_that_change_something() -> None:
+    layout = question()[1].candidates[0].layout
+    told = {"overlap_comm": False, "overlap_reduce": True, "bucket_cap_mb": 70}  # DeepSpeed's; as it is; a size of one's own
+    assert effective(layout, told, offered) == {"bucket_cap_mb": 70}
 
 
 def test_a_study_that_goes_on_tries_no_setting_twice(tmp_path: Path) -> None:

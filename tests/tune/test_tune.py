@@ -12,12 +12,14 @@ import yaml
 from planner import api
 from planner.cli import code
 from planner.launch.outcome import Outcome, Progress
-from planner.specs import library
+from planner.specs import library, resolve
+from planner.specs import plan as plans
 from planner.specs.recipe import Recipe
 from planner.tune import runners
 from planner.tune.measurement import Measurement
 from planner.tune.runners import Bench
 from planner.tune.space import Candidate
+from planner.tune.switches import offers
 from tests.tune.simulated import real_s, simulated
 
 TINY = """name: tiny
@@ -97,6 +99,17 @@ def test_a_study_goes_on_with_resume_alone(plan: Path, capsys: pytest.CaptureFix
     assert status == 0 and len(said["trials"]) == 4
     assert code([*command, "--trials", "4", "--resume"]) == 0
     assert "Best: #" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("devices")
+def test_the_switches_of_a_refined_plan_are_where_tune_begins(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe, layout = resolve.recipe_and_layout(plans.read_layout(plan))
+    word, values = next(iter(offers(recipe, "torch", 8)(layout, {}).items()))
+    plan.write_text(yaml.safe_dump(yaml.safe_load(plan.read_text()) | {"switches": {word: values[1], "overlap_comm": False}}))
+    command = ["tune", str(plan), "--trials", "1", "--repeats", "0", "--switches", "1", "--devices", "8",
+               "--storage", f"journal:{plan.parent}/j"]  # fmt: skip
+    status, said, _ = out_of(command, capsys)
+    assert status == 0 and [one["switches"] for one in said["trials"]] == [{}, {word: values[1]}]
 
 
 def test_when_all_fail_the_answer_is_no_with_their_reasons(
