@@ -14,7 +14,7 @@ from planner.enumerate import layouts
 from planner.enumerate.balanced import cuts
 from planner.estimate import closed_form, estimate
 from planner.layout import SCHEDULES, Layout
-from planner.rules.table import SCHEDULE_RULES, mask
+from planner.rules.table import SCHEDULE_RULES, mask, nearest_refusal
 from planner.specs.recipe import Recipe
 
 CHUNK = 16_384
@@ -78,6 +78,7 @@ class SearchResult:
     nearest: tuple[Change, ...] | None = None
     min_gpus: int | None = None
     limits: str = ""
+    """Where the best plan's time goes beyond the model's products; where no layout is legal, what refuses the one that is nearest to it."""
     ranked: Ranked | None = None
     """All legal layouts by closed form: what a picture of the search shows."""
 
@@ -96,7 +97,9 @@ def search(recipe: Recipe, top: int = 5) -> SearchResult:
         return SearchResult(**counts, seconds=time.perf_counter() - started, plans=plans, limits=limits, ranked=ranked)  # type: ignore[arg-type]
     fewest = min_gpus(recipe)
     nearest = _nearest(recipe, fewest)
-    return SearchResult(**counts, seconds=time.perf_counter() - started, plans=(), nearest=nearest, min_gpus=fewest, ranked=ranked)  # type: ignore[arg-type]
+    why = "" if counts["legal"] else nearest_refusal(recipe, layouts(recipe))
+    seconds = time.perf_counter() - started
+    return SearchResult(**counts, seconds=seconds, plans=(), nearest=nearest, min_gpus=fewest, limits=why, ranked=ranked)  # type: ignore[arg-type]
 
 
 def min_gpus(recipe: Recipe) -> int | None:

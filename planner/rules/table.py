@@ -62,3 +62,11 @@ def breaches(recipe: Recipe, layout: Layout) -> tuple[Breach, ...]:
     if sizes.POSITIVE in broken:
         broken = [sizes.POSITIVE]
     return tuple(breach(rule, recipe, layout) for rule in broken)
+
+
+def nearest_refusal(recipe: Recipe, layout: Layout) -> str:
+    """Of many layouts, none legal: what refuses the first of those that break the fewest rules, with the way out; empty without any."""
+    if not len(layout):
+        return ""
+    broken = sum(~np.broadcast_to(rule.holds(recipe, layout), len(layout)) for rule in rules_for(recipe))
+    return "; ".join(one.message for one in breaches(recipe, layout[int(np.argmin(broken))]))

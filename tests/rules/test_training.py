@@ -9,6 +9,7 @@ import pytest
 from planner.layout import OFFLOAD_CODE
 from planner.rules import training
 from planner.rules.table import breaches
+from planner.search import search
 from planner.specs import library
 from planner.specs.recipe import Recipe
 from planner.specs.workload import Lora
@@ -76,3 +77,12 @@ def test_every_rule_has_its_case() -> None:
 def test_a_sentence_names_the_way_out() -> None:
     [found] = breaches(documents.recipe(lora=Lora(rank=12)), documents.layout(documents.recipe(), tp=8))
     assert found.message == "tp must divide the adapters' rank, but got tp=8 and lora_rank 12; try lora_rank 16 or a smaller tp"
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ({"optimizer": "adafactor"}, "but got adafactor; try adam, or --framework deepspeed"),
+    ({"lora": Lora(rank=16, base="nf4")}, "but got lora_base nf4; try 16bit, or --framework deepspeed"),
+])  # fmt: skip
+def test_a_search_without_a_legal_layout_says_the_way_out(words: Words, says: str) -> None:
+    found = search(documents.recipe(**words))
+    assert found.legal == 0 and not found.plans and found.limits.endswith(says)
