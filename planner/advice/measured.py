@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,7 +101,8 @@ def measured(u: Understood, log: Log, said: Estimate | None) -> dict[str, Any]:
         "memory_device_gib": _gib(log.device_bytes), "nan_steps": log.nan_steps, "skipped_steps": log.skipped_steps,
         "out_of_memory": len(log.ooms), "notes": list(log.notes),
     }
-    row = logs_row.row(log, model=u.recipe.model.name if u.sized else "", hardware=u.recipe.hardware.name, gpus=u.recipe.gpus)
+    stated = log if log.reading or guessed(u, log) else replace(log, reading=replace(u.reading, values=u.values))
+    row = logs_row.row(stated, model=u.recipe.model.name if u.sized else "", hardware=u.recipe.hardware.name, gpus=u.recipe.gpus)
     return {**figures, "error": _errors(log, said), "row": {name: value for name, value in row.items() if value not in (None, "")}}
 
 

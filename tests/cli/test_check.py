@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from planner.accuracy.csvfile import read as read_rows
 from tests.conftest import Ran
 
 CASES = Path(__file__).parent.parent / "data" / "cases"
 KEYS = {"file", "framework", "framework_version", "model", "layout", "values", "unresolved", "findings", "estimate", "best", "measured",
         "oom", "verdict"}
+
+SCRIPT = """#!/bin/bash
+torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-layers 24 \\
+  --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 50304 --bf16 \\
+  --micro-batch-size 1 --global-batch-size 64
+"""
+LINE = " iteration {:8}/ 100 | elapsed time per iteration (ms): 4000.0 | global batch size:    64 | lm loss: 2.0E+00 |\n"
 
 
 def test_json_holds_the_contract(ppplan: Callable[..., Ran]) -> None:
@@ -81,3 +89,19 @@ def test_the_difference_is_a_patch(ppplan: Callable[..., Ran], tmp_path: Path) -
 def test_wrong_input_is_one_message(ppplan: Callable[..., Ran], words: tuple[object, ...], message: str) -> None:
     ran = ppplan("check", *words)
     assert ran.code == 2 and not ran.out and message in ran.err and "Traceback" not in ran.err
+
+
+def test_a_log_beside_a_script_becomes_a_row_of_validate(ppplan: Callable[..., Ran], tmp_path: Path) -> None:
+    """Layout and shape of the script, time of the log."""
+    script, log, row = tmp_path / "launch.sh", tmp_path / "launch.log", tmp_path / "row.csv"
+    script.write_text(SCRIPT)
+    assert ppplan("check", script, "--cluster", "h100-sxm", "--csv", row).code == 2 and not row.exists()
+    log.write_text("".join(LINE.format(step) for step in range(1, 12)))
+    assert ppplan("check", script, "--cluster", "h100-sxm", "--csv", row).code == 0
+    read = read_rows(row).iloc[0]
+    stated = {"hardware": "h100-sxm", "gpus": 8, "tp": 2, "pp": 2, "mbs": 1, "gbs_sequences": 64, "seq": 2048, "layers": 24, "hidden": 2048,
+              "heads": 16, "precision": "bf16", "step_time_s": 4.0}
+    assert {name: read[name] for name in stated} == stated
+    assert ppplan("validate", row).code == 0
+    ran = ppplan("check", log, "--gpus", "8", "--csv", tmp_path / "other.csv")
+    assert ran.code == 2 and "must have the layout" in ran.err
