@@ -2,7 +2,7 @@
 # deepseek-v3 on 256 GPUs of gb200-nvl72, mxfp8, Megatron-LM core 0.19; by ppplan
 # 256 GPUs = tp 1 x pp 2 x dp 128 x cp 1, v 4
 # 2,048 sequences of 4,096 tokens = dp 128 x mbs 4 x m 4
-# expected: 11.779 s a step (9.600 to 17.799), 725 TFLOP/s/GPU, 2,782 tokens/s/GPU
+# expected: 11.779 s a step (9.848 to 16.903), 725 TFLOP/s/GPU, 2,782 tokens/s/GPU
 # expected: 156.3 of 184.3 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

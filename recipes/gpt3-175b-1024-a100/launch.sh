@@ -2,7 +2,7 @@
 # gpt3-175b on 1,024 GPUs of a100-80g-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 1,024 GPUs = tp 4 x pp 8 x dp 32 x cp 1, v 12
 # 1,536 sequences of 2,048 tokens = dp 32 x mbs 1 x m 48
-# expected: 17.196 s a step (14.806 to 18.486), 190 TFLOP/s/GPU, 179 tokens/s/GPU
+# expected: 17.196 s a step (15.081 to 18.331), 190 TFLOP/s/GPU, 179 tokens/s/GPU
 # expected: 58.5 of 79.2 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

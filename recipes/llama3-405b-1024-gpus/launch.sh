@@ -2,7 +2,7 @@
 # llama3-405b on 1,024 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 1,024 GPUs = tp 8 x pp 16 x dp 8 x cp 1, v 4
 # 512 sequences of 8,192 tokens = dp 8 x mbs 1 x m 64
-# expected: 26.373 s a step (22.707 to 28.351), 392 TFLOP/s/GPU, 155 tokens/s/GPU
+# expected: 26.373 s a step (23.129 to 28.114), 392 TFLOP/s/GPU, 155 tokens/s/GPU
 # expected: 70.3 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

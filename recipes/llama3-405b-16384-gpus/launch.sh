@@ -2,7 +2,7 @@
 # llama3-405b on 16,384 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 16,384 GPUs = tp 8 x pp 8 x dp 256 x cp 1, v 16
 # 2,048 sequences of 8,192 tokens = dp 256 x mbs 1 x m 8
-# expected: 7.410 s a step (6.380 to 7.966), 349 TFLOP/s/GPU, 138 tokens/s/GPU
+# expected: 7.410 s a step (6.499 to 7.899), 349 TFLOP/s/GPU, 138 tokens/s/GPU
 # expected: 67.6 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

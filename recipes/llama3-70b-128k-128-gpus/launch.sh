@@ -2,7 +2,7 @@
 # llama3-70b on 128 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 128 GPUs = tp 4 x pp 4 x dp 1 x cp 8, v 20
 # 32 sequences of 131,072 tokens = dp 1 x mbs 1 x m 32
-# expected: 79.093 s a step (68.099 to 85.025), 386 TFLOP/s/GPU, 414 tokens/s/GPU
+# expected: 79.093 s a step (69.365 to 84.314), 386 TFLOP/s/GPU, 414 tokens/s/GPU
 # expected: 71.9 of 79.1 GiB a GPU, out of memory with probability 2%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

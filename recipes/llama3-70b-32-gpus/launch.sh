@@ -2,7 +2,7 @@
 # llama3-70b on 32 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 32 GPUs = tp 8 x pp 4 x dp 1 x cp 1, v 4
 # 512 sequences of 8,192 tokens = dp 1 x mbs 1 x m 512
-# expected: 139.219 s a step (119.867 to 149.660), 423 TFLOP/s/GPU, 941 tokens/s/GPU
+# expected: 139.219 s a step (122.095 to 148.407), 423 TFLOP/s/GPU, 941 tokens/s/GPU
 # expected: 68.5 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

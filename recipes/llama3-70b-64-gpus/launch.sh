@@ -2,7 +2,7 @@
 # llama3-70b on 64 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 64 GPUs = tp 8 x pp 2 x dp 4 x cp 1, v 4
 # 512 sequences of 8,192 tokens = dp 4 x mbs 1 x m 128
-# expected: 68.296 s a step (58.803 to 73.418), 431 TFLOP/s/GPU, 960 tokens/s/GPU
+# expected: 68.296 s a step (59.896 to 72.804), 431 TFLOP/s/GPU, 960 tokens/s/GPU
 # expected: 66.4 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

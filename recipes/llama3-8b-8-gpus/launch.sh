@@ -2,7 +2,7 @@
 # llama3-8b on 8 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 8 GPUs = tp 1 x pp 2 x dp 4 x cp 1, v 1
 # 512 sequences of 8,192 tokens = dp 4 x mbs 1 x m 128
-# expected: 55.638 s a step (47.904 to 59.810), 485 TFLOP/s/GPU, 9,423 tokens/s/GPU
+# expected: 55.638 s a step (48.794 to 59.310), 485 TFLOP/s/GPU, 9,423 tokens/s/GPU
 # expected: 74.3 of 79.1 GiB a GPU, out of memory with probability 8%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

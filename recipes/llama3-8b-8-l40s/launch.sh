@@ -2,7 +2,7 @@
 # llama3-8b on 8 GPUs of l40s-pcie, bf16, Megatron-LM core 0.19; by ppplan
 # 8 GPUs = tp 1 x pp 4 x dp 2 x cp 1, v 1
 # 128 sequences of 8,192 tokens = dp 2 x mbs 1 x m 64
-# expected: 59.471 s a step (48.469 to 89.860), 113 TFLOP/s/GPU, 2,204 tokens/s/GPU
+# expected: 59.471 s a step (49.718 to 85.341), 113 TFLOP/s/GPU, 2,204 tokens/s/GPU
 # expected: 41.4 of 44.4 GiB a GPU, out of memory with probability 6%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

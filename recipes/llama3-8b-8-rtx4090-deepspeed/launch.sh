@@ -5,7 +5,7 @@
 # zero 1, ds_config.json beside this file
 # PipelineModule(layers, num_stages=4, partition_method='type:Block', activation_checkpoint_interval=0)
 # 1F1B, v 1: DeepSpeed's pipeline has no interleaving (virtual stages)
-# expected: 72.509 s a step (61.770 to 86.366), 44 TFLOP/s/GPU, 904 tokens/s/GPU
+# expected: 72.509 s a step (54.251 to 86.366), 44 TFLOP/s/GPU, 904 tokens/s/GPU
 # expected: 21.2 of 23.6 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

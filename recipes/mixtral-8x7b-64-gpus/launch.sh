@@ -2,7 +2,7 @@
 # mixtral-8x7b on 64 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 64 GPUs = tp 1 x pp 4 x dp 16 x cp 1, v 8
 # 1,024 sequences of 4,096 tokens = dp 16 x mbs 2 x m 32
-# expected: 12.255 s a step (10.552 to 13.174), 426 TFLOP/s/GPU, 5,348 tokens/s/GPU
+# expected: 12.255 s a step (10.748 to 13.064), 426 TFLOP/s/GPU, 5,348 tokens/s/GPU
 # expected: 72.6 of 79.1 GiB a GPU, out of memory with probability 3%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
