@@ -116,8 +116,10 @@ def main() -> None:
     steps: list[Step] = []
     peaks: list[Memory] = []
     stop = listening(lambda line: collected(line, asked["warmup"], steps, peaks, result))
-    run_script(asked)
-    stop()
+    try:
+        run_script(asked)
+    finally:
+        stop()  # what it printed is out before the words of a failure
     held, kind = memory(peaks)
     new = result.with_name(f"{result.name}.new-{rank}")
     new.write_text(repr(held))
