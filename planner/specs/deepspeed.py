@@ -24,11 +24,6 @@ def in_megatron(recipe: Recipe, layout: Layout) -> Any:
     return zero_bubble | ((layout.tp > 1) & ((layout.pp > 1) | early))
 
 
-def in_pipeline(recipe: Recipe, layout: Layout) -> Any:
-    """Whether PipelineModule runs it."""
-    return (layout.pp > 1) & ~_flag(in_megatron(recipe, layout))
-
-
 def with_autotp(recipe: Recipe, layout: Layout) -> Any:
     """Whether DeepSpeed's own tensor parallelism splits the model."""
     return (layout.tp > 1) & ~_flag(in_megatron(recipe, layout))
