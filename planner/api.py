@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from planner.advice.findings import Checked
     from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
     from planner.calibrate.calibrate import Calibration
-    from planner.launch.able import Diagnosis
+    from planner.launch.capabilities import Diagnosis
     from planner.layout import Layout
     from planner.pipeline.words import Answer
     from planner.search import Plan
@@ -58,7 +58,7 @@ def recommend(
     from planner import search
     from planner.advice.goodput import of_plan
     from planner.answers import Recommendation
-    from planner.save import out_folder, training_script, write_plan
+    from planner.plan_files import out_folder, training_script, write_plan
 
     if not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
@@ -130,7 +130,7 @@ def emit(
     """
     from planner.answers import Emitted
     from planner.files import write_all
-    from planner.save import launch_texts, out_folder, training_script
+    from planner.plan_files import launch_texts, out_folder, training_script
 
     folder = out_folder(out, launcher, form)
     own = training_script(script)
@@ -205,7 +205,7 @@ def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, S
 
 def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
     from planner.answers import Beside
-    from planner.cost.memory import in_flight
+    from planner.cost.memory.rank_memory import in_flight
     from planner.estimate import estimate
 
     plain = {name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="") for name in BESIDE}
@@ -256,9 +256,9 @@ def clusters(name: str | None = None) -> Known:
 
 def doctor(megatron: str | Path | None = None) -> Diagnosis:
     """What this machine has, which runners and launchers of tune would work on it, and why not; megatron: a clone of Megatron-LM."""
-    from planner.launch import able, machine
+    from planner.launch import capabilities, machine
 
-    return able.diagnosis(machine.look(), None if megatron is None else str(megatron))
+    return capabilities.diagnosis(machine.look(), None if megatron is None else str(megatron))
 
 
 def schedules(name: str | None = None) -> Known:

@@ -8,16 +8,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from planner.cost import memory, mixture, offload, pipeline, sites, step
-from planner.cost.activations import Activations, activations
+from planner.cost import pipeline
 from planner.cost.combinations import Rows, combinations, spread
-from planner.cost.ends import EndsTime, ends_time
 from planner.cost.flops import model_flops
-from planner.cost.kernels import peak_flops_per_s
-from planner.cost.layer import LayerTime, layer_time
-from planner.cost.moe import expert_layer_time
-from planner.cost.mtp import with_mtp
-from planner.cost.stages import Split, moe_split, split
+from planner.cost.layer import mean_layer
+from planner.cost.layer.embedding_and_head import EndsTime, ends_time
+from planner.cost.layer.kernels import peak_flops_per_s
+from planner.cost.layer.layer import LayerTime, layer_time
+from planner.cost.layer.moe import expert_layer_time
+from planner.cost.layer.multi_token import with_mtp
+from planner.cost.memory import offload, rank_memory
+from planner.cost.memory.activations import Activations, activations
+from planner.cost.network import sites
+from planner.cost.params.stages import Split, moe_split, split
+from planner.cost.step import step
 from planner.cost.terms import Estimate, Memory, Stage, StepTime
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
@@ -44,7 +48,7 @@ def _limit_bytes(recipe: Recipe) -> float:
     return min(own, recipe.max_memory_gib * GIB) if recipe.max_memory_gib else own
 
 
-def parts(recipe: Recipe, layout: Layout) -> tuple[Split, mixture.Times, EndsTime, Activations]:
+def parts(recipe: Recipe, layout: Layout) -> tuple[Split, mean_layer.Times, EndsTime, Activations]:
     """What every estimate is built from: the split of layers, layers' times, the ends' time, a micro-batch's activations."""
     rows = _combinations(recipe, layout)
     layers = split(recipe.model, layout, recipe.stack.stage_head_share)
@@ -52,10 +56,10 @@ def parts(recipe: Recipe, layout: Layout) -> tuple[Split, mixture.Times, EndsTim
     repeated = step.recompute_share(layout, layers)
     dense = _partly(factored(layer_time, recipe, layout, rows), repeated)
     if not recipe.model.moe:
-        return layers, mixture.times(dense, None, layers), with_mtp(recipe, layout, ends, dense), acts
+        return layers, mean_layer.times(dense, None, layers), with_mtp(recipe, layout, ends, dense), acts
     layers = replace(layers, experts=moe_split(recipe.model, layout, layers))
     experts = _partly(factored(expert_layer_time, recipe, layout, rows), repeated)
-    return layers, mixture.times(dense, experts, layers), with_mtp(recipe, layout, ends, experts), acts
+    return layers, mean_layer.times(dense, experts, layers), with_mtp(recipe, layout, ends, experts), acts
 
 
 def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
@@ -67,9 +71,9 @@ def closed_form(recipe: Recipe, layout: Layout) -> Estimate:
     """Estimate of one layout or of a batch, every field a number or a column."""
     layers, layer, ends, acts = parts(recipe, layout)
     time = step.step_time(recipe, layout, layers, layer.first, ends, step.closed_pipeline(recipe, layout, layers, layer, ends))
-    rows = memory.resident_rows(recipe, layout)
-    candidates = [memory.rank_memory(recipe, layout, acts, rank, rows) for rank in memory.ranks(recipe, layout, layers)]
-    return assemble(recipe, layout, time, memory.worst(candidates))
+    rows = rank_memory.resident_rows(recipe, layout)
+    candidates = [rank_memory.rank_memory(recipe, layout, acts, rank, rows) for rank in rank_memory.ranks(recipe, layout, layers)]
+    return assemble(recipe, layout, time, rank_memory.worst(candidates))
 
 
 def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> Estimate:
@@ -92,7 +96,7 @@ def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> E
         mfu=per_gpu / peak, mfu_full_attention=per_gpu / peak * (full / causal),
         bubble_share=time.bubble_s / (busy + time.bubble_s + time.pp_comm_s),
         memory_bytes=worst.device_bytes, memory_limit_bytes=limit,
-        oom_probability=memory.oom_probability(recipe, worst, limit),
+        oom_probability=rank_memory.oom_probability(recipe, worst, limit),
         host_bytes=offload.host_bytes(recipe, layout), host_limit_bytes=offload.host_limit_bytes(recipe),
         used_share=recipe.used_share, assumed=recipe.assumed,
     )  # fmt: skip
@@ -123,9 +127,9 @@ def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
     layers, layer, ends, acts = parts(recipe, layout)
     found = pipeline.simulated(recipe, layout, layer, ends, acts)
     time = step.step_time(recipe, layout, layers, layer.first, ends, found.pipeline)
-    each = memory.rank_memory(recipe, layout, acts, found.ranks)
+    each = rank_memory.rank_memory(recipe, layout, acts, found.ranks)
     held = np.broadcast_to(each.device_bytes, found.ranks.layers.shape)
-    said = assemble(recipe, layout, time, memory.at(each, int(np.argmax(held))))
+    said = assemble(recipe, layout, time, rank_memory.at(each, int(np.argmax(held))))
     stages = tuple(
         Stage(rank, int(found.ranks.layers[rank]), int(found.ranks.params[rank]), float(held[rank]),
               float(found.forward_s[rank]), float(found.backward_s[rank]), float(found.ranks.in_flight[rank]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.cost.experts import moe_layers_below
-from planner.cost.params import active_params, layer_params, moe_layer_params, mtp_params, total_params
+from planner.cost.params.experts import moe_layers_below
+from planner.cost.params.layer import active_params, layer_params, moe_layer_params, mtp_params, total_params
 from planner.errors import unknown
 from planner.specs import library
 from planner.specs.model import ModelSpec

@@ -22,13 +22,14 @@ import yaml
 
 from planner.launch import local
 from planner.launch.outcome import Work
-from planner.launch.surroundings import cores
+from planner.launch.rank_environment import cores
 from planner.layout import Layout
 from planner.specs import plan as plans
 from planner.specs import resolve
 from planner.specs.recipe import Recipe
-from planner.tune import request, runners, turns
-from planner.tune.space import Candidate, space
+from planner.tune.runners import table, torch_runner
+from planner.tune.study.space import Candidate, space
+from planner.tune.workers import turns
 
 MODEL = Path(__file__).with_name("closed-loop") / "small-gpt.yaml"
 QUESTION = ("--model", str(MODEL), "--framework", "torch", "--precision", "fp32", "--seq-length", "128",
@@ -115,9 +116,9 @@ def show(title: str, rows: list[tuple[dict[str, Any], float, float | None, str]]
 def exhaustive(plan: Path, ranks: int) -> list[Timed]:
     """Every layout of the question, in turns over one start of the ranks."""
     recipe, first = question(plan)
-    bench = runners.bench(recipe, "torch", "local", ranks, LIMIT_S)
-    every = space(recipe, first, lambda layout: runners.refused(recipe, bench, layout)).candidates
-    asked = turns.request([request.request(recipe, one.layout, ranks, STEPS, WARMUP) for one in every], TURNS)
+    bench = table.bench(recipe, "torch", "local", ranks, LIMIT_S)
+    every = space(recipe, first, lambda layout: table.refused(recipe, bench, layout)).candidates
+    asked = turns.request([torch_runner.request(recipe, one.layout, ranks, STEPS, WARMUP) for one in every], TURNS)
     outcome = local.run(Work(turns.MODULE, asked, ranks, LIMIT_S))
     if outcome.result is None:
         raise SystemExit(f"the exhaustive run {outcome.state}: {outcome.reason}\n{outcome.stderr_tail}")

@@ -13,7 +13,7 @@ from planner.specs import library
 from planner.specs.deepspeed import in_megatron
 from planner.specs.recipe import Recipe
 from tests import documents
-from tests.deepspeed_oracle import Case
+from tests.judges.deepspeed_oracle import Case
 
 GPUS = (1, 2, 8, 16, 24, 64, 128, 512, 1024, 4096)
 VERSIONS = ("0.16", "0.17", "0.18", "0.19", "main")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planner.cost import params, stages
+from planner.cost.params import layer, stages
 from planner.emit import environment, megatron
 from planner.emit.megatron_model import missing_features
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
@@ -17,7 +17,7 @@ from planner.specs.recipe import Recipe
 from planner.specs.stack import Stack
 from planner.specs.versions import version_of
 from tests import documents
-from tests.megatron_oracle import Case
+from tests.judges.megatron_oracle import Case
 
 MEGATRON_STACKS = ("megatron", "megatron", "megatron-2022", "megatron-2021", "nemo", "nemo-2025", "megatron-fsdp2")
 PRECISIONS = ("bf16", "fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4")
@@ -113,17 +113,17 @@ def commands(seed: int, questions: int, each: int, version: str = "0.19") -> Ite
 def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]]:
     """Chunks of every rank by our own count, as Megatron-LM builds them on a CPU."""
     model, tp = recipe.model, layout.tp
-    dense = params.layer_params(model, tp) - built_otherwise(model, tp)
-    sparse = params.moe_layer_params(model, tp, layout.ep, layout.etp) - built_otherwise(model, tp) - correction(model)
+    dense = layer.layer_params(model, tp) - built_otherwise(model, tp)
+    sparse = layer.moe_layer_params(model, tp, layout.ep, layout.etp) - built_otherwise(model, tp) - correction(model)
     layers, experts = stages.chunk_layers(model, layout), stages.chunk_moe_layers(model, layout)
     out = [[{"layers": n, "params": int((n - e) * dense + e * sparse)} for n, e in zip(*rows, strict=True)]
            for rows in zip(layers, experts, strict=True)]  # fmt: skip
-    out[0][0]["params"] += int(params.embedding_params(model, tp))
-    predictions = params.mtp_stage_params(model, layout) - model.mtp_layers * (built_otherwise(model, tp) + correction(model))
-    out[-1][-1]["params"] += int(params.head_params(model, layout) + predictions - params.norm_params(model))
+    out[0][0]["params"] += int(layer.embedding_params(model, tp))
+    predictions = layer.mtp_stage_params(model, layout) - model.mtp_layers * (built_otherwise(model, tp) + correction(model))
+    out[-1][-1]["params"] += int(layer.head_params(model, layout) + predictions - layer.norm_params(model))
     order = [chunk for chunks in zip(*out, strict=True) for chunk in chunks]
     [*_, end] = [chunk for chunk in order if chunk["layers"]] if layout.stage_layout else order  # behind the last layer that is named
-    end["params"] += params.norm_params(model)
+    end["params"] += layer.norm_params(model)
     return out
 
 

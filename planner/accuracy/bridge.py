@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from planner.accuracy.dispatchers import routing
-from planner.cost import memory
+from planner.cost.memory import rank_memory
 from planner.cost.terms import Memory
 from planner.estimate import parts
 from planner.layout import Layout
@@ -44,4 +44,4 @@ def of_last(page: str) -> bool:
 def last_memory(recipe: Recipe, layout: Layout) -> Memory:
     """Memory of the last pipeline rank of one layout, in closed form."""
     layers, _, _, acts = parts(recipe, layout)
-    return memory.rank_memory(recipe, layout, acts, memory.ranks(recipe, layout, layers)[2])
+    return rank_memory.rank_memory(recipe, layout, acts, rank_memory.ranks(recipe, layout, layers)[2])

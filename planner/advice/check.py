@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.advice import fixes, gains, legality, measured, memory, oom_line, refused, traps, traps_deepspeed, traps_torch
+from planner.advice import fixes, gains, legality, measured, memory, oom_line, parser_errors, traps, traps_deepspeed, traps_torch
 from planner.advice.findings import Best, Checked, Finding, Verdict
 from planner.advice.names import flags
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.estimate import estimate
-from planner.intake.logs import Log
+from planner.intake.bash.control_flow import UNDECIDED
+from planner.intake.logs.read_log import Log
 from planner.intake.reading import Reading, Value
-from planner.intake.shell_flow import UNDECIDED
-from planner.intake.understood import Understood, again, computes, understood
+from planner.interpret.interpret import Understood, again, computes, understood
 from planner.rules.table import breaches
 
 ROUNDS = 3
@@ -79,7 +79,7 @@ def _blind(u: Understood, log: Log) -> Told:
 def _told(u: Understood) -> Told:
     """All findings of a launch, its estimate, the best plan and the verdict."""
     illegal = legality.findings(u)
-    faults = _supposed(u, [*refused.findings(u), *traps_deepspeed.findings(u), *traps_torch.findings(u), *illegal])
+    faults = _supposed(u, [*parser_errors.findings(u), *traps_deepspeed.findings(u), *traps_torch.findings(u), *illegal])
     silent = traps.findings(u) if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed" else []
     broken = any(one.severity == "error" for one in (*faults, *silent))
     said = _estimate(u, any(one.severity == "error" for one in illegal))

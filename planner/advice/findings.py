@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from planner.cost.terms import Estimate
-from planner.intake.understood import Understood
+from planner.interpret.interpret import Understood
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 

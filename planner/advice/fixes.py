@@ -12,8 +12,8 @@ from planner.advice import rewrite
 from planner.advice.findings import Finding, Way
 from planner.advice.names import flag
 from planner.errors import InputError
-from planner.intake.document_change import changed
-from planner.intake.understood import Understood
+from planner.intake.frameworks.edit import changed
+from planner.interpret.interpret import Understood
 
 DOCUMENTS = (".json", ".yml", ".yaml", ".toml")
 

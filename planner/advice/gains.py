@@ -10,7 +10,7 @@ from planner.advice.legality import way
 from planner.advice.names import changed, said
 from planner.cost.terms import Estimate
 from planner.estimate import closed_form, estimate
-from planner.intake.understood import Understood
+from planner.interpret.interpret import Understood
 from planner.layout import Layout
 from planner.reasons import describe, limit
 from planner.search import fitting

@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from planner.cost.goodput import Goodput, goodput
+from planner.cost.params.trained import trained_total
 from planner.cost.terms import Estimate
-from planner.cost.trained import trained_total
 from planner.specs.question import Question
 from planner.specs.recipe import Recipe
 from planner.units import GB

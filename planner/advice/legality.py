@@ -9,7 +9,7 @@ from planner.advice import nearby
 from planner.advice.findings import Finding, Way
 from planner.advice.names import MEGATRON, changed, flag, said
 from planner.advice.nearby import Near
-from planner.intake.understood import Understood
+from planner.interpret.interpret import Understood
 from planner.rules.rule import Breach
 from planner.rules.table import breaches
 from planner.specs.versions import KNOWN

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from planner.advice.findings import Finding
 from planner.cost.terms import Estimate
 from planner.errors import InputError
-from planner.intake import logs, logs_row
-from planner.intake.logs import Log
-from planner.intake.not_launches import regular
+from planner.intake.frameworks.not_launches import regular
+from planner.intake.logs import csv_row, read_log
+from planner.intake.logs.read_log import Log
 from planner.intake.reading import Reading, Value
-from planner.intake.understood import Understood
+from planner.interpret.interpret import Understood
 from planner.units import GIB
 
 HEAD = 200_000
@@ -41,9 +41,9 @@ class Told(NamedTuple):
 def log_of(path: str | Path) -> Told | None:
     """The log that a path is, with the arguments that it prints; None where it is no log. InputError when it cannot be read."""
     file = regular(path)
-    if file.suffix.lower() in TEXTS or not logs.is_log(_head(file)):
+    if file.suffix.lower() in TEXTS or not read_log.is_log(_head(file)):
         return None
-    log = logs.checked(logs.read(file))
+    log = read_log.checked(read_log.read(file))
     return Told(log, log.reading or _bare(path, log))
 
 
@@ -102,7 +102,7 @@ def measured(u: Understood, log: Log, said: Estimate | None) -> dict[str, Any]:
         "out_of_memory": len(log.ooms), "notes": list(log.notes),
     }
     stated = log if log.reading or guessed(u, log) else replace(log, reading=replace(u.reading, values=u.values))
-    row = logs_row.row(stated, model=u.recipe.model.name if u.sized else "", hardware=u.recipe.hardware.name, gpus=u.recipe.gpus)
+    row = csv_row.row(stated, model=u.recipe.model.name if u.sized else "", hardware=u.recipe.hardware.name, gpus=u.recipe.gpus)
     return {**figures, "error": _errors(log, said), "row": {name: value for name, value in row.items() if value not in (None, "")}}
 
 

@@ -11,7 +11,7 @@ from planner.advice.legality import MOST_WAYS, way
 from planner.advice.names import changed, said
 from planner.advice.nearby import Near
 from planner.cost.terms import Estimate
-from planner.intake.understood import Understood
+from planner.interpret.interpret import Understood
 from planner.units import GIB
 
 MARGINAL = 0.1

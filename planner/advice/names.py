@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.intake.counts import whole
-from planner.intake.document_places import BRIDGE
-from planner.intake.understood import Understood
-from planner.intake.world import SHARDS
+from planner.intake.frameworks.key_paths import BRIDGE
+from planner.interpret.gpu_count import SHARDS
+from planner.interpret.interpret import Understood
+from planner.interpret.numbers import whole
 from planner.layout import OFFLOADS, module_names
 
 MEGATRON = {

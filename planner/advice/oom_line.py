@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cost.params import embedding_params, head_params, moe_layer_params, total_params
+from planner.cost.params.layer import embedding_params, head_params, moe_layer_params, total_params
 from planner.cost.terms import Estimate
 from planner.errors import InputError
-from planner.intake.oom import Oom, parse
-from planner.intake.shape import padded
-from planner.intake.understood import Understood
+from planner.intake.logs.oom import Oom, parse
+from planner.interpret.interpret import Understood
+from planner.interpret.megatron_model import padded
 from planner.units import GIB, MIB
 
 BLOCK = 2 * MIB

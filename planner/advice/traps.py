@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from planner.advice.findings import Finding, Way
 from planner.advice.names import OLD_RECOMPUTE, changed
-from planner.intake import shape, software
-from planner.intake.understood import Understood
+from planner.interpret import megatron_model, stack_choice
+from planner.interpret.interpret import Understood
 from planner.layout import RECOMPUTE_CODE
 from planner.specs.versions import version_of
 
@@ -28,7 +28,7 @@ def findings(u: Understood) -> list[Finding]:
 def _fp32(u: Understood) -> Finding | None:
     if u.recipe.precision != "fp32" or u.reading.kind in OWN_PRECISION:
         return None
-    able = u.recipe.hardware.gpu.compute_capability >= software.AMPERE
+    able = u.recipe.hardware.gpu.compute_capability >= stack_choice.AMPERE
     halves = "bf16" if able else "fp16"
     text = (f"fp32 training: neither --bf16 nor --fp16 is given, so that parameters are float32, 16 bytes each, and matrix products run "
             f"at a fraction of the 16-bit rate; flash attention is not used. Use --{halves}")
@@ -121,8 +121,8 @@ def _padded(u: Understood) -> Finding | None:
         return None
     size, tp = u.recipe.model.vocab_size, u.layout.tp
     unit = int(u.plain.get("make_vocab_size_divisible_by") or 128)
-    rows = shape.padded(size, unit, tp)
-    if rows <= size or not shape.stated(u.plain):
+    rows = megatron_model.padded(size, unit, tp)
+    if rows <= size or not megatron_model.stated(u.plain):
         return None
     heavy = rows / size - 1 > WASTE
     return Finding("warning" if heavy else "hint", "vocabulary padded", f"the vocabulary of {size:,} is padded to {rows:,}, a multiple of "
@@ -131,7 +131,7 @@ def _padded(u: Understood) -> Finding | None:
 
 def _ungrouped(u: Understood) -> Finding | None:
     """Grouped-query attention takes two flags."""
-    if not u.plain.get("num_query_groups") or u.plain.get("group_query_attention") or not shape.stated(u.plain):
+    if not u.plain.get("num_query_groups") or u.plain.get("group_query_attention") or not megatron_model.stated(u.plain):
         return None
     if u.recipe.framework != "megatron" or u.plain.get("multi_latent_attention") or u.reading.kind in OWN_PRECISION:
         return None
@@ -177,10 +177,10 @@ def _dispatcher(u: Understood) -> Finding | None:
 
 
 def _dropped(u: Understood) -> Finding | None:
-    factor = software.capacity(u.plain)
+    factor = stack_choice.capacity(u.plain)
     if factor is None or not u.recipe.model.moe or u.recipe.framework != "megatron":
         return None
-    lost = 1 - software.kept_share(factor)
+    lost = 1 - stack_choice.kept_share(factor)
     text = (f"--moe-expert-capacity-factor {factor:g} drops what an expert gets beyond {factor:g} times the mean: about {lost:.0%} of the "
             "routed tokens while nothing balances the router; memory and time are of those that stay")
     return Finding("warning" if lost > WASTE else "hint", "tokens dropped", text, (Way({"moe_expert_capacity_factor": None}),))

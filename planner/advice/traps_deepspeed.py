@@ -7,9 +7,9 @@ from typing import Any
 from planner.advice.findings import Finding, Severity, Way
 from planner.advice.meant import asked, nearest
 from planner.advice.names import STAGE, changed
-from planner.intake import knobs
-from planner.intake.deepspeed_keys import SECTIONS, TOP, refused
-from planner.intake.understood import Understood
+from planner.intake.frameworks.deepspeed_keys import SECTIONS, TOP, refused
+from planner.interpret import layout_knobs
+from planner.interpret.interpret import Understood
 
 TRAINER = {
     "deepspeed.train_micro_batch_size_per_gpu": "hf.per_device_train_batch_size",
@@ -30,11 +30,11 @@ def findings(u: Understood) -> list[Finding]:
 def _pipeline_module(u: Understood) -> Finding | None:
     """Megatron-DeepSpeed builds a PipelineModule unless told not to, even for one stage, and its engine refuses sharded gradients."""
     plain = u.plain
-    if u.reading.kind not in ("megatron-deepspeed",) or knobs.stage(plain) < 2 or plain.get("no_pipeline_parallel"):
+    if u.reading.kind not in ("megatron-deepspeed",) or layout_knobs.stage(plain) < 2 or plain.get("no_pipeline_parallel"):
         return None
     if u.layout.pp > 1:
         return None  # the rule of the layout says so
-    return Finding("error", "pipeline shards no gradients", f"ZeRO stage {knobs.stage(plain)} does not run in Megatron-DeepSpeed's "
+    return Finding("error", "pipeline shards no gradients", f"ZeRO stage {layout_knobs.stage(plain)} does not run in Megatron-DeepSpeed's "
                    "PipelineModule, which it builds even for one stage. Add --no-pipeline-parallel, or use zero stage 1 "
                    f"(--zero-stage 1, {STAGE.removeprefix('deepspeed.')} = 1)",
                    (Way({"no_pipeline_parallel": True}), Way(changed(u, {"zero": 1}))))
@@ -42,7 +42,7 @@ def _pipeline_module(u: Understood) -> Finding | None:
 
 def _nothing_to_shard(u: Understood) -> Finding | None:
     ranks = u.layout.dp * u.layout.cp
-    if ranks > 1 or knobs.stage(u.plain) == 0 or u.recipe.gpus == 1:
+    if ranks > 1 or layout_knobs.stage(u.plain) == 0 or u.recipe.gpus == 1:
         return None
     return Finding("warning", "nothing to shard", f"DP=1: ZeRO has nothing to shard: {u.recipe.gpus} GPUs / (tp {u.layout.tp} x pp "
                    f"{u.layout.pp}) leave one data-parallel rank, which holds all states",
@@ -59,10 +59,10 @@ def _precisions(u: Understood) -> Finding | None:
 def _offload(u: Understood) -> Finding | None:
     """A ratio below 1 keeps a part of the optimizer on the device, which stage 3 alone can."""
     ratio = u.plain.get("deepspeed.zero_optimization.offload_optimizer.ratio")
-    if not isinstance(ratio, (int, float)) or ratio >= 1 or knobs.stage(u.plain) == 3:
+    if not isinstance(ratio, (int, float)) or ratio >= 1 or layout_knobs.stage(u.plain) == 3:
         return None
     return Finding("error", "partial offload needs zero 3", f"offload_optimizer.ratio below 1 needs stage 3, but got {ratio} with stage "
-                   f"{knobs.stage(u.plain)}", (Way({STAGE: 3}), Way({"deepspeed.zero_optimization.offload_optimizer.ratio": 1.0})))
+                   f"{layout_knobs.stage(u.plain)}", (Way({STAGE: 3}), Way({"deepspeed.zero_optimization.offload_optimizer.ratio": 1.0})))
 
 
 def _chunks(u: Understood) -> Finding | None:
@@ -92,7 +92,7 @@ def _estimator(u: Understood) -> Finding | None:
     """
     if u.layout.zero != 3 or not u.sized or not u.layout.offload:
         return None
-    from planner.cost.params import total_params
+    from planner.cost.params.layer import total_params
 
     model = u.recipe.model
     largest = max(model.vocab_size * model.hidden_size, model.gated_mlp * model.ffn_size * model.hidden_size)

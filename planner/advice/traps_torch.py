@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from planner.advice.findings import Finding, Way
-from planner.intake.understood import Understood
-from planner.intake.world import SHARDS, degrees_gpus
+from planner.interpret.gpu_count import SHARDS, degrees_gpus
+from planner.interpret.interpret import Understood
 
 
 def findings(u: Understood) -> list[Finding]:

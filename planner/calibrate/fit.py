@@ -48,7 +48,7 @@ def fit_attention(rows: Columns, peak_tflops: float, most_us: float = 200) -> Fi
 def fit_link(rows: Columns, gbytes_per_s: float, most_us: float = 200) -> Fit:
     """Latencies, gain of all-reduce and one efficiency per group size. rows: op_name, num_gpus, bytes (the full buffer), latency_us.
 
-    The form is that of planner.cost.collectives inside one domain: base + steps hop + bytes (n-1)/n / (bandwidth efficiency).
+    The form is that of planner.cost.network.collectives inside one domain: base + steps hop + bytes (n-1)/n / (bandwidth efficiency).
     """
     n, size_bytes = rows["num_gpus"], rows["bytes"]
     reduced = rows["op_name"] == "all_reduce"

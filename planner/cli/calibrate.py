@@ -27,12 +27,12 @@ def calibrate(
     """
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.report import calibrated
+    from planner.report.text import calibrate
 
     check_report(report)
     words = {"out": out, "device": device, "devices": devices, "limit_s": limit_s, "measured": measured}
     answer = api.calibrate(**words, says=lambda line: typer.echo(line, err=True))
-    show(answer, calibrated.document, calibrated.text, as_json)
-    write_report(report, "calibrated", "page", answer)
+    show(answer, calibrate.document, calibrate.text, as_json)
+    write_report(report, "calibrate", "page", answer)
     if answer.profile is None:
         raise typer.Exit(1)

@@ -26,21 +26,21 @@ def check(
     from planner import api
     from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.report import save
-    from planner.report.checked_json import row_text
+    from planner.report.json.check import row_text
 
     check_report(report)
     save.check_all([csv] if csv else [])
     answer = api.check(file, cluster=cluster, gpus=gpus, model=model, sets=sets or (), oom=oom, fix=fix)
     save.write_all({csv: row_text(answer)} if csv else {})
     if as_json:
-        from planner.report.checked_json import document
+        from planner.report.json.check import document
 
         print_json(document(answer))
     else:
-        from planner.report.checked import checked
+        from planner.report.text.check import checked
 
         print_text(checked(answer))
         if answer.diff:
             typer.echo(answer.diff)
-    write_report(report, "checked", "page", answer)
+    write_report(report, "check", "page", answer)
     return 0 if answer.verdict in ("fits", "marginal") else 1

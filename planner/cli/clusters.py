@@ -12,6 +12,6 @@ def clusters(name: o.Name = None, as_json: o.Json = False) -> None:
     """
     from planner import api
     from planner.cli.show import show
-    from planner.report import document
+    from planner.report.json import documents
 
-    show(api.clusters(name), document.known, "known", as_json)
+    show(api.clusters(name), documents.known, "known", as_json)

@@ -55,15 +55,16 @@ def compare(
     asked = o.question(given) if model is not None or not plans else None
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.report import compared, save
+    from planner.report import save
+    from planner.report.text import compare
 
     _precisions(over["precision"])
     check_report(report)
     save.check_all([csv] if csv else [])
     answer = api.compare(asked, {word: values for word, values in over.items() if values}, plans or (), price)
-    save.write_all({csv: compared.csv_text(answer)} if csv else {})
-    show(answer, compared.document, compared.text, as_json)
-    write_report(report, "compared", "page", answer)
+    save.write_all({csv: compare.csv_text(answer)} if csv else {})
+    show(answer, compare.document, compare.text, as_json)
+    write_report(report, "compare", "page", answer)
     if all(row.fault for row in answer.rows):
         raise typer.Exit(1)
 

@@ -18,6 +18,6 @@ def doctor(megatron_path: MegatronPath = None, as_json: o.Json = False) -> None:
     """
     from planner import api
     from planner.cli.show import show
-    from planner.report import doctor as report
+    from planner.report.text import doctor as report
 
     show(api.doctor(megatron_path), report.document, report.text, as_json)

@@ -24,10 +24,10 @@ def emit(
     """
     from planner import api
     from planner.cli.show import print_json
-    from planner.report import document
+    from planner.report.json import documents
 
     emitted = api.emit(plan, framework=framework, launcher=launcher, out=out, script=script, form=format)
     if as_json:
-        print_json(document.emitted(emitted))
+        print_json(documents.emitted(emitted))
     else:
         typer.echo("\n".join(emitted.files or emitted.texts.values()).rstrip("\n"))

@@ -37,15 +37,15 @@ def explain(
     asked = o.question(locals(), layout=True)
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.report import document
+    from planner.report.json import documents
     from planner.specs.sweep import sweeps
 
     check_report(report)
     if sweep:
         table = api.sweep(asked, sweeps(sweep))
-        show(table, document.sweep, "sweep", as_json)
-        write_report(report, "explained", "sweep", table)
+        show(table, documents.sweep, "sweep", as_json)
+        write_report(report, "explain", "sweep", table)
     else:
         answer = api.explain(asked)
-        show(answer, document.explanation, "explanation" if formulas else "brief", as_json)
-        write_report(report, "explained", "explanation", answer)
+        show(answer, documents.explanation, "explanation" if formulas else "brief", as_json)
+        write_report(report, "explain", "explanation", answer)

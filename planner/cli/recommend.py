@@ -36,11 +36,11 @@ def recommend(
     asked = o.question(locals())
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.report import document
+    from planner.report.json import documents
 
     check_report(report)
     answer = api.recommend(asked, top=top, min_gpus=min_gpus, out=out, launcher=launcher, script=script, form=format)
-    show(answer, document.recommendation, "ranking", as_json)
-    write_report(report, "recommended", "page", answer)
+    show(answer, documents.recommendation, "ranking", as_json)
+    write_report(report, "recommend", "page", answer)
     if answer.search is None or not answer.search.plans:
         raise typer.Exit(1)

@@ -12,6 +12,6 @@ def schedules(name: o.Name = None, as_json: o.Json = False) -> None:
     """
     from planner import api
     from planner.cli.show import show
-    from planner.report import document
+    from planner.report.json import documents
 
-    show(api.schedules(name), document.known, "known", as_json)
+    show(api.schedules(name), documents.known, "known", as_json)

@@ -19,9 +19,9 @@ def show(answer: Any, as_document: Callable[[Any], dict[str, Any]], view: str | 
     if callable(view):
         print_text(view(answer))
         return
-    from planner.report import text
+    from planner.report.text import recommend
 
-    print_text(getattr(text, view)(answer))
+    print_text(getattr(recommend, view)(answer))
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -56,15 +56,15 @@ def check_report(path: str | None) -> None:
 
 
 def write_report(path: str | None, module: str, function: str, answer: Any) -> None:
-    """Writes the page that a function of planner.report.pages makes of the answer; nothing without a path."""
+    """Writes the page that a function of planner.report.html makes of the answer; nothing without a path."""
     from importlib import import_module
     from pathlib import Path
 
     from planner.files import write_all
-    from planner.report.page import html
+    from planner.report.html.page import html
 
     if path is None:
         return
-    made = html(getattr(import_module(f"planner.report.pages.{module}"), function)(answer))
+    made = html(getattr(import_module(f"planner.report.html.{module}"), function)(answer))
     write_all(Path(path).parent, {Path(path).name: made})
     typer.echo(f"report: {path}", err=True)

@@ -90,7 +90,7 @@ def simulate(
         typer.echo(order_text(found), nl=False)
     else:
         print_text(text(found, _columns(), [path for path in (gantt, trace, csv) if path]))
-    write_report(report, "simulated", "page", found)
+    write_report(report, "simulate", "page", found)
     return 1 if no(found) else 0
 
 

@@ -47,16 +47,16 @@ def tune(
     from planner.errors import check_installed
 
     check_installed("tune", "optuna")
-    from planner.report import tuned, tuned_live
+    from planner.report.text import tune, tune_progress
 
 
     check_report(report)
-    tell = tuned_live.teller(Console(stderr=True), trials)
+    tell = tune_progress.teller(Console(stderr=True), trials)
     found = api.tune(plan, trials=trials, runner=runner, launcher=launcher, storage=storage, study=study, resume=resume, limit_s=limit_s,
                      devices=devices, out=out, megatron_path=megatron_path, repeats=repeats, switches=switches, tell=tell)  # fmt: skip
     if as_json:
-        print_json(tuned.document(found))
+        print_json(tune.document(found))
     else:
-        print_text(tuned.text(found))
-    write_report(report, "tuned", "page", found)
+        print_text(tune.text(found))
+    write_report(report, "tune", "page", found)
     return 0 if found.best is not None else 1

@@ -27,7 +27,9 @@ def validate(
     """
     from planner import api
     from planner.cli.show import check_report, print_json, print_text, write_report
-    from planner.report import save, scatter, validation
+    from planner.report import save
+    from planner.report.draw import scatter
+    from planner.report.text import validate
 
     save.check_all([path for path in (out, plot) if path is not None], read=files or ())
     check_report(report)
@@ -35,11 +37,11 @@ def validate(
         scatter.check(plot)
     found = api.validate(files, source, where)
     drawn = {} if plot is None else {plot: scatter.drawn(found, plot)}
-    save.write_all({**({} if out is None else {out: validation.csv_text(found)}), **drawn})
+    save.write_all({**({} if out is None else {out: validate.csv_text(found)}), **drawn})
     if as_json:
-        print_json(validation.document(found))
+        print_json(validate.document(found))
     else:
-        print_text(validation.text(found, [path for path in (out, plot) if path is not None]))
-    write_report(report, "validated", "page", found)
+        print_text(validate.text(found, [path for path in (out, plot) if path is not None]))
+    write_report(report, "validate", "page", found)
     error = found.overall["median_abs_error"]
     return 1 if max_error is not None and not error <= max_error else 0

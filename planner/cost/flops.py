@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from planner.cost.adapters import adapter_params, dense_adapters, expert_adapters
-from planner.cost.core import core_dim, windowed_layers
-from planner.cost.experts import moe_layers_below
-from planner.cost.frozen import goes_back, trains, whole
-from planner.cost.params import matmul_params
+from planner.cost.layer.attention import core_dim, windowed_layers
+from planner.cost.params.experts import moe_layers_below
+from planner.cost.params.frozen import goes_back, trains, whole
+from planner.cost.params.layer import matmul_params
+from planner.cost.params.lora import adapter_params, dense_adapters, expert_adapters
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.action import KIND, STAGE, B, F, Order, W
-from planner.cost.activations import Activations
-from planner.cost.ends import EndsTime
-from planner.cost.holdings import layers_params, mtp_routed
-from planner.cost.layer import mean_time
-from planner.cost.memory import Rank, kept_bytes
-from planner.cost.mixture import Times
-from planner.cost.params import embedding_params, head_params, mtp_stage_params, norm_params
-from planner.cost.sites import between_ranks
-from planner.cost.stages import chunk_layers, chunk_moe_layers
-from planner.cost.step import Pace, Pipeline, near_transfer_s, p2p
+from planner.cost.layer.embedding_and_head import EndsTime
+from planner.cost.layer.layer import mean_time
+from planner.cost.layer.mean_layer import Times
+from planner.cost.memory.activations import Activations
+from planner.cost.memory.rank_memory import Rank, kept_bytes
+from planner.cost.network.sites import between_ranks
+from planner.cost.params.layer import embedding_params, head_params, mtp_stage_params, norm_params
+from planner.cost.params.per_rank import layers_params, mtp_routed
+from planner.cost.params.stages import chunk_layers, chunk_moe_layers
+from planner.cost.step.step import Pace, Pipeline, near_transfer_s, p2p
 from planner.errors import InputError
 from planner.layout import SCHEDULES, Layout
 from planner.schedules.table import order as order_of

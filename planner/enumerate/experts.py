@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.cost.experts import moe_layers_below, routed_params
+from planner.cost.params.experts import moe_layers_below, routed_params
 from planner.specs.recipe import Bounds, Recipe
 
 LONG = 32_768

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from planner.errors import InputError
-from planner.intake import not_launches
-from planner.intake.not_launches import regular
+from planner.intake.frameworks import not_launches
+from planner.intake.frameworks.not_launches import regular
 from planner.intake.reading import Reading
 
 MOST_SCRIPT = 1 << 20
@@ -35,9 +35,9 @@ def read(path: str | Path, sets: Mapping[str, str] | None = None) -> Reading:
     if form == "log":
         return _log(place)
     if form == "config":
-        from planner.intake import document
+        from planner.intake.frameworks import detect
 
-        return document.read(place, dict(sets or {}))
+        return detect.read(place, dict(sets or {}))
     return _script(place, dict(sets or {}))
 
 
@@ -70,16 +70,16 @@ def _head(place: Path) -> str:
 
 
 def _log(place: Path) -> Reading:
-    from planner.intake import logs
+    from planner.intake.logs import read_log
 
-    stated = logs.read(place).reading
+    stated = read_log.read(place).reading
     if stated is None:
         raise InputError(f"{place.name} must be a script or a configuration, or a log that prints its arguments; but it prints none")
     return stated
 
 
 def _script(place: Path, sets: dict[str, str]) -> Reading:
-    from planner.intake import script
+    from planner.intake.scripts import read_script
 
     raw = place.read_bytes() if place.stat().st_size <= MOST_SCRIPT else None
     if raw is None:
@@ -87,4 +87,4 @@ def _script(place: Path, sets: dict[str, str]) -> Reading:
     if b"\0" in raw:
         raise InputError(f"{place.name} must be text, but holds NUL bytes")
     text = raw.decode("utf-8", "replace")
-    return script.read(place, text.replace("\r\n", "\n") if "\r\n" in text else text, sets)
+    return read_script.read(place, text.replace("\r\n", "\n") if "\r\n" in text else text, sets)

@@ -12,7 +12,7 @@ from pathlib import Path
 from planner.launch.attend import Cancel, attend
 from planner.launch.children import Children, Command
 from planner.launch.outcome import Outcome, Progress, Work
-from planner.launch.surroundings import environment, free_port
+from planner.launch.rank_environment import environment, free_port
 from planner.launch.watch import alive, started_at, sweep_orphans
 
 PORT_TRIES = 3

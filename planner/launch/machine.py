@@ -15,7 +15,7 @@ from pathlib import Path
 
 from planner.launch import devices
 from planner.launch.devices import Gpu, Links, ask
-from planner.launch.surroundings import cores
+from planner.launch.rank_environment import cores
 
 PACKAGES = ("torch", "deepspeed", "megatron-core", "transformer-engine", "flash-attn", "optuna", "plotly")
 NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")

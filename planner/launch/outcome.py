@@ -21,7 +21,7 @@ class Work:
     when that process is gone the rank ends itself. Rank 0 writes RESULT.json and appends JSON lines to RESULT.json.progress."""
 
     module: str
-    """planner.tune.worker, planner.tune.deepspeed_worker, planner.calibrate.worker, ..."""
+    """planner.tune.workers.torch_worker, planner.tune.workers.deepspeed_worker, planner.calibrate.worker, ..."""
     request: dict[str, Any]
     """Plain JSON; written to REQUEST.json."""
     ranks: int

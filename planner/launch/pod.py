@@ -16,7 +16,7 @@ from typing import Any
 from planner.launch.attend import attend
 from planner.launch.children import Children, Command
 from planner.launch.outcome import Work
-from planner.launch.surroundings import environment
+from planner.launch.rank_environment import environment
 
 PROGRESS, OUTCOME = "ppplan-progress ", "ppplan-outcome "
 

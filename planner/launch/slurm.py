@@ -32,7 +32,7 @@ if ((SLURM_NNODES > 1)); then
 else
   MASTER_ADDR=127.0.0.1
 fi
-MASTER_PORT=$({python} -m planner.launch.surroundings)
+MASTER_PORT=$({python} -m planner.launch.rank_environment)
 export MASTER_ADDR MASTER_PORT
 exec srun --kill-on-bad-exit=1 --cpu-bind=none --output={folder}/task-%t.log {command}
 """

@@ -20,7 +20,7 @@ from planner.launch.attend import Cancel, attend
 from planner.launch.children import Children, Command
 from planner.launch.outcome import Outcome, Progress, Work
 from planner.launch.place import VARIABLES, Place, here, nodes
-from planner.launch.surroundings import free_port
+from planner.launch.rank_environment import free_port
 
 PREFIX = "ppplan-run-"
 CALL = "torchrun.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.pipeline.inverse import Fewest, smallest_m
-from planner.pipeline.serving import Served, simulate_forward_only
+from planner.pipeline.serving.serve import Served, simulate_forward_only
 from planner.pipeline.timelines import Comparison, Simulated, Work, compare_schedules, simulate_schedule
 
 __all__ = [

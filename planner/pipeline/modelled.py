@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from planner.action import Order
+from planner.cost.params.stages import chunk_layers
 from planner.cost.pipeline import blocking
-from planner.cost.stages import chunk_layers
 from planner.errors import InputError
 from planner.estimate import stage_times
 from planner.layout import SCHEDULE_CODE, Layout

@@ -8,10 +8,10 @@ from typing import Any
 
 from planner.errors import InputError, unknown
 from planner.pipeline.inverse import Fewest, smallest_m
-from planner.pipeline.serving import Served, alternatives, simulate_forward_only
+from planner.pipeline.serving.scenario import ServingScenario, StageCost, read_scenario, scenario
+from planner.pipeline.serving.serve import Served, alternatives, simulate_forward_only
 from planner.pipeline.timelines import Comparison, Simulated, Work, check_sizes, compare_schedules, simulate_schedule
 from planner.schedules.table import SCHEDULES
-from planner.specs.scenario import ServingScenario, StageCost, read_scenario, scenario
 
 QUESTION = (
     "model", "cluster", "set", "seq_length", "tp", "mbs", "cp", "sp", "recompute", "precision", "stack", "attention",
@@ -145,7 +145,7 @@ def _served(words: Mapping[str, Any]) -> ServedAnswer:
     cost: StageCost | None = None
     assumed: tuple[str, ...] = ()
     if asked.cost is None and asked.model is not None:
-        from planner.pipeline.serving_cost import stage_cost
+        from planner.pipeline.serving.times import stage_cost
 
         cost, assumed = stage_cost(asked)
     return ServedAnswer(simulate_forward_only(asked, cost), alternatives(asked, cost), assumed)

@@ -32,8 +32,8 @@ def cost_formulas() -> list[Formula]:
     """Every function of planner.cost that states a formula, by module."""
     import planner.cost
 
-    names = sorted(module.name for module in pkgutil.iter_modules(planner.cost.__path__))
-    return [found for name in names for found in module_formulas(import_module(f"planner.cost.{name}"))]
+    names = sorted(module.name for module in pkgutil.walk_packages(planner.cost.__path__, "planner.cost."))
+    return [found for name in names for found in module_formulas(import_module(name))]
 
 
 def module_formulas(module: ModuleType) -> Iterator[Formula]:

@@ -14,11 +14,14 @@ from planner.errors import InputError
 from planner.pipeline.inverse import Fewest
 from planner.pipeline.timelines import Comparison, Simulated
 from planner.pipeline.words import Answer, ServedAnswer
-from planner.report import save, served, simulate_json, simulated, trace
-from planner.report.bitmap import png
-from planner.report.chart import Chart
-from planner.report.drawing import html, svg
-from planner.report.parts import paragraph
+from planner.report import save
+from planner.report.draw import trace
+from planner.report.draw.gantt_chart import Chart
+from planner.report.draw.png import png
+from planner.report.draw.svg import html, svg
+from planner.report.json import simulate as simulate_json
+from planner.report.text import serve, simulate
+from planner.report.text.parts import paragraph
 
 PICTURES = (".html", ".svg", ".png")
 Drawn = tuple[Chart, Sequence[str], Sequence[Sequence[str]]]
@@ -73,13 +76,13 @@ def order_text(found: Answer) -> str:
 def text(found: Answer, width: int, files: Sequence[str]) -> Group:
     """The answer for a person, and what was written."""
     if isinstance(found, Comparison):
-        view = simulated.comparison(found)
+        view = simulate.comparison(found)
     elif isinstance(found, Fewest):
-        view = simulated.fewest(found, width)
+        view = simulate.fewest(found, width)
     elif isinstance(found, Simulated):
-        view = simulated.schedule(found, width)
+        view = simulate.schedule(found, width)
     else:
-        view = served.report(found.served, found.others, found.assumed, width)
+        view = serve.report(found.served, found.others, found.assumed, width)
     return Group(view, paragraph("Files", ", ".join(files))) if files and not no(found) else Group(view, Text(end=""))
 
 
@@ -108,10 +111,10 @@ def _picture(suffix: str, chart: Chart, head: Sequence[str], rows: Sequence[Sequ
 def _drawn(found: Answer) -> Drawn:
     if isinstance(found, ServedAnswer):
         pool = _pool(found)
-        return served.chart(pool), served.COLUMNS, [served.row("", pool)]
+        return serve.chart(pool), serve.COLUMNS, [serve.row("", pool)]
     one = found.simulated if isinstance(found, Fewest) else found
     assert isinstance(one, Simulated)
-    return simulated.chart(one), simulated.RANK_COLUMNS, simulated.rank_rows(one)
+    return simulate.chart(one), simulate.RANK_COLUMNS, simulate.rank_rows(one)
 
 
 def _one_pool(found: Answer, of_order: Callable[[Simulated], str], of_passage: Callable[[Any, tuple[int, ...]], str]) -> str:

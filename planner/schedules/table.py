@@ -23,15 +23,11 @@ from planner.schedules import (
     looped_bfs,
     naive,
     one_f_one_b,
-    v_half,
-    v_min,
-    zb_1p,
-    zb_2p,
     zb_h1,
     zb_h2,
     zbv,
-    zbv_auto,
 )
+from planner.schedules.automatic import v_half, v_min, zb_1p, zb_2p, zbv_auto
 
 _MODULES: tuple[ModuleType, ...] = (
     naive,

@@ -41,7 +41,7 @@ class Recipe(BaseModel):
     """Limits of the search by layout field: tp, pp, dp, mbs, m, v, zero, sp, recompute, schedule (as codes), ..."""
     max_memory_gib: PositiveFloat | None = None
     optimizer: Optimizer = "adam"
-    """Which update; adam keeps the states that the stack says, the others have theirs (cost/optimizers.py)."""
+    """Which update; adam keeps the states that the stack says, the others have theirs (cost/memory/optimizer_states.py)."""
     lora: Lora | None = None
     """Adapters: nothing else is trained then. None: the weights themselves are trained."""
     frozen: tuple[Frozen, ...] = ()

@@ -1,6 +1,6 @@
 """Residuals: how far published runs lie from their predictions; what the range of an estimate comes from.
 
-The document residuals.yaml is written by planner.accuracy.residuals.
+The document residuals.yaml is written by planner.accuracy.maintain.residuals.
 """
 
 from __future__ import annotations

@@ -22,16 +22,17 @@ from planner.specs import plan as plans
 from planner.specs import resolve
 from planner.specs.question import Question
 from planner.specs.recipe import Recipe
-from planner.tune import refined, runners
-from planner.tune import storage as storages
-from planner.tune import study as studies
-from planner.tune.measurement import Measurement
-from planner.tune.overlay import Overlay, corrected
-from planner.tune.runners import Bench
-from planner.tune.space import Candidate, Space, key, space
-from planner.tune.study import Size, Tell
-from planner.tune.switches import effective, offers
-from planner.tune.trials import Row, best, combined
+from planner.tune.answer import refined_plan
+from planner.tune.answer.overlay import Overlay, corrected
+from planner.tune.runners import table
+from planner.tune.runners.measurement import Measurement
+from planner.tune.runners.table import Bench
+from planner.tune.study import storage as storages
+from planner.tune.study import study as studies
+from planner.tune.study.space import Candidate, Space, key, space
+from planner.tune.study.study import Size, Tell
+from planner.tune.study.switches import effective, offers
+from planner.tune.study.trials import Row, best, combined
 
 MOST_TRIALS = 10_000
 NAME = re.compile(r"[\w.+ -]{1,100}")
@@ -86,18 +87,18 @@ def tune(
     saved = plans.read(plan)
     asked, (recipe, first) = plans.read_question(plan), resolve.recipe_and_layout(plans.asked(saved, str(plan)))
     recipe = recipe.model_copy(update={"knobs": resolve.recipe(plans.stated(asked, recipe)).knobs})
-    bench = runners.bench(recipe, runner, launcher, devices, limit_s, megatron_path)
+    bench = table.bench(recipe, runner, launcher, devices, limit_s, megatron_path)
     target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
     check_folder(target)
     where, name = storage or storages.default(plan), _named(study, plan, runner)
     offered = offers(recipe, runner, bench.devices)
-    candidates = space(recipe, first, lambda layout: runners.refused(recipe, bench, layout))
+    candidates = space(recipe, first, lambda layout: table.refused(recipe, bench, layout))
     candidates = replace(candidates, switches=effective(first, saved.switches, offered))
     size = Size(trials, max(trials // 2, 1), repeats, switches)
     opened = studies.create(storages.opened(where), name, _fingerprint(recipe, first, bench), resume, candidates, size)
 
     def measured(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
-        return runners.measure(recipe, bench, candidate, progress)
+        return table.measure(recipe, bench, candidate, progress)
 
     with _ends_softly():
         interrupted = studies.refine(opened, candidates, measured, size, tell or _silent, offered)
@@ -157,16 +158,16 @@ def _answer(
     measured = {one.key: one for one in combined(rows)}
     before = measured.get(key(first, candidates.switches), measured.get(key(first)))
     today = date.today().isoformat()
-    texts = {"trials.csv": refined.table(rows), "study.json": refined.plots(study)}
+    texts = {"trials.csv": refined_plan.table(rows), "study.json": refined_plan.plots(study)}
     fitted, why = None, ""
     if fastest is not None:
         stated = plans.stated(asked, recipe)
-        texts["plan.yaml"] = refined.plan(stated, recipe, fastest, before, rows, today)
+        texts["plan.yaml"] = refined_plan.plan(stated, recipe, fastest, before, rows, today)
         fitted, why = corrected(recipe, str(stated.cluster), asked.set, rows, _source(fastest, bench, today))
     if fitted is not None:
         texts[f"{fitted.name}.yaml"] = fitted.text
     return Tuned(
-        str(plan), recipe, first, rows, fastest, refined.speedup(fastest, before), refined.error(rows), where, study.study_name, bench,
+        str(plan), recipe, first, rows, fastest, refined_plan.speedup(fastest, before), refined_plan.error(rows), where, study.study_name, bench,
         len(candidates.candidates), candidates.certain_oom, fitted, write_all(target, texts), interrupted, json.loads(texts["study.json"]),
         why,
     )  # fmt: skip

@@ -7,8 +7,9 @@ import math
 import pandas as pd
 import pytest
 
-from planner.accuracy import bars, measures
-from planner.accuracy.bars import Bar, Result
+from planner.accuracy import measures
+from planner.accuracy.maintain import bars
+from planner.accuracy.maintain.bars import Bar, Result
 from planner.accuracy.validate import runs, select
 from tests.accuracy.test_measures import table
 

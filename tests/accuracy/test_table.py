@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.accuracy import table
+from planner.accuracy.maintain import table
 from planner.accuracy.validate import PUBLISHED, validate
 from planner.errors import InputError
 

@@ -11,7 +11,7 @@ import pytest
 from planner.advice.check import checked, fixed, pairs
 from planner.advice.findings import Checked, Way
 from planner.errors import InputError
-from planner.intake.document import read as read_document
+from planner.intake.frameworks.detect import read as read_document
 from planner.intake.reading import Reading, Value
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from planner.advice.check import checked, settled
 from planner.errors import InputError
 from planner.intake.reading import Reading, Value
-from planner.report.checked import checked as text
-from planner.report.checked_json import document
+from planner.report.json.check import document
+from planner.report.text.check import checked as text
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 
 DEGREES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",

@@ -13,7 +13,7 @@ import pytest
 from planner import api
 from planner.advice.findings import Checked
 from planner.advice.names import flags
-from planner.cost.params import total_params
+from planner.cost.params.layer import total_params
 
 CASES = Path(__file__).parent.parent / "data" / "cases"
 GIB = 2**30

@@ -9,7 +9,7 @@ import pytest
 from planner.advice import rewrite
 from planner.advice.fixes import rewritten
 from planner.intake.reading import Edit, Reading, Value
-from planner.intake.understood import understood
+from planner.interpret.interpret import understood
 
 SCRIPT = """#!/bin/bash
 # --micro-batch-size 8 was too much

@@ -10,9 +10,9 @@ from planner import api
 from planner.advice.check import checked
 from planner.advice.measured import beside, log_of
 from planner.errors import InputError
-from planner.intake import logs
-from planner.report.checked import _verdict
-from planner.report.checked_json import document
+from planner.intake.logs import read_log
+from planner.report.json.check import document
+from planner.report.text.check import _verdict
 from tests.advice.by_hand import GPT, megatron
 
 FLAGS = GPT + "--bf16 --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 8"
@@ -25,9 +25,9 @@ def lines(milliseconds: float, count: int = 12) -> str:
                    for step in range(1, count + 1))
 
 
-def log(path: Path, text: str) -> logs.Log:
+def log(path: Path, text: str) -> read_log.Log:
     path.write_text(text)
-    return logs.read(path)
+    return read_log.read(path)
 
 
 def test_step_time_beside_the_prediction(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from planner.advice.names import changed
 from planner.advice.names import flags as in_flags
 from planner.errors import InputError
 from planner.intake.reading import Reading
-from planner.intake.understood import understood
+from planner.interpret.interpret import understood
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 
 BATCH = "--micro-batch-size 1 --global-batch-size 64 "

@@ -15,7 +15,7 @@ from dataclasses import replace
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 from tests import sweep
-from tests.megatron_oracle import NEWEST, verdicts
+from tests.judges.megatron_oracle import NEWEST, verdicts
 
 
 def kinds(drawn: list[tuple[Recipe, Layout]]) -> dict[str, int]:

@@ -20,9 +20,9 @@ from optuna.distributions import CategoricalDistribution
 from planner import api
 from planner.estimate import closed_form
 from planner.specs import resolve
-from planner.tune.overlay import FIGURES, scaled
-from planner.tune.sampler import PriorSampler
-from planner.tune.space import Space, parameters, space, varied
+from planner.tune.answer.overlay import FIGURES, scaled
+from planner.tune.study.sampler import PriorSampler
+from planner.tune.study.space import Space, parameters, space, varied
 from tests.tune.recorded import Question, questions
 
 FEW, MANY = 10, 100

@@ -19,9 +19,9 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
-from planner.tune import study as studies
-from planner.tune.storage import opened
-from planner.tune.study import Size
+from planner.tune.study import study as studies
+from planner.tune.study.storage import opened
+from planner.tune.study.study import Size
 from tests.tune.simulated import question
 
 MARK = "PPPLAN_KILL_TEST"

@@ -13,7 +13,8 @@ import yaml
 from planner.calibrate import calibrate as module
 from planner.calibrate.calibrate import calibrate
 from planner.calibrate.profile import profile
-from planner.cost import collectives, kernels
+from planner.cost.layer import kernels
+from planner.cost.network import collectives
 from planner.errors import InputError
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile

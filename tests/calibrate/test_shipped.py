@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate import shipped
 from planner.calibrate.fit import fit_attention, fit_gemm, fit_link
-from planner.cost import collectives
+from planner.calibrate.maintain import shipped
+from planner.cost.network import collectives
 from planner.specs import library
 from planner.specs.documents import parse_yaml
 
@@ -31,7 +31,7 @@ FIRST_FIT = {
 
 @pytest.mark.parametrize("name", sorted(shipped.SOURCES))
 def test_profiles_hold_what_the_script_writes(name: str) -> None:
-    """Rerunning `python -m planner.calibrate.shipped` changes nothing but, on another machine, a last digit."""
+    """Rerunning `python -m planner.calibrate.maintain.shipped` changes nothing but, on another machine, a last digit."""
     text = (library.profiles_folder() / f"{name}.yaml").read_text()
     before, after = parse_yaml(text), parse_yaml(shipped.rewritten(text, shipped.fitted_lines(name)))
     assert before.keys() == after.keys()

@@ -10,7 +10,7 @@ from planner import api
 from planner.cli import code
 from planner.cli.show import print_text
 from planner.errors import InputError
-from planner.report.parts import bullets
+from planner.report.text.parts import bullets
 
 
 @pytest.mark.parametrize(("words", "module"), [(["tune", "plan.yaml"], "optuna"), (["calibrate", "--out", "here.yaml"], "torch")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.activations import activations, layer_parts
+from planner.cost.memory.activations import activations, layer_parts
 from planner.layout import Layout, module_mask
 from planner.specs import library
 from planner.specs.recipe import Recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.cost import collectives
+from planner.cost.network import collectives
 from planner.specs import library
 
 H100 = library.hardware("h100-sxm")

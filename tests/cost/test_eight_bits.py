@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.cost.activations import activations
-from planner.cost.kernels import gemm_s
-from planner.cost.layer import cast_bytes, tp_comm_times
+from planner.cost.layer.kernels import gemm_s
+from planner.cost.layer.layer import cast_bytes, tp_comm_times
+from planner.cost.memory.activations import activations
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.specs import library

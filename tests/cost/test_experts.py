@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.cost.attention import attention_params
-from planner.cost.experts import expert_params, moe_layers_below, routed_params, router_params, shared_params
-from planner.cost.params import layer_params, moe_layer_params, mtp_params, mtp_stage_params, total_params
-from planner.cost.stages import chunk_layers, chunk_moe_layers, moe_split, split
+from planner.cost.params.attention import attention_params
+from planner.cost.params.experts import expert_params, moe_layers_below, routed_params, router_params, shared_params
+from planner.cost.params.layer import layer_params, moe_layer_params, mtp_params, mtp_stage_params, total_params
+from planner.cost.params.stages import chunk_layers, chunk_moe_layers, moe_split, split
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.model import ModelSpec

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost.activations import activations
 from planner.cost.flops import model_flops
-from planner.cost.layer import layer_time
-from planner.cost.states import state_bytes
-from planner.cost.trained import frozen_params, trained_layers, trained_total
+from planner.cost.layer.layer import layer_time
+from planner.cost.memory.activations import activations
+from planner.cost.memory.states import state_bytes
+from planner.cost.params.trained import frozen_params, trained_layers, trained_total
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.specs.recipe import Recipe

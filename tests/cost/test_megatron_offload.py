@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from planner.cost.params import total_params
+from planner.cost.params.layer import total_params
 from planner.estimate import estimate
 from planner.layout import OFFLOAD_CODE
 from planner.rules.table import mask

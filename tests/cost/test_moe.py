@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cost.activations import activations
-from planner.cost.collectives import group
-from planner.cost.core import attention_times, windowed_layers
-from planner.cost.dispatch import exchange_s, exchanges_s, reached
-from planner.cost.expert_activations import expert_parts
 from planner.cost.flops import active_matmul_params, model_flops, seen_share
-from planner.cost.holdings import expert_ranks, layers_params
-from planner.cost.kernels import gemm_s, grouped_gemm_s
-from planner.cost.layer import layer_time
-from planner.cost.memory import rank_memory, ranks
-from planner.cost.moe import expert_layer_time, expert_rows
-from planner.cost.params import active_params, embedding_params, total_params
-from planner.cost.stages import moe_split, split
+from planner.cost.layer.attention import attention_times, windowed_layers
+from planner.cost.layer.expert_exchange import exchange_s, exchanges_s, reached
+from planner.cost.layer.kernels import gemm_s, grouped_gemm_s
+from planner.cost.layer.layer import layer_time
+from planner.cost.layer.moe import expert_layer_time, expert_rows
+from planner.cost.memory.activations import activations
+from planner.cost.memory.expert_activations import expert_parts
+from planner.cost.memory.rank_memory import rank_memory, ranks
+from planner.cost.network.collectives import group
+from planner.cost.params.layer import active_params, embedding_params, total_params
+from planner.cost.params.per_rank import expert_ranks, layers_params
+from planner.cost.params.stages import moe_split, split
 from planner.estimate import estimate
 from planner.layout import Layout, module_mask
 from planner.specs import library

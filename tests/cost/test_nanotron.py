@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost import collectives
-from planner.cost.layer import layer_time
-from planner.cost.reduction import gradient_reduction_s, late_share
-from planner.cost.stages import chunk_layers, head_layers, split
+from planner.cost.layer.layer import layer_time
+from planner.cost.network import collectives
+from planner.cost.params.stages import chunk_layers, head_layers, split
+from planner.cost.step.reduction import gradient_reduction_s, late_share
 from planner.estimate import closed_form, estimate
 from planner.layout import Layout
 from planner.specs import library

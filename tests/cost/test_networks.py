@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from planner import api
-from planner.cost import collectives, sites, step
+from planner.cost.network import collectives, sites
+from planner.cost.step import step
 from planner.errors import InputError
 from planner.estimate import closed_form, estimate
 from planner.layout import Layout

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost import memory, offload
-from planner.cost.params import layer_params, total_params
+from planner.cost.memory import offload, rank_memory
+from planner.cost.params.layer import layer_params, total_params
 from planner.cost.terms import Estimate, Memory, StepTime
 from planner.estimate import closed_form, estimate
 from planner.layout import OFFLOAD_CODE, Layout
@@ -42,7 +42,7 @@ def test_bytes_are_those_of_deepspeeds_estimators(gpus: int, zero: int, away: in
     layout = of(recipe, zero=zero, offload=away)
     total = total_params(recipe.model)
     per_node = {"num_gpus_per_node": 8, "num_nodes": gpus // 8}
-    states = sum(memory.state_bytes(recipe, layout, float(total)))
+    states = sum(rank_memory.state_bytes(recipe, layout, float(total)))
     if zero == 2:
         # Without zero.Init every rank first builds the whole model in host memory, which this function counts in: device bytes alone.
         _, device = stage2(total, cpu_offload=True, **per_node)
@@ -60,7 +60,7 @@ def test_bytes_are_those_of_deepspeeds_estimators(gpus: int, zero: int, away: in
 def test_states_of_a_pipeline(zero: int, precision: str, a_parameter: float) -> None:
     """runtime/bf16_optimizer.py: gradients and their sums (fp32 under zero 1), master weights and moments over dp under zero 0 too."""
     recipe = question(gpus=8, precision=precision)
-    assert sum(memory.state_bytes(recipe, of(recipe, pp=2, zero=zero), 1e9)) == pytest.approx(a_parameter * 1e9)
+    assert sum(rank_memory.state_bytes(recipe, of(recipe, pp=2, zero=zero), 1e9)) == pytest.approx(a_parameter * 1e9)
 
 
 @pytest.mark.parametrize("hardware, zero, away, measured", [

@@ -9,8 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from planner import api
-from planner.cost import optimizers
-from planner.cost.states import state_bytes
+from planner.cost.memory import optimizer_states
+from planner.cost.memory.states import state_bytes
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.specs import resolve
@@ -41,13 +41,13 @@ def held(kind: type[torch.optim.Optimizer], *shape: int, **words: Any) -> float:
 def test_moments_are_those_that_torch_keeps(name: str, kind: type[torch.optim.Optimizer], words: dict[str, Any]) -> None:
     """A flat partition, as ZeRO has them, for all but Muon, which is of matrices."""
     shape = (64, 64) if name == "muon" else (COUNT,)
-    assert optimizers.moments_bytes(question(name)) == held(kind, *shape, **words)
+    assert optimizer_states.moments_bytes(question(name)) == held(kind, *shape, **words)
 
 
 def test_adafactor_of_whole_rows_keeps_factors() -> None:
     """Of a matrix 64 x 64 a row and a column, 4 (64 + 64) / 64^2 bytes a parameter: nothing at 8,192 x 8,192."""
     assert held(torch.optim.Adafactor, 64, 64) == 4 * 128 / 4096
-    assert optimizers.moments_bytes(question("adafactor", framework="torch", stack="torch-fsdp")) == 0.0
+    assert optimizer_states.moments_bytes(question("adafactor", framework="torch", stack="torch-fsdp")) == 0.0
 
 
 @pytest.mark.parametrize("optimizer, a_parameter", [
@@ -73,9 +73,9 @@ def test_an_iteration_of_muon_has_the_products_of_a_real_one() -> None:
     with FlopCounterMode(display=False) as counted:
         a = x @ x.T
         x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    ours = sum(2 * rows * columns * inner for rows, columns, inner in optimizers.iteration(n, k))
+    ours = sum(2 * rows * columns * inner for rows, columns, inner in optimizer_states.iteration(n, k))
     assert ours == counted.get_total_flops() == 4 * n * n * k + 2 * n**3
-    assert [tuple(map(int, one)) for one in optimizers.iteration(k, n)] == [tuple(map(int, one)) for one in optimizers.iteration(n, k)]
+    assert [tuple(map(int, one)) for one in optimizer_states.iteration(k, n)] == [tuple(map(int, one)) for one in optimizer_states.iteration(n, k)]
 
 
 def test_muon_takes_what_its_products_take() -> None:

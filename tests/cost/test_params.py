@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.params import embedding_params, head_params, layer_params, matmul_params, padded_vocab, total_params
+from planner.cost.params.layer import embedding_params, head_params, layer_params, matmul_params, padded_vocab, total_params
 from planner.layout import Layout
 from planner.specs import library
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.activations import activations
-from planner.cost.memory import state_bytes
-from planner.cost.step import p2p
+from planner.cost.memory.activations import activations
+from planner.cost.memory.rank_memory import state_bytes
+from planner.cost.step.step import p2p
 from planner.estimate import closed_form
 from planner.layout import Layout
 from tests.documents import recipe

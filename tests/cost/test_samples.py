@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.cost.core import attention_times
 from planner.cost.flops import model_flops
+from planner.cost.layer.attention import attention_times
 from planner.cost.named import named
 from planner.estimate import estimate
 from planner.layout import Layout

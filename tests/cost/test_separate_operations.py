@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
-from planner.cost.activations import activations, layer_parts
-from planner.cost.collectives import all_reduce_s, group
-from planner.cost.layer import tp_comm_times
+from planner.cost.layer.layer import tp_comm_times
+from planner.cost.memory.activations import activations, layer_parts
+from planner.cost.network.collectives import all_reduce_s, group
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost.layer import layer_time
-from planner.cost.memory import Rank, gathered_bytes, state_bytes
-from planner.cost.params import embedding_params, head_params, layer_params, total_params
-from planner.cost.sharded import sharded_comm_s
-from planner.cost.stages import split
+from planner.cost.layer.layer import layer_time
+from planner.cost.memory.rank_memory import Rank, gathered_bytes, state_bytes
+from planner.cost.params.layer import embedding_params, head_params, layer_params, total_params
+from planner.cost.params.stages import split
+from planner.cost.step.data_parallel import sharded_comm_s
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.specs.recipe import Recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.stages import chunk_layers, split
+from planner.cost.params.stages import chunk_layers, split
 from planner.layout import Layout
 from planner.specs import library
 

@@ -16,9 +16,10 @@ from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout
 from planner.rules.table import mask
 from planner.specs.recipe import Recipe
-from tests import documents, recorder, wheels
+from tests import documents, recorder
+from tests.judges import wheels
 
-JUDGE = str(Path(__file__).parents[1] / "accelerate_judge.py")
+JUDGE = str(Path(__file__).parents[1] / "judges" / "accelerate_judge.py")
 FULL = RECOMPUTE_CODE["full"]
 STACKS: dict[str, dict[str, Any]] = {
     "torch": {"stack": "torch-fsdp", "framework": "torch", "framework_version": "2.13"},

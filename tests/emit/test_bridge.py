@@ -18,9 +18,10 @@ from planner.errors import InputError
 from planner.layout import RECOMPUTE, Layout, module_names
 from planner.specs import library
 from planner.specs.recipe import Recipe
-from tests import documents, megatron_oracle, recorder, sweep, wheels
+from tests import documents, recorder, sweep
+from tests.judges import megatron_oracle, wheels
 
-JUDGE = str(Path(__file__).parents[1] / "bridge_judge.py")
+JUDGE = str(Path(__file__).parents[1] / "judges" / "bridge_judge.py")
 CORE = "0.16"
 """What Megatron-Bridge 0.3 runs on."""
 

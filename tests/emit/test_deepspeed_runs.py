@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from planner.cost.params import embedding_params, head_params, layer_params, total_params
+from planner.cost.params.layer import embedding_params, head_params, layer_params, total_params
 from planner.emit import table
 from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
-from tests import deepspeed_oracle, documents
+from tests import documents
+from tests.judges import deepspeed_oracle
 
 TINY = ModelSpec(
     name="tiny", family="llama", hidden_size=64, ffn_size=128, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=16, vocab_size=256,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost import params
+from planner.cost.params import layer
 from planner.emit import table
 from planner.emit.megatron_model import missing_features
 from planner.layout import RECOMPUTE_CODE, Layout
@@ -20,7 +20,7 @@ from planner.rules.table import breaches
 from planner.specs import library
 from planner.specs.recipe import Recipe
 from tests import documents, recorder, sweep
-from tests.megatron_oracle import NEWEST, Case, verdicts
+from tests.judges.megatron_oracle import NEWEST, Case, verdicts
 
 SAMPLE, SEEDS = 50, (11, 12, 13, 14)
 SCRIPTS = 15
@@ -62,7 +62,7 @@ def test_a_sample_of_the_sweep_is_accepted(seed: int, tmp_path: Path) -> None:
     assert [answer for answer in answers if not answer["accepted"]] == []
     for answer, (_, recipe, layout) in zip(answers, drawn, strict=True):
         assert (answer["m"], answer["dp"], answer["v"]) == (layout.m, layout.dp, layout.v)
-        assert answer["padded_vocab"] == params.padded_vocab(recipe.model, layout.tp)
+        assert answer["padded_vocab"] == layer.padded_vocab(recipe.model, layout.tp)
 
 
 @pytest.mark.parametrize("version, framework_version", [(OLDER, "0.18"), ("0.17.1", "0.17")])
@@ -71,7 +71,7 @@ def test_older_versions_accept_too(version: str, framework_version: str, tmp_pat
     for name, recipe, layout in sample(6, seed=5, gpus_at_most=1024):
         older = recipe.model_copy(update={"framework_version": framework_version})
         cases.append(by_script(tmp_path, name, older, layout, "torchrun"))
-        vocabularies.append(params.padded_vocab(recipe.model, layout.tp))
+        vocabularies.append(layer.padded_vocab(recipe.model, layout.tp))
     answers = verdicts(cases, version)
     assert [answer for answer in answers if not answer["accepted"]] == []
     assert [answer["padded_vocab"] for answer in answers] == vocabularies

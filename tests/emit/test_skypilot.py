@@ -14,9 +14,10 @@ import yaml
 from planner.emit import skypilot, table
 from planner.errors import InputError
 from planner.specs import library
-from tests import documents, recorder, wheels
+from tests import documents, recorder
+from tests.judges import wheels
 
-JUDGE = str(Path(__file__).parents[1] / "skypilot_judge.py")
+JUDGE = str(Path(__file__).parents[1] / "judges" / "skypilot_judge.py")
 
 
 def files(gpus: int = 64, hardware: str = "h100-sxm", framework: str = "megatron") -> dict[str, str]:

@@ -14,8 +14,9 @@ from planner.intake.read import read
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
 from planner.rules.table import mask
 from planner.specs.recipe import Recipe
-from tests import documents, recorder, torchtitan_oracle
-from tests.torchtitan_oracle import OLDER, Case
+from tests import documents, recorder
+from tests.judges import torchtitan_oracle
+from tests.judges.torchtitan_oracle import OLDER, Case
 
 FULL = RECOMPUTE_CODE["full"]
 TORCH = {"stack": "torch-fsdp", "framework": "torch", "framework_version": "2.13"}

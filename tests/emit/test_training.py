@@ -16,9 +16,10 @@ from planner.rules.table import breaches
 from planner.specs import resolve
 from planner.specs.recipe import Recipe
 from planner.specs.workload import Lora
-from tests import deepspeed_oracle, documents, sweep
+from tests import documents, sweep
 from tests.emit.test_deepspeed_runs import question, start
-from tests.megatron_oracle import verdicts
+from tests.judges import deepspeed_oracle
+from tests.judges.megatron_oracle import verdicts
 
 PRECISION_AWARE = ("precision-aware", "precision-aware-fp32", "precision-aware-fp8")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.intake import document
+from planner.intake.frameworks import detect
 from planner.intake.reading import Reading
 
 
@@ -14,7 +14,7 @@ def plain(reading: Reading) -> dict:
 
 def read(folder: Path, name: str, text: str, **options) -> Reading:
     (folder / name).write_text(text)
-    return document.read(folder / name, **options)
+    return detect.read(folder / name, **options)
 
 
 def stated(reading: Reading, expected: dict) -> None:

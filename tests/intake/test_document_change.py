@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.intake import document
-from planner.intake.document_change import changed, with_key
-from planner.intake.document_json import load
-from planner.intake.document_yaml import load as load_yaml
+from planner.intake.documents.json_reader import load
+from planner.intake.documents.yaml_reader import load as load_yaml
+from planner.intake.frameworks import detect
+from planner.intake.frameworks.edit import changed, with_key
 
 JSON = '{\n  "train_batch_size": 64,\n  "zero_optimization": {\n    "stage": 2\n  },\n  "fp16": {"enabled": true}\n}\n'
 NEOX = """{
@@ -77,7 +77,7 @@ def test_a_key(file, text, kind, name, value, expected):
     assert [line for line in lines(text, new) if not line.startswith("?")] == expected
     if "." in name and kind == "torchtitan":
         return
-    reading = document.read_texts([(file, new)], kind=kind)
+    reading = detect.read_texts([(file, new)], kind=kind)
     stated = reading.values.get(name)
     assert (stated.value if stated else None) == value
 

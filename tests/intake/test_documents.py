@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.intake import document
+from planner.intake.frameworks import detect
 from tests.intake.stated import plain, read, stated
 
 FLAGS_YAML = """\
@@ -132,7 +132,7 @@ def test_neox_with_comments_dashes_and_trailing_commas(tmp_path):
 def test_neox_files_are_merged_and_doubles_noted(tmp_path):
     (tmp_path / "a.yml").write_text(NEOX)
     (tmp_path / "local.yml").write_text('{"data-path": "data", "seq_length": 4096, "num_gpus": 8}')
-    reading = document.read_all([tmp_path / "a.yml", tmp_path / "local.yml"])
+    reading = detect.read_all([tmp_path / "a.yml", tmp_path / "local.yml"])
     stated(reading, {"seq_length": 4096, "data_path": "data", "launch.gpus_per_node": 8, "num_layers": 32})
     assert reading.edits["seq_length"].file.endswith("local.yml")
     assert any("seq_length" in note and "refuses" in note for note in reading.notes)
@@ -219,4 +219,4 @@ def test_words_of_other_files_are_refused_in_one_sentence(tmp_path):
             read(tmp_path, name, text)
         assert name in str(fault.value) and "\n" not in str(fault.value)
     with pytest.raises(InputError, match="can be read"):
-        document.read(tmp_path / "missing.yaml")
+        detect.read(tmp_path / "missing.yaml")

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.intake import document, logs, oom
-from planner.intake.logs_lines import parse
+from planner.intake.frameworks import detect
+from planner.intake.logs import oom, read_log
+from planner.intake.logs.lines import parse
 
 WATCHED = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove", "os.rename", "os.mkdir", "socket.connect",
            "exec", "compile")  # fmt: skip
@@ -52,7 +53,7 @@ def answered(name: str, text: str) -> str:
     start = time.process_time()
     with watched():
         try:
-            said = document.read_texts([(name, text)]).kind
+            said = detect.read_texts([(name, text)]).kind
         except InputError as fault:
             said = str(fault)
     assert time.process_time() - start < 5
@@ -93,12 +94,12 @@ def test_hostile(name):
 
 
 def test_circles_of_references_are_unresolved():
-    reading = document.read_texts([("x.yaml", HOSTILE["interpolation.yaml"])])
+    reading = detect.read_texts([("x.yaml", HOSTILE["interpolation.yaml"])])
     assert {one.name for one in reading.unresolved} == {"num_layers", "hidden_size"} and reading.values == {}
 
 
 def test_commands_stay_text():
-    values = document.read_texts([("x.yaml", HOSTILE["command.yaml"])]).values
+    values = detect.read_texts([("x.yaml", HOSTILE["command.yaml"])]).values
     assert (values["num_layers"].value, values["hidden_size"].value) == ("$(rm -rf /)", "`reboot`")
 
 
@@ -111,7 +112,7 @@ def test_hostile_logs(tmp_path, text):
     (tmp_path / "x.log").write_text(text)
     start = time.process_time()
     with watched():
-        logs.read(tmp_path / "x.log")
+        read_log.read(tmp_path / "x.log")
     assert time.process_time() - start < 5
 
 
@@ -136,11 +137,11 @@ def test_any_tree_of_known_words_is_answered(tree, name):
 
 
 @QUICK
-@given(TREES, st.sampled_from(list(document.KINDS)))
+@given(TREES, st.sampled_from(list(detect.KINDS)))
 def test_any_tree_as_any_kind(tree, kind):
     with watched():
         try:
-            found = document.read_texts([("x.yaml", json.dumps(tree))], {"x": "4"}, kind)
+            found = detect.read_texts([("x.yaml", json.dumps(tree))], {"x": "4"}, kind)
         except InputError:
             return
     assert all(name and one.where for name, one in found.values.items())

@@ -9,8 +9,8 @@ import pytest
 
 from planner.accuracy.csvfile import read as read_rows
 from planner.errors import InputError
-from planner.intake import logs, logs_row
-from planner.intake.logs_lines import Memory, Step, parse
+from planner.intake.logs import csv_row, read_log
+from planner.intake.logs.lines import Memory, Step, parse
 from planner.units import GIB, MIB
 
 MEGATRON = (" [2024-04-06 03:02:12.{0:06d}] iteration {0:8d}/     100 | consumed samples:         9088 | elapsed time per "
@@ -19,9 +19,9 @@ MEGATRON = (" [2024-04-06 03:02:12.{0:06d}] iteration {0:8d}/     100 | consumed
             "loss scale: 1.0 | grad norm: 1.300 | number of skipped iterations:   0 | number of nan iterations:   0 |")  # fmt: skip
 
 
-def log(tmp_path, text: str) -> logs.Log:
+def log(tmp_path, text: str) -> read_log.Log:
     (tmp_path / "train.log").write_text(text)
-    return logs.read(tmp_path / "train.log")
+    return read_log.read(tmp_path / "train.log")
 
 
 @pytest.mark.parametrize(("line", "said"), [
@@ -129,7 +129,7 @@ def test_a_megatron_log_is_a_reading_and_a_measurement(tmp_path):
 
 def test_a_log_is_a_row_that_validate_reads(tmp_path):
     found = log(tmp_path, ARGUMENTS + "\n".join(MEGATRON.format(number, 5000.0) for number in range(1, 12)))
-    (tmp_path / "row.csv").write_text(logs_row.text([logs_row.row(found, model="llama3-8b", hardware="h100-sxm")]))
+    (tmp_path / "row.csv").write_text(csv_row.text([csv_row.row(found, model="llama3-8b", hardware="h100-sxm")]))
     row = read_rows(tmp_path / "row.csv").iloc[0]
     stated = {"model": "llama3-8b", "hardware": "h100-sxm", "gpus": 16, "tp": 2, "pp": 4, "vpp": 2, "seq": 8192,
         "gbs_sequences": 128, "mbs": 1,
@@ -197,16 +197,16 @@ def test_every_rank_of_torchtitan_prints_each_step_once(tmp_path):
 
 
 def test_what_is_a_log(tmp_path):
-    assert logs.is_log(ARGUMENTS) and logs.is_log("x\n" + MEGATRON.format(3, 5.0))
-    assert not logs.is_log('{"a": 1}') and not logs.is_log("#!/bin/bash\n# CUDA out of memory. Tried to allocate 2 GiB\n")
+    assert read_log.is_log(ARGUMENTS) and read_log.is_log("x\n" + MEGATRON.format(3, 5.0))
+    assert not read_log.is_log('{"a": 1}') and not read_log.is_log("#!/bin/bash\n# CUDA out of memory. Tried to allocate 2 GiB\n")
     with pytest.raises(InputError, match="no line of theirs"):
-        logs.checked(log(tmp_path, "hello\n"))
+        read_log.checked(log(tmp_path, "hello\n"))
     with pytest.raises(InputError, match="can be read"):
-        logs.read(tmp_path / "none.log")
+        read_log.read(tmp_path / "none.log")
 
 
 def test_blocks_over_the_end_of_a_piece_and_long_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr("planner.intake.logs_pieces.CHUNK", 997)
+    monkeypatch.setattr("planner.intake.logs.sampling.CHUNK", 997)
     found = log(tmp_path, "x" * 5000 + "\n" + ARGUMENTS + "\n".join(MEGATRON.format(number, 100.0 * number) for number in range(1, 41)))
     assert found.steps == 40 and found.reading.values["world_size"].value == 16
     # iterations 5 to 40: the first, which is not counted, and three of warm-up are left out
@@ -217,5 +217,5 @@ def test_twenty_megabytes_are_quick_and_take_no_memory_of_their_size(tmp_path):
     (tmp_path / "big.log").write_text(("a line of no meaning that some library prints, again and again and again\n" * 2000
                                        + MEGATRON.format(7, 5.0) + "\r") * 140)  # fmt: skip
     start = time.process_time()
-    assert logs.read(tmp_path / "big.log").step_s == 0.005
+    assert read_log.read(tmp_path / "big.log").step_s == 0.005
     assert time.process_time() - start < 5

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from planner.intake import logs
-from planner.intake.logs_lines import Memory, Step, parse
+from planner.intake.logs import read_log
+from planner.intake.logs.lines import Memory, Step, parse
 from planner.units import GIB
-from tests.megatron_oracle import wheel
+from tests.judges.megatron_oracle import wheel
 
 
 class Anything(int):
@@ -97,7 +97,7 @@ def test_megatrons_block_of_arguments(tmp_path, monkeypatch):
                              pipeline_model_parallel_layout="Et|t|tL")  # fmt: skip
     said = run(function(training() / "arguments.py", "_print_args"), {}, "arguments", stated)
     (tmp_path / "x.log").write_text(said)
-    found = {name: one.value for name, one in logs.read(tmp_path / "x.log").reading.values.items()}
+    found = {name: one.value for name, one in read_log.read(tmp_path / "x.log").reading.values.items()}
     wanted = {name: value for name, value in vars(stated).items() if value is not None}
     assert found == {**wanted, "launch.gpus": 16}
 

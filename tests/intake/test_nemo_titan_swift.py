@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.intake import document
+from planner.intake.frameworks import detect
 from planner.specs import library
 from tests.intake.stated import read, stated
 
@@ -66,8 +66,8 @@ def test_hydra_overrides_on_a_file(tmp_path):
     (tmp_path / "conf.yaml").write_text(NEMO)
     line = "python x.py --config-name=conf trainer.devices=4 ++model.num_layers=40 +model.new.thing=[1,2] ~model.fp8 model.bias=True"
     words = line.split()
-    found = [*document.leaves(document.parse(NEMO, str(tmp_path / "conf.yaml"))), *document.overrides(words, "run.sh")]
-    reading = document.translated(found, str(tmp_path / "conf.yaml"))
+    found = [*detect.leaves(detect.parse(NEMO, str(tmp_path / "conf.yaml"))), *detect.overrides(words, "run.sh")]
+    reading = detect.translated(found, str(tmp_path / "conf.yaml"))
     stated(reading, {"launch.gpus_per_node": 4, "num_layers": 40, "model.new.thing": [1, 2], "add_bias_linear": True, "hidden_size": 8192})
     assert reading.values["num_layers"].where == "run.sh ++model.num_layers=40" and "num_layers" not in reading.edits
     assert "fp8_format" not in reading.values
@@ -109,7 +109,7 @@ def test_verl_overrides():
         actor_rollout_ref.actor.megatron.expert_model_parallel_size=4 actor_rollout_ref.rollout.tensor_model_parallel_size=8
         +actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full
         actor_rollout_ref.ref.megatron.tensor_model_parallel_size=16 trainer.n_gpus_per_node=8 trainer.nnodes=1"""
-    reading = document.translated(document.overrides(line.split(), "run.sh"), "run.sh")
+    reading = detect.translated(detect.overrides(line.split(), "run.sh"), "run.sh")
     assert (reading.kind, reading.framework) == ("verl", "megatron")
     stated(reading, {"seq_length": 3072, "model": "Qwen/Qwen3-30B-A3B", "hf.lora_rank": 16, "global_batch_size": 64, "micro_batch_size": 2,
                      "tensor_model_parallel_size": 2, "expert_model_parallel_size": 4, "recompute_granularity": "full",
@@ -126,7 +126,7 @@ def test_verl_overrides():
     ("run.py --recipe=qwen3_30b_a3b_peft_config", {"model": "qwen3_30b_a3b", "peft": "lora"}),
 ])  # fmt: skip
 def test_names_of_recipes(words, expected):
-    reading = document.translated(document.overrides(words.split(), "run.sh"), "run.sh")
+    reading = detect.translated(detect.overrides(words.split(), "run.sh"), "run.sh")
     stated(reading, expected)
     assert library.model(reading.values["model"].value).num_layers > 0
     assert any("own code" in note for note in reading.notes)

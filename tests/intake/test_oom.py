@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.intake.oom import parse
+from planner.intake.logs.oom import parse
 
 GIB, MIB = 2**30, 2**20
 

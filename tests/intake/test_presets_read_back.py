@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.params import total_params
+from planner.cost.params.layer import total_params
 from planner.emit.megatron_model import expert_flags, missing_features, model_flags
-from planner.intake.shape import layer_list, model, window
+from planner.interpret.megatron_model import layer_list, model, window
 from planner.layout import Layout
 from planner.specs import library
 from tests import documents

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.intake import megatron_flags
-from planner.intake.arguments import parse
+from planner.intake.bash.traced_text import Piece
+from planner.intake.frameworks import megatron_flags
 from planner.intake.read import read, told_apart
-from planner.intake.shell_text import Piece
+from planner.intake.scripts.argparse_like import parse
 
 BODY = """\
 #!/bin/bash
@@ -172,7 +172,7 @@ def test_a_plain_script_is_read_with_little(script: Path) -> None:
     program = ("import sys, time; start = time.process_time(); from planner.intake.read import read; "
                f"values = read({str(script)!r}).values; print(len(values), time.process_time() - start, *sys.modules)")  # fmt: skip
     count, seconds, *loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert int(count) > 12 and not set(loaded) & {"yaml", "numpy", "pydantic", "pandas", "planner.intake.document"}
+    assert int(count) > 12 and not set(loaded) & {"yaml", "numpy", "pydantic", "pandas", "planner.intake.frameworks.detect"}
     assert float(seconds) < 0.6  # 0.1 on an idle machine
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.intake.shell import follow
-from planner.intake.shell_text import plain, shown
+from planner.intake.bash.interpreter import follow
+from planner.intake.bash.traced_text import plain, shown
 
 SCRIPTS = {
     "defaults": 'A=${A:-4}; B=${B-5}; C=${A:+yes}; D=${NO:+no}; : ${E:=6}\ntorchrun --a $A --b ${B} --c $C --d "$D" --e $E ${UNSET:-"x y"}',

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.intake import deepspeed_keys, document, document_beside
-from planner.intake.deepspeed import with_trainer
+from planner.intake.frameworks import companions, deepspeed_keys, detect
+from planner.intake.frameworks.deepspeed import with_trainer
 from tests.intake.stated import plain, read, stated
 
 AUTO = {
@@ -132,7 +132,7 @@ def test_a_json_that_is_not_there_is_said(tmp_path):
     reading = read(tmp_path, "sft.yaml", FACTORY)
     assert any("examples/deepspeed/ds.json is not beside" in note for note in reading.notes)
     (tmp_path.parent / "outside.json").write_text("{}")
-    assert document_beside.beside("../outside.json", str(tmp_path / "sft.yaml")) is None
+    assert companions.beside("../outside.json", str(tmp_path / "sft.yaml")) is None
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
@@ -140,7 +140,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "ds.json").symlink_to(tmp_path / "secret.json")
-    assert document_beside.beside("ds.json", str(folder / "sft.yaml")) is None
+    assert companions.beside("ds.json", str(folder / "sft.yaml")) is None
 
 
 def test_axolotl(tmp_path):
@@ -223,4 +223,4 @@ def test_duplicates_are_named(tmp_path):
 
 def test_a_kind_that_nobody_knows():
     with pytest.raises(InputError, match="kind that is known"):
-        document.read_texts([("a.json", '{"a": 1}')], kind="word")
+        detect.read_texts([("a.json", '{"a": 1}')], kind="word")

@@ -101,7 +101,7 @@ def test_what_a_cluster_says_of_pods() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_objects(kind: str, tmp_path: Path) -> None:
     """One pod a node, all its GPUs, no restarts, an end to its life, one label on all."""
-    asked = Work("planner.tune.worker", {"layout": {"tp": 8}}, 32, 600, "cuda", {"NCCL_DEBUG": "WARN"})
+    asked = Work("planner.tune.workers.torch_worker", {"layout": {"tp": 8}}, 32, 600, "cuda", {"NCCL_DEBUG": "WARN"})
     made = kubernetes_manifest.documents("ppplan-1", asked, Place(tmp_path, 8, image="lab/torch:1", namespace="lab", kind=kind))
     assert {one["metadata"]["namespace"] for one in made} == {"lab"} and made[-1]["kind"] == kind
     spec = made[-1]["spec"]

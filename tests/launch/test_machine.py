@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.launch import able, devices, machine
+from planner.launch import capabilities, devices, machine
 from planner.launch.devices import Gpu
 from planner.launch.machine import Kubernetes, Machine, Slurm
 from planner.units import GIB
-from tests import megatron_oracle
+from tests.judges import megatron_oracle
 
 HGX = "0, NVIDIA H100 80GB HBM3, 81559, 4, 535.161.08\n1, NVIDIA H100 80GB HBM3, 81559, 70521, 535.161.08\n"
 TOPOLOGY = (
@@ -90,47 +90,47 @@ def test_torch_build_is_what_torch_says_of_itself() -> None:
     assert machine.look().versions["torch"] == torch.__version__
 
 
-def of(found: tuple[able.Able, ...], name: str) -> able.Able:
+def of(found: tuple[capabilities.Able, ...], name: str) -> capabilities.Able:
     return next(one for one in found if one.name == name)
 
 
 def test_runners_without_a_gpu() -> None:
-    found = able.runners(a_machine())
+    found = capabilities.runners(a_machine())
     assert [(one.name, one.works) for one in found] == [("torch", True), ("deepspeed", False), ("megatron", False)]
     assert "8 cores with gloo" in found[0].why and "no driver" in found[2].why
-    assert not any(one.works for one in able.runners(a_machine(versions=dict.fromkeys((*machine.PACKAGES, "nccl")), torch_build="")))
+    assert not any(one.works for one in capabilities.runners(a_machine(versions=dict.fromkeys((*machine.PACKAGES, "nccl")), torch_build="")))
 
 
 def test_runners_with_gpus(tmp_path: Path) -> None:
     gpus = devices.from_nvidia(HGX)
     versions = {**dict.fromkeys(machine.PACKAGES), "torch": "2.6.0", "deepspeed": "0.16.0", "transformer-engine": "2.1"}
     whole = a_machine(gpus=gpus, torch_build="cuda 12.6", nvcc="/usr/local/cuda/bin/nvcc", versions=versions)
-    assert all(one.works for one in able.runners(whole)) and "2 x NVIDIA H100" in of(able.runners(whole), "torch").why
-    assert "nvcc" in of(able.runners(replace(whole, nvcc="")), "deepspeed").why
-    assert "pretrain_gpt.py" in of(able.runners(whole, str(tmp_path)), "megatron").why
+    assert all(one.works for one in capabilities.runners(whole)) and "2 x NVIDIA H100" in of(capabilities.runners(whole), "torch").why
+    assert "nvcc" in of(capabilities.runners(replace(whole, nvcc="")), "deepspeed").why
+    assert "pretrain_gpt.py" in of(capabilities.runners(whole, str(tmp_path)), "megatron").why
     (tmp_path / "pretrain_gpt.py").touch()
-    assert of(able.runners(whole, str(tmp_path)), "megatron").works
+    assert of(capabilities.runners(whole, str(tmp_path)), "megatron").works
     info = megatron_oracle.wheel() / "megatron" / "core" / "package_info.py"
     (tmp_path / "megatron" / "core").mkdir(parents=True)
     shutil.copy(info, tmp_path / "megatron" / "core")
-    assert of(able.runners(whole, str(tmp_path)), "megatron").why.startswith("Megatron core 0.19.2 from ")
+    assert of(capabilities.runners(whole, str(tmp_path)), "megatron").why.startswith("Megatron core 0.19.2 from ")
     wrong = replace(whole, torch_build="cpu")
-    assert not of(able.runners(wrong), "megatron").works and "built for cpu" in of(able.runners(wrong), "torch").why
-    assert any("will not use" in one for one in able.warnings(wrong))
-    assert able.warnings(whole) == ("GPU 1 in use by others: 68.9 GiB",)  # 70,521 MiB
+    assert not of(capabilities.runners(wrong), "megatron").works and "built for cpu" in of(capabilities.runners(wrong), "torch").why
+    assert any("will not use" in one for one in capabilities.warnings(wrong))
+    assert capabilities.warnings(whole) == ("GPU 1 in use by others: 68.9 GiB",)  # 70,521 MiB
 
 
 def test_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PPPLAN_IMAGE", raising=False)
-    bare = able.launchers(a_machine())
+    bare = capabilities.launchers(a_machine())
     assert [(one.name, one.works) for one in bare] == [("local", True), ("torchrun", True), ("slurm", False), ("kubernetes", False)]
     slurm, kubernetes = Slurm("23.11", "", ("gpu: 16 nodes, gpu:h100:8",), ""), Kubernetes("v1.32", "lab", False)
-    assert "PPPLAN_IMAGE must name" in of(able.launchers(a_machine(kubernetes=kubernetes)), "kubernetes").why
+    assert "PPPLAN_IMAGE must name" in of(capabilities.launchers(a_machine(kubernetes=kubernetes)), "kubernetes").why
     monkeypatch.setenv("PPPLAN_IMAGE", "lab/torch:1")
-    both = able.launchers(a_machine(slurm=slurm, kubernetes=kubernetes))
+    both = capabilities.launchers(a_machine(slurm=slurm, kubernetes=kubernetes))
     assert of(both, "slurm").works and "16 nodes" in of(both, "slurm").why
     assert of(both, "kubernetes").works and "context lab" in of(both, "kubernetes").why
-    inside = able.launchers(a_machine(slurm=Slurm("23.11", "4711", (), "")))
+    inside = capabilities.launchers(a_machine(slurm=Slurm("23.11", "4711", (), "")))
     assert of(inside, "slurm").why == "srun inside allocation 4711"
 
 
@@ -147,7 +147,7 @@ def test_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nearest(name: str, mib: int, product: str, cluster: str | None, exact: bool) -> None:
     """Names as drivers print them."""
     gpu = Gpu(0, name, mib * 2**20, 0, "535", "NVIDIA")
-    found = able.nearest(a_machine(gpus=(gpu,) * 4, product=product))
+    found = capabilities.nearest(a_machine(gpus=(gpu,) * 4, product=product))
     assert (found.cluster, found.exact) == (cluster, exact), found
 
 

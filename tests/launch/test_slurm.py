@@ -17,7 +17,7 @@ from planner.errors import InputError
 from planner.launch import place, slurm, slurm_says, slurm_step, task
 from planner.launch.outcome import Work
 from planner.launch.place import Place
-from tests import slurm_local
+from tests.launch import slurm_local
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from planner.errors import InputError
 from planner.launch import torchrun
 from planner.launch.outcome import Work
 from planner.launch.place import Place
-from planner.launch.surroundings import free_port
+from planner.launch.rank_environment import free_port
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from planner import api
 from planner.calibrate.calibrate import Calibration
 from planner.launch.outcome import Outcome, Progress
 from planner.specs.recipe import Recipe
-from planner.tune import runners
-from planner.tune.measurement import Measurement
-from planner.tune.runners import Bench
-from planner.tune.space import Candidate
+from planner.tune.runners import table
+from planner.tune.runners.measurement import Measurement
+from planner.tune.runners.table import Bench
+from planner.tune.study.space import Candidate
 from planner.tune.tune import Tuned
 from tests.calibrate.test_profile import made
 from tests.tune.simulated import simulated
@@ -40,7 +40,7 @@ def tuned(folder: Path) -> Tuned:
             return done, found
         return done, replace(found, step_s=found.step_s * SWITCHED, steps_s=tuple(step * SWITCHED for step in found.steps_s))
 
-    with mock.patch.object(runners, "measure", measure):
+    with mock.patch.object(table, "measure", measure):
         return api.tune(folder / "plan" / "plan.yaml", trials=8, devices=8, switches=3, repeats=1, storage=f"journal:{folder}/j")
 
 
@@ -51,7 +51,7 @@ def failed(folder: Path) -> Tuned:
     def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         return FAILURES[3], None
 
-    with mock.patch.object(runners, "measure", measure):
+    with mock.patch.object(table, "measure", measure):
         return api.tune(plan, trials=1, storage=f"journal:{folder}/k", out=folder / "failed")
 
 

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.pipeline.serving import simulate_forward_only
+from planner.pipeline.serving.scenario import scenario
+from planner.pipeline.serving.serve import simulate_forward_only
 from planner.pipeline.timelines import Simulated, Work, simulate_schedule
 from planner.pipeline.words import ServedAnswer
-from planner.report import served, simulated, trace
-from planner.report.bitmap import SCALE, png
-from planner.report.chart import COLOURS, Chart, colour, ink, ticks
-from planner.report.drawing import GAP, LEFT, ROW, TOP, WIDTH, html, svg
-from planner.report.gantt import gantt
+from planner.report.draw import trace
+from planner.report.draw.gantt_chart import COLOURS, Chart, colour, ink, ticks
+from planner.report.draw.png import SCALE, png
+from planner.report.draw.svg import GAP, LEFT, ROW, TOP, WIDTH, html, svg
 from planner.report.simulate_files import contents, document
-from planner.specs.scenario import scenario
+from planner.report.text import serve, simulate
+from planner.report.text.gantt import gantt
 
 SVG = "{http://www.w3.org/2000/svg}"
 CASES = [
@@ -41,7 +42,7 @@ def done(name: str, pp: int, m: int, v: int | None) -> Simulated:
 
 def test_the_textbook_picture_of_1f1b() -> None:
     """Drawn by hand: one unit is two columns at 4 ranks and 8 micro-batches; forward 1, backward 2."""
-    drawn = lines(simulated.chart(done("1f1b", 4, 8, None)))
+    drawn = lines(simulate.chart(done("1f1b", 4, 8, None)))
     assert drawn[0] == "rank 0 0·1·2·3·            0═══4·1═══5·2═══6·3═══7·4═══  5═══  6═══  7═══"
     assert drawn[3] == "rank 3       0·0═══1·1═══2·2═══3·3═══4·4═══5·5═══6·6═══7·7═══"
     assert drawn[4].split() == ["0", "10", "20", "30"] and drawn[4].index("10") == 7 + 20
@@ -52,7 +53,7 @@ def test_the_textbook_picture_of_1f1b() -> None:
 @pytest.mark.parametrize("width", [60, 100, 240])
 def test_columns_hold_what_runs_at_their_middle(case: tuple[str, int, int, int | None], width: int) -> None:
     one = done(*case)
-    chart = simulated.chart(one)
+    chart = simulate.chart(one)
     drawn = lines(chart, width)
     assert max(map(len, drawn)) <= width
     margin = len("rank 0 ")
@@ -66,20 +67,20 @@ def test_columns_hold_what_runs_at_their_middle(case: tuple[str, int, int, int |
 
 
 def test_many_rows_are_cut_in_the_middle() -> None:
-    drawn = lines(simulated.chart(done("1f1b", 100, 4, None)))
+    drawn = lines(simulate.chart(done("1f1b", 100, 4, None)))
     assert len(drawn) == 64 + 1 + 2 and "36 rows between" in drawn[32]
     assert drawn[31].startswith("rank 31 ") and drawn[33].startswith("rank 68 ")
 
 
 def test_long_makespans_carry_no_stray_numbers() -> None:
-    drawn = lines(simulated.chart(done("1f1b", 4, 400, None)))
+    drawn = lines(simulate.chart(done("1f1b", 4, 400, None)))
     assert not any(re.search(r"\d", line[7:]) for line in drawn[:4]) and max(map(len, drawn)) <= 100
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_svg_bars_are_the_timeline(case: tuple[str, int, int, int | None]) -> None:
     one = done(*case)
-    root = ElementTree.fromstring(svg(simulated.chart(one)))
+    root = ElementTree.fromstring(svg(simulate.chart(one)))
     bars = [(rect, rect.find(f"{SVG}title")) for rect in root.iter(f"{SVG}rect")]
     drawn = defaultdict(set)
     for rect, said in bars:
@@ -94,12 +95,12 @@ def test_svg_bars_are_the_timeline(case: tuple[str, int, int, int | None]) -> No
         wanted = {(name, round(float(a), 1), round(float(b - a), 1)) for name, a, b in zip(names, start, end, strict=True)}
         assert drawn[rank] == wanted
     texts = [text.text for text in root.iter(f"{SVG}text")]
-    assert simulated.title(one) in texts
+    assert simulate.title(one) in texts
 
 
 def test_a_page_needs_nothing_from_elsewhere() -> None:
     one = done("dualpipe", 4, 8, None)
-    page = html(simulated.chart(one), simulated.RANK_COLUMNS, simulated.rank_rows(one))
+    page = html(simulate.chart(one), simulate.RANK_COLUMNS, simulate.rank_rows(one))
     assert not re.search(r"(?:src|href)\s*=|@import|url\(", page)
     assert set(re.findall(r"https?://[^\"' ]+", page)) == {"http://www.w3.org/2000/svg"}
     assert page.count("<tr>") == 1 + 4 and page.count("<svg ") == 1
@@ -108,7 +109,7 @@ def test_a_page_needs_nothing_from_elsewhere() -> None:
 def test_png_pixels_are_the_bars() -> None:
     image_module = pytest.importorskip("PIL.Image")
     one = done("zb-h1", 4, 8, None)
-    image = image_module.open(io.BytesIO(png(simulated.chart(one)))).convert("RGB")
+    image = image_module.open(io.BytesIO(png(simulate.chart(one)))).convert("RGB")
     for rank, rows in enumerate(one.order.actions):
         times = zip(rows.tolist(), one.timeline.start[rank].tolist(), one.timeline.end[rank].tolist(), strict=True)
         for (_, kind, _, _), start, end in times:
@@ -141,12 +142,12 @@ def test_forward_only_files_and_json() -> None:
     assert [(event["ts"], event["dur"]) for event in slices[-2:]] == [(3000.0, 1000.0), (5500.0, 1000.0)]
     said = document(found, order=False)
     assert said["makespan_ms"] == 6.5 and said["tpot_ms"] == 4.0 and said["chunks"] is None and said["ttft_ms"] is None
-    assert "prefill" in gantt(served.chart(found.served), 100).plain and "decode" in str(made["x.svg"])
+    assert "prefill" in gantt(serve.chart(found.served), 100).plain and "decode" in str(made["x.svg"])
 
 
 def test_times_of_a_cost_model_are_shown_in_milliseconds() -> None:
     one = simulate_schedule("1f1b", 2, 2, work=Work(forward=0.001, input_grad=0.001, weight_grad=0.001, unit="s"))
-    chart = simulated.chart(one)
+    chart = simulate.chart(one)
     assert chart.unit == "ms" and chart.makespan == pytest.approx(9) and "9.00 ms" in chart.note
     slices = [event for event in json.loads(trace.trace(one))["traceEvents"] if event["ph"] == "X"]
     assert max(event["ts"] + event["dur"] for event in slices) == pytest.approx(9000)

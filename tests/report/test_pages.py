@@ -15,9 +15,9 @@ from rich.console import Console
 from planner import api
 from planner.calibrate.calibrate import Calibration
 from planner.launch.outcome import Outcome
-from planner.report import tuned as terminal
-from planner.report.page import Chart, Grid, Page, Section, html, plotly_js
-from planner.report.pages import calibrated, checked, compared, explained, recommended, simulated, tuned, validated
+from planner.report.html import calibrate, check, compare, explain, recommend, simulate, tune, validate
+from planner.report.html.page import Chart, Grid, Page, Section, html, plotly_js
+from planner.report.text import tune as terminal
 from planner.tune.tune import Tuned
 from tests.calibrate.test_profile import made
 from tests.report import measured
@@ -41,20 +41,20 @@ def pages(study: tuple[Path, Tuned]) -> dict[str, Page]:
     mixture = api.question(model="mixtral-8x7b", gpus=64, cluster="a100-80g-pcie", tp=2, pp=4, ep=8)
     runs = api.validate(source="korthikanti2022")
     return {
-        "recommended": recommended.page(api.recommend(asked)),
-        "nothing": recommended.page(api.recommend(api.question(model="llama3-405b", gpus=8, cluster="h100-sxm"))),
-        "explained": explained.explanation(api.explain(mixture)),
-        "swept": explained.sweep(api.sweep(api.question(**QUESTION, tp=4, pp=4), {"v": [1, 2, 5], "mbs": [1, 2]})),
-        "simulated": simulated.page(api.simulate(schedule="zb-h1", pp=4, m=8)),
-        "compared": simulated.page(api.simulate(schedule="all", pp=4, m=8)),
-        "checked": checked.page(api.check(LAUNCH, cluster="a100-80g-sxm", oom="Tried to allocate 126.00 MiB")),
-        "refused": checked.page(api.check(LAUNCH.parent.parent / "ms-swift-5737" / "launch.sh")),
-        "validated": validated.page(runs),
-        "tuned": tuned.page(study[1]),
-        "all failed": tuned.page(measured.failed(study[0])),
-        "calibrated": calibrated.page(measured.calibrated(study[0])),
-        "not calibrated": calibrated.page(Calibration(None, "", 0, {}, Outcome("timeout", None, "after 600 s", "its last words"))),
-        "clusters": compared.page(api.compare(api.question(model="llama3-8b"), {"cluster": ["h100-sxm", "l40s-pcie"], "gpus": [8, 64]})),
+        "recommended": recommend.page(api.recommend(asked)),
+        "nothing": recommend.page(api.recommend(api.question(model="llama3-405b", gpus=8, cluster="h100-sxm"))),
+        "explained": explain.explanation(api.explain(mixture)),
+        "swept": explain.sweep(api.sweep(api.question(**QUESTION, tp=4, pp=4), {"v": [1, 2, 5], "mbs": [1, 2]})),
+        "simulated": simulate.page(api.simulate(schedule="zb-h1", pp=4, m=8)),
+        "compared": simulate.page(api.simulate(schedule="all", pp=4, m=8)),
+        "checked": check.page(api.check(LAUNCH, cluster="a100-80g-sxm", oom="Tried to allocate 126.00 MiB")),
+        "refused": check.page(api.check(LAUNCH.parent.parent / "ms-swift-5737" / "launch.sh")),
+        "validated": validate.page(runs),
+        "tuned": tune.page(study[1]),
+        "all failed": tune.page(measured.failed(study[0])),
+        "calibrated": calibrate.page(measured.calibrated(study[0])),
+        "not calibrated": calibrate.page(Calibration(None, "", 0, {}, Outcome("timeout", None, "after 600 s", "its last words"))),
+        "clusters": compare.page(api.compare(api.question(model="llama3-8b"), {"cluster": ["h100-sxm", "l40s-pcie"], "gpus": [8, 64]})),
     }  # fmt: skip
 
 
@@ -130,10 +130,10 @@ def test_the_page_and_the_terminal_say_the_same_of_the_fit(study: tuple[Path, Tu
     found = study[1]
     fitted = found.overlay
     assert fitted is not None and f"{found.error:.1%} (median); {fitted.error_after:.1%} with" in printed(found)
-    section = {one.title: one for one in tuned.page(found).sections}["The corrected profile"]
+    section = {one.title: one for one in tune.page(found).sections}["The corrected profile"]
     assert f"median error {found.error:.1%} before, {fitted.error_after:.1%} after" in section.lines[0]
     kept = replace(found, overlay=None, overlay_reason="it stays as it is: no better")
-    assert {one.title: one for one in tuned.page(kept).sections}["The profile"].lines == ("it stays as it is: no better.",)
+    assert {one.title: one for one in tune.page(kept).sections}["The profile"].lines == ("it stays as it is: no better.",)
     assert "Profile: it stays as it is: no better." in printed(kept)
 
 
@@ -162,7 +162,7 @@ def test_a_processor_that_is_slower_in_bf16_gets_a_page_too(tmp_path: Path) -> N
     result = made()
     result["gemm"] += [row | {"precision": "bf16", "seconds": 4 * row["seconds"]} for row in result["gemm"]]
     (tmp_path / "result.json").write_text(json.dumps(result))
-    page = calibrated.page(api.calibrate(out=tmp_path / "here.yaml", measured=tmp_path / "result.json"))
+    page = calibrate.page(api.calibrate(out=tmp_path / "here.yaml", measured=tmp_path / "result.json"))
     grid = next(one for one in page.sections if one.title == "Products of matrices").more[0].grid
     assert grid is not None and {row[0] for row in grid.rows} == {"fp32"}
 

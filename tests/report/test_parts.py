@@ -11,8 +11,8 @@ from rich.console import Console
 from planner.cost.terms import Estimate
 from planner.estimate import estimate
 from planner.layout import Layout
-from planner.report.pages import pieces
-from planner.report.parts import WIDTH, plans, tflops
+from planner.report.html import pieces
+from planner.report.text.parts import WIDTH, plans, tflops
 from tests.tune.simulated import question
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planner.action import F, I, W
 from planner.errors import InputError
 from planner.schedules import table
-from planner.schedules.automatic import bounds, prepared
+from planner.schedules.automatic.attempts import bounds, prepared
 from planner.simulator import simulate
 
 DATA = Path(__file__).parents[1] / "data" / "schedules"

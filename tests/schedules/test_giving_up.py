@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from planner.action import looped
-from planner.schedules.automatic import CLOSE_ENOUGH, best, bounds, prepared, tails
-from planner.schedules.eager import TASTES, _attempts, eager
-from planner.schedules.list_scheduling import Most, length, run
+from planner.schedules.automatic.attempts import CLOSE_ENOUGH, best, bounds, prepared, tails
+from planner.schedules.automatic.eager import TASTES, _attempts, eager
+from planner.schedules.automatic.list_scheduling import Most, length, run
 
 QUESTIONS = [
     (p, m, lag, limit, retained, seed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.cost.params import active_params, mtp_params, total_params
+from planner.cost.params.layer import active_params, mtp_params, total_params
 from planner.errors import InputError
 from planner.specs import library
 from planner.specs.families import FAMILIES

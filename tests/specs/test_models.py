@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cost.params import active_params, mtp_params, total_params
+from planner.cost.params.layer import active_params, mtp_params, total_params
 from planner.errors import InputError
 from planner.specs import library
 

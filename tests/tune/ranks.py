@@ -21,7 +21,8 @@ import torch
 import torch._dynamo  # else every rank imports it, with its first optimizer
 import torch.distributed as dist
 
-from planner.tune import network, sharding, training, worker
+from planner.tune.benchmark import network, training, zero1
+from planner.tune.workers import torch_worker
 
 
 class Sleep(torch.autograd.Function):
@@ -45,7 +46,7 @@ def slow(forward_s, backward_s):
 def seen():
     """Notes DDP's buckets, elements of our own reductions, and layers that fully_shard gathers ahead of each."""
     found = {"ddp": [], "reductions": [], "ahead": []}
-    wrap, reduce, ahead = training.replicate, sharding.reduce, training.ahead
+    wrap, reduce, ahead = training.replicate, zero1.reduce, training.ahead
 
     def replicate(*words):
         found["ddp"].append(wrap(*words))
@@ -60,7 +61,7 @@ def seen():
         ahead(blocks, layers)
         found["ahead"] += [block._get_fsdp_state() for block in blocks]
 
-    training.replicate, sharding.reduce, training.ahead = replicate, reduced, gathered
+    training.replicate, zero1.reduce, training.ahead = replicate, reduced, gathered
     return found
 
 
@@ -84,7 +85,7 @@ def main(rank, ranks, port, requests):
     )
     notes = seen()
     answers = [
-        worker.answer(request, torch.device("cpu"), lambda phase, step, step_s: None) | {"seen": told(notes)} for request in requests
+        torch_worker.answer(request, torch.device("cpu"), lambda phase, step, step_s: None) | {"seen": told(notes)} for request in requests
     ]
     if rank == 0:
         print(json.dumps(answers), flush=True)

@@ -12,7 +12,7 @@ from planner.accuracy.predict import predicted
 from planner.accuracy.rows import run
 from planner.accuracy.validate import runs, select
 from planner.estimate import estimate
-from planner.tune.space import Candidate, candidate
+from planner.tune.study.space import Candidate, candidate
 
 
 @dataclass(frozen=True)

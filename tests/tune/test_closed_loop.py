@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from planner.cost.layer import layer_time
+from planner.cost.layer.layer import layer_time
 from planner.launch import local
 from planner.launch.outcome import Work
 from planner.layout import SCHEDULE_CODE
 from planner.specs import library, resolve
 from planner.specs.question import Question
-from planner.tune import request, runners, suits, turns
-from planner.tune.runners import Bench
-from planner.tune.space import Candidate, space
+from planner.tune.runners import table, torch_runner, torch_support
+from planner.tune.runners.table import Bench
+from planner.tune.study.space import Candidate, space
+from planner.tune.workers import turns
 from tests.tune import tiny
 
 
@@ -39,8 +40,8 @@ def test_layouts_in_turns_over_one_start() -> None:
     """
     layouts = [tiny.layout(dp=2), tiny.layout(pp=2), tiny.layout(pp=2, mbs=8)]
     recipe = tiny.recipe(2)
-    assert not any(suits.refused(recipe, one, 2) for one in layouts)
-    asked = turns.request([request.request(recipe, one, 2, 2, 1) for one in layouts], 2)
+    assert not any(torch_support.refused(recipe, one, 2) for one in layouts)
+    asked = turns.request([torch_runner.request(recipe, one, 2, 2, 1) for one in layouts], 2)
     outcome = local.run(Work(turns.MODULE, asked, 2, 120))
     assert outcome.state == "done" and outcome.result, outcome
     told = outcome.result["turns"]
@@ -53,9 +54,9 @@ def test_layouts_in_turns_over_one_start() -> None:
 def test_a_schedule_without_an_order_is_refused_before_anything_starts() -> None:
     """Interleaving needs as many micro-batches as stages [narayanan2021]; a part of a larger plan runs no order."""
     recipe, layout = tiny.recipe(2), tiny.layout(schedule="interleaved", pp=2, v=2, mbs=8)
-    assert layout.m == 1 and "m=2" in suits.refused(recipe, layout, 2)
-    assert not suits.refused(recipe, tiny.layout(schedule="interleaved", pp=2, v=2, mbs=4), 2)
-    assert not suits.refused(recipe, layout, 1)
+    assert layout.m == 1 and "m=2" in torch_support.refused(recipe, layout, 2)
+    assert not torch_support.refused(recipe, tiny.layout(schedule="interleaved", pp=2, v=2, mbs=4), 2)
+    assert not torch_support.refused(recipe, layout, 1)
 
 
 def test_torch_on_a_processor_is_plain_torch_over_gloo(tmp_path: Path) -> None:
@@ -112,12 +113,12 @@ def test_a_rank_has_the_threads_of_its_calibration(
     architecture: str, ranks: int, wanted: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """16 cores that 8 processes were measured on: 2 each, for a part of the plan too; more processes than that share them."""
-    monkeypatch.setattr(runners, "cores", lambda: 16)
+    monkeypatch.setattr(table, "cores", lambda: 16)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     recipe = tiny.recipe(8)
     gpu = recipe.hardware.gpu.model_copy(update={"architecture": architecture})
     recipe = recipe.model_copy(update={"hardware": recipe.hardware.model_copy(update={"gpu": gpu})})
-    told = runners.threads(recipe, Bench("torch", "local", 1, "cpu", 60.0), ranks)
+    told = table.threads(recipe, Bench("torch", "local", 1, "cpu", 60.0), ranks)
     assert told == ({} if wanted is None else {"OMP_NUM_THREADS": wanted})
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert not runners.threads(recipe, Bench("torch", "local", 1, "cpu", 60.0), ranks)
+    assert not table.threads(recipe, Bench("torch", "local", 1, "cpu", 60.0), ranks)

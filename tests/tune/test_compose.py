@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from planner import estimate
-from planner.cost.ends import ends_time
-from planner.cost.layer import layer_time
-from planner.cost.moe import expert_layer_time
+from planner.cost.layer.embedding_and_head import ends_time
+from planner.cost.layer.layer import layer_time
+from planner.cost.layer.moe import expert_layer_time
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
-from planner.tune import beside, compose, proxy
-from planner.tune.compose import Passes
-from planner.tune.request import measurement, request
+from planner.tune.runners import compose, measured_layers, proxy
+from planner.tune.runners.compose import Passes
+from planner.tune.runners.torch_runner import measurement, request
 from tests.tune import tiny
 
 SLEEP = 0.045, 0.09
@@ -105,10 +105,10 @@ def test_memory_with_measured_activations(layout, in_flight):
     recipe = question()
     own = _kept(recipe, layout)[0] if layout.recompute == 0 else float(estimate.parts(recipe, layout)[3].input_bytes)
     expected = estimate.estimate(recipe, layout, exact=True)
-    found = beside.memory_bytes(recipe, layout, {"dense": own})
+    found = measured_layers.memory_bytes(recipe, layout, {"dense": own})
     assert found == pytest.approx(expected.memory.allocated_bytes)
     layers = recipe.model.num_layers / layout.pp
-    assert beside.memory_bytes(recipe, layout, {"dense": own + 1e6}) - found == pytest.approx(in_flight * layers * 1e6, rel=1e-6)
+    assert measured_layers.memory_bytes(recipe, layout, {"dense": own + 1e6}) - found == pytest.approx(in_flight * layers * 1e6, rel=1e-6)
 
 
 def test_where_the_device_does_not_tell_memory_is_not_made_up():

@@ -13,7 +13,7 @@ from planner.launch.outcome import Outcome, Work
 from planner.layout import RECOMPUTE_CODE, Layout
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
-from planner.tune import deepspeed_runner as runner
+from planner.tune.runners import deepspeed_runner as runner
 from tests import documents
 
 TINY = ModelSpec(

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from planner.layout import Layout
-from planner.tune import network, training
+from planner.tune.benchmark import network, training
 from tests.tune import tiny
 
 STEPS, RATE = 2, 3.0

@@ -15,9 +15,10 @@ from planner.launch.outcome import Outcome, Work
 from planner.layout import Layout
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
-from planner.tune import megatron_runner as runner
-from planner.tune import megatron_worker as worker
-from tests import documents, megatron_oracle
+from planner.tune.runners import megatron_runner as runner
+from planner.tune.workers import megatron_worker as worker
+from tests import documents
+from tests.judges import megatron_oracle
 
 TINY = ModelSpec(
     name="tiny", family="gpt", hidden_size=64, ffn_size=128, num_layers=4, num_heads=4, num_kv_heads=4, head_dim=16, vocab_size=128,

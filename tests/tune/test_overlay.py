@@ -9,8 +9,8 @@ import pytest
 from planner import api
 from planner.estimate import estimate
 from planner.specs import library, resolve
-from planner.tune.overlay import corrected, overlay
-from planner.tune.trials import Row
+from planner.tune.answer.overlay import corrected, overlay
+from planner.tune.study.trials import Row
 from tests.tune.simulated import other_machine, question, real_s
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from planner.tune import prior
-from planner.tune.prior import Seen, belief, best_next, improvement, next_index
-from planner.tune.space import knobs
+from planner.tune.study import prior
+from planner.tune.study.prior import Seen, belief, best_next, improvement, next_index
+from planner.tune.study.space import knobs
 from tests.tune.simulated import question, real_s
 
 

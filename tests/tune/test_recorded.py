@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.tune.prior import Seen, next_index
+from planner.tune.study.prior import Seen, next_index
 from tests.tune.recorded import Question, questions
 
 TRIALS, FIRST = 10, 5

@@ -11,14 +11,14 @@ import pytest
 
 from planner.errors import InputError
 from planner.launch.outcome import Outcome, Progress
-from planner.tune import owner
-from planner.tune import study as studies
-from planner.tune.measurement import Measurement
-from planner.tune.prune import behind, noise_share
-from planner.tune.space import CERTAIN, Candidate, varied
-from planner.tune.storage import opened
-from planner.tune.study import Measure, Refused, Size
-from planner.tune.trials import Row, best
+from planner.tune.runners.measurement import Measurement
+from planner.tune.study import lease
+from planner.tune.study import study as studies
+from planner.tune.study.prune import behind, noise_share
+from planner.tune.study.space import CERTAIN, Candidate, varied
+from planner.tune.study.storage import opened
+from planner.tune.study.study import Measure, Refused, Size
+from planner.tune.study.trials import Row, best
 from tests.tune.simulated import measured, question, real_s, simulated
 
 ASKED = {"model": "llama3-8b", "gpus": 8}
@@ -132,22 +132,22 @@ def test_a_study_of_something_else_is_refused(url: str, name: str) -> None:
         studies.create(opened(url), name, ASKED, False, space, Size(1, 1))
 
 
-ME = owner.me
+ME = lease.me
 
 
-def dead() -> owner.Owner:
+def dead() -> lease.Owner:
     """A process of this machine that is gone."""
     child = subprocess.Popen(["true"])
     child.wait()
     return ME() | {"pid": child.pid, "start": "1"}
 
 
-def held_by(url: str, name: str, who: Callable[[], owner.Owner], monkeypatch: pytest.MonkeyPatch) -> str:
+def held_by(url: str, name: str, who: Callable[[], lease.Owner], monkeypatch: pytest.MonkeyPatch) -> str:
     """A trial that such an owner has begun; returns its layout."""
     _, space = question()
     study = studies.create(opened(url), name, ASKED, True, space, Size(5, 5))
     with monkeypatch.context() as patched:
-        patched.setattr(owner, "me", who)
+        patched.setattr(lease, "me", who)
         held = studies.claim(study, space, Size(5, 5))
     assert held is not None
     return held.candidate.key
@@ -169,8 +169,8 @@ def test_what_a_killed_tuner_held_is_tried_again_first(url: str, name: str, monk
 def test_what_another_holds_is_left_to_it(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On another machine a process counts as alive as long as it gave a sign of life of late."""
     away = {"machine": "elsewhere", "host": "elsewhere", "pid": 1, "start": "1"}
-    held = held_by(url, name, lambda: away | {"time": owner.time.time()}, monkeypatch)
-    lost = held_by(url, name, lambda: away | {"time": owner.time.time() - 2 * owner.LOST_S}, monkeypatch)
+    held = held_by(url, name, lambda: away | {"time": lease.time.time()}, monkeypatch)
+    lost = held_by(url, name, lambda: away | {"time": lease.time.time() - 2 * lease.LOST_S}, monkeypatch)
     calls: list[str] = []
 
     def notes(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
@@ -219,7 +219,7 @@ def test_rivals_run_again_in_turns_and_their_medians_decide(url: str, name: str)
 
 
 def test_no_candidate_is_certain_to_run_out_of_memory_and_parameters_tell_candidates_apart() -> None:
-    from planner.tune.space import parameters
+    from planner.tune.study.space import parameters
 
     _, space = question()
     assert space.certain_oom > 0

@@ -21,16 +21,16 @@ from planner.layout import Layout
 from planner.specs import plan as plans
 from planner.specs.recipe import Recipe
 from planner.specs.switches import WORDS
-from planner.tune import refined
-from planner.tune import study as studies
-from planner.tune.measurement import Measurement
-from planner.tune.space import Candidate
-from planner.tune.storage import opened
-from planner.tune.study import Size
-from planner.tune.switches import Choices, effective, offers, settings
-from planner.tune.trials import Row, best, rivals
+from planner.tune.answer import refined_plan
+from planner.tune.runners.measurement import Measurement
+from planner.tune.study import study as studies
+from planner.tune.study.space import Candidate
+from planner.tune.study.storage import opened
+from planner.tune.study.study import Size
+from planner.tune.study.switches import Choices, effective, offers, settings
+from planner.tune.study.trials import Row, best, rivals
 from tests import documents, sweep
-from tests.megatron_oracle import verdicts
+from tests.judges.megatron_oracle import verdicts
 from tests.tune.simulated import question, real_s
 
 OFFERED: Choices = {"overlap_reduce": (True, False), "bucket_cap_mb": (25, 100)}
@@ -71,7 +71,7 @@ def test_switches_are_tried_one_at_a_time_on_the_fastest_layout_after_the_layout
     assert kept is not None and kept.switches == {"bucket_cap_mb": 100} and json.dumps(kept.layout.named()) == fastest
     assert {(fastest, 1)} <= {(layout, repeat) for layout, told, repeat in calls if told}  # the winner is run again ...
     assert {(fastest, 1)} <= {(layout, repeat) for layout, told, repeat in calls if not told}  # ... and so is the layout alone
-    assert refined.error(rows) == refined.error([one for one in rows if not one.switches])
+    assert refined_plan.error(rows) == refined_plan.error([one for one in rows if not one.switches])
 
 
 def test_what_gains_no_more_than_noise_is_not_kept(tmp_path: Path) -> None:
@@ -184,10 +184,10 @@ def test_switches_of_a_plan_are_written_or_said_to_be_anothers(saved: Path, tmp_
 def test_a_refined_plan_keeps_its_switches(saved: Path, tmp_path: Path) -> None:
     recipe, layout = _resolved(saved)
     row = Row(3, layout, "done", 1.0, 0.9, switches={"ddp_bucket_size": BILLION})
-    (tmp_path / "plan.yaml").write_text(refined.plan(plans.read_question(saved), recipe, row, None, [row], "2026-11-29"))
+    (tmp_path / "plan.yaml").write_text(refined_plan.plan(plans.read_question(saved), recipe, row, None, [row], "2026-11-29"))
     assert plans.read(tmp_path / "plan.yaml").switches == {"ddp_bucket_size": BILLION}
     assert f"--ddp-bucket-size {BILLION}" in api.emit(tmp_path / "plan.yaml").texts["launch.sh"]
-    (line,) = refined.table([row]).splitlines()[1:]
+    (line,) = refined_plan.table([row]).splitlines()[1:]
     assert '"{""ddp_bucket_size"": 1000000000}"' in line
 
 

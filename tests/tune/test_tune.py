@@ -15,11 +15,11 @@ from planner.launch.outcome import Outcome, Progress
 from planner.specs import library, resolve
 from planner.specs import plan as plans
 from planner.specs.recipe import Recipe
-from planner.tune import runners
-from planner.tune.measurement import Measurement
-from planner.tune.runners import Bench
-from planner.tune.space import Candidate
-from planner.tune.switches import offers
+from planner.tune.runners import table
+from planner.tune.runners.measurement import Measurement
+from planner.tune.runners.table import Bench
+from planner.tune.study.space import Candidate
+from planner.tune.study.switches import offers
 from tests.tune.simulated import real_s, simulated
 
 TINY = """name: tiny
@@ -55,7 +55,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         return simulated(candidate, progress)
 
-    monkeypatch.setattr(runners, "measure", measure)
+    monkeypatch.setattr(table, "measure", measure)
 
 
 def out_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict, str]:  # type: ignore[type-arg]
@@ -118,7 +118,7 @@ def test_when_all_fail_the_answer_is_no_with_their_reasons(
     def crashes(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         return Outcome("crashed", None, "rank 1 exited with code 3", "its last words"), None
 
-    monkeypatch.setattr(runners, "measure", crashes)
+    monkeypatch.setattr(table, "measure", crashes)
     status, said, _ = out_of(["tune", str(plan), "--trials", "2", "--storage", f"journal:{plan.parent}/j"], capsys)
     assert status == 1 and said["best"] is None and said["overlay"] is None and said["speedup_over_first"] is None
     assert [(one["state"], one["reason"], one["stderr_tail"]) for one in said["trials"]] == [
@@ -135,7 +135,7 @@ def test_ctrl_c_prints_the_best_so_far(plan: Path, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return simulated(candidate, progress)
 
-    monkeypatch.setattr(runners, "measure", stopped)
+    monkeypatch.setattr(table, "measure", stopped)
     status, said, _ = out_of(["tune", str(plan), "--trials", "5", "--storage", f"journal:{plan.parent}/j"], capsys)
     assert status == 0 and said["interrupted"] and said["best"]["measured_s"] == min(calls[:2])
 
@@ -172,7 +172,7 @@ def test_for_real_on_two_processes(tmp_path: Path, capsys: pytest.CaptureFixture
     assert status == 0, said
     assert said["device"] == "cpu" and said["devices"] == 2
     assert all(one["state"] in ("done", "pruned") for one in said["trials"]), [one["reason"] for one in said["trials"]]
-    assert said["best"]["measured_s"] > 0 and said["best"]["memory_gib"] > 0 and len(said["best"]["steps_s"]) == runners.STEPS
+    assert said["best"]["measured_s"] > 0 and said["best"]["memory_gib"] > 0 and len(said["best"]["steps_s"]) == table.STEPS
     overlay = next(name for name in said["files"] if name.endswith("cpu-tuned.yaml"))
     status, again, _ = out_of(["recommend", *asked, "--cluster", overlay], capsys)
     assert status == 0 and again["plans"]

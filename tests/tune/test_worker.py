@@ -11,8 +11,9 @@ from planner.errors import InputError
 from planner.launch import local
 from planner.launch.outcome import Work
 from planner.layout import Layout
-from planner.tune import suits, timing
-from planner.tune.request import MODULE, measurement, request
+from planner.tune.benchmark import timing
+from planner.tune.runners import torch_support
+from planner.tune.runners.torch_runner import MODULE, measurement, request
 from tests.tune import tiny
 
 STEPS, WARMUP = 3, 1
@@ -97,6 +98,6 @@ def test_no_steps_are_refused():
 
 def test_what_a_cpu_runs_otherwise_is_said():
     recipe = tiny.recipe(1, tied_embeddings=True).model_copy(update={"precision": "bf16"})
-    assert suits.element(recipe, "cpu") == "float32" and suits.element(recipe, "cuda") == "bfloat16"
-    narrow, tied = suits.notes(recipe, Layout(), "cpu")
+    assert torch_support.element(recipe, "cpu") == "float32" and torch_support.element(recipe, "cuda") == "bfloat16"
+    narrow, tied = torch_support.notes(recipe, Layout(), "cpu")
     assert narrow == "fp32 on the CPU in place of bf16" and tied == "the head has a matrix of its own, not the embedding's"

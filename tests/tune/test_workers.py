@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.tune import study as studies
-from planner.tune.storage import opened
-from planner.tune.study import Size
+from planner.tune.study import study as studies
+from planner.tune.study.storage import opened
+from planner.tune.study.study import Size
 from tests.bench.tune_kill import killed
 from tests.tune.simulated import question
 

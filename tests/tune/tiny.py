@@ -15,7 +15,7 @@ from planner.layout import SCHEDULE_CODE, Layout
 from planner.specs import library
 from planner.specs.model import ModelSpec, Moe
 from planner.specs.recipe import Recipe
-from planner.tune.request import request
+from planner.tune.runners.torch_runner import request
 
 RANKS = Path(__file__).with_name("ranks.py")
 GBS, SEQ = 8, 16

@@ -1,0 +1,135 @@
+"""The core of attention: scores and values of full, windowed and latent attention, and the sequence that context parallelism shares."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.layer.kernels import flash_attention_s, flash_backward_s, gemm_s, memory_s
+from planner.cost.network import collectives
+from planner.cost.params.layer import kv_heads_per_rank
+from planner.layout import Layout, Numeric
+from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
+from planner.units import MICRO
+
+TILE = 128
+"""Keys of a tile of flash attention."""
+
+
+def tokens(recipe: Recipe, layout: Layout) -> Numeric:
+    """Tokens of a micro-batch on one rank."""
+    return layout.mbs * (recipe.seq_length / layout.cp)
+
+
+def attended(recipe: Recipe) -> int:
+    """Tokens of the longest stretch that attends to itself: the sequence, or a packed sample."""
+    return recipe.mean_length if recipe.packing and recipe.mean_length else recipe.seq_length
+
+
+def core_dim(model: ModelSpec) -> float:
+    """Width of a head as the attention core sees it: latent attention's values are narrower than its queries and keys.
+
+    Formula: d, or ((n + r) + v) / 2
+    Source:  [deepseek2024] sec. 2.1.1
+    Assumes: scores and values cost alike.
+    """
+    return (model.head_dim + model.mla.v_head_dim) / 2 if model.mla else model.head_dim
+
+
+def windowed_layers(model: ModelSpec, seq_length: int) -> int:
+    """Layers whose attention sees less than the whole sequence.
+
+    Formula: layers i >= first_full_layers with (i + 1) mod full_every != 0; none where the window holds the sequence
+    Source:  [hf-transformers] layer_types
+    Assumes: nothing.
+    """
+    window = model.window
+    if window is None or window.tokens >= seq_length:
+        return 0
+    every = window.full_every or model.num_layers + 1
+    return sum((i + 1) % every != 0 for i in range(window.first_full_layers, model.num_layers))
+
+
+def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
+    """Forward and backward time of the attention core.
+
+    Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask
+             and dropout;
+             windows: the mean over the layers, windowed_share() of a full one; packed samples attend to themselves alone
+    Source:  [dao2022]; [korthikanti2022] for unfused
+    Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp kernels that see s/cp tokens each;
+             unfused attention computes what a window masks.
+    """
+    model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
+    heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
+    if recipe.attention != "unfused":
+        samples = recipe.samples_per_sequence
+        blocks = flash_attention_s(hardware, layout.mbs * samples, heads, s / samples / layout.cp, core_dim(model)) * layout.cp
+        few = windowed_layers(model, attended(recipe)) / model.num_layers
+        blocks = blocks * (1 - few + few * windowed_share(recipe)) if few else blocks
+        forward = blocks / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
+        return forward, flash_backward_s(hardware, forward)
+    batch = layout.mbs * heads / layout.cp
+    scores = batch * s * s
+    dim = core_dim(model)
+    one = gemm_s(hardware, recipe.precision, s, s, dim) * batch
+    other = gemm_s(hardware, recipe.precision, s, dim, s) * batch
+    fixed = (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO  # one launch for the whole batch
+    forward = one + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
+    backward = 2 * (one + other - 2 * fixed) + memory_s(hardware, stack.scores_bytes_backward * scores)
+    return forward, backward
+
+
+def windowed_share(recipe: Recipe) -> float:
+    """Time of a windowed layer's attention over that of a full one.
+
+    Formula: (seen + 64) / (s/2 + 64), seen the mean keys a token sees: w - w^2 / (2 s) where windows slide, w/2 in chunks
+    Source:  [dao2022] sec. 3: tiles of 128 keys, of which a row computes half a one too many
+    Assumes: the kernel's rate is that of the whole sequence.
+    """
+    window, s = recipe.model.window, attended(recipe)
+    assert window is not None
+    w = window.tokens
+    seen = w - w * w / (2 * s) if window.kind == "sliding" else w / 2
+    return (seen + TILE / 2) / (s / 2 + TILE / 2)
+
+
+def _exchange_times(recipe: Recipe, layout: Layout, ranks: Numeric, tp: Numeric) -> tuple[Numeric, Numeric]:
+    """Forward and backward of an exchange of heads for tokens among so many ranks, tp ranks apart.
+
+    Formula: latency + (n-1)/n of 2-byte q, k, v of the rank's tokens, and the same of the output; keys and values copied to n heads
+    Source:  [deepspeed] sequence/layer.py DistributedAttention: an all-to-all each for q, k, v and the output;
+             [megatron-core] --cp-comm-type a2a
+    Assumes: an all-to-all moves at the bus bandwidth of a gather.
+    """
+    model = recipe.model
+    members = collectives.group(recipe.hardware, tp, ranks)
+    query, kv_heads = model.query_size / tp, np.maximum(model.num_kv_heads / tp, ranks)
+    sizes = (query, kv_heads * model.head_dim, kv_heads * model.head_dim, query)
+    one = sum(collectives.gather_s(recipe.hardware, members, tokens(recipe, layout) * recipe.element_bytes * size) for size in sizes)
+    return one, one
+
+
+def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:
+    """Context-parallel ring of keys and values, where it outlasts the attention that hides it, among groups that exchange heads for
+    tokens; DeepSpeed's ranks all exchange, Megatron's as many as cp_a2a says.
+
+    Formula: exchange: all-to-all of q, k, v and of the output, each way, not hidden; ring of r = cp / cp_a2a:
+             max(0, (r-1) send(K, V of a rank) - attention (r-1)/r) + joining of partial results; backward K, V and their gradients
+    Source:  [megatron-core] --cp-comm-type p2p, a2a, a2a+p2p; [transformer-engine] context_parallel: every hop's output is rescaled
+             and added
+    Assumes: the ring's hops are of the group's slowest class; an exchange keeps the bytes of a hop, more tokens of fewer heads.
+    """
+    if recipe.framework == "deepspeed":
+        return _exchange_times(recipe, layout, layout.cp, 1)
+    exchange = _exchange_times(recipe, layout, layout.cp_a2a, layout.tp)
+    kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * recipe.element_bytes
+    size = tokens(recipe, layout) * kv
+    ring = layout.cp / layout.cp_a2a
+    hop = collectives.send_s(recipe.hardware, layout.tp * layout.cp_a2a, ring, size)
+    hops = ring - 1
+    hidden = hops / ring
+    partial = recipe.stack.ring_bytes * tokens(recipe, layout) * recipe.model.query_size / layout.tp
+    joined = memory_s(recipe.hardware, partial * hops)
+    forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0) + joined + exchange[0]
+    return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined + exchange[1]

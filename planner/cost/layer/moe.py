@@ -1,0 +1,75 @@
+"""A layer with experts: router, dispatch, grouped products, combine, shared experts; as layer.Kind."""
+
+from __future__ import annotations
+
+from planner.cost.layer.attention import tokens
+from planner.cost.layer.expert_exchange import exchanges_s
+from planner.cost.layer.gemms import Product, attention_products, mlp_products, outside, weights
+from planner.cost.layer.layer import Kind, LayerTime, kind_time
+from planner.cost.params.frozen import trains
+from planner.cost.params.lora import adapters_time, expert_adapters
+from planner.layout import Layout, Numeric
+from planner.specs.model import Moe
+from planner.specs.recipe import Recipe
+
+
+def expert_rows(recipe: Recipe, layout: Layout, moe: Moe) -> Numeric:
+    """Tokens that one routed expert of a rank computes, on the busiest rank.
+
+    Formula: T / tp ep etp k / E imbalance, T / tp with sequence parallelism
+    Source:  [megatron-core] MoELayer: tokens are gathered over etp after the exchange
+    Assumes: a rank's experts share its tokens evenly.
+    """
+    own = tokens(recipe, layout) / outside(layout)
+    return own * layout.ep * layout.etp * moe.experts_per_token / moe.num_experts * recipe.stack.experts.imbalance
+
+
+def routed_products(recipe: Recipe, layout: Layout, moe: Moe) -> tuple[Product, ...]:
+    """The grouped products of a rank's routed experts.
+
+    Formula: E / ep groups of expert_rows tokens; (2 or 1) f / etp from h, h from f / etp
+    Source:  [megatron-core] TEGroupedMLP
+    Assumes: ep divides the experts, etp their width.
+    """
+    h, ffn = recipe.model.hidden_size, moe.expert_ffn_size / layout.etp
+    rows, local = expert_rows(recipe, layout, moe), moe.num_experts / layout.ep / recipe.stack.experts.grouped_share
+    branches = 2 if recipe.model.gated_mlp else 1
+    trained = trains(recipe, "mlp")
+    return Product(rows, branches * ffn, h, groups=local, trained=trained), Product(rows, h, ffn, groups=local, trained=trained)
+
+
+def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
+    """A layer whose MLP are experts.
+
+    Formula: attention + router T/tp x E x h in 16 bits + routed + shared over tp (+ dense MLP beside them);
+             permute_bytes a routed copy and hidden unit and router_bytes a token and expert over HBM, each way
+    Source:  [megatron-core] MoELayer, SharedExpertMLP; [deepseek2024] sec. 2.1.2
+    Assumes: the routed experts' input is not gathered over tp: with sp each rank routes its own tokens.
+    """
+    model, software, count = recipe.model, recipe.stack.experts, tokens(recipe, layout)
+    own = count / outside(layout)
+    routed = routed_products(recipe, layout, moe)
+    router = Product(own, moe.num_experts, model.hidden_size, low=False, trained=trains(recipe, "mlp"))
+    shared = mlp_products(recipe, layout, count, moe.shared_ffn_size) if moe.shared_ffn_size else ()
+    beside = mlp_products(recipe, layout, count, model.ffn_size) if moe.dense_residual else ()
+    copies = routed[0].rows * moe.num_experts / layout.ep
+    width = moe.shared_ffn_size + model.ffn_size * moe.dense_residual
+    forward, backward = exchanges_s(recipe, layout, moe, count)
+    latent = software.latent_launch_us if model.mla else 0.0
+    products = (*attention_products(recipe, layout, count), router, *shared, *beside, *routed)
+    return Kind(
+        products=products,
+        activated=copies * moe.expert_ffn_size / layout.etp + count * width / layout.tp,
+        blocks=1.0 + bool(shared) + bool(beside), mlp=beside, moe=(router, *routed), shared=shared,
+        moved_bytes=software.permute_bytes * copies * model.hidden_size + software.router_bytes * own * moe.num_experts,
+        ep_forward_s=forward, ep_backward_s=backward,
+        adapters=adapters_time(recipe, layout, expert_adapters(recipe), weights(products), copies),
+        launch_us=(software.launch_us_forward + latent, software.launch_us_backward + latent), wait_us=software.wait_us,
+    )  # fmt: skip
+
+
+def expert_layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
+    """One layer with experts, of one micro-batch; a dense one where the model has none."""
+    moe = recipe.model.moe
+    assert moe is not None, "only models with experts ask"
+    return kind_time(recipe, layout, experts(recipe, layout, moe))

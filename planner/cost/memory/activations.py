@@ -1,0 +1,176 @@
+"""Bytes that a layer keeps between forward and backward, and the peak inside one micro-batch, on one rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from planner.cost.layer.attention import tokens
+from planner.cost.layer.kernels import is_low
+from planner.cost.layer.layer import matrices
+from planner.cost.memory.expert_activations import expert_parts
+from planner.cost.params.frozen import goes_back, trains
+from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
+from planner.cost.params.lora import adapters_kept_bytes, dense_adapters, input_kept, mlp_adapters_of
+from planner.layout import MODULES, Layout, Numeric
+from planner.specs.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Bytes of one micro-batch on one rank."""
+
+    layer_bytes: Numeric
+    """Kept by one layer that is not fully recomputed (selective recomputation applied)."""
+    input_bytes: Numeric
+    """Kept by one layer that is fully recomputed: its input."""
+    whole_layer_bytes: Numeric
+    """What one layer keeps without any recomputation: the working set of recomputing it."""
+    temporary_bytes: Numeric
+    """Peak of temporaries inside a layer's backward pass, beyond what is kept."""
+    embedding_bytes: Numeric
+    """Kept by the embedding: its dropout mask."""
+    gathered_bytes: Numeric
+    """Gathered inputs of a layer's column-parallel linears that stay allocated where there is no pipeline."""
+    head_bytes: Numeric
+    """Final norm, logits, loss and their gradients at the peak."""
+    logits_bytes: Numeric
+    """Of those, what stays while the layers of the last stage go backward."""
+    expert_bytes: Numeric = 0.0
+    """What a layer with experts keeps more than layer_bytes."""
+    mtp_bytes: Numeric = 0.0
+    """Kept by the layers of multi-token prediction."""
+
+
+BACK = ("layer_bytes", "input_bytes", "embedding_bytes", "gathered_bytes", "expert_bytes", "mtp_bytes", "temporary_bytes")
+"""What is not kept where no backward pass enters the layers."""
+
+
+def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
+    """What autograd keeps of one layer, by the operation that keeps it; each tensor once; kept_bytes for what a stack does not fuse.
+
+    Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and out 2 f each branch and 2 f,
+             dropout masks 1h each; unfused: softmax 2, its dropout 1 + 2 bytes a score;
+             latent attention: q, k, v and output of all heads, latents before and after their norm;
+             inputs of frozen linears are not kept but for an adapter (input_kept), adapters keep adapters_kept_bytes
+    Source:  [korthikanti2022] sec. 4.1: 34 s b h + 5 a s^2 b for GPT with ffn = 4h; [dao2022] log-sum-exp for flash
+    Assumes: 2-byte activations, with 8-bit products 1-byte inputs of linears beside what attention and activation keep themselves;
+             gathered inputs of sp are gathered again, not kept.
+    """
+    model, stack, tp = recipe.model, recipe.stack, layout.tp
+    count, h = tokens(recipe, layout), float(model.hidden_size)
+    outside = np.where(np.asarray(layout.sp) == 1, tp, 1)
+    queries, kv = model.query_size / tp, kv_heads_per_rank(model, tp) * model.head_dim
+    ffn = model.ffn_size / tp
+    branches, mask = 2 if model.gated_mlp else 1, 1.0 if stack.dropout else 0.0
+    scores = count * (model.num_heads / tp) * recipe.seq_length
+    core = scores * (2 + 3 * mask + stack.kept_bytes.scores) if recipe.attention == "unfused" else count * 4.0 * model.num_heads / tp
+    kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
+    mla = model.mla
+    values = model.num_heads * mla.v_head_dim / tp if mla else queries
+    queried = input_kept(recipe, "attention", ("qkv", "q_proj", "k_proj", "v_proj"), kept)
+    entered = input_kept(recipe, "mlp", ("fc1", "gate_proj", "up_proj"), kept)
+    own_copy = kept == 1.0 and trains(recipe, "attention")  # attention keeps 16 bits itself, the 8-bit product's input is another
+    latents = mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or 0) if mla else 0
+    return {
+        "norm_inputs": count * 4 * h / outside,
+        "norms": count * stack.kept_bytes.norms * h / outside,
+        "norm_outputs": count * (queried + entered) * h / (1 if stack.gathered_inputs_kept else outside),
+        "qkv": count * 2.0 * (2 * queries + values if mla else (queries + 2 * kv) * (2 if model.qk_norm else 1)),
+        "latents": count / outside * 4.0 * latents,
+        "rotary": count * stack.kept_bytes.rotary * (queries + kv) * (model.position == "rope"),
+        "core": core,
+        "attention_output": count * values * (3.0 if own_copy else 2.0),
+        "masks": count * 2 * mask * h / outside,
+        "mlp_in": count * (2.0 * branches + stack.kept_bytes.activation) * ffn,
+        "mlp_out": count * input_kept(recipe, "mlp", ("fc2",), kept) * ffn,
+        "adapters": adapters_kept_bytes(recipe, layout, dense_adapters(recipe)),
+    }
+
+
+def dropped(layout: Layout, module: str) -> Numeric:
+    """1 where selective recomputation names the module."""
+    return (np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1) * (np.asarray(layout.recompute) == 1)
+
+
+def activations(recipe: Recipe, layout: Layout) -> Activations:
+    """Activation memory of one micro-batch.
+
+    Formula: sum of layer_parts(), less what selective recomputation drops; with experts expert_parts() in place of the MLP's
+    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules
+    Assumes: full recomputation keeps the input of each layer, split over tp only by sp.
+    """
+    parts = layer_parts(recipe, layout)
+    whole = sum(parts.values())
+    kept = (
+        whole
+        - dropped(layout, "core_attn") * parts["core"]
+        - dropped(layout, "layernorm") * parts["norm_outputs"]
+        - dropped(layout, "mlp") * (parts["mlp_in"] + parts["mlp_out"])
+    )
+    model, stack = recipe.model, recipe.stack
+    if model.mla:
+        kept = kept - dropped(layout, "mla_up_proj") * parts["qkv"]
+    count, h = tokens(recipe, layout), float(model.hidden_size)
+    outside = np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
+    vocab = padded_vocab(model, layout.tp) / layout.tp
+    rows = vocab * (layout.tp if stack.gathered_logits else 1) * (1 + model.mtp_layers)
+    n_in, k_out = matrices(recipe, layout)[-2][0], matrices(recipe, layout)[-1][1]
+    scores = count * (model.num_heads / layout.tp) * recipe.seq_length * stack.scores_temporary_bytes * (recipe.attention != "flash")
+    temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
+    said = Activations(
+        layer_bytes=kept,
+        input_bytes=parts["norm_inputs"] / 2,
+        whole_layer_bytes=whole,
+        temporary_bytes=temporary,
+        embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
+        logits_bytes=stack.kept_bytes.logits * count * rows,
+        gathered_bytes=count * 4 * h * stack.gathered_kept_share * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
+        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * rows
+        + stack.dummy_gradient_bytes * vocab * h * trains(recipe, "head"),
+    )
+    said = widened(recipe, with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said))
+    return said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * said.layer_bytes))
+
+
+def widened(recipe: Recipe, said: Activations) -> Activations:
+    """The same with 4-byte elements under fp32.
+
+    Formula: twice every tensor
+    Source:  [korthikanti2022] counts 2-byte elements
+    Assumes: masks of one byte and loss in fp32 anyway are small beside the rest.
+    """
+    if recipe.precision != "fp32":
+        return said
+    return replace(said, **{f.name: 2 * getattr(said, f.name) for f in fields(said)})
+
+
+def with_mtp(recipe: Recipe, said: Activations) -> Activations:
+    """Each layer of multi-token prediction keeps what a layer does, and its projection's input."""
+    depth = recipe.model.mtp_layers
+    return replace(said, mtp_bytes=depth * (said.layer_bytes + said.expert_bytes + 2 * said.input_bytes)) if depth else said
+
+
+def with_experts(recipe: Recipe, layout: Layout, said: Activations, parts: dict[str, Numeric]) -> Activations:
+    """The same of a model some of whose layers have experts.
+
+    Formula: expert_bytes = expert_parts - MLP's parts, each less what recomputation drops; peaks are those of the larger kind
+    Source:  [megatron-core] --recompute-modules moe_act, moe, shared_experts
+    Assumes: the MLP beside experts, where there is one, is kept as a dense layer's.
+    """
+    own = expert_parts(recipe, layout)
+    apart = own.pop("adapters", 0.0) - adapters_kept_bytes(recipe, layout, mlp_adapters_of(recipe))
+    moe_act, moe, shared = (dropped(layout, name) for name in ("moe_act", "moe", "shared_experts"))
+    routed = own["expert_in"] + own["expert_middle"] + own["routing"] + own["expert_out"] * (1 - moe_act)
+    kept = routed * (1 - moe) + own["shared"] * (1 - np.maximum(moe, shared))
+    dense = parts["mlp_in"] + parts["mlp_out"]
+    beside = bool(recipe.model.moe and recipe.model.moe.dense_residual)
+    replaced = 0.0 if beside else dense * (1 - dropped(layout, "mlp"))
+    more = sum(own.values()) + apart - (0.0 if beside else dense)
+    found = replace(
+        said, expert_bytes=kept - replaced + apart + 0.0 * said.layer_bytes,
+        whole_layer_bytes=said.whole_layer_bytes + np.maximum(more, 0.0),
+        temporary_bytes=np.maximum(said.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])),
+    )  # fmt: skip
+    return with_mtp(recipe, found)

@@ -1,0 +1,166 @@
+"""How many parameters a layer, a stage and the whole model have: exact, as Megatron builds them.
+
+Tensor-parallel ranks split matrices; norms, row-parallel biases and position tables are on every rank.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.params.attention import attention_params
+from planner.cost.params.experts import idle_params, moe_layers_below, routed_params, router_params, shared_params
+from planner.layout import Layout, Numeric
+from planner.specs.model import ModelSpec
+
+VOCAB_MULTIPLE = 128
+"""Megatron's default of --make-vocab-size-divisible-by."""
+
+
+def padded_vocab(model: ModelSpec, tp: Numeric) -> Numeric:
+    """Rows of the embedding table as trained.
+
+    Formula: ceil(vocab / (128 tp)) * 128 tp
+    Source:  [megatron-core] --make-vocab-size-divisible-by
+    Assumes: the default multiple of 128.
+    """
+    multiple = VOCAB_MULTIPLE * tp
+    return -(-model.vocab_size // multiple) * multiple
+
+
+def norm_params(model: ModelSpec) -> int:
+    """Weights of one norm over the hidden width: LayerNorm has a bias too."""
+    return model.hidden_size * (2 if model.norm == "layernorm" else 1)
+
+
+def kv_heads_per_rank(model: ModelSpec, tp: Numeric) -> Numeric:
+    """Key-value heads whose activations a rank holds: at least one. (Their weights are split evenly; activations are gathered.)"""
+    return np.maximum(model.num_kv_heads // tp, 1)
+
+
+def mlp_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
+    """Parameters of a dense MLP on one tensor-parallel rank.
+
+    Formula: (3 or 2) h f / tp; with biases: + (2 or 1) f / tp + h
+    Source:  [megatron-core] MLP built on the meta device; [korthikanti2022]
+    Assumes: tp divides ffn_size.
+    """
+    h, f = model.hidden_size, model.ffn_size
+    branches = 2 if model.gated_mlp else 1
+    return (branches + 1) * h * f // tp + (branches * f // tp + h if model.mlp_bias else 0)
+
+
+def layer_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
+    """Parameters of one dense transformer layer on one tensor-parallel rank.
+
+    Formula: attention + mlp + norms
+    Source:  [megatron-core] built on the meta device; [korthikanti2022]
+    Assumes: tp divides heads and ffn_size.
+    """
+    return attention_params(model, tp) + mlp_params(model, tp) + model.norms_per_layer * norm_params(model)
+
+
+def moe_layer_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
+    """Parameters of one layer with experts on one rank; a dense layer's where the model has none.
+
+    Formula: attention + norms + routed + shared + router (+ mlp beside the experts)
+    Source:  [megatron-core] MoELayer built on the meta device
+    Assumes: tp divides heads and shared width, ep the experts, etp their width.
+    """
+    moe = model.moe
+    if moe is None:
+        return layer_params(model, tp)
+    return (
+        attention_params(model, tp)
+        + model.norms_per_layer * norm_params(model)
+        + routed_params(model, moe, ep, etp)
+        + shared_params(model, moe, tp)
+        + router_params(model, moe)
+        + (mlp_params(model, tp) if moe.dense_residual else 0)
+    )
+
+
+def mtp_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
+    """Parameters of the multi-token-prediction layers on one rank; embedding and head are the model's own.
+
+    Formula: mtp_layers (layer + 2 h^2 / tp + 3 norms): it joins hidden state and embedding, normalises both and its output
+    Source:  [deepseek2024] sec. 2.2; [megatron-core] MultiTokenPredictionLayer
+    Assumes: each is a layer like the model's last, with experts where the model has them.
+    """
+    h = model.hidden_size
+    return model.mtp_layers * (moe_layer_params(model, tp, ep, etp) + 2 * h * h // tp + 3 * norm_params(model))
+
+
+def embedding_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
+    """Embedding table (split by rows) and learned positions (on every rank), on one rank of the first stage.
+
+    Formula: padded_vocab h / tp + position_rows h (+ norm)
+    Source:  [megatron-core] VocabParallelEmbedding
+    Assumes: Megatron's padding.
+    """
+    norm = norm_params(model) if model.embedding_norm else 0
+    return padded_vocab(model, tp) // tp * model.hidden_size + model.position_rows * model.hidden_size + norm
+
+
+def head_params(model: ModelSpec, layout: Layout) -> Numeric:
+    """Output matrix and final norm on one rank of the last stage; tied tables are stored again when pp > 1.
+
+    Formula: padded_vocab h / tp (untied, or pp > 1) + norm
+    Source:  [megatron-core] GPTModel
+    Assumes: Megatron's padding.
+    """
+    table = padded_vocab(model, layout.tp) // layout.tp * model.hidden_size
+    stored = 1 if not model.tied_embeddings else (np.asarray(layout.pp) > 1).astype(np.int64)
+    return table * stored + norm_params(model)
+
+
+def mtp_stage_params(model: ModelSpec, layout: Layout) -> Numeric:
+    """What multi-token prediction adds to a rank of the last stage: its layers, and a copy of the embedding where that is elsewhere.
+
+    Formula: mtp + (padded_vocab h / tp when pp > 1)
+    Source:  [megatron-core] GPTModel, MultiTokenPredictionBlock
+    Assumes: it stands in the last stage; Megatron's padding.
+    """
+    copied = (np.asarray(layout.pp) > 1).astype(np.int64) * (model.mtp_layers > 0)
+    return mtp_params(model, layout.tp, layout.ep, layout.etp) + copied * embedding_params(model, layout.tp)
+
+
+def total_params(model: ModelSpec) -> int:
+    """Parameters as released: no padding, tied tables once, multi-token-prediction layers left out.
+
+    Formula: dense layers + layers with experts + V h (twice when untied) + positions + norms of embedding and end
+    Source:  [korthikanti2022] eq. 12, [megatron-core]
+    Assumes: nothing beyond the model document.
+    """
+    table = model.vocab_size * model.hidden_size
+    moe_layers = int(moe_layers_below(model, model.num_layers))
+    return int(
+        (model.num_layers - moe_layers) * layer_params(model)
+        + moe_layers * moe_layer_params(model)
+        + table * (1 if model.tied_embeddings else 2)
+        + model.position_rows * model.hidden_size
+        + norm_params(model) * (2 if model.embedding_norm else 1)
+    )
+
+
+def active_params(model: ModelSpec) -> int:
+    """Parameters that one token uses, both embedding tables counted; total_params where the model has no experts.
+
+    Formula: total - layers with experts (E - k) expert
+    Source:  [deepseek2024] activated parameters
+    Assumes: every token uses experts_per_token experts. Publishers differ: some leave out one table or both.
+    """
+    moe = model.moe
+    idle = int(moe_layers_below(model, model.num_layers) * idle_params(model, moe)) if moe else 0
+    return total_params(model) - idle
+
+
+def matmul_params(model: ModelSpec) -> float:
+    """Parameters that take part in matrix products: those of the layers and the head, no look-up, no norms or biases.
+
+    Formula: L (2 h a d + 2 h k d + (3 or 2) h f) + V h
+    Source:  [narayanan2021] eq. 3 without recomputation
+    Assumes: the released vocabulary; a dense model without latents.
+    """
+    h, f = float(model.hidden_size), model.ffn_size
+    layer = 2 * h * model.query_size + 2 * h * model.kv_size + (3 if model.gated_mlp else 2) * h * f
+    return model.num_layers * layer + model.vocab_size * h

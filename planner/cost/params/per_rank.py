@@ -1,0 +1,40 @@
+"""Which parameters a rank holds, by the ranks that hold the same: experts are replicated over edp, everything else over dp cp."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.params.experts import routed_params
+from planner.cost.params.layer import layer_params, moe_layer_params
+from planner.layout import Layout, Numeric
+from planner.specs.model import ModelSpec
+
+
+def expert_ranks(layout: Layout) -> Numeric:
+    """Ranks that hold the same experts.
+
+    Formula: edp = gpus / (etp ep pp), at least 1
+    Source:  [megatron-core] initialize_model_parallel: the experts' grid, into which cp is folded
+    Assumes: a legal layout.
+    """
+    return np.maximum(layout.gpus / (layout.etp * layout.ep * layout.pp), 1.0)
+
+
+def layers_params(model: ModelSpec, layout: Layout, layers: Numeric, expert_layers: Numeric) -> tuple[Numeric, Numeric]:
+    """Parameters of so many layers on one rank, of which so many have experts: those over dp cp, and routed experts.
+
+    Formula: layers dense + expert_layers (layer with experts - routed - dense); expert_layers routed
+    Source:  [megatron-core] MoELayer: routed experts alone are expert-parallel, their router and shared experts are not
+    Assumes: tp, ep, etp divide what they split.
+    """
+    whole = layers * layer_params(model, layout.tp)
+    if model.moe is None:
+        return whole, 0.0
+    routed = routed_params(model, model.moe, layout.ep, layout.etp)
+    other = moe_layer_params(model, layout.tp, layout.ep, layout.etp) - routed - layer_params(model, layout.tp)
+    return whole + expert_layers * other, expert_layers * routed
+
+
+def mtp_routed(model: ModelSpec, layout: Layout) -> Numeric:
+    """Parameters of the routed experts of multi-token prediction on one rank of the last stage."""
+    return model.mtp_layers * routed_params(model, model.moe, layout.ep, layout.etp) if model.moe else 0.0

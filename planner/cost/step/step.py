@@ -1,0 +1,265 @@
+"""From a layer to a step: stages, pipeline, data parallelism, optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.layer.attention import tokens
+from planner.cost.layer.embedding_and_head import EndsTime
+from planner.cost.layer.layer import LayerTime
+from planner.cost.layer.mean_layer import Times, of_slowest
+from planner.cost.memory.offload import fetch_s, update_s
+from planner.cost.memory.optimizer_states import optimizer_s
+from planner.cost.network import collectives, sites
+from planner.cost.params.frozen import trains
+from planner.cost.params.layer import padded_vocab
+from planner.cost.params.per_rank import expert_ranks
+from planner.cost.params.stages import Split
+from planner.cost.step.data_parallel import Moves, sharded_comm_s
+from planner.cost.step.exchanges import exchanged
+from planner.cost.step.reduction import TENSORS
+from planner.cost.terms import P2P, StepTime
+from planner.layout import SCHEDULE_CODE, Layout, Numeric
+from planner.specs.recipe import Recipe
+from planner.units import MICRO
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Work of the pipeline's ranks for one micro-batch, seconds."""
+
+    slowest_s: Numeric
+    total_s: Numeric
+    """Of all ranks together."""
+    layers: Numeric
+    """Layers of the slowest rank."""
+    ends_s: Numeric
+    """Embedding and head time of the slowest rank."""
+    first_s: Numeric
+    last_s: Numeric
+    layer: LayerTime
+    """Mean layer of the slowest rank."""
+
+
+def pace(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime) -> Pace:
+    """Which rank sets the pace, and how much work all have.
+
+    Formula: T_i = layers_i t_i + embedding (first) + head (last); the slowest of first, middle, last
+    Source:  [narayanan2021] sec. 2.2
+    Assumes: middle ranks alike.
+    """
+    pp = np.asarray(layout.pp)
+    each = layer.first.forward_s + layer.first.backward_s
+    mixed = layer.experts is not None
+    each_last = layer.last.forward_s + layer.last.backward_s if mixed else each
+    each_middle = layer.middle.forward_s + layer.middle.backward_s if mixed else each
+    embedding = ends.embedding_forward_s + ends.embedding_backward_s
+    head = ends.head_forward_s + ends.head_backward_s
+    alone = pp == 1
+    first_ends, last_ends = embedding + head * alone, head + embedding * alone
+    first, last, middle = layers.first * each + first_ends, layers.last * each_last + last_ends, layers.middle * each_middle
+    middle = np.where(pp > 2, middle, 0.0)
+    between = np.maximum(recipe.model.num_layers - layers.first - layers.last, 0.0) * (pp > 2)
+    slowest = np.maximum(np.maximum(first, last), middle)
+    is_last, is_first = last >= slowest, first >= slowest
+    return Pace(
+        slowest_s=slowest,
+        total_s=first + np.where(alone, 0.0, last) + between * each_middle,
+        layers=np.where(is_last, layers.last, np.where(is_first, layers.first, layers.middle)),
+        ends_s=np.where(is_last, last_ends, np.where(is_first, first_ends, 0.0)),
+        first_s=first,
+        last_s=last,
+        layer=of_slowest(layer, is_first, is_last),
+    )
+
+
+def recompute_share(layout: Layout, layers: Split) -> Numeric:
+    """Share of a stage's layers that full recomputation repeats.
+
+    Formula: min(recompute_layers, layers of a virtual stage) / layers of a virtual stage; all when 0
+    Source:  [megatron-core] --recompute-method block, --recompute-num-layers
+    Assumes: the middle ranks' layers.
+    """
+    chunk = np.maximum(layers.middle / layout.v, 1)
+    limited = (np.asarray(layout.recompute) == 2) & (np.asarray(layout.recompute_layers) > 0)
+    return np.where(limited, np.minimum(layout.recompute_layers, chunk) / chunk, 1.0)
+
+
+def p2p(recipe: Recipe, layout: Layout) -> P2P:
+    """Activation and gradient tensors between stages in a step.
+
+    Formula: 2 m (p v - 1) tensors of mbs s/cp h element_bytes, over tp with sp; a link carries 2 m (p v - 1) / p of them, half each way
+    Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
+    Assumes: per pipeline and tensor-parallel rank.
+    """
+    scattered = (np.asarray(layout.sp) == 1) | recipe.stack.p2p_scatter_over_tp
+    size = tokens(recipe, layout) * recipe.model.hidden_size * recipe.element_bytes / np.where(scattered, layout.tp, 1)
+    hops = layout.pp * layout.v - 1
+    tensors = 2 * layout.m * hops * (np.asarray(layout.pp) > 1)
+    links = np.where(np.asarray(layout.v) > 1, layout.pp, np.maximum(layout.pp - 1, 1))
+    return P2P(
+        tensors_per_step=tensors,
+        bytes_per_tensor=size,
+        bytes_per_link_per_step=tensors / 2 / links * size,
+        bytes_per_step=tensors * size,
+    )
+
+
+def transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
+    """One activation between neighbouring stages, as every hop of a pipeline has it.
+
+    Formula: near_transfer_s(); between sites as sites.hop_s() has it
+    Source:  [narayanan2021] sec. 4.1
+    Assumes: hops alike.
+    """
+    return sites.hop_s(recipe, layout, near_transfer_s(recipe, layout), p2p(recipe, layout).bytes_per_tensor)
+
+
+def near_transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
+    """One activation between neighbouring stages at one site.
+
+    Formula: send(bytes); with the scatter of 2021 an all-gather over tp follows
+    Source:  [narayanan2021] sec. 4.1
+    Assumes: the slowest boundary of the pipeline.
+    """
+    hardware, stride = recipe.hardware, layout.tp * layout.cp * layout.dp
+    message = p2p(recipe, layout).bytes_per_tensor
+    sent = collectives.send_s(hardware, stride, layout.pp, message)
+    gathered = collectives.gather_s(hardware, collectives.group(hardware, 1, layout.tp), message * layout.tp)
+    joined = np.where(np.asarray(layout.sp) == 1, 0.0, gathered * recipe.stack.p2p_scatter_over_tp)
+    return (sent + joined) * (np.asarray(layout.pp) > 1)
+
+
+def pp_comm_s(recipe: Recipe, layout: Layout, work: Pace) -> Numeric:
+    """Transfers on the critical path.
+
+    Formula: blocking 1F1B: 2 c (m + p - 2); overlapped interleaving: 2 (p v - 1) c, and 2 m v (c - chunk) where a transfer outlasts a chunk
+    Source:  [megatron-core] schedules; checked against the simulator
+    Assumes: plain 1F1B exchanges in blocking pairs.
+    """
+    c = transfer_s(recipe, layout)
+    blocking = 2 * c * (layout.m + layout.pp - 2)
+    chunk = work.slowest_s / layout.v / 2
+    overlapped = 2 * (layout.pp * layout.v - 1) * c + 2 * layout.m * layout.v * np.maximum(c - chunk, 0.0)
+    interleaved = overlapped if recipe.stack.p2p_overlap else 2 * c * layout.v * (layout.m + layout.pp - 2)
+    return np.where(np.asarray(layout.v) > 1, interleaved, np.where(np.asarray(layout.pp) > 1, blocking, 0.0))
+
+
+def bubble_s(layout: Layout, work: Pace) -> Numeric:
+    """Idle time of the slowest rank.
+
+    Formula: (sum of the other ranks' T) / v; GPipe the same
+    Source:  [narayanan2021] sec. 2.2; upper bound of 1F1B with unequal stages, exact when the slowest is last
+    Assumes: transfers apart; v chunks alike.
+    """
+    rest = np.maximum(work.total_s - work.slowest_s, 0.0)
+    naive = np.asarray(layout.schedule) == SCHEDULE_CODE["naive"]
+    return np.where(naive, rest * layout.m, rest / layout.v)
+
+
+def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> tuple[Numeric, Numeric]:
+    """Gradient reduction and parameter gathering over dp cp, of experts over edp: what is exposed, and what hides.
+
+    Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack has it) + all-gather of 2 bytes a
+             parameter, once a step;
+             hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for the tensors whose
+             gradients come last, embedding and first layer; the CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()
+    Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather; [nanotron] all_gather_coalesced
+    Assumes: of what is trained; the first pipeline rank decides, the others wait less; sharded gradients are reduced every micro-batch.
+    """
+    stack, sums = recipe.stack, exchanged(recipe, layout, layers)
+    size = layout.dp * layout.cp
+    group: Numeric = np.asarray(size) > 1
+    if layers.experts:
+        group = group | (expert_ranks(layout) > 1)
+    window = np.where((np.asarray(layout.zero) >= 2) & (not stack.gradients_deferred), layout.m, 1)
+    reduce = sums.reduce_s * window
+    gather = sums.gather_s + size * layers.first * TENSORS * stack.gather_us * MICRO * (np.asarray(layout.zero) >= 1)
+    beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
+    beside = stack.grad_overlap_share * ~((np.asarray(layout.zero) >= 1) & stack.sharded_at_end)
+    hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * beside
+    hidden = hidden + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s) * stack.param_overlap_share
+    moved = Moves(sums.layer_gather_s, sums.layer_again_s, sums.layer_reduce_s, sums.outside_s)
+    exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
+    sharded = np.asarray(layout.zero) >= 3
+    exposed = np.where(sharded, exposed_sharded, reduce + gather - hidden)
+    return exposed * group, np.where(sharded, hidden_sharded, hidden) * group
+
+
+def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
+    """Gradients of a tied table, summed over first and last stage.
+
+    Formula: all-reduce of padded_vocab h / tp elements between two ranks
+    Source:  [megatron-core] finalize_model_grads
+    Assumes: not hidden.
+    """
+    model = recipe.model
+    size = padded_vocab(model, layout.tp) / layout.tp * model.hidden_size * recipe.stack.grad_reduce_bytes
+    stride = layout.tp * layout.cp * layout.dp * np.maximum(layout.pp - 1, 1)
+    pair, summed = sites.ends_pair(recipe, layout, stride), model.tied_embeddings and trains(recipe, "embedding")
+    return collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * summed
+
+
+def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
+    """Slowdown from the slowest of many nodes.
+
+    Formula: straggler_share * log2(nodes)
+    Source:  fit to published runs
+    Assumes: nodes alike.
+    """
+    return recipe.hardware.fabric.straggler_share * np.log2(np.maximum(layout.gpus / recipe.hardware.node.gpus, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How the ranks' work becomes a step: by closed form, or by simulating the order."""
+
+    work: Pace
+    bubble_s: Numeric
+    pp_comm_s: Numeric
+
+
+def closed_pipeline(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime) -> Pipeline:
+    """The pipeline of columns: pace, bubble and exposed transfers without an order.
+
+    Formula: bubble_s() and pp_comm_s() of pace()
+    Source:  [narayanan2021] sec. 2.2
+    Assumes: middle ranks alike.
+    """
+    work = pace(recipe, layout, layers, layer, ends)
+    return Pipeline(work, bubble_s(layout, work), pp_comm_s(recipe, layout, work))
+
+
+def step_time(recipe: Recipe, layout: Layout, layers: Split, first: LayerTime, ends: EndsTime, pipeline: Pipeline) -> StepTime:
+    """Every term of a step; `first` is the mean layer of the first rank.
+
+    Formula: m (slowest rank) + bubble + transfers + exposed data-parallel communication + optimizer + overhead, times stragglers
+    Source:  the terms' own
+    Assumes: partial full recomputation is spread evenly over the layers.
+    """
+    work, layer = pipeline.work, pipeline.work.layer
+    count = layout.m * work.layers
+    exposed, hidden = dp_comm_s(recipe, layout, layers, first, ends)
+    terms = {
+        "gemm_s": count * (layer.gemm_forward_s + layer.gemm_input_s + layer.gemm_weight_s),
+        "attention_s": count * (layer.attention_forward_s + layer.attention_backward_s),
+        "elementwise_s": count * (layer.elementwise_forward_s + layer.elementwise_backward_s),
+        "head_s": layout.m * work.ends_s,
+        "recompute_s": count * layer.recompute_s,
+        "adapter_s": count * (layer.adapter_forward_s + layer.adapter_backward_s),
+        "launch_s": count * (layer.launch_forward_s + layer.launch_backward_s),
+        "tp_comm_s": count * (layer.tp_forward_s + layer.tp_backward_s),
+        "cp_comm_s": count * (layer.cp_forward_s + layer.cp_backward_s),
+        "ep_comm_s": count * (layer.ep_forward_s + layer.ep_backward_s),
+        "overlap_tax_s": count * layer.tax_backward_s + recipe.stack.overlap_tax_share * hidden,
+        "pp_comm_s": pipeline.pp_comm_s,
+        "bubble_s": pipeline.bubble_s,
+        "dp_comm_s": exposed,
+        "embedding_comm_s": embedding_comm_s(recipe, layout),
+        "optimizer_s": optimizer_s(recipe, layout, layers),
+        "offload_s": update_s(recipe, layout, layers) + fetch_s(recipe, layout, layers, first),
+        "overhead_s": recipe.stack.step_overhead_us * MICRO + 0.0 * count,
+    }
+    return StepTime(**terms, straggler_s=sum(terms.values()) * straggler_share(recipe, layout))

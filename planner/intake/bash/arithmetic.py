@@ -1,0 +1,198 @@
+"""Arithmetic of the shell, `$(( ... ))`: whole numbers, names as variables, an unknown making the result unknown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from planner.intake.bash.state import State, assign, certain, lookup, missing
+from planner.intake.bash.traced_text import Text, computed, hole, plain
+
+_TOKEN = re.compile(
+    r"\s*(\d+#[0-9a-zA-Z@_]+|0[xX][0-9a-fA-F]+|\d[\d_]*|[A-Za-z_]\w*"
+    r"|\*\*|<<=?|>>=?|&&|\|\||\+\+|--|[-+*/%&|^<>=!]=|[-+*/%<>!~&|^?:(),=])"
+)
+_BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
+    "||": (2, lambda a, b: int(bool(a or b))), "&&": (3, lambda a, b: int(bool(a and b))), "|": (4, lambda a, b: a | b),
+    "^": (5, lambda a, b: a ^ b), "&": (6, lambda a, b: a & b), "==": (7, lambda a, b: int(a == b)), "!=": (7, lambda a, b: int(a != b)),
+    "<": (8, lambda a, b: int(a < b)), ">": (8, lambda a, b: int(a > b)), "<=": (8, lambda a, b: int(a <= b)),
+    ">=": (8, lambda a, b: int(a >= b)), "<<": (9, lambda a, b: a << _small(b)), ">>": (9, lambda a, b: a >> _small(b)),
+    "+": (10, lambda a, b: a + b), "-": (10, lambda a, b: a - b), "*": (11, lambda a, b: a * b),
+    "/": (11, lambda a, b: _divide(a, b)), "%": (11, lambda a, b: a - _divide(a, b) * b), "**": (12, lambda a, b: a ** _small(b)),
+}  # fmt: skip
+_SET = ("=", "+=", "-=", "*=", "/=", "%=")
+_MOST = 1 << 63
+_DEEPEST = 40
+
+
+class _Unknown(Exception):
+    """An operand that nobody knows, or no expression at all."""
+
+
+class _Reading(NamedTuple):
+    state: State
+    tokens: list[str]
+    at: list[int]
+    """One number: the next token."""
+    used: list[Text]
+    depth: list[int]
+
+
+def arithmetic(state: State, text: Text) -> Text:
+    """The value as text; the unknown itself where an operand is not known."""
+    first = hole(text)
+    if first:
+        return (first,)
+    try:
+        value, used = _evaluate(state, plain(text))
+    except _Unknown as fault:
+        return fault.args[0] if fault.args else missing(f"$(({plain(text)[:60]}))", unset=False)
+    return computed(str(value), tuple(piece for one in (text, *used) for piece in one))
+
+
+def number(state: State, text: Text) -> int | None:
+    """The value as a number; None where it is not known."""
+    value = certain(arithmetic(state, text)) if hole(text) is None else None
+    return int(value) if value and re.fullmatch(r"-?\d+", value) else None
+
+
+def _evaluate(state: State, text: str) -> tuple[int, list[Text]]:
+    if len(text) > 2000:
+        raise _Unknown
+    tokens = _TOKEN.findall(text)
+    if re.sub(r"\s", "", "".join(tokens)) != re.sub(r"\s", "", text):
+        raise _Unknown
+    if not tokens:
+        return 0, []
+    reading = _Reading(state, tokens, [0], [], [0])
+    value = _comma(reading)
+    if _peek(reading):
+        raise _Unknown
+    return value, reading.used
+
+
+def _peek(reading: _Reading) -> str:
+    return reading.tokens[reading.at[0]] if reading.at[0] < len(reading.tokens) else ""
+
+
+def _take(reading: _Reading) -> str:
+    token = _peek(reading)
+    reading.at[0] += 1
+    return token
+
+
+def _comma(reading: _Reading) -> int:
+    value = _choice(reading)
+    while _peek(reading) == ",":
+        _take(reading)
+        value = _choice(reading)
+    return value
+
+
+def _choice(reading: _Reading) -> int:
+    reading.depth[0] += 1
+    if reading.depth[0] > _DEEPEST:
+        raise _Unknown
+    value = _binary(reading, 0)
+    if _peek(reading) == "?":
+        _take(reading)
+        yes = _choice(reading)
+        if _take(reading) != ":":
+            raise _Unknown
+        no = _choice(reading)
+        value = yes if value else no
+    reading.depth[0] -= 1
+    return value
+
+
+def _binary(reading: _Reading, least: int) -> int:
+    value = _unary(reading)
+    while (token := _peek(reading)) in _BINARY and _BINARY[token][0] > least:
+        _take(reading)
+        rank, apply = _BINARY[token]
+        value = _bounded(apply(value, _binary(reading, rank if token != "**" else rank - 1)))
+    return value
+
+
+def _unary(reading: _Reading) -> int:
+    token = _take(reading)
+    if token in ("-", "+", "!", "~", "++", "--"):
+        reading.depth[0] += 1
+        if reading.depth[0] > _DEEPEST:
+            raise _Unknown
+        if token in ("++", "--"):
+            return _store(reading, _take(reading), "+=" if token == "++" else "-=", 1)
+        value = _unary(reading)
+        reading.depth[0] -= 1
+        return {"-": -value, "+": value, "!": int(not value), "~": ~value}[token]
+    if token == "(":
+        value = _comma(reading)
+        if _take(reading) != ")":
+            raise _Unknown
+        return value
+    if re.match(r"[A-Za-z_]", token):
+        return _name(reading, token)
+    return _literal(token)
+
+
+def _literal(token: str) -> int:
+    try:
+        if "#" in token:
+            base, digits = token.split("#", 1)
+            return int(digits, int(base))
+        if re.fullmatch(r"0[0-7]+", token):
+            return int(token, 8)
+        return int(token, 16) if token[:2].lower() == "0x" else int(token)
+    except ValueError:
+        raise _Unknown from None
+
+
+def _name(reading: _Reading, name: str) -> int:
+    if _peek(reading) in _SET:
+        return _store(reading, name, _take(reading), _choice(reading))
+    value = _value(reading, name)
+    if _peek(reading) in ("++", "--"):
+        _store(reading, name, "+=" if _take(reading) == "++" else "-=", 1)
+    return value
+
+
+def _value(reading: _Reading, name: str) -> int:
+    found = lookup(reading.state, name)
+    text = found[0] if isinstance(found, list) and found else found
+    if not isinstance(text, tuple):
+        raise _Unknown(missing(name))
+    first = hole(text)
+    if first:
+        raise _Unknown((first,))
+    reading.used.append(text)
+    stated = plain(text).strip()
+    if not re.fullmatch(r"[-+]?\d[\d_]*", stated):
+        raise _Unknown
+    return int(stated)
+
+
+def _store(reading: _Reading, name: str, how: str, value: int) -> int:
+    if how != "=":
+        before = _value(reading, name)
+        value = _bounded(_BINARY[how[0]][1](before, value))
+    assign(reading.state, name, computed(str(value)))
+    return value
+
+
+def _divide(a: int, b: int) -> int:
+    if b == 0:
+        raise _Unknown
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _small(value: int) -> int:
+    if not 0 <= value < 64:
+        raise _Unknown
+    return value
+
+
+def _bounded(value: int) -> int:
+    if abs(value) >= _MOST:
+        raise _Unknown
+    return value

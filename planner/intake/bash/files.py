@@ -1,0 +1,56 @@
+"""Files beside a script: the only ones that are read, and never more than a launch needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.intake.bash.state import MOST_TEXT, State, note
+from planner.intake.bash.traced_text import HOLE, Piece, Text, plain
+
+MOST_FILES = 100
+
+
+def beside(state: State, stated: Text) -> tuple[str, Text] | None:
+    """Name and text of a file that the script names, if it lies in the script's folder or below; a file that it writes itself first."""
+    name = plain(stated).strip()
+    written = state.work.written.get(name) or state.work.written.get(name.removeprefix("./"))
+    if written:
+        return name, written
+    path = found(state, name)
+    if path is None:
+        return None
+    told = told_path(state, path)
+    if told not in state.work.texts and len(state.work.texts) >= MOST_FILES:
+        return None
+    try:
+        if path.stat().st_size > MOST_TEXT:
+            note(state, f"{told} is larger than {MOST_TEXT:,} bytes and is not read")
+            return None
+        text = path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+    except (OSError, ValueError):
+        return None
+    state.work.texts[told] = text
+    return told, (Piece(text, told, 0),)
+
+
+def told_path(state: State, path: Path) -> str:
+    """A path as the user would write it: beside the script as that was named."""
+    try:
+        return str(state.path.parent / path.relative_to(state.path.parent.resolve()))
+    except (OSError, ValueError):
+        return str(path)
+
+
+def found(state: State, name: str) -> Path | None:
+    """The file of a name, relative to the script's folder; a front that nobody knows is taken as that folder."""
+    cleaned = name[name.rfind(HOLE) + 1 :].lstrip("/") if HOLE in name else name
+    if not cleaned or len(cleaned) > 1000 or "\0" in cleaned:
+        return None
+    try:
+        path = (state.path.parent / cleaned).resolve()
+        if not path.is_relative_to(state.work.root):
+            note(state, f"{cleaned} is outside the script's folder and is not read")
+            return None
+        return path if path.is_file() else None
+    except (OSError, ValueError, RuntimeError):
+        return None

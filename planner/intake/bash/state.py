@@ -1,0 +1,183 @@
+"""What a shell knows while a script is read: variables, functions, the commands met, and how much work is left."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+from planner.errors import InputError
+from planner.intake.bash.traced_text import EMPTY, HOLE, Piece, Source, Text, plain
+
+DEEPEST = 24
+"""Nested substitutions, calls and files."""
+MOST_WORK = 3_000_000
+"""Characters and statements looked at: a loop or a doubling variable ends here."""
+MOST_TIME_S = 2.0
+"""Of the processor: a busy machine refuses nothing."""
+MOST_TEXT = 1 << 20
+"""Characters of one variable, and of one file."""
+MOST_NOTES = 40
+
+Variable = Text | list[Text]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command as it would run."""
+
+    words: list[Text]
+    environment: dict[str, Text]
+    where: str
+    outer: tuple[list[Text], ...] = ()
+    """Commands that start it, outermost first: `srun ... bash -c`, `sbatch`."""
+    ends: tuple[tuple[str, int], ...] = ()
+    """File and offset after each word that stands there as such; -1 where words were split or substituted."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What is shared by a script and all that it starts."""
+
+    root: Path
+    """Nothing outside this folder is read."""
+    sets: Mapping[str, str]
+    capture: Callable[[State, Source], Text]
+    """Output of a command substitution."""
+    follow: Callable[[State, Source, list[Any], int], bool | None]
+    """Statements of a tree, in order; their status."""
+    run: Callable[[State, Source], bool | None]
+    """A whole text as a script."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Of the files read."""
+    written: dict[str, Text] = field(default_factory=dict)
+    """Files that the script would write, by path as stated."""
+    commands: list[Command] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    """Names of `sets` that are variables of the script."""
+    left: int = MOST_WORK
+    end_s: float = field(default_factory=lambda: thread_time() + MOST_TIME_S)
+
+
+@dataclass(slots=True)
+class State:
+    """One shell."""
+
+    work: Work
+    file: str
+    """The script that runs, as its path is told to people."""
+    path: Path
+    variables: dict[str, Variable] = field(default_factory=dict)
+    exported: dict[str, None] = field(default_factory=dict)
+    functions: dict[str, tuple[Source, Any]] = field(default_factory=dict)
+    positional: list[Text] = field(default_factory=list)
+    outer: tuple[list[Text], ...] = ()
+    out: list[Text] = field(default_factory=list)
+    stdin: Text = EMPTY
+    depth: int = 0
+    silent: bool = False
+    """Inside a substitution: what runs there is not the training."""
+    ended: bool = False
+    branches: int = 0
+    """Enclosing ifs, cases and loops."""
+
+
+def spend(state: State, work: int) -> None:
+    """InputError when a script takes more work than a launch script can need."""
+    state.work.left -= work
+    if state.work.left < 0 or thread_time() > state.work.end_s:
+        name = Path(state.file).name
+        raise InputError(f"{name} must be a launch script that can be followed in {MOST_TIME_S:g} s, but its loops or values take longer")
+
+
+def note(state: State, text: str) -> None:
+    if len(state.work.notes) < MOST_NOTES:
+        state.work.notes[text] = None
+
+
+def line(state: State, text: Text) -> str:
+    """'train.sh:12' of the first stretch that stands in a file."""
+    found = next((piece for piece in text if piece.start >= 0), None)
+    return f"{found.file.rpartition('/')[2]}:{line_of(state.work.texts, found)}" if found else Path(state.file).name
+
+
+def line_of(texts: Mapping[str, str], piece: Piece) -> int:
+    return bisect_right(newlines(texts.get(piece.file, "")), piece.start - 1) + 1
+
+
+@lru_cache(maxsize=8)
+def newlines(text: str) -> tuple[int, ...]:
+    """Offsets of the line ends of a text."""
+    return tuple(found.start() for found in re.finditer("\n", text))
+
+
+def child(state: State, **changes: Any) -> State:
+    """A subshell: it sees everything and changes nothing."""
+    return replace(state, **{"variables": dict(state.variables), "exported": dict(state.exported), "out": [], "ended": False, **changes})
+
+
+def assign(state: State, name: str, value: Variable) -> None:
+    """Sets a variable, unless --set did; what only a command tells is from now on called by the variable's name."""
+    if name in state.work.sets:
+        state.work.used.add(name)
+        return
+    texts = value if isinstance(value, list) else [value]
+    if sum(len(piece.text) for text in texts for piece in text) > MOST_TEXT or sum(map(len, texts)) > MOST_TEXT // 8:
+        raise InputError(f"{state.file}: {name} must stay below {MOST_TEXT:,} characters, but grows beyond")
+    spend(state, sum(map(len, texts)))
+    state.variables[name] = [_through(text, name) for text in value] if isinstance(value, list) else _through(value, name)
+
+
+def _through(text: Text, name: str) -> Text:
+    return tuple(_called(piece, name) for piece in text)
+
+
+def _called(piece: Piece, name: str) -> Piece:
+    if piece.missing.startswith("$"):
+        return replace(piece, missing=name, asks=piece.missing, via=piece.via or name)
+    return piece if piece.via or piece.missing else replace(piece, via=name)
+
+
+def lookup(state: State, name: str) -> Variable | None:
+    """The value of a variable or positional parameter; None when nobody sets it."""
+    if name in state.work.sets:
+        state.work.used.add(name)
+        return (Piece(state.work.sets[name], via=name, origin="option"),)
+    if name.isdigit():
+        index = int(name[:6])
+        return state.positional[index - 1] if 0 < index <= len(state.positional) else _zero(state, index)
+    return state.variables.get(name)
+
+
+def _zero(state: State, index: int) -> Text | None:
+    return (Piece(str(state.path)),) if index == 0 else None
+
+
+def missing(name: str, unset: bool = True) -> Text:
+    return (Piece(HOLE, missing=name, unset=unset),)
+
+
+def blank(text: Text) -> bool:
+    """Empty, or made of variables that nobody sets."""
+    return all(piece.unset or not piece.text for piece in text)
+
+
+def certain(text: Text) -> str | None:
+    """The string, with variables that nobody sets as empty; None where a command would have to be run."""
+    return None if any(piece.missing and not piece.unset for piece in text) else plain(tuple(piece for piece in text if not piece.missing))
+
+
+def environment(state: State) -> dict[str, Text]:
+    """Exported variables that are known to be set."""
+    found: dict[str, Text] = {}
+    for name in state.exported:
+        value = lookup(state, name)
+        if value is not None and not isinstance(value, list):
+            found[name] = value
+    return found

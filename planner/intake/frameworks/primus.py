@@ -1,0 +1,101 @@
+"""AMD Primus: an experiment that names a model file and overrides it; `${VAR:default}` inside, 0 and 1 for booleans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from planner.errors import InputError
+from planner.intake.documents.tree import Leaf, last, told, under
+from planner.intake.frameworks import megatron_yaml, torchtitan
+from planner.intake.frameworks.vocabulary import Named, doubted, named, substituted, truth
+from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.reading import Reading, Value
+
+SECTIONS = ("modules",)
+FRAMEWORKS = ("megatron", "megatron_bridge", "torchtitan")
+VARIABLE = re.compile(r"\$\{(?P<name>[^:{}]+)(?::(?P<default>[^}]*))?\}")
+SWITCHES = frozenset({
+    "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "swiglu", "bf16", "fp16",
+    "group_query_attention", "multi_latent_attention", "untie_embeddings_and_output_weights", "use_torch_fsdp2", "use_flash_attn",
+    "moe_grouped_gemm", "gradient_accumulation_fusion", "tp_comm_overlap", "add_bias_linear", "qk_layernorm", "enable_primus_turbo",
+})  # fmt: skip
+DEFAULTS: dict[str, Any] = {
+    "bf16": True, "use_distributed_optimizer": True, "sequence_parallel": True, "use_flash_attn": True, "micro_batch_size": 2,
+    "global_batch_size": 16, "seq_length": 1024, "position_embedding_type": "learned_absolute", "untie_embeddings_and_output_weights": True,
+    "add_bias_linear": False, "swiglu": True, "hidden_dropout": 0.1, "attention_dropout": 0.1, "normalization": "LayerNorm",
+    "gradient_accumulation_fusion": True, "make_vocab_size_divisible_by": 128, "transformer_impl": "transformer_engine",
+}  # fmt: skip
+"""What differs from Megatron's own defaults. Source: [primus] primus/configs/modules/megatron/{pre_trainer,trainer_base}.yaml and
+models/megatron/language_model.yaml."""
+MODEL_ALONE = frozenset({"position_embedding_type", "untie_embeddings_and_output_weights", "add_bias_linear", "swiglu", "normalization"})
+"""Defaults that a model's own file restates: not taken where that file is not at hand."""
+
+
+def trainer(found: Sequence[Leaf]) -> str | None:
+    """The module that trains."""
+    modules = list(dict.fromkeys(leaf.path[1] for leaf in found if leaf.path[0] == "modules" and len(leaf.path) > 2))
+    return next((name for name in modules if name.endswith("trainer")), modules[0] if modules else None)
+
+
+def model_file(found: Sequence[Leaf]) -> str | None:
+    """The name of the model file that the experiment takes."""
+    module = trainer(found)
+    leaf = last(found, "modules", module, "model") if module else None
+    return leaf.value if leaf and isinstance(leaf.value, str) else None
+
+
+def reading(
+    found: Sequence[Leaf], file: str, notes: Sequence[str] = (), *, model: Sequence[Leaf] = (), sets: Mapping[str, Any] | None = None,
+) -> Reading:  # fmt: skip
+    """The overrides of the training module on the leaves of its model file (`model`; empty where that is not beside the experiment)."""
+    flat = substituted(found, sets or {}, VARIABLE)
+    module = trainer(flat) or "pre_trainer"
+    framework = last(flat, "modules", module, "framework")
+    overrides = under(flat, "modules", module, "overrides")
+    named_model = model_file(flat)
+    trains = str(framework.value) if framework is not None else "megatron"
+    if trains not in FRAMEWORKS:
+        name = file.rsplit("/", 1)[-1]
+        raise InputError(f"a Primus experiment must train with {', '.join(FRAMEWORKS)}, but {name} does with {trains[:40]}")
+    if trains == "torchtitan":
+        out = torchtitan.reading([*model, *overrides], file, notes)
+        return replace(out, kind="primus", values={**_model(flat, module), **out.values})
+    base = [Leaf((name,), value, origin="default", where="Primus")
+            for name, value in DEFAULTS.items() if trains == "megatron" and (model or name not in MODEL_ALONE)]  # fmt: skip
+    names = [_name(leaf) for leaf in (*base, *substituted(model, sets or {}, VARIABLE), *overrides)]
+    said = list(notes)
+    leaf = last(flat, "modules", module, "model")
+    if leaf is not None and named_model and not model:
+        names.append(Named("model", leaf, _stem(named_model)))
+        said.append(f"{named_model} is not beside the file: the model is taken by its name, {_stem(named_model)}")
+    flat_names, near = doubted(names, exact=False)
+    return made(file, "primus", "megatron", flat_names, notes=[*said, *near])
+
+
+def _model(found: Sequence[Leaf], module: str) -> dict[str, Value]:
+    leaf = last(found, "modules", module, "model")
+    return {"model": Value(_stem(leaf.value), leaf.origin, told(leaf))} if leaf is not None and isinstance(leaf.value, str) else {}
+
+
+def _stem(name: str) -> str:
+    return name.rsplit("/", 1)[-1].removesuffix(".yaml").removesuffix(".yml")
+
+
+def _name(leaf: Leaf) -> Named:
+    key = megatron_yaml.argument(".".join(leaf.path))
+    if key in SWITCHES:
+        value = truth(leaf.value)
+        return Named(key, leaf, value) if value is not leaf.value else named(key, leaf)
+    return named("fp8_format" if key == "fp8" else key, leaf)
+
+
+def extends(found: Sequence[Leaf]) -> list[str]:
+    """Files that a model file builds on, first to last."""
+    leaf = last(found, "extends")
+    names = leaf.value if leaf is not None and isinstance(leaf.value, list) else []
+    return [str(name)[:200] for name in names]
+
+

@@ -1,0 +1,171 @@
+"""The stack, precision and attention kernel that a file's switches mean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from planner.intake.reading import Reading
+from planner.interpret.defaults import OBSOLETE
+from planner.specs import library
+from planner.specs.hardware import HardwareProfile
+from planner.specs.stack import Stack
+
+AMPERE = 8.0
+PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
+BY_KIND = {"nemo": "nemo-2024", "bridge": "nemo"}
+STATES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+FUSED_LOSS = 12.0
+"""Memory traffic of Transformer Engine's fused cross entropy, bytes per token and vocabulary row, as in NeMo's stack."""
+
+
+LOADS = 0.68
+"""Spread (of the logarithm) of the tokens of one expert over the mean, under a router that nothing balances: at that the busiest of 8 ranks
+of 16 experts has 1.3 times the mean, as accuracy/routing.yaml takes it. Set by hand."""
+PACKED = 0.4
+"""Fragmentation with expandable segments over that without: 0.02 in NeMo's runs, which use them, 0.05 in others."""
+LIGER = ("hf.use_liger_kernel", "hf.use_liger", "hf.enable_liger_kernel", "hf.liger_fused_linear_cross_entropy")
+"""Arguments that fuse the head with the loss: logits are never whole."""
+MOST_CAPACITY = 100.0
+ALLOCATORS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
+
+
+def precision(plain: dict[str, Any], framework: str) -> str:
+    """What the file trains in; without any switch that is fp32."""
+    if plain.get("fp4_format") or plain.get("fp4"):
+        return "nvfp4"
+    eight = plain.get("fp8_format") or plain.get("fp8")
+    if eight and framework == "megatron":
+        recipe = str(plain.get("fp8_recipe") or "delayed")
+        return "mxfp8" if recipe == "mxfp8" else f"fp8-{recipe if recipe in ('delayed', 'tensorwise', 'blockwise') else 'delayed'}"
+    for name in ("bf16", "fp16"):
+        if plain.get(f"deepspeed.{name}.enabled") is True or plain.get(name) is True or plain.get(f"hf.{name}") is True:
+            return name
+    return "fp32"
+
+
+def attention(plain: dict[str, Any], reading: Reading, hardware: HardwareProfile, halves: bool) -> str:
+    """The kernel that runs: flash needs 16 bits and a GPU of 2020 or later, whatever the flags say."""
+    able = halves and hardware.gpu.compute_capability >= AMPERE
+    asked = str(plain.get("attention_backend") or "").rsplit(".", 1)[-1]
+    if asked in ("flash", "fused", "unfused"):
+        return asked if able or asked == "unfused" else "unfused"
+    if reading.framework == "deepspeed":
+        megatron = reading.kind in ("megatron-deepspeed", "neox")
+        if plain.get("unfused_attention"):
+            return "unfused"
+        flash = any(plain.get(name) for name in ("use_flash_attn", "use_flash_attn_v2", "hf.flash_attn")) or not megatron
+        return "flash" if able and flash else "unfused"
+    local = asked == "local" or plain.get("transformer_impl") == "local" or obsolete(plain)
+    return "flash" if able and (not local or plain.get("use_flash_attn")) else "unfused"
+
+
+def obsolete(plain: dict[str, Any]) -> bool:
+    """Whether flags are of 2021 or 2022 and gone since."""
+    return any(plain.get(name) for name in OBSOLETE)
+
+
+def stack(plain: dict[str, Any], reading: Reading, stated: str | None, dp: int) -> Stack:
+    """The stack of the file's kind, its switches turned as the file turns them; one that is stated is taken as it is."""
+    if stated:
+        return library.stack(stated)
+    if reading.framework == "megatron" and obsolete(plain) and not plain.get("sequence_parallel"):
+        return library.stack("megatron-2021")
+    base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
+    own: dict[str, Any] = {"zero_stages": (0, 2, 3)} if reading.framework == "torch" else {}
+    if reading.framework != "megatron" and any(plain.get(name) for name in LIGER):
+        fused = library.stack("deepspeed-liger")
+        own |= {name: getattr(fused, name) for name in ("loss_bytes", "logits_bytes")}
+    if reading.framework == "megatron":
+        own = _megatron(plain, base, dp) | _routing(plain, base)
+    return base.model_copy(update=own | _allocator(plain, base))
+
+
+def _allocator(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
+    """Expandable segments leave less of what is reserved unused; NeMo's and Bridge's stacks have them already."""
+    asked = any("expandable_segments:true" in str(plain.get(name) or "").lower().replace(" ", "") for name in ALLOCATORS)
+    if not asked or base.name.startswith("nemo"):
+        return {}
+    return {"reserved_share": 1 + PACKED * (base.reserved_share - 1)}
+
+
+def kept_share(capacity: float) -> float:
+    """Share of the routed tokens that stays where an expert takes at most so many times the mean.
+
+    Formula: E[min(X, c)], X lognormal with mean 1 and the deviation LOADS of its logarithm
+    """
+    low, high = ((math.log(capacity) + sign * LOADS**2 / 2) / LOADS for sign in (-1, 1))
+    below, above = (0.5 * (1 + math.erf(z / math.sqrt(2))) for z in (low, high))
+    return below + capacity * (1 - above)
+
+
+def capacity(plain: dict[str, Any]) -> float | None:
+    """The capacity factor of the experts, where there is one."""
+    value = plain.get("moe_expert_capacity_factor")
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MOST_CAPACITY else None
+
+
+def _routing(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
+    """With a capacity factor experts drop tokens, or are padded to it."""
+    factor = capacity(plain)
+    if factor is None:
+        return {}
+    share = factor if plain.get("moe_pad_expert_input_to_capacity") else kept_share(factor)
+    return {"experts": base.experts.model_copy(update={"imbalance": share})}
+
+
+def _megatron(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
+    """Overlap and dtypes. NeMo and Bridge turn them on by their own defaults, so that only what is stated there counts."""
+    out: dict[str, Any] = {}
+    own = base.name != "megatron"
+    for flag, share in (("overlap_grad_reduce", "grad_overlap_share"), ("overlap_param_gather", "param_overlap_share")):
+        if not plain.get(flag) and not own:
+            out[share] = 0.0
+    if plain.get("tp_comm_overlap"):
+        out |= {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0}
+    if not own and plain.get("cross_entropy_loss_fusion") and plain.get("cross_entropy_fusion_impl") == "te":
+        out["loss_bytes"] = FUSED_LOSS
+    if not own and _dropout(plain):
+        out["dropout"] = True
+    if plain.get("no_overlap_p2p_communication") or plain.get("overlap_p2p_comm") is False:
+        out["p2p_overlap"] = False
+    return out | _dtypes(plain, base, dp) | _fsdp(plain)
+
+
+def _dropout(plain: dict[str, Any]) -> bool:
+    return any(float(plain.get(name) or 0) > 0 for name in ("hidden_dropout", "attention_dropout") if _is_number(plain.get(name)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _dtypes(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
+    """Bytes of gradients and states.
+
+    Megatron's table (docs, distributed optimizer): fp16 holds 2 + 2 + 16 bytes a parameter (4 of them a copy of the gradients in fp32),
+    bf16 2 + 4 + 12. The copy is counted with the gradients, sharded where the states are.
+    """
+    main = str(plain.get("main_grads_dtype") or "fp32")
+    if plain.get("grad_reduce_in_bf16") or (plain.get("use_precision_aware_optimizer") and main == "bf16"):
+        return {"gradient_bytes": 2.0, "grad_reduce_bytes": 2.0, **_moments(plain)}
+    if plain.get("fp16") and not plain.get("bf16") and not plain.get("accumulate_allreduce_grads_in_fp32"):
+        copy = 4.0 / dp if plain.get("use_distributed_optimizer") else 4.0
+        return {"gradient_bytes": 2.0 + copy, "grad_reduce_bytes": 2.0}
+    return _moments(plain)
+
+
+def _moments(plain: dict[str, Any]) -> dict[str, Any]:
+    if not plain.get("use_precision_aware_optimizer"):
+        return {}
+    moments = [STATES.get(str(plain.get(name) or "fp32"), 4.0) for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
+    able = plain.get("bf16") and plain.get("use_distributed_optimizer")
+    return {"optimizer_state_bytes": 2.0 + 2 * max(moments)} if able else {}
+
+
+def _fsdp(plain: dict[str, Any]) -> dict[str, Any]:
+    if not plain.get("use_torch_fsdp2"):
+        return {}
+    other = library.stack("megatron-fsdp2")
+    kept = ("name",)
+    return {name: getattr(other, name) for name in type(other).model_fields if name not in kept} | {"name": "megatron-fsdp2"}

@@ -1,0 +1,83 @@
+"""The answer of `check` as the JSON document that other programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.advice.findings import Checked, Finding
+from planner.advice.names import flags
+from planner.cost.named import named
+from planner.errors import InputError
+from planner.intake.reading import Value
+
+BIG = 400
+"""Characters of a value that is no plain figure: a whole config.json is not repeated."""
+
+
+def document(answer: Checked) -> dict[str, Any]:
+    u = answer.understood
+    kind = u.reading.kind
+    return {
+        "file": answer.file, "kind": kind, "framework": u.recipe.framework, "framework_version": u.recipe.framework_version,
+        "model": _model(answer) if u.sized else None, "cluster": u.recipe.hardware.name, "gpus": u.recipe.gpus,
+        "seq_length": u.recipe.seq_length, "global_batch_size": u.recipe.global_batch_size, "precision": u.recipe.precision,
+        "attention": u.recipe.attention, "stack": u.recipe.stack.name,
+        "layout": None if answer.guessed else u.layout.named(), "values": {name: _value(one) for name, one in u.values.items()},
+        "unresolved": [{"name": one.name, "why": one.why, "where": one.where} for one in u.unresolved],
+        "unknown": list(u.reading.unknown), "notes": list(u.reading.notes), "assumed": list(u.assumed),
+        "findings": [finding(one, kind) for one in answer.findings],
+        "estimate": None if answer.estimate is None else named(answer.estimate),
+        "best": None if answer.best is None else {"layout": answer.best.layout.named(), "estimate": named(answer.best.estimate)},
+        "measured": answer.measured, "oom": answer.oom, "verdict": answer.verdict,
+        "fixed": {"files": list(answer.fixed), "changes": answer.edits, "diff": answer.diff} if answer.fixed else None,
+    }
+
+
+def row_text(answer: Checked) -> str:
+    """The measured run as CSV with its header. Raises InputError where nothing was measured, or of a layout that is not known."""
+    from planner.intake.logs.csv_row import text
+
+    if answer.measured is None:
+        raise InputError(f"--csv must have a log, but {answer.file} is none and has none beside it under its name (.log, .out)")
+    if answer.guessed:
+        raise InputError(f"--csv must have the layout, but {answer.file} prints no arguments; name the script with the log beside it")
+    return text([answer.measured["row"]])
+
+
+def finding(one: Finding, kind: str) -> dict[str, Any]:
+    """The cheapest way out as flags in `fix`, the others in `alternatives`; a flag that is to go has the value None."""
+    ways = [{"fix": flags(kind, way.values), "gives": way.says or None, "step_s": way.step_s, "memory_gib": way.memory_gib}
+            for way in one.ways]
+    return {
+        "severity": one.severity, "rule": one.rule, "message": one.message, "fix": ways[0]["fix"] if ways else {},
+        "alternatives": ways[1:], "gain": one.gain,
+    }
+
+
+def _value(one: Value) -> dict[str, Any]:
+    return {"value": shown(one), "from": one.origin, "where": one.where}
+
+
+def shown(one: Value) -> Any:
+    """A value as JSON has it, a large one cut."""
+    value = one.value
+    big = isinstance(value, (dict, list)) and len(str(value)) > BIG
+    return f"{str(value)[:BIG]} ..." if big else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinities, and dates are text."""
+    if isinstance(value, float) and value - value != 0.0:
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(x) for key, x in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(x) for x in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _model(answer: Checked) -> dict[str, Any]:
+    from planner.cost.params.layer import total_params
+
+    model = answer.recipe.model
+    return {**model.model_dump(mode="json", exclude={"source", "aliases", "note"}), "total_parameters": int(total_params(model))}

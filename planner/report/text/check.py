@@ -1,0 +1,107 @@
+"""The answer of `check` for a person: the verdict first, then findings by severity, then numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+from planner.advice.findings import Checked, Finding
+from planner.advice.names import said
+from planner.cost.terms import Estimate
+from planner.layout import SCHEDULES, Layout
+from planner.report.text.parts import heading, paragraph, plans
+from planner.units import GIB
+
+STYLE = {"error": "bold red", "warning": "yellow", "hint": "cyan"}
+VERDICTS = {
+    "invalid": ("It will not run", "bold red"), "oom": ("It will run out of memory", "bold red"),
+    "marginal": ("It may run out of memory", "bold yellow"), "fits": ("It runs and fits", "bold green"),
+}
+STATED = 12
+"""Values listed with where they come from; --json has all."""
+
+
+def checked(answer: Checked) -> Group:
+    """What `check` prints, but for the differences of --fix: a patch is no text to be wrapped."""
+    u = answer.understood
+    parts: list[Any] = [_verdict(answer), *([heading(u.recipe)] if u.sized else [])]
+    parts += [_finding(one, u.reading.kind) for one in answer.findings]
+    if answer.estimate is not None:
+        best = [("best", answer.best.layout, answer.best.estimate)] if answer.best else []
+        parts.append(plans([("stated", u.layout, answer.estimate), *best]))
+        parts += _stages(answer.estimate)
+    parts += [*_oom(answer), *_measured(answer), *_open(answer), _values(answer)]
+    if answer.fixed:
+        parts.append(paragraph("Written", ", ".join(answer.fixed)))
+    return Group(*parts)
+
+
+def verdict_says(answer: Checked) -> tuple[str, str]:
+    """The verdict in words, and its style."""
+    text, style = VERDICTS[answer.verdict]
+    if answer.guessed:
+        return ("It ran out of memory", style) if answer.verdict == "oom" else ("It ran", style)
+    if answer.verdict == "fits" and answer.estimate is None:
+        text = "Nothing that it states is refused; whether it fits is not known"
+    chance = f" with probability {answer.estimate.oom_probability:.0%}" if answer.estimate and answer.verdict in ("oom", "marginal") else ""
+    return f"{text}{chance}", style
+
+
+def _verdict(answer: Checked) -> Text:
+    u = answer.understood
+    gpus = f"{u.recipe.gpus:,} GPUs" + (", layout not known" if answer.guessed else f" = {_split(u.layout)}")
+    return Text.assemble(verdict_says(answer), f": {answer.file} ({u.reading.kind}, {u.recipe.framework} "
+                         f"{u.recipe.framework_version}), {gpus}")
+
+
+def _split(layout: Layout) -> str:
+    cp = f" x cp {layout.cp}" if layout.cp > 1 else ""
+    return f"tp {layout.tp} x pp {layout.pp} x dp {layout.dp}{cp}, {SCHEDULES[layout.schedule]}"
+
+
+def _finding(one: Finding, kind: str) -> Group:
+    head = Text.assemble((f"{one.severity}: ", STYLE[one.severity]), (one.rule, "bold"), f". {one.message}.")
+    if not one.ways or not one.ways[0].values:
+        return Group(head)
+    fix = Text.assemble(("fix: ", "bold"), said(kind, one.ways[0].values))
+    return Group(head, Padding(fix, (0, 0, 0, 2), expand=False))
+
+
+def _stages(estimate: Estimate) -> list[Any]:
+    if len(estimate.stages) < 2:
+        return []
+    listed = ", ".join(f"{stage.stage}: {stage.memory_bytes / GIB:.1f}" for stage in estimate.stages[:32])
+    return [paragraph("Memory by stage", f"{listed} GiB of {estimate.memory_limit_bytes / GIB:.1f}.")]
+
+
+def _oom(answer: Checked) -> list[Any]:
+    if answer.oom is None:
+        return []
+    lines = [f"{one['tensor']}: {one['arithmetic']}{'' if one['exact'] else ' (near)'}" for one in answer.oom["matches"]]
+    none = answer.oom.get("says", "a size that no tensor of this launch has")
+    return [paragraph("The message asks for", "; ".join(lines) or none)]
+
+
+def _measured(answer: Checked) -> list[Any]:
+    if not answer.measured:
+        return []
+    listed = "; ".join(f"{name} {value:.4g}" for name, value in answer.measured.items() if isinstance(value, (int, float)))
+    return [paragraph("Measured", listed)]
+
+
+def _open(answer: Checked) -> list[Any]:
+    u = answer.understood
+    out = [paragraph("Not known", "; ".join(f"{one.name}: {one.why}" for one in u.unresolved))] if u.unresolved else []
+    out += [paragraph("Unknown flags", ", ".join(u.reading.unknown[:20]))] if u.reading.unknown else []
+    return out + ([paragraph("Read", "; ".join(u.reading.notes[:8]))] if u.reading.notes else [])
+
+
+def _values(answer: Checked) -> Text:
+    counts: dict[str, int] = {}
+    for one in answer.understood.values.values():
+        counts[one.origin] = counts.get(one.origin, 0) + 1
+    listed = ", ".join(f"{count} by {origin}" for origin, count in counts.items())
+    return paragraph("Values", f"{listed}; --json says where each is from.")

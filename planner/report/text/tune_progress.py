@@ -1,0 +1,53 @@
+"""What a person sees while `tune` works: a line a trial on stderr, with the best so far and the time left."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+from rich.console import Console
+
+from planner.report.text.tune import named_by
+from planner.tune.study.trials import COUNTED, Row, best
+
+
+def teller(console: Console, trials: int) -> Callable[[Row, tuple[Row, ...]], None]:
+    """Prints to a console; on a terminal a spinner stays below for the trial that runs."""
+    status = console.status("") if console.is_terminal else None
+
+    def tell(row: Row, rows: tuple[Row, ...]) -> None:
+        if row.state == "running":
+            if status is not None:
+                status.update(_running(row, rows, trials))
+                status.start()
+            return
+        if status is not None:
+            status.stop()
+        console.print(_ended(row, rows, trials), markup=False, highlight=False, soft_wrap=True)
+
+    return tell
+
+
+def _running(row: Row, rows: tuple[Row, ...], trials: int) -> str:
+    return f"#{row.number} of {trials}: {named_by(row)}, predicted {row.predicted_s:.4g} s; {_so_far(rows)}"
+
+
+def _ended(row: Row, rows: tuple[Row, ...], trials: int) -> str:
+    took = f"{row.measured_s:.4g} s a step" if row.measured_s is not None else row.state
+    pruned = ", stopped as clearly behind" if row.state == "pruned" else ""
+    return f"#{row.number}: {named_by(row)}: {took}{pruned}; {_so_far(rows)}{_left(rows, trials)}"
+
+
+def _so_far(rows: tuple[Row, ...]) -> str:
+    one = best(rows)
+    return "none finished yet" if one is None else f"best so far #{one.number} {one.measured_s:.4g} s"
+
+
+def _left(rows: tuple[Row, ...], trials: int) -> str:
+    """Trials to go times what one took."""
+    took = [one.seconds for one in rows if one.state in COUNTED and one.seconds > 0]
+    left = trials - sum(one.state in COUNTED for one in rows)
+    if not took or left <= 0:
+        return ""
+    seconds = left * statistics.median(took)
+    return f"; about {seconds / 60:.0f} min left" if seconds >= 90 else f"; about {seconds:.0f} s left"

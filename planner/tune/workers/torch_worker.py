@@ -1,0 +1,156 @@
+"""The torch benchmark: `python -m planner.tune.workers.torch_worker REQUEST.json RESULT.json` on each rank, with torchrun's environment variables.
+
+Runs training steps of the request's plan, or the stacks of layers that stand in for it; rank 0 writes the result, and while it runs one
+JSON line a step to RESULT.json.progress.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from planner.launch.watch import watch_parent
+from planner.layout import Layout
+from planner.specs.recipe import Recipe
+from planner.tune.benchmark import layer_timing
+from planner.tune.benchmark.parallel import Place, place
+from planner.tune.benchmark.timing import Spans, communication_s, settle, taken
+from planner.tune.benchmark.training import Training, batch, mean_loss, training
+
+PATIENCE = datetime.timedelta(minutes=10)
+Report = Callable[[str, int, float], None]
+"""Notes a step: phase, number, seconds."""
+Parts = list[dict[tuple[str, int], float]]
+"""Seconds by part and stage of each step."""
+
+
+def main(request_path: str, result_path: str) -> None:
+    """One rank, from joining the others to the result."""
+    watch_parent()
+    request = json.loads(Path(request_path).read_text())
+    result = answer(request, joined(request["device"]), reporter(Path(result_path + ".progress")))
+    if dist.get_rank() == 0:
+        whole = Path(result_path + ".part")
+        whole.write_text(json.dumps(result))
+        whole.rename(result_path)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def answer(request: dict[str, Any], device: torch.device, report: Report) -> dict[str, Any]:
+    """What the ranks of a process group find together; the same on each."""
+    recipe, layout = Recipe.model_validate(request["recipe"]), Layout.from_named(request["layout"])
+    run = steps if request["kind"] == "step" else layer_timing.measured
+    found = run(recipe, layout, request, device, report)
+    return {**found, **_memory(device), "request": request, "device": _name(device), "versions": _versions(device)}
+
+
+def joined(kind: str) -> torch.device:
+    """Joins the process group; the device of this rank."""
+    if kind == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", timeout=PATIENCE, device_id=device)
+        return device
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1))
+    dist.init_process_group("gloo", timeout=PATIENCE)
+    return torch.device("cpu")
+
+
+def reporter(path: Path) -> Report:
+    """Writes a line of JSON a step, from rank 0."""
+
+    def report(phase: str, step: int, step_s: float) -> None:
+        if dist.get_rank() == 0:
+            with path.open("a") as lines:
+                lines.write(json.dumps({"phase": phase, "step": step, "step_s": step_s}) + "\n")
+
+    return report
+
+
+def steps(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, report: Report) -> dict[str, Any]:
+    """Warm-up and timed training steps, then one more under the profiler."""
+    where, spans = place(layout, device), Spans(device.type == "cuda")
+    work = training(recipe, layout, request, where, spans)
+    seconds, losses, parts = [], [], []
+    tokens = batch(recipe, layout, where, request["seed"])
+    for number in range(request["warmup"] + request["steps"]):
+        if number == request["warmup"] and spans.cuda:
+            torch.cuda.reset_peak_memory_stats()
+        took, loss = _step(work, tokens, spans, device)
+        parts.append(taken(spans))
+        seconds.append(took)
+        losses.append(mean_loss(loss, where))
+        report("step" if number >= request["warmup"] else "warmup", number, took)
+    spoken = communication_s(lambda: _step(work, tokens, spans, device), spans.cuda) if request["profile"] else None
+    timed = slice(request["warmup"], None)
+    return {"steps_s": seconds[timed], "losses": losses, **_by_part(parts[timed], spoken, layout, where)}
+
+
+def _step(work: Training, tokens: tuple[Any, Any], spans: Spans, device: torch.device) -> tuple[float, Any]:
+    """Seconds of one step, the slowest rank's, and this rank's loss."""
+    dist.barrier()
+    settle(spans.cuda)
+    began = time.perf_counter()
+    loss = work.passes(*tokens)
+    work.update()
+    settle(spans.cuda)
+    took = torch.tensor([time.perf_counter() - began], dtype=torch.float64, device=device)
+    dist.all_reduce(took, dist.ReduceOp.MAX)
+    return took.item(), loss
+
+
+def _by_part(parts: Parts, spoken: float | None, layout: Layout, where: Place) -> dict[str, Any]:
+    """Medians of a step's parts on the rank with most work, and of every stage's passes a micro-batch on its slowest rank."""
+    mine = {key: median(one.get(key, 0.0) for one in parts) for key in parts[0]}
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, (mine, spoken))
+    stages: dict[int, dict[str, float]] = {}
+    for theirs, _ in everyone:
+        for (part, stage), seconds in theirs.items():
+            if part in ("forward", "backward"):
+                one = stages.setdefault(stage, {"stage": float(stage), "forward_s": 0.0, "backward_s": 0.0})
+                one[f"{part}_s"] = max(one[f"{part}_s"], seconds / layout.m)
+    slowest, spoken = max(everyone, key=lambda one: _sum(one[0], "forward") + _sum(one[0], "backward"))
+    said = {f"{part}_s": _sum(slowest, part) for part in ("forward", "backward", "optimizer")}
+    return {**said, "communication_s": spoken, "stages": [stages[index] for index in sorted(stages)]}
+
+
+def _sum(parts: dict[tuple[str, int], float], part: str) -> float:
+    return sum(seconds for (name, _), seconds in parts.items() if name == part)
+
+
+def _memory(device: torch.device) -> dict[str, Any]:
+    """Peak of the worst rank: what the allocator gave out, or on a CPU the memory that was resident."""
+    cuda = device.type == "cuda"
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    most = torch.tensor([float(peak)], dtype=torch.float64, device=device)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return {"memory_bytes": most.item(), "memory_kind": "allocated" if cuda else "resident"}
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
+
+
+def _versions(device: torch.device) -> dict[str, str]:
+    cuda = {"cuda": str(torch.version.cuda)} if device.type == "cuda" else {}
+    return {"torch": torch.__version__, "python": platform.python_version(), **cuda}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
