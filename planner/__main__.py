@@ -6,7 +6,8 @@ from __future__ import annotations
 def main() -> None:
     import gc
 
-    # Imports and documents make many small objects that live to the end; looking for garbage among them takes a tenth of a short command.
+    # Imports and documents make many small objects that live to the end; looking for garbage among
+    # them takes a tenth of a short command.
     gc.set_threshold(100_000, 50, 50)
     from planner.cli import run
 

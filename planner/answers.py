@@ -23,7 +23,9 @@ class Recommendation:
     search: SearchResult | None
     """None when the smallest GPU count was asked for and there is none."""
     min_gpus: int | None = None
-    """The smallest number of GPUs on which some layout fits; filled when asked for or when nothing fits."""
+    """The smallest number of GPUs on which some layout fits; filled when asked for or when nothing
+    fits.
+    """
     files: tuple[str, ...] = ()
     refused: str = ""
     """Why launch files were not written beside plan.yaml."""
@@ -58,7 +60,9 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """One point of a sweep; layout and estimate are None where the words state no layout, and a breach says why."""
+    """One point of a sweep; layout and estimate are None where the words state no layout, and a
+    breach says why.
+    """
 
     words: dict[str, int | str]
     layout: Layout | None

@@ -1,4 +1,5 @@
-"""The verbs: what `ppplan` does, for programs. Questions and paths in, answers out; nothing is printed.
+"""The verbs: what `ppplan` does, for programs. Questions and paths in, answers out; nothing is
+printed.
 
 >>> from planner import api
 >>> answer = api.recommend(api.question(model="llama3-70b", gpus=32, cluster="h100-sxm"))
@@ -38,22 +39,33 @@ if TYPE_CHECKING:
 BESIDE = ("1f1b", "gpipe")
 """Plain schedules whose activations in flight are set beside those of a plan."""
 SIMULATED = 16_384
-"""Micro-batches times ranks up to which their pipelines are simulated as the plan's is; of larger ones the closed form is as close."""
+"""Micro-batches times ranks up to which their pipelines are simulated as the plan's is; of larger
+ones the closed form is as close.
+"""
 
 
 def question(**words: Any) -> Question:
-    """A question in the words of the command line (`tp=8`, `pp="1..8"`, `sp=False`). InputError names every faulty word."""
+    """A question in the words of the command line (`tp=8`, `pp="1..8"`, `sp=False`). InputError
+    names every faulty word.
+    """
     return _question(words)
 
 
 def recommend(
-    asked: Question, top: int = 5, min_gpus: bool = False, out: str | Path | None = None, launcher: str = "torchrun",
-    script: str | Path | None = None, form: str | None = None,
-) -> Recommendation:  # fmt: skip
-    """The best layouts that fit, and the files to launch the first of them when `out` names a folder.
+    asked: Question,
+    top: int = 5,
+    min_gpus: bool = False,
+    out: str | Path | None = None,
+    launcher: str = "torchrun",
+    script: str | Path | None = None,
+    form: str | None = None,
+) -> Recommendation:
+    """The best layouts that fit, and the files to launch the first of them when `out` names a
+    folder.
 
-    `form` ("accelerate", "bridge") names other software that reads the files than the framework's own.
-    With `min_gpus` and no GPU count the answer is for the smallest count on which a layout fits.
+    `form` ("accelerate", "bridge") names other software that reads the files than the framework's
+    own. With `min_gpus` and no GPU count the answer is for the smallest count on which a layout
+    fits.
     """
     from planner import search
     from planner.advice.goodput import of_plan
@@ -65,9 +77,15 @@ def recommend(
     folder = out_folder(out, launcher, form)
     own = training_script(script)
     if folder is None and (own or form or launcher != "torchrun"):
-        raise InputError("launcher, format and script say what the launch files hold, but no files are asked for; add --out DIR")
+        raise InputError(
+            "launcher, format and script say what the launch files hold, but no files are asked"
+            " for; add --out DIR"
+        )
     if asked.stage_layout:
-        raise InputError("stage_layout must be stated with a whole layout, but recommend searches layouts; give it to explain")
+        raise InputError(
+            "stage_layout must be stated with a whole layout, but recommend searches layouts; give"
+            " it to explain"
+        )
     fewest = None
     if min_gpus:
         recipe = resolve.recipe(asked if asked.gpus else asked.model_copy(update={"gpus": 1}))
@@ -83,12 +101,20 @@ def recommend(
     if not found.plans:
         return Recommendation(stated, recipe, found, fewest)
     best = found.plans[0]
-    written = ((), "") if folder is None else write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own, form)
-    return Recommendation(stated, recipe, found, fewest, *written, goodput=of_plan(asked, recipe, best.estimate))
+    written = (
+        ((), "")
+        if folder is None
+        else write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own, form)
+    )
+    return Recommendation(
+        stated, recipe, found, fewest, *written, goodput=of_plan(asked, recipe, best.estimate)
+    )
 
 
 def explain(asked: Question) -> Explanation:
-    """Every term of one layout. The question states it; degrees not stated are 1, dp follows from the GPUs, m from the batch."""
+    """Every term of one layout. The question states it; degrees not stated are 1, dp follows from
+    the GPUs, m from the batch.
+    """
     from planner.advice.goodput import of_plan
     from planner.answers import Explanation
     from planner.estimate import estimate
@@ -101,32 +127,52 @@ def explain(asked: Question) -> Explanation:
     except InputError as fault:
         # A layout may be too far from legal to be timed; then the rules say it better.
         raise InputError("; ".join(one.message for one in broken) or str(fault)) from None
-    return Explanation(plans.stated(asked, recipe), recipe, layout, said, broken, _beside(recipe, layout), of_plan(asked, recipe, said))
+    return Explanation(
+        plans.stated(asked, recipe),
+        recipe,
+        layout,
+        said,
+        broken,
+        _beside(recipe, layout),
+        of_plan(asked, recipe, said),
+    )
 
 
 def sweep(asked: Question, over: Mapping[str, Sequence[Any]]) -> Sweep:
-    """The table of one layout over the values of swept words, all combinations; m swept at fixed tp and pp changes the batch."""
+    """The table of one layout over the values of swept words, all combinations; m swept at fixed tp
+    and pp changes the batch.
+    """
     from planner.answers import Sweep
 
     rows = math.prod(len(values) for values in over.values())
     if not over or not 1 <= rows <= MOST:
-        raise InputError(f"a sweep must have from 1 to {MOST:,} rows, but got {rows:,}; name fewer values")
+        raise InputError(
+            f"a sweep must have from 1 to {MOST:,} rows, but got {rows:,}; name fewer values"
+        )
     points = [dict(zip(over, values, strict=True)) for values in product(*over.values())]
     found = tuple(_sweep_row(asked, words) for words in points)
     recipe = next((row_recipe for row_recipe, _ in found if row_recipe), None)
     if recipe is None:
-        raise InputError(f"a sweep must hold a layout that can be stated, but none is: {found[0][1].breaches[0].message}")
+        raise InputError(
+            "a sweep must hold a layout that can be stated, but none is:"
+            f" {found[0][1].breaches[0].message}"
+        )
     return Sweep(asked, recipe, tuple(row for _, row in found))
 
 
 def emit(
-    path: str | Path, framework: str | None = None, launcher: str = "torchrun", out: str | Path | None = None,
-    script: str | Path | None = None, form: str | None = None,
-) -> Emitted:  # fmt: skip
-    """The launch files of a saved plan; written when `out` names a folder. InputError when the plan breaks a rule.
+    path: str | Path,
+    framework: str | None = None,
+    launcher: str = "torchrun",
+    out: str | Path | None = None,
+    script: str | Path | None = None,
+    form: str | None = None,
+) -> Emitted:
+    """The launch files of a saved plan; written when `out` names a folder. InputError when the plan
+    breaks a rule.
 
-    `script` is a training script of your own, in place of the one that is written (DeepSpeed) or named (Megatron-LM); `form` as in
-    `recommend`.
+    `script` is a training script of your own, in place of the one that is written (DeepSpeed) or
+    named (Megatron-LM); `form` as in `recommend`.
     """
     from planner.answers import Emitted
     from planner.files import write_all
@@ -145,26 +191,34 @@ def emit(
 
 
 def simulate(**words: Any) -> Answer:
-    """The exact timeline of a pipeline schedule in the words of the command line: `simulate(schedule="1f1b", pp=4, m=8)`.
+    """The exact timeline of a pipeline schedule in the words of the command line:
+    `simulate(schedule="1f1b", pp=4, m=8)`.
 
-    schedule="all" compares the legal ones, bubble=0.1 looks for m, forward_only=PATH serves a scenario. InputError as the command's.
+    schedule="all" compares the legal ones, bubble=0.1 looks for m, forward_only=PATH serves a
+    scenario. InputError as the command's.
     """
     from planner.pipeline.words import answer, stated
 
     return answer(stated(words))
 
 
-def validate(files: Sequence[str | Path] | None = None, source: str | None = None, where: str | None = None) -> Validation:
-    """Predictions against measured runs: the published ones, or CSV files; `where` is a pandas query over their columns."""
+def validate(
+    files: Sequence[str | Path] | None = None, source: str | None = None, where: str | None = None
+) -> Validation:
+    """Predictions against measured runs: the published ones, or CSV files; `where` is a pandas
+    query over their columns.
+    """
     from planner.accuracy.validate import validate as compared
 
     return compared(files, source, where)
 
 
 def tune(path: str | Path, **words: Any) -> Tuned:
-    """Measures layouts around a saved plan and refines it, in the words of the command line: `tune("plan.yaml", trials=10)`.
+    """Measures layouts around a saved plan and refines it, in the words of the command line:
+    `tune("plan.yaml", trials=10)`.
 
-    `tell` hears of every trial. InputError for a plan, a runner, a storage or a study that cannot be.
+    `tell` hears of every trial. InputError for a plan, a runner, a storage or a study that cannot
+    be.
     """
     check_installed("tune", "optuna")
     from planner.tune.tune import tune as tuned
@@ -173,12 +227,19 @@ def tune(path: str | Path, **words: Any) -> Tuned:
 
 
 def check(
-    file: str | Path, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Sequence[str] = (),
-    oom: str | None = None, fix: str | Path | None = None,
+    file: str | Path,
+    cluster: str | None = None,
+    gpus: int | None = None,
+    model: str | None = None,
+    sets: Sequence[str] = (),
+    oom: str | None = None,
+    fix: str | Path | None = None,
 ) -> Checked:
-    """A launch script, configuration or log that exists: what is illegal, does not fit, is slow, or is not what it seems.
+    """A launch script, configuration or log that exists: what is illegal, does not fit, is slow, or
+    is not what it seems.
 
-    `sets` (NAME=VALUE) supplies what the file does not tell, `oom` is an out-of-memory message, `fix` where to write the file again.
+    `sets` (NAME=VALUE) supplies what the file does not tell, `oom` is an out-of-memory message,
+    `fix` where to write the file again.
     """
     from planner.advice.check import check as answered
 
@@ -199,7 +260,9 @@ def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, S
     try:
         said = estimate(recipe, layout, exact=True)
     except InputError as fault:
-        return recipe, SweepRow(words, layout, None, broken or (Breach("the layout cannot be timed", str(fault)),))
+        return recipe, SweepRow(
+            words, layout, None, broken or (Breach("the layout cannot be timed", str(fault)),)
+        )
     return recipe, SweepRow(words, layout, said, broken)
 
 
@@ -208,9 +271,15 @@ def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
     from planner.cost.memory.rank_memory import in_flight
     from planner.estimate import estimate
 
-    plain = {name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="") for name in BESIDE}
+    plain = {
+        name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="")
+        for name in BESIDE
+    }
     exact = layout.pp * layout.m <= SIMULATED
-    return tuple(Beside(name, float(in_flight(one, 0)), estimate(recipe, one, exact=exact)) for name, one in plain.items())
+    return tuple(
+        Beside(name, float(in_flight(one, 0)), estimate(recipe, one, exact=exact))
+        for name, one in plain.items()
+    )
 
 
 def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
@@ -218,21 +287,28 @@ def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
     for name, bound in recipe.knobs.items():
         if any(not bound.low <= getattr(one.layout, name) <= bound.high for one in found):
             way_out = "leave it out, or state the whole layout to explain"
-            raise InputError(f"knobs must be ones that recommend searches, but got {name}; {way_out}")
+            raise InputError(
+                f"knobs must be ones that recommend searches, but got {name}; {way_out}"
+            )
 
 
 def calibrate(**words: Any) -> Calibration:
-    """Measures this machine in child processes and writes a profile: the words of planner.calibrate.calibrate."""
+    """Measures this machine in child processes and writes a profile: the words of
+    planner.calibrate.calibrate.
+    """
     from planner.calibrate.calibrate import calibrate as measured
 
     return measured(**words)
 
 
 def compare(
-    asked: Question | None, over: Mapping[str, Sequence[Any]], plans: Sequence[str | Path] = (), price: float | None = None
+    asked: Question | None,
+    over: Mapping[str, Sequence[Any]],
+    plans: Sequence[str | Path] = (),
+    price: float | None = None,
 ) -> Comparison:
-    """The best plan of one question over clusters, GPU counts, sequence lengths and precisions (`over={"cluster": [...]}`), or of saved
-    plans; `price` is dollars a GPU hour."""
+    """The best plan of one question over clusters, GPU counts, sequence lengths and precisions
+    (`over={"cluster": [...]}`), or of saved plans; `price` is dollars a GPU hour."""
     from planner.advice.comparison import compare as compared
 
     return compared(asked, over, plans, price)
@@ -247,7 +323,9 @@ def models(name: str | None = None) -> Known:
 
 
 def clusters(name: str | None = None) -> Known:
-    """Hardware profiles with the source of every group of figures; with a name (or a path) that one in full."""
+    """Hardware profiles with the source of every group of figures; with a name (or a path) that one
+    in full.
+    """
     from planner import known
     from planner.answers import Known
 
@@ -255,7 +333,9 @@ def clusters(name: str | None = None) -> Known:
 
 
 def doctor(megatron: str | Path | None = None) -> Diagnosis:
-    """What this machine has, which runners and launchers of tune would work on it, and why not; megatron: a clone of Megatron-LM."""
+    """What this machine has, which runners and launchers of tune would work on it, and why not;
+    megatron: a clone of Megatron-LM.
+    """
     from planner.launch import capabilities, machine
 
     return capabilities.diagnosis(machine.look(), None if megatron is None else str(megatron))

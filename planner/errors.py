@@ -1,4 +1,6 @@
-"""Errors: one clear message (what must hold, what we got, the nearest way out), never a traceback."""
+"""Errors: one clear message (what must hold, what we got, the nearest way out), never a
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,22 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
 
     names = sorted(known)
     near = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
-    listed = ", ".join(names[:MOST]) + (f", and {len(names) - MOST} more" if len(names) > MOST else "")
+    listed = ", ".join(names[:MOST]) + (
+        f", and {len(names) - MOST} more" if len(names) > MOST else ""
+    )
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
     return InputError(f"{kind} must be a known name, but got {str(name)[:80]!r}; {hint}")
 
 
 def check_installed(verb: str, *modules: str, extra: str = "tune") -> None:
-    """InputError when a verb needs modules that this Python has not; asked before anything imports them."""
+    """InputError when a verb needs modules that this Python has not; asked before anything imports
+    them.
+    """
     from importlib.util import find_spec
 
     absent = [one for one in modules if find_spec(one) is None]
     if absent:
-        raise InputError(f"{verb} must find {' and '.join(absent)}, but this Python has none; pip install 'ppplan[{extra}]' "
-                         f"(in a checkout: pip install '.[{extra}]')")  # fmt: skip
+        raise InputError(
+            f"{verb} must find {' and '.join(absent)}, but this Python has none; pip install"
+            f" 'ppplan[{extra}]' (in a checkout: pip install '.[{extra}]')"
+        )

@@ -33,14 +33,24 @@ _LAYER_KNOBS = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute", "recompute_mo
 """What a layer's time and memory depend on: far fewer combinations than layouts."""
 
 
-def factored(formula: Callable[[Recipe, Layout], T], recipe: Recipe, layout: Layout, rows: Rows) -> T:
-    """formula(recipe, layout), computed once for each combination of the knobs it depends on and spread over the batch."""
+def factored(
+    formula: Callable[[Recipe, Layout], T], recipe: Recipe, layout: Layout, rows: Rows
+) -> T:
+    """formula(recipe, layout), computed once for each combination of the knobs it depends on and
+    spread over the batch.
+    """
     first, inverse = rows
-    return formula(recipe, layout) if inverse is None else spread(formula(recipe, layout[first]), inverse)
+    return (
+        formula(recipe, layout)
+        if inverse is None
+        else spread(formula(recipe, layout[first]), inverse)
+    )
 
 
 def _combinations(recipe: Recipe, layout: Layout) -> Rows:
-    return combinations(layout, (*_LAYER_KNOBS, "pp") if recipe.stack.collective_us_crossing else _LAYER_KNOBS)
+    return combinations(
+        layout, (*_LAYER_KNOBS, "pp") if recipe.stack.collective_us_crossing else _LAYER_KNOBS
+    )
 
 
 def _limit_bytes(recipe: Recipe) -> float:
@@ -49,17 +59,32 @@ def _limit_bytes(recipe: Recipe) -> float:
 
 
 def parts(recipe: Recipe, layout: Layout) -> tuple[Split, mean_layer.Times, EndsTime, Activations]:
-    """What every estimate is built from: the split of layers, layers' times, the ends' time, a micro-batch's activations."""
+    """What every estimate is built from: the split of layers, layers' times, the ends' time, a
+    micro-batch's activations.
+    """
     rows = _combinations(recipe, layout)
     layers = split(recipe.model, layout, recipe.stack.stage_head_share)
-    ends, acts = factored(ends_time, recipe, layout, rows), factored(activations, recipe, layout, rows)
+    ends, acts = (
+        factored(ends_time, recipe, layout, rows),
+        factored(activations, recipe, layout, rows),
+    )
     repeated = step.recompute_share(layout, layers)
     dense = _partly(factored(layer_time, recipe, layout, rows), repeated)
     if not recipe.model.moe:
-        return layers, mean_layer.times(dense, None, layers), with_mtp(recipe, layout, ends, dense), acts
+        return (
+            layers,
+            mean_layer.times(dense, None, layers),
+            with_mtp(recipe, layout, ends, dense),
+            acts,
+        )
     layers = replace(layers, experts=moe_split(recipe.model, layout, layers))
     experts = _partly(factored(expert_layer_time, recipe, layout, rows), repeated)
-    return layers, mean_layer.times(dense, experts, layers), with_mtp(recipe, layout, ends, experts), acts
+    return (
+        layers,
+        mean_layer.times(dense, experts, layers),
+        with_mtp(recipe, layout, ends, experts),
+        acts,
+    )
 
 
 def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
@@ -70,9 +95,19 @@ def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
 def closed_form(recipe: Recipe, layout: Layout) -> Estimate:
     """Estimate of one layout or of a batch, every field a number or a column."""
     layers, layer, ends, acts = parts(recipe, layout)
-    time = step.step_time(recipe, layout, layers, layer.first, ends, step.closed_pipeline(recipe, layout, layers, layer, ends))
+    time = step.step_time(
+        recipe,
+        layout,
+        layers,
+        layer.first,
+        ends,
+        step.closed_pipeline(recipe, layout, layers, layer, ends),
+    )
     rows = rank_memory.resident_rows(recipe, layout)
-    candidates = [rank_memory.rank_memory(recipe, layout, acts, rank, rows) for rank in rank_memory.ranks(recipe, layout, layers)]
+    candidates = [
+        rank_memory.rank_memory(recipe, layout, acts, rank, rows)
+        for rank in rank_memory.ranks(recipe, layout, layers)
+    ]
     return assemble(recipe, layout, time, rank_memory.worst(candidates))
 
 
@@ -83,29 +118,51 @@ def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> E
     causal, full = (model_flops(recipe, full_attention=whole) for whole in (False, True))
     per_gpu = causal / step_s / recipe.gpus
     low, high = residual_range(recipe, per_gpu)
-    halves = "bf16" if recipe.precision != "fp16" and "bf16" in recipe.hardware.gpu.peak_tflops else "fp16"  # V100 has no bf16
+    halves = (
+        "bf16"
+        if recipe.precision != "fp16" and "bf16" in recipe.hardware.gpu.peak_tflops
+        else "fp16"
+    )  # V100 has no bf16
     peak = peak_flops_per_s(recipe.hardware, halves)
-    working = time.launch_s + time.gemm_s + time.attention_s + time.elementwise_s + time.head_s + time.recompute_s + time.adapter_s
+    working = (
+        time.launch_s
+        + time.gemm_s
+        + time.attention_s
+        + time.elementwise_s
+        + time.head_s
+        + time.recompute_s
+        + time.adapter_s
+    )
     busy = working + time.tp_comm_s + time.cp_comm_s + time.ep_comm_s
     return Estimate(
-        time=time, memory=worst, p2p=step.p2p(recipe, layout),
-        model_flops=causal, model_flops_full_attention=full,
-        step_s=step_s, step_s_low=step_s * low, step_s_high=step_s * high,
+        time=time,
+        memory=worst,
+        p2p=step.p2p(recipe, layout),
+        model_flops=causal,
+        model_flops_full_attention=full,
+        step_s=step_s,
+        step_s_low=step_s * low,
+        step_s_high=step_s * high,
         tokens_per_s_per_gpu=recipe.tokens / step_s / recipe.gpus,
         model_tflops_per_gpu=per_gpu / TERA,
-        mfu=per_gpu / peak, mfu_full_attention=per_gpu / peak * (full / causal),
+        mfu=per_gpu / peak,
+        mfu_full_attention=per_gpu / peak * (full / causal),
         bubble_share=time.bubble_s / (busy + time.bubble_s + time.pp_comm_s),
-        memory_bytes=worst.device_bytes, memory_limit_bytes=limit,
+        memory_bytes=worst.device_bytes,
+        memory_limit_bytes=limit,
         oom_probability=rank_memory.oom_probability(recipe, worst, limit),
-        host_bytes=offload.host_bytes(recipe, layout), host_limit_bytes=offload.host_limit_bytes(recipe),
-        used_share=recipe.used_share, assumed=recipe.assumed,
-    )  # fmt: skip
+        host_bytes=offload.host_bytes(recipe, layout),
+        host_limit_bytes=offload.host_limit_bytes(recipe),
+        used_share=recipe.used_share,
+        assumed=recipe.assumed,
+    )
 
 
 def estimate(recipe: Recipe, layout: Layout, exact: bool = False) -> Estimate:
     """Time and memory of a layout, or of a batch of them (then every field is a column).
 
-    exact: one layout only; its pipeline is simulated with the true stage times, and every stage is listed.
+    exact: one layout only; its pipeline is simulated with the true stage times, and every stage is
+    listed.
     """
     if not exact:
         return closed_form(recipe, layout)
@@ -118,9 +175,15 @@ def estimate(recipe: Recipe, layout: Layout, exact: bool = False) -> Estimate:
 
 
 def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool]:
-    """For the simulator: (S, 4) seconds of every virtual stage, one transfer, and whether transfers block."""
+    """For the simulator: (S, 4) seconds of every virtual stage, one transfer, and whether transfers
+    block.
+    """
     _, layer, ends, _ = parts(recipe, layout)
-    return pipeline.durations(recipe, layout, layer, ends), float(step.transfer_s(recipe, layout)), pipeline.blocking(recipe, layout)
+    return (
+        pipeline.durations(recipe, layout, layer, ends),
+        float(step.transfer_s(recipe, layout)),
+        pipeline.blocking(recipe, layout),
+    )
 
 
 def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
@@ -131,10 +194,17 @@ def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
     held = np.broadcast_to(each.device_bytes, found.ranks.layers.shape)
     said = assemble(recipe, layout, time, rank_memory.at(each, int(np.argmax(held))))
     stages = tuple(
-        Stage(rank, int(found.ranks.layers[rank]), int(found.ranks.params[rank]), float(held[rank]),
-              float(found.forward_s[rank]), float(found.backward_s[rank]), float(found.ranks.in_flight[rank]))
+        Stage(
+            rank,
+            int(found.ranks.layers[rank]),
+            int(found.ranks.params[rank]),
+            float(held[rank]),
+            float(found.forward_s[rank]),
+            float(found.backward_s[rank]),
+            float(found.ranks.in_flight[rank]),
+        )
         for rank in range(layout.pp)
-    )  # fmt: skip
+    )
     return replace(plain(said), stages=stages)
 
 

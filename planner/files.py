@@ -14,7 +14,9 @@ from planner.errors import InputError
 def folder(stated: str | Path) -> Path:
     """The folder that someone states: `~` is home, and nothing is no folder. InputError."""
     if not str(stated).strip():
-        raise InputError("out must be a folder to write into, but got nothing; `.` is the one you are in")
+        raise InputError(
+            "out must be a folder to write into, but got nothing; `.` is the one you are in"
+        )
     try:
         out = Path(stated).expanduser()
         os.lstat(out)
@@ -24,11 +26,15 @@ def folder(stated: str | Path) -> Path:
     except (OSError, ValueError) as fault:
         raise _cannot(Path(stated), fault) from None
     except RuntimeError:
-        raise InputError(f"out must be a folder to write into, but {str(stated)[:80]} names no user's home") from None
+        raise InputError(
+            f"out must be a folder to write into, but {str(stated)[:80]} names no user's home"
+        ) from None
 
 
 def check_folder(folder: Path) -> None:
-    """InputError unless files can be written into `folder`, which may not exist yet: asked before the work, not after it."""
+    """InputError unless files can be written into `folder`, which may not exist yet: asked before
+    the work, not after it.
+    """
     try:
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     except (OSError, ValueError) as fault:
@@ -40,7 +46,8 @@ def check_folder(folder: Path) -> None:
 
 
 def write_all(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Writes every text under its name and returns the paths; scripts (.sh, .sbatch) become executable.
+    """Writes every text under its name and returns the paths; scripts (.sh, .sbatch) become
+    executable.
 
     All are written to a temporary folder first: on any fault nothing of this call stays behind.
     """
@@ -49,7 +56,9 @@ def write_all(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
     beside: str | None = None
     try:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        beside = tempfile.mkdtemp(prefix=".ppplan-", dir=folder.absolute().parent if new else folder)
+        beside = tempfile.mkdtemp(
+            prefix=".ppplan-", dir=folder.absolute().parent if new else folder
+        )
         for name, text in texts.items():
             _write(Path(beside) / name, text)
         if new:
@@ -79,4 +88,6 @@ def _umask() -> int:
 
 
 def _cannot(folder: Path, fault: Exception) -> InputError:
-    return InputError(f"{folder} must be a folder to write into, but: {getattr(fault, 'strerror', None) or fault}")
+    return InputError(
+        f"{folder} must be a folder to write into, but: {getattr(fault, 'strerror', None) or fault}"
+    )

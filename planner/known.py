@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from planner.cost.params.experts import moe_layers_below
-from planner.cost.params.layer import active_params, layer_params, moe_layer_params, mtp_params, total_params
+from planner.cost.params.layer import (
+    active_params,
+    layer_params,
+    moe_layer_params,
+    mtp_params,
+    total_params,
+)
 from planner.errors import unknown
 from planner.specs import library
 from planner.specs.model import ModelSpec
@@ -20,7 +26,9 @@ def models(name: str | None = None) -> Documents:
 
 
 def _counts(model: ModelSpec) -> dict[str, Any]:
-    """All parameters, those that a token uses, and those of a layer; None for a kind of layer that the model has not."""
+    """All parameters, those that a token uses, and those of a layer; None for a kind of layer that
+    the model has not.
+    """
     experts = int(moe_layers_below(model, model.num_layers))
     return {
         "parameters": total_params(model),
@@ -33,12 +41,18 @@ def _counts(model: ModelSpec) -> dict[str, Any]:
 
 def clusters(name: str | None = None) -> Documents:
     """Hardware profiles: GPU, node, fabric, kernel rates, each group of figures with its source."""
-    return tuple(library.hardware(one).model_dump(mode="json") for one in ([name] if name is not None else library.clusters()))
+    return tuple(
+        library.hardware(one).model_dump(mode="json")
+        for one in ([name] if name is not None else library.clusters())
+    )
 
 
 def stacks(name: str | None = None) -> Documents:
     """Training software: what it overlaps, fuses and keeps."""
-    return tuple(library.stack(one).model_dump(mode="json") for one in ([name] if name is not None else library.stacks()))
+    return tuple(
+        library.stack(one).model_dump(mode="json")
+        for one in ([name] if name is not None else library.stacks())
+    )
 
 
 def schedules(name: str | None = None) -> Documents:
@@ -48,8 +62,14 @@ def schedules(name: str | None = None) -> Documents:
     if name is not None and name not in SCHEDULES:
         raise unknown("schedule", name, SCHEDULES)
     able = {one: library.stack(one).schedules for one in library.stacks()}
-    said = ({"name": one, "says": _says(SCHEDULES[one]), "stacks": [stack for stack, runs in able.items() if one in runs]}
-            for one in ([name] if name is not None else SCHEDULES))  # fmt: skip
+    said = (
+        {
+            "name": one,
+            "says": _says(SCHEDULES[one]),
+            "stacks": [stack for stack, runs in able.items() if one in runs],
+        }
+        for one in ([name] if name is not None else SCHEDULES)
+    )
     return tuple(said)
 
 

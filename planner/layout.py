@@ -11,9 +11,24 @@ Numeric = Any
 """One number, or a numpy column with one value a layout: formulas never ask which."""
 
 SCHEDULES = (
-    "naive", "gpipe", "1f1b", "interleaved", "interleaved-torch", "looped-bfs", "zb-h1", "zb-h2", "zb-1p", "zb-2p",
-    "zbv", "zbv-auto", "v-half", "v-min", "interleaved-zb", "dualpipe", "dualpipev",
-)  # fmt: skip
+    "naive",
+    "gpipe",
+    "1f1b",
+    "interleaved",
+    "interleaved-torch",
+    "looped-bfs",
+    "zb-h1",
+    "zb-h2",
+    "zb-1p",
+    "zb-2p",
+    "zbv",
+    "zbv-auto",
+    "v-half",
+    "v-min",
+    "interleaved-zb",
+    "dualpipe",
+    "dualpipev",
+)
 RECOMPUTE = ("none", "selective", "full")
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 """Modules of selective recomputation; a layout holds a bit mask of them."""
@@ -36,9 +51,11 @@ def module_names(mask: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Parallel degrees (gpus = tp*pp*dp*cp), batch split (gbs = dp*mbs*m), schedule, recomputation, sharding.
+    """Parallel degrees (gpus = tp*pp*dp*cp), batch split (gbs = dp*mbs*m), schedule, recomputation,
+    sharding.
 
-    Knobs that are names are small integer codes inside (SCHEDULES, RECOMPUTE, MODULES, OFFLOADS); switches are 0 or 1.
+    Knobs that are names are small integer codes inside (SCHEDULES, RECOMPUTE, MODULES, OFFLOADS);
+    switches are 0 or 1.
     """
 
     tp: Numeric = 1
@@ -55,7 +72,9 @@ class Layout:
     """Micro-batches a step."""
     sp: Numeric = 0
     zero: Numeric = 1
-    """Under Megatron: 0 none, 1 distributed optimizer, 2 and 3 Megatron-FSDP's optim_grads and optim_grads_params."""
+    """Under Megatron: 0 none, 1 distributed optimizer, 2 and 3 Megatron-FSDP's optim_grads and
+    optim_grads_params.
+    """
     schedule: Numeric = SCHEDULE_CODE["1f1b"]
     group: Numeric = 0
     """Megatron's micro-batch group size of a virtual stage; 0 = pp."""
@@ -74,9 +93,13 @@ class Layout:
     offload: Numeric = 0
     """Code of OFFLOADS: all of them under DeepSpeed, optimizer-cpu under Megatron."""
     hpz: Numeric = 1
-    """ZeRO++: ranks that share a second copy of the weights, so that the backward pass gathers among them alone; 1 = none."""
+    """ZeRO++: ranks that share a second copy of the weights, so that the backward pass gathers
+    among them alone; 1 = none.
+    """
     cp_a2a: Numeric = 1
-    """Megatron: of the cp ranks, how many exchange heads for tokens all to all, the rest being a ring; 1 = ring alone, cp = no ring."""
+    """Megatron: of the cp ranks, how many exchange heads for tokens all to all, the rest being a
+    ring; 1 = ring alone, cp = no ring.
+    """
 
     def __getitem__(self, row: Any) -> Layout:
         """An int gives one layout of plain ints; a mask, slice or index array gives a batch."""
@@ -86,7 +109,10 @@ class Layout:
 
     def __len__(self) -> int:
         """Number of layouts in the batch (1 when every field is a plain number)."""
-        return max((len(x) for f in fields(self) if isinstance(x := getattr(self, f.name), np.ndarray)), default=1)
+        return max(
+            (len(x) for f in fields(self) if isinstance(x := getattr(self, f.name), np.ndarray)),
+            default=1,
+        )
 
     @property
     def gpus(self) -> Numeric:

@@ -18,13 +18,22 @@ from planner.specs.plan import SavedPlan
 from planner.specs.question import Question
 from planner.specs.recipe import Recipe
 
-_HEAD = """# A plan of ppplan: `ppplan explain THIS` prints every term, `ppplan emit THIS` writes the launch files.
+_HEAD = """# A plan of ppplan: `ppplan explain THIS` prints every term, `ppplan emit THIS` writes \
+the launch files.
 # Times in seconds, memory in GiB, per GPU.
 """
 
 
-def plan_text(asked: Question, recipe: Recipe, layout: Layout, estimate: Estimate, measured: dict[str, Any] | None = None) -> str:
-    """A plan as YAML; figures rounded to six digits. measured: plain values, what `tune` found of the layout."""
+def plan_text(
+    asked: Question,
+    recipe: Recipe,
+    layout: Layout,
+    estimate: Estimate,
+    measured: dict[str, Any] | None = None,
+) -> str:
+    """A plan as YAML; figures rounded to six digits. measured: plain values, what `tune` found of
+    the layout.
+    """
     import numpy
 
     saved = SavedPlan(
@@ -33,11 +42,21 @@ def plan_text(asked: Question, recipe: Recipe, layout: Layout, estimate: Estimat
         switches=dict(recipe.switches),
         estimate=_plain(named(estimate)),
         assumed=tuple(dict.fromkeys((*recipe.assumed, *estimate.assumed))),
-        versions={"ppplan": __version__, recipe.framework: recipe.framework_version, "numpy": numpy.__version__},
-        profile={"name": recipe.hardware.name, "source": recipe.hardware.gpu.source, "set": list(asked.set)},
+        versions={
+            "ppplan": __version__,
+            recipe.framework: recipe.framework_version,
+            "numpy": numpy.__version__,
+        },
+        profile={
+            "name": recipe.hardware.name,
+            "source": recipe.hardware.gpu.source,
+            "set": list(asked.set),
+        },
     )
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    told = saved.model_dump(exclude={"measured", *(() if saved.switches else ("switches",))}) | ({"measured": measured} if measured else {})
+    told = saved.model_dump(exclude={"measured", *(() if saved.switches else ("switches",))}) | (
+        {"measured": measured} if measured else {}
+    )
     return _HEAD + yaml.dump(_plain(told), Dumper=dumper, sort_keys=False, width=120)
 
 
@@ -51,7 +70,14 @@ def _plain(value: Any) -> Any:
 
 
 def write_plan(
-    out: Path, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, launcher: str, script: str | None, form: str | None = None
+    out: Path,
+    asked: Question,
+    recipe: Recipe,
+    layout: Layout,
+    said: Estimate,
+    launcher: str,
+    script: str | None,
+    form: str | None = None,
 ) -> tuple[tuple[str, ...], str]:
     """Writes a plan and its launch files; where those cannot be written the plan alone, and why."""
     texts, refused = {"plan.yaml": plan_text(asked, recipe, layout, said)}, ""
@@ -63,9 +89,15 @@ def write_plan(
 
 
 def launch_texts(
-    recipe: Recipe, layout: Layout, launcher: str, script: str | None, said: Estimate | None = None, form: str | None = None
+    recipe: Recipe,
+    layout: Layout,
+    launcher: str,
+    script: str | None,
+    said: Estimate | None = None,
+    form: str | None = None,
 ) -> dict[str, str]:
-    """Launch files of one layout by name; form: other software that reads them than the framework's own.
+    """Launch files of one layout by name; form: other software that reads them than the framework's
+    own.
 
     InputError when it breaks a rule, or when what reads the files cannot express it.
     """
@@ -74,8 +106,13 @@ def launch_texts(
 
     broken = breaches(recipe, layout)
     if broken:
-        raise InputError(f"launch files must be of a layout that {recipe.framework} can run, but {broken[0].message}")
-    return files(recipe, layout, said or estimated(recipe, layout, exact=True), launcher, script, form)
+        raise InputError(
+            f"launch files must be of a layout that {recipe.framework} can run, but"
+            f" {broken[0].message}"
+        )
+    return files(
+        recipe, layout, said or estimated(recipe, layout, exact=True), launcher, script, form
+    )
 
 
 def training_script(path: str | Path | None) -> str | None:

@@ -1,9 +1,12 @@
-"""Enumerate, mask, estimate, rank; the best few again with their pipeline simulated; and what to say of them."""
+"""Enumerate, mask, estimate, rank; the best few again with their pipeline simulated; and what to
+say of them.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +27,9 @@ FINALISTS = 2
 ALIKE = 0.002
 """Layouts this close in time count as equally fast: the simplest is taken."""
 REQUESTED = 16
-"""The same for a schedule without a closed form of its own, which ranks as 1F1B does until it is simulated."""
+"""The same for a schedule without a closed form of its own, which ranks as 1F1B does until it is
+simulated.
+"""
 SPLIT = ("tp", "pp", "dp", "cp", "mbs")
 """Of layouts that agree in these only the best is shown."""
 MOST_GPUS = 131_072
@@ -78,34 +83,57 @@ class SearchResult:
     nearest: tuple[Change, ...] | None = None
     min_gpus: int | None = None
     limits: str = ""
-    """Where the best plan's time goes beyond the model's products; where no layout is legal, what refuses the one that is nearest to it."""
+    """Where the best plan's time goes beyond the model's products; where no layout is legal, what
+    refuses the one that is nearest to it.
+    """
     ranked: Ranked | None = None
     """All legal layouts by closed form: what a picture of the search shows."""
 
 
 def search(recipe: Recipe, top: int = 5) -> SearchResult:
-    """The fastest layouts that fit. An empty answer carries the nearest changes that would let one fit, and the fewest GPUs."""
+    """The fastest layouts that fit. An empty answer carries the nearest changes that would let one
+    fit, and the fewest GPUs.
+    """
     started = time.perf_counter()
     ranked = _rank(recipe)
     plans = _finalists(recipe, ranked, top)
-    counts = {
-        "enumerated": ranked.enumerated, "legal": len(ranked.step_s), "fit": int(ranked.fits.sum()), "removed": ranked.removed,
-        "estimated": len(ranked.step_s), "estimate_seconds": ranked.seconds,
-    }  # fmt: skip
+    counts: dict[str, Any] = {
+        "enumerated": ranked.enumerated,
+        "legal": len(ranked.step_s),
+        "fit": int(ranked.fits.sum()),
+        "removed": ranked.removed,
+        "estimated": len(ranked.step_s),
+        "estimate_seconds": ranked.seconds,
+    }
     if plans:
         limits = reasons.limit(plans[0].estimate)
-        return SearchResult(**counts, seconds=time.perf_counter() - started, plans=plans, limits=limits, ranked=ranked)  # type: ignore[arg-type]
+        return SearchResult(
+            **counts,
+            seconds=time.perf_counter() - started,
+            plans=plans,
+            limits=limits,
+            ranked=ranked,
+        )
     fewest = min_gpus(recipe)
     nearest = _nearest(recipe, fewest)
     why = "" if counts["legal"] else nearest_refusal(recipe, layouts(recipe))
     seconds = time.perf_counter() - started
-    return SearchResult(**counts, seconds=seconds, plans=(), nearest=nearest, min_gpus=fewest, limits=why, ranked=ranked)  # type: ignore[arg-type]
+    return SearchResult(
+        **counts,
+        seconds=seconds,
+        plans=(),
+        nearest=nearest,
+        min_gpus=fewest,
+        limits=why,
+        ranked=ranked,
+    )
 
 
 def min_gpus(recipe: Recipe) -> int | None:
     """The smallest number of GPUs on which a layout fits, or None up to 131,072.
 
-    Doubles until one fits, then looks at whole nodes in between (single GPUs below a node); a count that no layout can use is passed over.
+    Doubles until one fits, then looks at whole nodes in between (single GPUs below a node); a count
+    that no layout can use is passed over.
     """
     counts = _counts(recipe)
     for index, gpus in enumerate(counts):
@@ -126,7 +154,9 @@ def fitting(recipe: Recipe, gpus: int) -> tuple[Layout, Estimate] | None:
 
 
 def requested(recipe: Recipe) -> str:
-    """The schedule that the question fixes although the stack does not run it; empty when there is none."""
+    """The schedule that the question fixes although the stack does not run it; empty when there is
+    none.
+    """
     bounds = recipe.knobs.get("schedule")
     name = SCHEDULES[bounds.low] if bounds is not None and bounds.low == bounds.high else ""
     return "" if name in recipe.stack.schedules else name
@@ -138,12 +168,19 @@ def _rank(recipe: Recipe) -> Ranked:
     legal = every[np.flatnonzero(ok)]
     started = time.perf_counter()
     step_s, memory_bytes, fits = _estimated(recipe, legal, int(ok.sum()))
-    return Ranked(len(ok), removed, legal, step_s, memory_bytes, fits, time.perf_counter() - started)
+    return Ranked(
+        len(ok), removed, legal, step_s, memory_bytes, fits, time.perf_counter() - started
+    )
 
 
-def _estimated(recipe: Recipe, legal: Layout, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _estimated(
+    recipe: Recipe, legal: Layout, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     parts = [closed_form(recipe, legal[slice(at, at + CHUNK)]) for at in range(0, count, CHUNK)]
-    columns = ([np.broadcast_to(getattr(p, name), p.step_s.shape) for p in parts] for name in ("step_s", "memory_bytes", "fits"))
+    columns = (
+        [np.broadcast_to(getattr(p, name), p.step_s.shape) for p in parts]
+        for name in ("step_s", "memory_bytes", "fits")
+    )
     step_s, memory_bytes, fits = (np.concatenate(c) if c else np.empty(0) for c in columns)
     return step_s, memory_bytes, fits.astype(bool)
 
@@ -153,19 +190,29 @@ def _finalists(recipe: Recipe, ranked: Ranked, top: int) -> tuple[Plan, ...]:
     other = requested(recipe)
     chosen = _best_splits(ranked, top + (REQUESTED if other else FINALISTS))
     chosen += [] if other else cuts(recipe, ranked.layout, ranked.step_s, ranked.fits)
-    exact = [(layout, estimate(recipe, layout, exact=True)) for layout in chosen if not other or not refused(recipe, layout)]
+    exact = [
+        (layout, estimate(recipe, layout, exact=True))
+        for layout in chosen
+        if not other or not refused(recipe, layout)
+    ]
     splits: dict[tuple[int, ...], tuple[Layout, Estimate]] = {}
-    for pair in sorted((pair for pair in exact if pair[1].fits), key=lambda pair: (pair[1].step_s, pair[1].memory_bytes)):
+    for pair in sorted(
+        (pair for pair in exact if pair[1].fits),
+        key=lambda pair: (pair[1].step_s, pair[1].memory_bytes),
+    ):
         splits.setdefault(tuple(int(getattr(pair[0], name)) for name in SPLIT), pair)
     best = list(splits.values())[:top]
     ladder = interleaving(recipe, ranked, best[0][0]) if best else ()
     return tuple(
-        Plan(rank + 1, layout, said, reasons.why(recipe, best, rank, ladder)) for rank, (layout, said) in enumerate(best)
-    )  # fmt: skip
+        Plan(rank + 1, layout, said, reasons.why(recipe, best, rank, ladder))
+        for rank, (layout, said) in enumerate(best)
+    )
 
 
 def _best_splits(ranked: Ranked, count: int) -> list[Layout]:
-    """One layout for each (tp, pp, dp, cp, mbs), fastest first: of those as fast as its fastest the one with fewest virtual stages."""
+    """One layout for each (tp, pp, dp, cp, mbs), fastest first: of those as fast as its fastest the
+    one with fewest virtual stages.
+    """
     fits = np.flatnonzero(ranked.fits)
     order = fits[np.lexsort((ranked.memory_bytes[fits], ranked.step_s[fits]))]
     splits: dict[tuple[int, ...], list[int]] = {}
@@ -185,17 +232,35 @@ def _simplest(ranked: Ranked, rows: list[int]) -> int:
 
 
 def interleaving(recipe: Recipe, ranked: Ranked, best: Layout) -> reasons.Ladder:
-    """The best plan over legal numbers of virtual stages, the pipeline simulated: where raising v stops paying.
+    """The best plan over legal numbers of virtual stages, the pipeline simulated: where raising v
+    stops paying.
 
     The fewest, the most, the plan's own and its neighbours.
     """
     same = np.ones(len(ranked.step_s), dtype=bool)
-    for name in ("tp", "pp", "dp", "cp", "mbs", "zero", "recompute", "recompute_modules", "account_for_embedding", "account_for_loss",
-                 "ep", "etp", "first_layers", "last_layers"):  # fmt: skip
+    for name in (
+        "tp",
+        "pp",
+        "dp",
+        "cp",
+        "mbs",
+        "zero",
+        "recompute",
+        "recompute_modules",
+        "account_for_embedding",
+        "account_for_loss",
+        "ep",
+        "etp",
+        "first_layers",
+        "last_layers",
+    ):
         same &= getattr(ranked.layout, name) == getattr(best, name)
     if best.pp == 1 or best.recompute_layers or best.stage_layout:
         return ()
-    rows = {int(ranked.layout.v[row]): int(row) for row in np.flatnonzero(same & (ranked.layout.recompute_layers == 0))}
+    rows = {
+        int(ranked.layout.v[row]): int(row)
+        for row in np.flatnonzero(same & (ranked.layout.recompute_layers == 0))
+    }
     legal = sorted(rows)
     own = legal.index(int(best.v))
     shown = sorted({legal[0], *legal[max(own - 1, 0) : own + 2], legal[-1]})
@@ -212,21 +277,31 @@ def _counts(recipe: Recipe) -> list[int]:
 
 
 def _fewest(recipe: Recipe, failed: int, fits: int) -> int:
-    """The smallest fitting count above the largest that failed: in 16 steps, then inside the step that fits, down to whole nodes."""
+    """The smallest fitting count above the largest that failed: in 16 steps, then inside the step
+    that fits, down to whole nodes.
+    """
     unit = recipe.hardware.node.gpus if fits > recipe.hardware.node.gpus else 1
     step = unit * max(-(-(fits - failed) // (16 * unit)), 1)
-    first = next((n for n in range(failed + step, fits, step) if fitting(recipe, n) is not None), fits)
+    first = next(
+        (n for n in range(failed + step, fits, step) if fitting(recipe, n) is not None), fits
+    )
     return first if step == unit else _fewest(recipe, max(first - step, failed), first)
 
 
 def _nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:
-    """Changes that let a layout fit, cheapest first: a limit of the question lifted, another number of GPUs."""
+    """Changes that let a layout fit, cheapest first: a limit of the question lifted, another number
+    of GPUs.
+    """
     found = []
     for name in recipe.knobs:
-        freed = recipe.model_copy(update={"knobs": {k: b for k, b in recipe.knobs.items() if k != name}})
+        freed = recipe.model_copy(
+            update={"knobs": {k: b for k, b in recipe.knobs.items() if k != name}}
+        )
         found += _change(f"leave {name} to the search", freed, recipe.gpus)
     if recipe.max_memory_gib:
-        found += _change("lift the memory limit", recipe.model_copy(update={"max_memory_gib": None}), recipe.gpus)
+        found += _change(
+            "lift the memory limit", recipe.model_copy(update={"max_memory_gib": None}), recipe.gpus
+        )
     for gpus in sorted({*_usable(recipe), *([fewest] if fewest else [])} - {recipe.gpus}):
         found += _change(f"use {gpus:,} GPUs", recipe, gpus)
     return tuple(sorted(found, key=lambda c: abs(c.layout.gpus - recipe.gpus))[:5])

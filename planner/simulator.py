@@ -1,4 +1,5 @@
-"""Order + durations -> Timeline: when does each action run, if every rank keeps its order and waits for its inputs?
+"""Order + durations -> Timeline: when does each action run, if every rank keeps its order and waits
+for its inputs?
 
 Knows no model, no GPU, no schedule name. Units: whatever the durations are in.
 """
@@ -19,12 +20,16 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 _GROUP = np.array([0, 1, 1, 2])
-"""Of each kind: forwards, gradients for the stage before, weight gradients; each needs its own stage's row of the group before."""
+"""Of each kind: forwards, gradients for the stage before, weight gradients; each needs its own
+stage's row of the group before.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What the simulator returns. Times have the unit of the durations; the first action starts at 0."""
+    """What the simulator returns. Times have the unit of the durations; the first action starts at
+    0.
+    """
 
     start: tuple[Floats, ...]
     """Per rank, per action row; the two rows of a pair share start and end."""
@@ -71,13 +76,15 @@ def simulate(
 ) -> Timeline:
     """The exact timeline of an order.
 
-    durations: (S, 4), per stage and kind (forward, fused backward, input gradient, weight gradient).
-    transfer: time from a producer's end until a consumer on another rank may start; one number, or (R, R) from rank to rank.
-    blocking: the sender is busy for the transfer too (the two sends of a pair go as one batch); otherwise transfers are asynchronous.
-    weight_retained: share of an activation that stays from the end of the input gradient to the end of the weight gradient.
-    pair_durations: (S,) time of a stage's forward and fused backward when they overlap as a pair; None = their sum. A pair over two
-    stages saves the mean of what the two stages save, and never takes less than its longer half.
-    Raises InputError for an order that misses or repeats an action or deadlocks, and for durations that are negative or misshaped.
+    durations: (S, 4), per stage and kind (forward, fused backward, input gradient, weight
+    gradient). transfer: time from a producer's end until a consumer on another rank may start; one
+    number, or (R, R) from rank to rank. blocking: the sender is busy for the transfer too (the two
+    sends of a pair go as one batch); otherwise transfers are asynchronous. weight_retained: share
+    of an activation that stays from the end of the input gradient to the end of the weight
+    gradient. pair_durations: (S,) time of a stage's forward and fused backward when they overlap as
+    a pair; None = their sum. A pair over two stages saves the mean of what the two stages save, and
+    never takes less than its longer half. Raises InputError for an order that misses or repeats an
+    action or deadlocks, and for durations that are negative or misshaped.
     """
     graph = _graph(order)
     spent = _spent(order, graph, np.asarray(durations, float), pair_durations)
@@ -91,11 +98,15 @@ def simulate(
     return _timeline(graph, start, end, spent, peak, int(crossing.sum()))
 
 
-def peak_in_flight(order: Order, weight_retained: float = 1.0, stage_weight: Floats | None = None) -> Floats:
-    """(R,) activations held at the peak of each rank: a property of the order alone, as a rank does one thing at a time.
+def peak_in_flight(
+    order: Order, weight_retained: float = 1.0, stage_weight: Floats | None = None
+) -> Floats:
+    """(R,) activations held at the peak of each rank: a property of the order alone, as a rank does
+    one thing at a time.
 
-    Held from the start of a forward to the end of its fused backward or weight gradient; the share 1 - weight_retained is released at
-    the end of the input gradient already. stage_weight: (S,) size of one activation of each stage; default 1 (the unit is chunks).
+    Held from the start of a forward to the end of its fused backward or weight gradient; the share
+    1 - weight_retained is released at the end of the input gradient already. stage_weight: (S,)
+    size of one activation of each stage; default 1 (the unit is chunks).
     """
     weight = np.ones(order.stages) if stage_weight is None else np.asarray(stage_weight, float)
     released = np.array([0.0, 1.0, 1.0 - weight_retained, weight_retained])
@@ -129,18 +140,30 @@ def _check_rows(order: Order, rows: Ints, rank: Ints, first: Rows) -> None:
     limits = (order.stages, len(KINDS), len(rows))
     columns = np.ascontiguousarray(rows.T[:PAIR])
     if columns.min() < 0 or (columns.max(axis=1) >= limits).any():
-        got = ", ".join(f"{name} {rows[:, i].min()} to {rows[:, i].max()}" for i, name in enumerate(("stage", "kind", "microbatch")))
-        raise InputError(f"stages, kinds and microbatches must be numbered from 0 without gaps, but got {got}")
+        got = ", ".join(
+            f"{name} {rows[:, i].min()} to {rows[:, i].max()}"
+            for i, name in enumerate(("stage", "kind", "microbatch"))
+        )
+        raise InputError(
+            f"stages, kinds and microbatches must be numbered from 0 without gaps, but got {got}"
+        )
     astray = np.flatnonzero(order.rank_of_stage[rows[:, STAGE]] != rank)
     if len(astray):
-        raise InputError(f"an action must be on its stage's rank, but {_word(rows, astray[0])} is on rank {rank[astray[0]]}")
+        raise InputError(
+            f"an action must be on its stage's rank, but {_word(rows, astray[0])} is on rank"
+            f" {rank[astray[0]]}"
+        )
     paired = np.flatnonzero(rows[:, PAIR])
     if len(paired) and (np.isin(paired + 1, first).any() or rows[paired + 1, PAIR].any()):
-        raise InputError("a pair must be two actions of one rank, but an order has a pair of one or of three")
+        raise InputError(
+            "a pair must be two actions of one rank, but an order has a pair of one or of three"
+        )
 
 
 def _needs(order: Order, rows: Ints) -> Rows:
-    """(n,) the row that each row waits for: the same microbatch on the neighbour stage of its chain, or -1."""
+    """(n,) the row that each row waits for: the same microbatch on the neighbour stage of its
+    chain, or -1.
+    """
     stage, kind, microbatch, pair = np.ascontiguousarray(rows.T, np.int64)
     width, stages = int(microbatch.max()) + 1, order.stages
     group = _GROUP[kind]
@@ -162,7 +185,10 @@ def _needs(order: Order, rows: Ints) -> Rows:
 
 def _check_once(rows: Ints, again: Rows) -> None:
     if len(again):
-        raise InputError(f"an order must do each action once, but {_word(rows, again[0])} is there twice (or as B and I)")
+        raise InputError(
+            f"an order must do each action once, but {_word(rows, again[0])} is there twice (or as"
+            " B and I)"
+        )
 
 
 def _check_complete(rows: Ints, inner: Rows, outer: Rows, neighbour: Ints) -> None:
@@ -170,8 +196,15 @@ def _check_complete(rows: Ints, inner: Rows, outer: Rows, neighbour: Ints) -> No
     if not len(lost):
         return
     stage, kind, microbatch, _ = rows[lost[0]].tolist()
-    needed = f"{stage}{'I' if kind == W else 'F'}" if inner[lost[0]] == -1 else f"{neighbour[lost[0]]}{'F' if kind == F else 'B'}"
-    raise InputError(f"an order must hold what its actions need, but {_word(rows, lost[0])} needs {needed}{microbatch}, which is missing")
+    needed = (
+        f"{stage}{'I' if kind == W else 'F'}"
+        if inner[lost[0]] == -1
+        else f"{neighbour[lost[0]]}{'F' if kind == F else 'B'}"
+    )
+    raise InputError(
+        f"an order must hold what its actions need, but {_word(rows, lost[0])} needs"
+        f" {needed}{microbatch}, which is missing"
+    )
 
 
 def _word(rows: Ints, row: int) -> str:
@@ -181,9 +214,15 @@ def _word(rows: Ints, row: int) -> str:
 
 def _spent(order: Order, graph: _Graph, durations: Floats, pair_durations: Floats | None) -> Floats:
     """(n,) time that each row adds; the first half of a pair adds none, the second all."""
-    if durations.shape != (order.stages, len(KINDS)) or not (np.isfinite(durations) & (durations >= 0)).all():
+    if (
+        durations.shape != (order.stages, len(KINDS))
+        or not (np.isfinite(durations) & (durations >= 0)).all()
+    ):
         wanted = f"{order.stages} stages by {len(KINDS)} kinds, each >= 0"
-        raise InputError(f"durations must be {wanted}, but got shape {durations.shape}, {str(durations.tolist())[:80]}")
+        raise InputError(
+            f"durations must be {wanted}, but got shape {durations.shape},"
+            f" {str(durations.tolist())[:80]}"
+        )
     spent = durations[graph.rows[:, STAGE], graph.rows[:, KIND]]
     one = np.flatnonzero(graph.rows[:, PAIR])
     if not len(one):
@@ -195,9 +234,17 @@ def _spent(order: Order, graph: _Graph, durations: Floats, pair_durations: Float
     return spent
 
 
-def _overlapped(rows: Ints, one: Rows, total: Floats, durations: Floats, pair_durations: Floats) -> Floats:
-    if pair_durations.shape != durations.shape[:1] or not (np.isfinite(pair_durations) & (pair_durations >= 0)).all():
-        raise InputError(f"pair durations must be one a stage ({len(durations)}), each >= 0, but got {str(pair_durations.tolist())[:80]}")
+def _overlapped(
+    rows: Ints, one: Rows, total: Floats, durations: Floats, pair_durations: Floats
+) -> Floats:
+    if (
+        pair_durations.shape != durations.shape[:1]
+        or not (np.isfinite(pair_durations) & (pair_durations >= 0)).all()
+    ):
+        raise InputError(
+            f"pair durations must be one a stage ({len(durations)}), each >= 0, but got"
+            f" {str(pair_durations.tolist())[:80]}"
+        )
     saved = durations[:, F] + durations[:, B] - pair_durations
     kinds = rows[one, KIND] + rows[one + 1, KIND]
     kinds_overlap = (kinds == F + B) & (rows[one, KIND] != rows[one + 1, KIND])
@@ -207,10 +254,18 @@ def _overlapped(rows: Ints, one: Rows, total: Floats, durations: Floats, pair_du
 
 
 def _lag(order: Order, graph: _Graph, transfer: float | Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """(n,) time from the end of what a row needs until the row may start, and whether that crosses ranks."""
+    """(n,) time from the end of what a row needs until the row may start, and whether that crosses
+    ranks.
+    """
     times = np.asarray(transfer, float)
-    if times.shape not in ((), (order.ranks, order.ranks)) or not (np.isfinite(times) & (times >= 0)).all():
-        raise InputError(f"transfer must be one time >= 0 or one a pair of {order.ranks} ranks, but got {str(times.tolist())[:80]}")
+    if (
+        times.shape not in ((), (order.ranks, order.ranks))
+        or not (np.isfinite(times) & (times >= 0)).all()
+    ):
+        raise InputError(
+            f"transfer must be one time >= 0 or one a pair of {order.ranks} ranks, but got"
+            f" {str(times.tolist())[:80]}"
+        )
     source = graph.rank[graph.needs]
     crossing = (graph.needs >= 0) & (source != graph.rank)
     between = np.broadcast_to(times, (order.ranks, order.ranks))
@@ -218,15 +273,21 @@ def _lag(order: Order, graph: _Graph, transfer: float | Floats) -> tuple[Floats,
 
 
 def _run(order: Order, graph: _Graph, spent: Floats, lag: Floats, hold: Floats) -> Floats:
-    """(n + 1,) end of each row (a pair's first row: its start); the last entry, 0, stands for needs = -1.
+    """(n + 1,) end of each row (a pair's first row: its start); the last entry, 0, stands for needs
+    = -1.
 
-    Each rank runs as far as its inputs reach, then whoever waited for it. Plain lists: many times as fast here as numpy scalars.
+    Each rank runs as far as its inputs reach, then whoever waited for it. Plain lists: many times
+    as fast here as numpy scalars.
     """
     took = (spent + hold).tolist()
-    late = (lag - np.append(hold, 0.0)[graph.needs]).tolist()  # what an end in this loop has in hold is no delay for the receiver
+    late = (
+        lag - np.append(hold, 0.0)[graph.needs]
+    ).tolist()  # what an end in this loop has in hold is no delay for the receiver
     needs, rank_of, first = graph.needs.tolist(), graph.rank.tolist(), graph.first.tolist()
     end = [-1.0] * len(took) + [0.0]
-    working = [_work(range(a, b), needs[a:b], late[a:b], took[a:b], end) for a, b in pairwise(first)]
+    working = [
+        _work(range(a, b), needs[a:b], late[a:b], took[a:b], end) for a, b in pairwise(first)
+    ]
     waiting: list[list[int]] = [[] for _ in working]
     waits_for = [-1] * order.ranks
     runnable = list(range(order.ranks))
@@ -246,8 +307,12 @@ def _run(order: Order, graph: _Graph, spent: Floats, lag: Floats, hold: Floats) 
     return ends
 
 
-def _work(rows: range, needs: list[int], late: list[float], took: list[float], end: list[float]) -> Iterator[int]:
-    """One rank at work: fills in the end of its rows, and yields the row that it waits for whenever it cannot go on."""
+def _work(
+    rows: range, needs: list[int], late: list[float], took: list[float], end: list[float]
+) -> Iterator[int]:
+    """One rank at work: fills in the end of its rows, and yields the row that it waits for whenever
+    it cannot go on.
+    """
     time = 0.0
     for row, needed, wait, spent in zip(rows, needs, late, took, strict=True):
         while (came := end[needed]) < 0.0:
@@ -267,7 +332,9 @@ def _deadlock(order: Order, graph: _Graph, ends: Floats) -> str:
 
 
 def _wait(graph: _Graph, row: int, needed: int) -> str:
-    return f"{_word(graph.rows, row)} needs {_word(graph.rows, needed)} of rank {graph.rank[needed]}"
+    return (
+        f"{_word(graph.rows, row)} needs {_word(graph.rows, needed)} of rank {graph.rank[needed]}"
+    )
 
 
 def _starts(graph: _Graph, end: Floats, lag: Floats, hold: Floats) -> Floats:
@@ -276,7 +343,9 @@ def _starts(graph: _Graph, end: Floats, lag: Floats, hold: Floats) -> Floats:
     return np.maximum(free, end[graph.needs] + lag)
 
 
-def _timeline(graph: _Graph, start: Floats, end: Floats, spent: Floats, peak: Floats, messages: int) -> Timeline:
+def _timeline(
+    graph: _Graph, start: Floats, end: Floats, spent: Floats, peak: Floats, messages: int
+) -> Timeline:
     ranks = len(peak)
     one = np.flatnonzero(graph.rows[:, PAIR])
     start[one], end[one] = start[one + 1], end[one + 1]
@@ -285,8 +354,14 @@ def _timeline(graph: _Graph, start: Floats, end: Floats, spent: Floats, peak: Fl
     span = max(float(e[-1] - s[0]) for s, e in zip(starts, ends, strict=True) if len(s))
     busy: Floats = np.bincount(graph.rank, spent, ranks).astype(float)
     return Timeline(
-        start=tuple(starts), end=tuple(ends), makespan=makespan, span=span, busy=busy, idle=makespan - busy,
+        start=tuple(starts),
+        end=tuple(ends),
+        makespan=makespan,
+        span=span,
+        busy=busy,
+        idle=makespan - busy,
         bubble_share=1 - float(busy.mean()) / makespan if makespan else 0.0,
         span_bubble_share=1 - float(busy.max()) / span if span else 0.0,
-        peak_in_flight=peak, messages=messages,
-    )  # fmt: skip
+        peak_in_flight=peak,
+        messages=messages,
+    )

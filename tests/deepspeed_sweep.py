@@ -1,4 +1,6 @@
-"""Random legal DeepSpeed layouts of many questions: what the sweep with the real configuration class runs over."""
+"""Random legal DeepSpeed layouts of many questions: what the sweep with the real configuration
+class runs over.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +25,42 @@ DRAWN = 5_000
 
 def presets() -> list[str]:
     """The models that the training script builds."""
-    return [name for name in library.models() if not deepspeed.missing_features(library.model(name))]
+    return [
+        name for name in library.models() if not deepspeed.missing_features(library.model(name))
+    ]
 
 
 def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> Recipe:
-    """Batch, sequence length, precision, version at random, as far as the model and the GPU have them."""
+    """Batch, sequence length, precision, version at random, as far as the model and the GPU have
+    them.
+    """
     document, hardware = library.model(model), library.hardware(cluster)
-    hardware = hardware.model_copy(update={"node": hardware.node.model_copy(update={"nvme_gbytes_per_s": float(rng.choice([0, 12]))})})
+    hardware = hardware.model_copy(
+        update={
+            "node": hardware.node.model_copy(
+                update={"nvme_gbytes_per_s": float(rng.choice([0, 12]))}
+            )
+        }
+    )
     precisions = ["fp16", "fp32", *["bf16", "bf16"] * ("bf16" in hardware.gpu.peak_tflops)]
     return documents.recipe(
-        document, gpus, hardware=hardware, stack="deepspeed", framework="deepspeed", framework_version=str(rng.choice(VERSIONS)),
+        document,
+        gpus,
+        hardware=hardware,
+        stack="deepspeed",
+        framework="deepspeed",
+        framework_version=str(rng.choice(VERSIONS)),
         seq_length=int(min(document.max_seq_length, rng.choice([2048, 4096, 8192]))),
-        global_batch_size=int(max(rng.choice([64, 96, 256, 480, 1024]), gpus // 4)), precision=str(rng.choice(precisions)),
+        global_batch_size=int(max(rng.choice([64, 96, 256, 480, 1024]), gpus // 4)),
+        precision=str(rng.choice(precisions)),
         attention=str(rng.choice(["flash", "unfused"])),
-    )  # fmt: skip
+    )
 
 
 def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout:
-    """Layouts whose GPUs and batch are right where that is possible; much else about them may be illegal."""
+    """Layouts whose GPUs and batch are right where that is possible; much else about them may be
+    illegal.
+    """
 
     def pick(*values: int) -> np.ndarray:
         return rng.choice(np.array(values), count)
@@ -49,15 +69,26 @@ def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout
     mbs, recompute = pick(1, 2, 3, 4), pick(*RECOMPUTE_CODE.values())
     dp = np.maximum(recipe.gpus // (tp * pp * cp), 1)
     return Layout(
-        tp=tp, pp=pp, cp=cp, dp=dp, mbs=mbs, m=np.maximum(recipe.global_batch_size // (dp * mbs), 1), v=pick(1, 1, 1, 2),
-        zero=pick(0, 1, 2, 3), offload=pick(0, 0, *range(len(OFFLOADS))), hpz=pick(1, 1, 2, 8, recipe.hardware.node.gpus),
-        recompute=recompute, recompute_layers=np.where(recompute == RECOMPUTE_CODE["full"], pick(0, 0, 1, 2, 9), 0),
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        dp=dp,
+        mbs=mbs,
+        m=np.maximum(recipe.global_batch_size // (dp * mbs), 1),
+        v=pick(1, 1, 1, 2),
+        zero=pick(0, 1, 2, 3),
+        offload=pick(0, 0, *range(len(OFFLOADS))),
+        hpz=pick(1, 1, 2, 8, recipe.hardware.node.gpus),
+        recompute=recompute,
+        recompute_layers=np.where(recompute == RECOMPUTE_CODE["full"], pick(0, 0, 1, 2, 9), 0),
         first_layers=pick(0, 0, 0, 1),
-    )  # fmt: skip
+    )
 
 
 def case(name: str, recipe: Recipe, layout: Layout) -> Case:
-    """The configuration that is written for a layout, and who reads it: the engine alone, or a module that knows its groups."""
+    """The configuration that is written for a layout, and who reads it: the engine alone, or a
+    module that knows its groups.
+    """
     grouped = layout.pp > 1 or bool(in_megatron(recipe, layout))
     return Case(name, deepspeed_config.config(recipe, layout), recipe.gpus, layout.dp, grouped)
 
@@ -66,9 +97,17 @@ def cases(seed: int, questions: int, each: int) -> Iterator[tuple[Recipe, Layout
     """Questions at random over presets, clusters and sizes; of each a few legal layouts."""
     rng = np.random.default_rng(seed)
     for index in range(questions):
-        model, cluster, gpus = str(rng.choice(presets())), str(rng.choice(library.clusters())), int(rng.choice(GPUS))
+        model, cluster, gpus = (
+            str(rng.choice(presets())),
+            str(rng.choice(library.clusters())),
+            int(rng.choice(GPUS)),
+        )
         recipe = question(rng, model, cluster, gpus)
         drawn = draw(rng, recipe)
         for row in rng.permutation(np.flatnonzero(mask(recipe, drawn)[0]))[:each]:
             layout = drawn[int(row)]
-            yield recipe, layout, case(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout)
+            yield (
+                recipe,
+                layout,
+                case(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout),
+            )

@@ -10,8 +10,16 @@ from planner.specs.recipe import Bounds, Recipe
 
 
 def recipe(model: str = "llama3-70b", gpus: int = 32, **changes: Any) -> Recipe:
-    """A question with documents by name: model, hardware and stack may be given as names or as documents."""
-    known: dict[str, Any] = {"hardware": "h100-sxm", "stack": "megatron", "seq_length": 8192, "global_batch_size": 512, **changes}
+    """A question with documents by name: model, hardware and stack may be given as names or as
+    documents.
+    """
+    known: dict[str, Any] = {
+        "hardware": "h100-sxm",
+        "stack": "megatron",
+        "seq_length": 8192,
+        "global_batch_size": 512,
+        **changes,
+    }
     parts = {"model": library.model(model) if isinstance(model, str) else model}
     for name, find in (("hardware", library.hardware), ("stack", library.stack)):
         parts[name] = find(known.pop(name)) if isinstance(known[name], str) else known.pop(name)
@@ -19,7 +27,9 @@ def recipe(model: str = "llama3-70b", gpus: int = 32, **changes: Any) -> Recipe:
 
 
 def layout(question: Recipe, **knobs: Any) -> Layout:
-    """A layout that fills the recipe's GPUs and batch: dp and m follow from the rest, as do sp and the schedule."""
+    """A layout that fills the recipe's GPUs and batch: dp and m follow from the rest, as do sp and
+    the schedule.
+    """
     known = {"tp": 1, "pp": 1, "cp": 1, "v": 1, "mbs": 1, **knobs}
     known.setdefault("dp", question.gpus // (known["tp"] * known["pp"] * known["cp"]))
     known.setdefault("m", question.global_batch_size // (known["dp"] * known["mbs"]))

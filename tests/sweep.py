@@ -1,4 +1,6 @@
-"""Random legal layouts of many questions: what the sweep with Megatron-LM's own parser runs over."""
+"""Random legal layouts of many questions: what the sweep with Megatron-LM's own parser runs
+over.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,32 @@ from planner.specs.versions import version_of
 from tests import documents
 from tests.judges.megatron_oracle import Case
 
-MEGATRON_STACKS = ("megatron", "megatron", "megatron-2022", "megatron-2021", "nemo", "nemo-2025", "megatron-fsdp2")
+MEGATRON_STACKS = (
+    "megatron",
+    "megatron",
+    "megatron-2022",
+    "megatron-2021",
+    "nemo",
+    "nemo-2025",
+    "megatron-fsdp2",
+)
 PRECISIONS = ("bf16", "fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4")
 OVERLAPPED = {"overlap_share": 0.9}
 STATES = (12.0, 12.0, 12.0, 10.0, 6.0, 4.0)
 """Bytes a parameter of Adam's states: with fewer than 12 the precision-aware optimizer."""
 GPUS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-MODULES = tuple(module_mask(names) for names in (
-    [], ["mlp"], ["core_attn", "mlp"], ["moe_act"], ["moe", "mla_up_proj"], ["shared_experts", "core_attn"], ["layernorm", "moe_act"],
-))  # fmt: skip
+MODULES = tuple(
+    module_mask(names)
+    for names in (
+        [],
+        ["mlp"],
+        ["core_attn", "mlp"],
+        ["moe_act"],
+        ["moe", "mla_up_proj"],
+        ["shared_experts", "core_attn"],
+        ["layernorm", "moe_act"],
+    )
+)
 DRAWN = 40_000
 """Layouts drawn for one question; the rules leave some of them."""
 
@@ -35,19 +54,34 @@ DRAWN = 40_000
 def presets(version: str = "0.19") -> list[str]:
     """The models that Megatron-LM of a version can express."""
     models, known = map(library.model, library.models()), version_of("megatron", version)
-    return [model.name for model in models if "megatron" in model.frameworks and not missing_features(model, known)]
+    return [
+        model.name
+        for model in models
+        if "megatron" in model.frameworks and not missing_features(model, known)
+    ]
 
 
 def software(rng: np.random.Generator, precision: str) -> Stack:
-    """A stack; of some the exchange of experts is overlapped, or the optimizer's states are narrow where it is distributed."""
+    """A stack; of some the exchange of experts is overlapped, or the optimizer's states are narrow
+    where it is distributed.
+    """
     stack = library.stack(str(rng.choice(MEGATRON_STACKS)))
     experts = stack.experts.model_copy(update=OVERLAPPED if rng.random() < 0.3 else {})
     can = 1 in stack.zero_stages and precision != "fp16"
-    return stack.model_copy(update={"experts": experts, "optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1]))})
+    return stack.model_copy(
+        update={
+            "experts": experts,
+            "optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1])),
+        }
+    )
 
 
-def question(rng: np.random.Generator, model: str, cluster: str, gpus: int, version: str = "0.19") -> Recipe:
-    """Batch, sequence length, precision and stack at random, as far as the model and the GPU have them."""
+def question(
+    rng: np.random.Generator, model: str, cluster: str, gpus: int, version: str = "0.19"
+) -> Recipe:
+    """Batch, sequence length, precision and stack at random, as far as the model and the GPU have
+    them.
+    """
     document, hardware = library.model(model), library.hardware(cluster)
     longest = min(document.max_seq_length, 8192)
     known = [name for name in PRECISIONS if name.partition("-")[0] in hardware.gpu.peak_tflops]
@@ -55,34 +89,60 @@ def question(rng: np.random.Generator, model: str, cluster: str, gpus: int, vers
         known = [name for name in known if name not in ("mxfp8", "nvfp4")]
     precision = str(rng.choice(known)) if known else "fp16"
     return documents.recipe(
-        document, gpus, hardware=hardware, stack=software(rng, precision),
-        seq_length=longest, global_batch_size=int(max(rng.choice([128, 256, 480, 1024, 2048]), gpus // 8)),
+        document,
+        gpus,
+        hardware=hardware,
+        stack=software(rng, precision),
+        seq_length=longest,
+        global_batch_size=int(max(rng.choice([128, 256, 480, 1024, 2048]), gpus // 8)),
         precision=precision,
-        framework_version=version, attention=str(rng.choice(["flash", "flash", "fused", "unfused"])),
-    )  # fmt: skip
+        framework_version=version,
+        attention=str(rng.choice(["flash", "flash", "fused", "unfused"])),
+    )
 
 
 def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout:
-    """Layouts whose GPUs and batch are right where that is possible; much else about them may be illegal."""
+    """Layouts whose GPUs and batch are right where that is possible; much else about them may be
+    illegal.
+    """
 
     def pick(*values: int) -> np.ndarray:
         return rng.choice(np.array(values), count)
 
-    tp, pp, cp = pick(1, 2, 3, 4, 5, 8, 16), pick(1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 32), pick(1, 1, 1, 2, 4)
+    tp, pp, cp = (
+        pick(1, 2, 3, 4, 5, 8, 16),
+        pick(1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 32),
+        pick(1, 1, 1, 2, 4),
+    )
     v, mbs, recompute = pick(1, 1, 2, 3, 4, 5, 8), pick(1, 2, 4), pick(*RECOMPUTE_CODE.values())
     dp = np.maximum(recipe.gpus // (tp * pp * cp), 1)
     uneven = pick(0, 0, 0, 1)
-    experts = {"ep": pick(1, 2, 4, 8, 16, 32, 64), "etp": pick(1, 1, 2, 4)} if recipe.model.moe else {}
+    experts = (
+        {"ep": pick(1, 2, 4, 8, 16, 32, 64), "etp": pick(1, 1, 2, 4)} if recipe.model.moe else {}
+    )
     return Layout(
-        tp=tp, pp=pp, cp=cp, dp=dp, v=v, mbs=mbs, m=np.maximum(recipe.global_batch_size // (dp * mbs), 1),
-        sp=np.where(tp > 1, pick(0, 1, 1), 0) * recipe.stack.sequence_parallel, zero=pick(*recipe.stack.zero_stages),
-        schedule=np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"]), group=pick(0, 0, 0, 4, 8),
-        recompute=recompute, recompute_modules=np.where(recompute == RECOMPUTE_CODE["selective"], pick(*MODULES), 0),
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        dp=dp,
+        v=v,
+        mbs=mbs,
+        m=np.maximum(recipe.global_batch_size // (dp * mbs), 1),
+        sp=np.where(tp > 1, pick(0, 1, 1), 0) * recipe.stack.sequence_parallel,
+        zero=pick(*recipe.stack.zero_stages),
+        schedule=np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"]),
+        group=pick(0, 0, 0, 4, 8),
+        recompute=recompute,
+        recompute_modules=np.where(recompute == RECOMPUTE_CODE["selective"], pick(*MODULES), 0),
         recompute_layers=np.where(recompute == RECOMPUTE_CODE["full"], pick(0, 0, 1, 2, 5), 0),
-        account_for_embedding=pick(0, 0, 1) * (1 - uneven), account_for_loss=pick(0, 0, 1) * (1 - uneven),
-        first_layers=uneven * pick(0, 1, 2, 4, 6, 9), last_layers=uneven * pick(0, 1, 2, 4, 6, 9),
-        offload=pick(0, 0, 0, OFFLOAD_CODE["optimizer-cpu"]), cp_a2a=np.where(cp > 1, pick(1, 1, 2, 4), 1), **experts,
-    )  # fmt: skip
+        account_for_embedding=pick(0, 0, 1) * (1 - uneven),
+        account_for_loss=pick(0, 0, 1) * (1 - uneven),
+        first_layers=uneven * pick(0, 1, 2, 4, 6, 9),
+        last_layers=uneven * pick(0, 1, 2, 4, 6, 9),
+        offload=pick(0, 0, 0, OFFLOAD_CODE["optimizer-cpu"]),
+        cp_a2a=np.where(cp > 1, pick(1, 1, 2, 4), 1),
+        **experts,
+    )
 
 
 def command(name: str, recipe: Recipe, layout: Layout, build: bool = False) -> Case:
@@ -100,35 +160,62 @@ def legal(rng: np.random.Generator, recipe: Recipe, count: int) -> Iterator[Layo
         yield drawn[int(row)]
 
 
-def commands(seed: int, questions: int, each: int, version: str = "0.19") -> Iterator[tuple[Recipe, Layout, Case]]:
+def commands(
+    seed: int, questions: int, each: int, version: str = "0.19"
+) -> Iterator[tuple[Recipe, Layout, Case]]:
     """Questions at random over presets, clusters and sizes; of each a few legal layouts."""
     rng, models = np.random.default_rng(seed), presets(version)
     for index in range(questions):
-        model, cluster, gpus = str(rng.choice(models)), str(rng.choice(library.clusters())), int(rng.choice(GPUS))
+        model, cluster, gpus = (
+            str(rng.choice(models)),
+            str(rng.choice(library.clusters())),
+            int(rng.choice(GPUS)),
+        )
         recipe = question(rng, model, cluster, gpus, version)
         for layout in legal(rng, recipe, each):
-            yield recipe, layout, command(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout)
+            yield (
+                recipe,
+                layout,
+                command(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout),
+            )
 
 
 def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]]:
     """Chunks of every rank by our own count, as Megatron-LM builds them on a CPU."""
     model, tp = recipe.model, layout.tp
     dense = layer.layer_params(model, tp) - built_otherwise(model, tp)
-    sparse = layer.moe_layer_params(model, tp, layout.ep, layout.etp) - built_otherwise(model, tp) - correction(model)
+    sparse = (
+        layer.moe_layer_params(model, tp, layout.ep, layout.etp)
+        - built_otherwise(model, tp)
+        - correction(model)
+    )
     layers, experts = stages.chunk_layers(model, layout), stages.chunk_moe_layers(model, layout)
-    out = [[{"layers": n, "params": int((n - e) * dense + e * sparse)} for n, e in zip(*rows, strict=True)]
-           for rows in zip(layers, experts, strict=True)]  # fmt: skip
+    out = [
+        [
+            {"layers": n, "params": int((n - e) * dense + e * sparse)}
+            for n, e in zip(*rows, strict=True)
+        ]
+        for rows in zip(layers, experts, strict=True)
+    ]
     out[0][0]["params"] += int(layer.embedding_params(model, tp))
-    predictions = layer.mtp_stage_params(model, layout) - model.mtp_layers * (built_otherwise(model, tp) + correction(model))
-    out[-1][-1]["params"] += int(layer.head_params(model, layout) + predictions - layer.norm_params(model))
+    predictions = layer.mtp_stage_params(model, layout) - model.mtp_layers * (
+        built_otherwise(model, tp) + correction(model)
+    )
+    out[-1][-1]["params"] += int(
+        layer.head_params(model, layout) + predictions - layer.norm_params(model)
+    )
     order = [chunk for chunks in zip(*out, strict=True) for chunk in chunks]
-    [*_, end] = [chunk for chunk in order if chunk["layers"]] if layout.stage_layout else order  # behind the last layer that is named
+    [*_, end] = (
+        [chunk for chunk in order if chunk["layers"]] if layout.stage_layout else order
+    )  # behind the last layer that is named
     end["params"] += layer.norm_params(model)
     return out
 
 
 def built_otherwise(model: ModelSpec, tp: int) -> int:
-    """Weights of a layer that Transformer Engine has on every rank and the CPU's modules split over tp: MLA's down-projections."""
+    """Weights of a layer that Transformer Engine has on every rank and the CPU's modules split over
+    tp: MLA's down-projections.
+    """
     if not model.mla:
         return 0
     down = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank + model.mla.qk_rope_dim

@@ -1,4 +1,6 @@
-"""The README: its commands run, and what it shows of their output is what they print. PPPLAN_WRITE_README=1 shows it anew."""
+"""The README: its commands run, and what it shows of their output is what they print.
+PPPLAN_WRITE_README=1 shows it anew.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,21 @@ from planner.specs import library
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
 MEASURE = ("calibrate", "tune")
-"""They take minutes and devices: the parser reads them here, tests/calibrate and tests/tune run them."""
+"""They take minutes and devices: the parser reads them here, tests/calibrate and tests/tune run
+them.
+"""
 PICTURE = "recipes/pictures/zb-h1.svg"
 
 
 class Block(NamedTuple):
-    """A code block; note is of the comment before it. file=NAME: it lies there for the commands below; until=WORDS: output up to them."""
+    """A code block; note is of the comment before it. file=NAME: it lies there for the commands
+    below; until=WORDS: output up to them.
+    """
 
     note: str
     language: str
@@ -37,7 +46,9 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def shown(output: str, note: str) -> str:
-    """What the README shows of an output: to the line that begins with the words of `until=`, without spaces at line ends."""
+    """What the README shows of an output: to the line that begins with the words of `until=`,
+    without spaces at line ends.
+    """
     lines = "\n".join(line.rstrip() for line in output.splitlines()).strip("\n").splitlines()
     last = note.partition("until=")[2]
     if last:
@@ -48,23 +59,35 @@ def shown(output: str, note: str) -> str:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[str, int, str, str]]]:
-    """Every command of the page that measures nothing, in order, in one folder: command, exit code, stdout, stderr."""
+    """Every command of the page that measures nothing, in order, in one folder: command, exit code,
+    stdout, stderr.
+    """
     place, found = tmp_path_factory.mktemp("readme"), []
     shutil.copytree(ROOT / "recipes", place / "recipes")
-    shutil.copy(ROOT / "hardware_profiles" / "l40s-pcie.yaml", place / "here.yaml")  # in place of the one that calibrate writes
+    shutil.copy(
+        ROOT / "hardware_profiles" / "l40s-pcie.yaml", place / "here.yaml"
+    )  # in place of the one that calibrate writes
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(library, "local_gpus", lambda: ())
         for block in blocks(README.read_text()):
             if block.note.startswith("file="):
                 Path(block.note.removeprefix("file=")).write_text(block.text)
-            found += [answered(command, place) for command in commands(block) if command.split()[1] not in MEASURE]
+            found += [
+                answered(command, place)
+                for command in commands(block)
+                if command.split()[1] not in MEASURE
+            ]
         yield found
 
 
 def commands(block: Block) -> list[str]:
     """The lines that call ppplan; in the first block it is the last of three commands."""
-    return re.findall(r"^(?:python3 .*\.venv/bin/)?(ppplan .*)$", block.text, re.MULTILINE) if block.language == "bash" else []
+    return (
+        re.findall(r"^(?:python3 .*\.venv/bin/)?(ppplan .*)$", block.text, re.MULTILINE)
+        if block.language == "bash"
+        else []
+    )
 
 
 def answered(command: str, place: Path) -> tuple[str, int, str, str]:
@@ -80,9 +103,20 @@ def answered(command: str, place: Path) -> tuple[str, int, str, str]:
 
 
 def test_it_begins_with_the_two_commands() -> None:
-    first, second = [block.text.strip() for block in blocks(README.read_text()) if block.language == "bash"][:2]
-    assert first.startswith("python3 -m venv") and first.endswith("ppplan recommend --model llama3-70b --gpus 32") and "\n" not in first
-    assert second.startswith("python3 -m venv") and "-c constraints.txt" in second and "pytest" in second and "\n" not in second
+    first, second = [
+        block.text.strip() for block in blocks(README.read_text()) if block.language == "bash"
+    ][:2]
+    assert (
+        first.startswith("python3 -m venv")
+        and first.endswith("ppplan recommend --model llama3-70b --gpus 32")
+        and "\n" not in first
+    )
+    assert (
+        second.startswith("python3 -m venv")
+        and "-c constraints.txt" in second
+        and "pytest" in second
+        and "\n" not in second
+    )
 
 
 def test_commands_run(ran: list[tuple[str, int, str, str]]) -> None:
@@ -101,7 +135,11 @@ def test_outputs_are_true(ran: list[tuple[str, int, str, str]]) -> None:
         block = Block(found["note"] or "", found["language"], found["text"])
         last = (commands(block) or [last])[-1]
         before = found[0].removesuffix(block.text + "```")
-        return f"{before}{shown(outputs[last], block.note)}```" if block.language == "text" else found[0]
+        return (
+            f"{before}{shown(outputs[last], block.note)}```"
+            if block.language == "text"
+            else found[0]
+        )
 
     text = README.read_text()
     fresh = BLOCK.sub(anew, text)
@@ -112,11 +150,19 @@ def test_outputs_are_true(ran: list[tuple[str, int, str, str]]) -> None:
 
 
 def test_the_picture_is_what_its_command_draws(ran: list[tuple[str, int, str, str]]) -> None:
-    assert "![" in README.read_text() and (ROOT / PICTURE).read_text() == Path("picture.svg").read_text()
+    assert (
+        "![" in README.read_text()
+        and (ROOT / PICTURE).read_text() == Path("picture.svg").read_text()
+    )
 
 
 def test_commands_that_measure_are_read_by_their_parser() -> None:
-    asked = [command for block in blocks(README.read_text()) for command in commands(block) if command.split()[1] in MEASURE]
+    asked = [
+        command
+        for block in blocks(README.read_text())
+        for command in commands(block)
+        if command.split()[1] in MEASURE
+    ]
     assert {command.split()[1] for command in asked} == set(MEASURE)
     group: Any = typer.main.get_command(app())
     for command in asked:
@@ -137,7 +183,9 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_what_articles_get_wrong_by_hand() -> None:
-    """(p-1)/(v m+p-1), a third of it for ZB-H1, messages p v-1 each way, m above 9 (p-1): the figures of that table."""
+    """(p-1)/(v m+p-1), a third of it for ZB-H1, messages p v-1 each way, m above 9 (p-1): the
+    figures of that table.
+    """
     p, m, v = 4, 8, 2
     text = README.read_text().split("## What popular articles get wrong")[1].split("\n## ")[0]
     bubbles = [(p - 1) / (m + p - 1), (p - 1) / (v * m + p - 1), (p - 1) / (3 * m + p - 1)]

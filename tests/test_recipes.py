@@ -16,9 +16,18 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 ASKED = {
-    ("llama3-8b", 8), ("llama3-70b", 32), ("llama3-70b", 64), ("llama3-405b", 1024), ("llama3-405b", 16384), ("mixtral-8x7b", 64),
-    ("qwen3-30b-a3b", 32), ("qwen3-235b-a22b", 256), ("deepseek-v3", 1024), ("deepseek-v3", 256), ("gpt3-175b", 1024),
-}  # fmt: skip
+    ("llama3-8b", 8),
+    ("llama3-70b", 32),
+    ("llama3-70b", 64),
+    ("llama3-405b", 1024),
+    ("llama3-405b", 16384),
+    ("mixtral-8x7b", 64),
+    ("qwen3-30b-a3b", 32),
+    ("qwen3-235b-a22b", 256),
+    ("deepseek-v3", 1024),
+    ("deepseek-v3", 256),
+    ("gpt3-175b", 1024),
+}
 
 
 def unpinned(text: str) -> str:
@@ -36,7 +45,11 @@ def numbers(text: str) -> list[float]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_files_are_what_the_recipe_gives(name: str, tmp_path: Path) -> None:
-    made = Path(os.path.commonpath(api.recommend(plan.read_question(RECIPES / f"{name}.yaml"), out=tmp_path / name).files))
+    made = Path(
+        os.path.commonpath(
+            api.recommend(plan.read_question(RECIPES / f"{name}.yaml"), out=tmp_path / name).files
+        )
+    )
     golden = RECIPES / name
     if os.environ.get("PPPLAN_WRITE_RECIPES"):
         golden.mkdir(exist_ok=True)
@@ -44,7 +57,9 @@ def test_files_are_what_the_recipe_gives(name: str, tmp_path: Path) -> None:
             old.unlink()
         for path in made.iterdir():
             (golden / path.name).write_text(path.read_text())
-    assert sorted(path.name for path in made.iterdir()) == sorted(path.name for path in golden.iterdir())
+    assert sorted(path.name for path in made.iterdir()) == sorted(
+        path.name for path in golden.iterdir()
+    )
     for path in made.iterdir():
         new, old = unpinned(path.read_text()), unpinned((golden / path.name).read_text())
         says = f"{name}/{path.name}; see recipes/README.md"
@@ -57,12 +72,17 @@ def test_the_saved_plan_states_its_layout(name: str) -> None:
     saved = plan.read(RECIPES / name / "plan.yaml")
     again = api.explain(plan.asked(saved, name))
     named = again.layout.named()
-    assert {**named, "recompute_modules": tuple(named["recompute_modules"])} == saved.layout and not again.breaches
+    assert {
+        **named,
+        "recompute_modules": tuple(named["recompute_modules"]),
+    } == saved.layout and not again.breaches
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_arithmetic_of_the_saved_plan(name: str) -> None:
-    """By hand: degrees multiply to the GPUs, sequences to the batch; time and memory are the sums of their terms; it fits."""
+    """By hand: degrees multiply to the GPUs, sequences to the batch; time and memory are the sums
+    of their terms; it fits.
+    """
     saved = yaml.safe_load((RECIPES / name / "plan.yaml").read_text())
     layout, estimate = saved["layout"], saved["estimate"]
     assert layout["tp"] * layout["pp"] * layout["dp"] * layout["cp"] == saved["question"]["gpus"]
@@ -75,5 +95,7 @@ def test_the_arithmetic_of_the_saved_plan(name: str) -> None:
 def test_the_questions_that_everybody_asks() -> None:
     asked = [plan.read_question(RECIPES / f"{name}.yaml") for name in NAMES]
     assert {(one.model, one.gpus) for one in asked} >= ASKED
-    assert any("pcie" in (one.cluster or "") for one in asked) and any((one.seq_length or 0) >= 131072 for one in asked)
+    assert any("pcie" in (one.cluster or "") for one in asked) and any(
+        (one.seq_length or 0) >= 131072 for one in asked
+    )
     assert {one.framework for one in asked} == {"megatron", "deepspeed", "torch"}

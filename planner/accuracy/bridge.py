@@ -1,4 +1,6 @@
-"""What Megatron-Bridge's own recipes and logs make of a run on its pages: numbers of gradients and states, whose memory was printed."""
+"""What Megatron-Bridge's own recipes and logs make of a run on its pages: numbers of gradients and
+states, whose memory was printed.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ TUNED = re.compile(r"Megatron-Bridge skills/\S*perf")
 HALVED: dict[str, Any] = {"gradient_bytes": 2.0, "grad_reduce_bytes": 2.0}
 """Its performance recipes reduce and keep gradients in 16 bits (grad_reduce_in_fp32 false)."""
 NARROW: dict[str, Any] = {"optimizer_state_bytes": 8.0, "optimizer_bytes": 22.0}
-"""Moments in 16 bits (use_precision_aware_optimizer, exp_avg_dtype bf16) and whole main weights: its MixedPrecisionConfig hands the
-optimizer fp8_recipe tensorwise under bf16 too, and then Megatron keeps them itself (use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
+"""Moments in 16 bits (use_precision_aware_optimizer, exp_avg_dtype bf16) and whole main weights:
+its MixedPrecisionConfig hands the optimizer fp8_recipe tensorwise under bf16 too, and then Megatron
+keeps them itself (use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
 QUARTERED: dict[str, Any] = {"weight_bytes": 1.0}
-"""Under fp8_ds and fp8_cs weights are kept in 8 bits alone: fp8_param_gather in every layer, disable_parameter_transpose_cache. The tables,
-which stay in 16, are counted so too."""
+"""Under fp8_ds and fp8_cs weights are kept in 8 bits alone: fp8_param_gather in every layer,
+disable_parameter_transpose_cache. The tables, which stay in 16, are counted so too."""
 MOONLIGHT = "moonlight-16b-a3b"
-"""Whose recipe has narrow states, and a router that nothing balances by force (moe_router_force_load_balancing false)."""
+"""Whose recipe has narrow states, and a router that nothing balances by force
+(moe_router_force_load_balancing false).
+"""
 
 
 def states(model: str, page: str, precision: str) -> tuple[tuple[str, Any], ...]:
@@ -36,12 +41,15 @@ def states(model: str, page: str, precision: str) -> tuple[tuple[str, Any], ...]
 
 
 def of_last(page: str) -> bool:
-    """Whether the memory of a run is that of the last pipeline rank: the one that wrote the log, until its pull request for issue 3167
-    took the maximum over the pipeline. Cards are of later versions."""
+    """Whether the memory of a run is that of the last pipeline rank: the one that wrote the log,
+    until its pull request for issue 3167 took the maximum over the pipeline. Cards are of later
+    versions."""
     return TUNED.search(page) is not None
 
 
 def last_memory(recipe: Recipe, layout: Layout) -> Memory:
     """Memory of the last pipeline rank of one layout, in closed form."""
     layers, _, _, acts = parts(recipe, layout)
-    return rank_memory.rank_memory(recipe, layout, acts, rank_memory.ranks(recipe, layout, layers)[2])
+    return rank_memory.rank_memory(
+        recipe, layout, acts, rank_memory.ranks(recipe, layout, layers)[2]
+    )

@@ -1,4 +1,6 @@
-"""The layouts that a measured run may have had: one when it states every knob, else one for each way to fill the gaps."""
+"""The layouts that a measured run may have had: one when it states every knob, else one for each
+way to fill the gaps.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from planner.accuracy import dispatchers
 from planner.accuracy.shapes import Row, facts_of
 from planner.accuracy.skipped import Skipped
 from planner.enumerate.experts import modules as expert_modules
-from planner.layout import MODULES, OFFLOAD_CODE, RECOMPUTE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask, module_names
+from planner.layout import (
+    MODULES,
+    OFFLOAD_CODE,
+    RECOMPUTE,
+    RECOMPUTE_CODE,
+    SCHEDULE_CODE,
+    Layout,
+    module_mask,
+    module_names,
+)
 from planner.specs.recipe import Recipe
 
 MOST_SEQUENCES = 64
@@ -51,9 +62,15 @@ def layouts(row: Row, recipe: Recipe) -> Choice:
     recompute = columns.pop("recompute")
     count = len(grid)
     whole: dict[str, Any] = {name: np.full(count, value) for name, value in fixed.items()} | columns
-    whole |= {"recompute": recompute % 4, "recompute_modules": recompute // 4, "schedule": _schedules(row, columns["v"])}
+    whole |= {
+        "recompute": recompute % 4,
+        "recompute_modules": recompute // 4,
+        "schedule": _schedules(row, columns["v"]),
+    }
     whole |= _split(row, recipe, fixed["pp"], columns["v"])
-    whole["offload"] = np.full(count, OFFLOAD_CODE["optimizer-cpu"] if facts_of(row).optimizer_away else 0)
+    whole["offload"] = np.full(
+        count, OFFLOAD_CODE["optimizer-cpu"] if facts_of(row).optimizer_away else 0
+    )
     whole["m"] = recipe.global_batch_size // (fixed["dp"] * columns["mbs"])
     unstated = [name for name, cell in _CELLS.items() if row[cell] is None]
     open_knobs = tuple(name for name in unstated if len(options[name]) > 1)
@@ -74,20 +91,37 @@ def described(knob: str, layout: Layout) -> str:
 
 def _alone(knob: str, value: int) -> str:
     if knob == "recompute":
-        return f"recompute {described(knob, Layout(recompute=value % 4, recompute_modules=value // 4))}: not stated"
+        return (
+            "recompute"
+            f" {described(knob, Layout(recompute=value % 4, recompute_modules=value // 4))}: not"
+            " stated"
+        )
     return f"{knob} {value}: not stated"
 
 
 def _degrees(row: Row, recipe: Recipe) -> dict[str, int]:
-    """dp follows from the GPUs; where the row's own dp differs and only that one divides the batch, cp follows instead."""
+    """dp follows from the GPUs; where the row's own dp differs and only that one divides the batch,
+    cp follows instead.
+    """
     tp, pp, cp = int(row["tp"]), int(row["pp"]), int(row["cp"] or 1)
     dp, rest = divmod(recipe.gpus, tp * pp * cp)
     if rest or not dp:
         raise Skipped("gpus is no multiple of tp * pp * cp")
     said = int(row["dp"] or dp)
-    if recipe.global_batch_size % dp and recipe.global_batch_size % said == 0 and recipe.gpus % (tp * pp * said) == 0:
+    if (
+        recipe.global_batch_size % dp
+        and recipe.global_batch_size % said == 0
+        and recipe.gpus % (tp * pp * said) == 0
+    ):
         dp, cp = said, recipe.gpus // (tp * pp * said)
-    return {"tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": int(row["ep"] or 1), "etp": int(row["etp"] or 1)}
+    return {
+        "tp": tp,
+        "pp": pp,
+        "dp": dp,
+        "cp": cp,
+        "ep": int(row["ep"] or 1),
+        "etp": int(row["etp"] or 1),
+    }
 
 
 def _degrees_said(row: Row, fixed: dict[str, int]) -> tuple[str, ...]:
@@ -126,30 +160,50 @@ def _virtual(row: Row, recipe: Recipe, pp: int) -> list[int]:
         return [1]
     least = 2 if schedule else 1
     most = min(recipe.model.num_layers // pp + 1, MOST_CHUNKS)
-    return [v for v in range(least, most + 1) if _accounted(recipe.model.num_layers, pp, v) is not None] or [1]
+    return [
+        v for v in range(least, most + 1) if _accounted(recipe.model.num_layers, pp, v) is not None
+    ] or [1]
 
 
 def _accounted(layers: int, pp: int, v: int) -> tuple[int, int] | None:
-    """Whether embedding and loss stand for a layer, as they do where the layers do not divide; None when no stages come out even."""
+    """Whether embedding and loss stand for a layer, as they do where the layers do not divide; None
+    when no stages come out even.
+    """
     pairs = ((0, 0),) if layers % pp == 0 else ((1, 1), (0, 1), (1, 0))
     return next(((e, loss) for e, loss in pairs if (layers + e + loss) % (pp * v) == 0), None)
 
 
 def _split(row: Row, recipe: Recipe, pp: int, v: np.ndarray) -> dict[str, np.ndarray]:
-    """Even stages as far as they go; where nothing makes them even the cost model spreads fractions of layers."""
+    """Even stages as far as they go; where nothing makes them even the cost model spreads fractions
+    of layers.
+    """
     less = facts_of(row).one_less
-    pairs = {x: (1, 1) if less else _accounted(recipe.model.num_layers, pp, int(x)) or (0, 0) for x in set(v.tolist())}
+    pairs = {
+        x: (1, 1) if less else _accounted(recipe.model.num_layers, pp, int(x)) or (0, 0)
+        for x in set(v.tolist())
+    }
     chosen = np.array([pairs[x] for x in v.tolist()], dtype=np.int64).reshape(-1, 2) * (pp > 1)
     out = {"account_for_embedding": chosen[:, 0], "account_for_loss": chosen[:, 1]}
     if recipe.model.moe:
         layers, staged = recipe.model.num_layers, pp > 1 and not less
-        ends = [fewer_at_ends(layers, pp, int(x)) if staged and _accounted(layers, pp, int(x)) is None else (0, 0) for x in v.tolist()]
-        out |= dict(zip(("first_layers", "last_layers"), np.array(ends, dtype=np.int64).T, strict=True))
+        ends = [
+            (
+                fewer_at_ends(layers, pp, int(x))
+                if staged and _accounted(layers, pp, int(x)) is None
+                else (0, 0)
+            )
+            for x in v.tolist()
+        ]
+        out |= dict(
+            zip(("first_layers", "last_layers"), np.array(ends, dtype=np.int64).T, strict=True)
+        )
     return out
 
 
 def fewer_at_ends(layers: int, pp: int, v: int) -> tuple[int, int]:
-    """Layers of first and last rank where a stage layout gives the others whole chunks: what is missing is missing at the ends."""
+    """Layers of first and last rank where a stage layout gives the others whole chunks: what is
+    missing is missing at the ends.
+    """
     between = -(-layers // (pp * v)) * v
     rest = layers - between * (pp - 2)
     first = min(-(-rest // 2), between)
@@ -174,12 +228,18 @@ def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
         raise Skipped(f"unknown recompute: {name[:60]}")
     if name != "selective":
         return [RECOMPUTE_CODE[name]], ()
-    noted = dispatchers.modules(str(row["notes"] or "")) if recipe.model.moe and row["recompute_modules"] is None else ()
+    noted = (
+        dispatchers.modules(str(row["notes"] or ""))
+        if recipe.model.moe and row["recompute_modules"] is None
+        else ()
+    )
     if noted:
         return [RECOMPUTE_CODE[name] + 4 * module_mask(list(noted))], ()
     if recipe.model.moe and row["recompute_modules"] is None:
         return _selective(recipe), ()
-    wanted = [x.strip() for x in str(row["recompute_modules"] or "core_attn").split(",") if x.strip()]
+    wanted = [
+        x.strip() for x in str(row["recompute_modules"] or "core_attn").split(",") if x.strip()
+    ]
     known = [x for x in wanted if x in MODULES]
     said = [f"recompute module {x[:40]}: not modelled" for x in wanted if x not in MODULES]
     if row["recompute_modules"] is None:
@@ -188,13 +248,19 @@ def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
 
 
 def _selective(recipe: Recipe) -> list[int]:
-    """What a tuned run may recompute: the scores of unfused attention; beside flash attention what Megatron of today can name."""
+    """What a tuned run may recompute: the scores of unfused attention; beside flash attention what
+    Megatron of today can name.
+    """
     if sets := expert_modules(recipe):
         return [RECOMPUTE_CODE["selective"] + 4 * module_mask(modules) for modules in sets]
     if recipe.attention == "unfused":
         names: tuple[tuple[str, ...], ...] = (("core_attn",),)
     else:
-        names = (("layernorm",), ("mlp",), ("layernorm", "mlp")) if recipe.framework == "megatron" else ()
+        names = (
+            (("layernorm",), ("mlp",), ("layernorm", "mlp"))
+            if recipe.framework == "megatron"
+            else ()
+        )
     return [RECOMPUTE_CODE["selective"] + 4 * module_mask(modules) for modules in names]
 
 
@@ -214,4 +280,6 @@ def _sharding(row: Row, recipe: Recipe) -> list[int]:
         if row["zero"] not in (0, 1, 2, 3):
             raise Skipped("zero is none of 0, 1, 2, 3")
         return [int(row["zero"])]
-    return sorted({stage for stage in recipe.stack.zero_stages if stage <= 1} | {recipe.stack.zero}) or [recipe.stack.zero]
+    return sorted(
+        {stage for stage in recipe.stack.zero_stages if stage <= 1} | {recipe.stack.zero}
+    ) or [recipe.stack.zero]

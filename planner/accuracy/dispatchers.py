@@ -1,4 +1,6 @@
-"""What the notes of a run say of its experts: how tokens travelled, what hid that, what launched it. Words that no column has."""
+"""What the notes of a run say of its experts: how tokens travelled, what hid that, what launched
+it. Words that no column has.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ _DISPATCHERS = (
 )
 LIKE = {"alltoall": "megatron", "deepep": "nemo", "hybridep": "nemo"}
 """The stack that waits for a dispatcher's counts as a run that names the dispatcher does."""
-_MODULES = re.compile(r"recompute(?: modules:)? ((?:norm|layernorm|moe_act|act|moe|shared_experts?|mla_up_proj)(?:[,+]\w+)*)", re.I)
+_MODULES = re.compile(
+    r"recompute(?: modules:)?"
+    r" ((?:norm|layernorm|moe_act|act|moe|shared_experts?|mla_up_proj)(?:[,+]\w+)*)",
+    re.I,
+)
 _WORDS = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
 _OVERLAPPED = re.compile(r"A2A overlap|ep_overlap=True", re.I)
 _GRAPHED = re.compile(r"CUDA graph|cuda_graph=")
@@ -35,11 +41,16 @@ ROUTING = Path(__file__).with_name("routing.yaml")
 @lru_cache(maxsize=1)
 def routing() -> dict[str, float]:
     """The figures of routing.yaml by name."""
-    return {name: float(figure["value"]) for name, figure in yaml.safe_load(ROUTING.read_text(encoding="utf-8")).items()}
+    return {
+        name: float(figure["value"])
+        for name, figure in yaml.safe_load(ROUTING.read_text(encoding="utf-8")).items()
+    }
 
 
 def software_of(name: str | None, notes: str, page: str) -> str | None:
-    """The stack of a run of Megatron-Core with experts: NeMo's by the container, others by the optimizations that their notes count."""
+    """The stack of a run of Megatron-Core with experts: NeMo's by the container, others by the
+    optimizations that their notes count.
+    """
     if "Megatron-Bridge docs/performance" in page:
         return "nemo" if "container 25.11" in page else "nemo-2025"
     step = _STEP.search(notes)
@@ -58,13 +69,17 @@ GRAPHS = 5
 def facts(notes: str, page: str, hardware: str) -> Facts:
     """Fields of stack.experts as the notes have them, sorted.
 
-    Cards of Megatron-Bridge list what their recipes set: an item that names no dispatcher has Megatron's, an all-to-all, whose counts the
-    host waits for under an overlap too; one that names no CUDA graph has none. Container 25.11 outside NVL72 racks is taken to send
-    tokens by NCCL: no page says so, its runs there are as much slower than those of 25.09 as the host's waits of an all-to-all.
+    Cards of Megatron-Bridge list what their recipes set: an item that names no dispatcher has
+    Megatron's, an all-to-all, whose counts the host waits for under an overlap too; one that names
+    no CUDA graph has none. Container 25.11 outside NVL72 racks is taken to send tokens by NCCL: no
+    page says so, its runs there are as much slower than those of 25.09 as the host's waits of an
+    all-to-all.
     """
     out: dict[str, Any] = {}
     found = next((name for name, words in _DISPATCHERS if words.search(notes)), None)
-    if found is None and ("performance item" in notes or ("container 25.11" in page and "nvl72" not in hardware)):
+    if found is None and (
+        "performance item" in notes or ("container 25.11" in page and "nvl72" not in hardware)
+    ):
         found = "alltoall"
     if found:
         out |= {"dispatcher": found, "wait_us": library.stack(LIKE[found]).experts.wait_us}
@@ -80,15 +95,29 @@ def facts(notes: str, page: str, hardware: str) -> Facts:
 def modules(notes: str) -> tuple[str, ...]:
     """What selective recomputation repeats, in Megatron's words."""
     found = _MODULES.search(notes)
-    return tuple(_WORDS.get(word, word) for word in re.split(r"[,+]", found[1].lower())) if found else ()
+    return (
+        tuple(_WORDS.get(word, word) for word in re.split(r"[,+]", found[1].lower()))
+        if found
+        else ()
+    )
 
 
 @lru_cache(maxsize=256)
 def document(name: str, changed: Facts) -> Stack:
-    """The stack of that name, with what the notes say of its experts and the page of its numbers."""
+    """The stack of that name, with what the notes say of its experts and the page of its
+    numbers.
+    """
     stack = library.stack(name)
-    own = {field: value for field, value in changed if field in Stack.model_fields and getattr(stack, field) != value}
-    of_experts = {field: value for field, value in changed if field not in Stack.model_fields and getattr(stack.experts, field) != value}
+    own = {
+        field: value
+        for field, value in changed
+        if field in Stack.model_fields and getattr(stack, field) != value
+    }
+    of_experts = {
+        field: value
+        for field, value in changed
+        if field not in Stack.model_fields and getattr(stack.experts, field) != value
+    }
     if of_experts:
         own["experts"] = stack.experts.model_copy(update=of_experts)
     return stack.model_copy(update=own) if own else stack

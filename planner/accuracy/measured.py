@@ -8,20 +8,37 @@ import pandas as pd
 from planner.units import GB, GIB
 
 BF16_TFLOPS = (
-    ("v100", 125.0), ("a100", 312.0), ("a800", 312.0), ("h100", 989.4), ("h200", 989.4), ("h800", 989.4), ("gh200", 989.4),
-    ("gb200", 2450.0), ("gb300", 2450.0), ("b200", 2250.0), ("b300", 2250.0), ("mi300", 1307.4), ("mi325", 1307.4), ("mi350", 2300.0),
+    ("v100", 125.0),
+    ("a100", 312.0),
+    ("a800", 312.0),
+    ("h100", 989.4),
+    ("h200", 989.4),
+    ("h800", 989.4),
+    ("gh200", 989.4),
+    ("gb200", 2450.0),
+    ("gb300", 2450.0),
+    ("b200", 2250.0),
+    ("b300", 2250.0),
+    ("mi300", 1307.4),
+    ("mi325", 1307.4),
+    ("mi350", 2300.0),
     ("mi355", 2500.0),
-)  # fmt: skip
+)
 """Dense bf16 peaks that sources divide by to print an MFU; the first prefix that fits counts."""
 BRIDGE, NEMO = "Megatron-Bridge", "NVIDIA/NeMo docs"
-"""In `source_ref`. The first logs decimal gigabytes of allocated memory (its cards print GiB beside a reserved peak). The second counted
-full attention in its TFLOP/s: its rows that also state tokens/s say so, 6 N + 12 L h s FLOPs a token to the last digit."""
+"""In `source_ref`. The first logs decimal gigabytes of allocated memory (its cards print GiB beside
+a reserved peak). The second counted full attention in its TFLOP/s: its rows that also state
+tokens/s say so, 6 N + 12 L h s FLOPs a token to the last digit."""
 
 
 def add_measured(rows: pd.DataFrame) -> pd.DataFrame:
-    """Adds `measured_step_s`, `error`, `measured_memory_gib`, `memory_error`, `predicted_memory_gib` and `measured_allocated_gib`."""
+    """Adds `measured_step_s`, `error`, `measured_memory_gib`, `memory_error`,
+    `predicted_memory_gib` and `measured_allocated_gib`.
+    """
     step, (peak, kind) = measured_step_s(rows), measured_memory(rows)
-    memory = rows["predicted_reserved_gib"].where(kind != "allocated", rows["predicted_allocated_gib"])
+    memory = rows["predicted_reserved_gib"].where(
+        kind != "allocated", rows["predicted_allocated_gib"]
+    )
     memory = memory.where(kind != "device", rows["predicted_device_gib"])
     return rows.assign(
         measured_step_s=step,
@@ -34,12 +51,15 @@ def add_measured(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured_step_s(rows: pd.DataFrame) -> pd.Series:
-    """The stated step time, else what tokens/s give, else TFLOP/s or utilisation under the row's way to count FLOPs.
+    """The stated step time, else what tokens/s give, else TFLOP/s or utilisation under the row's
+    way to count FLOPs.
 
     A convention that is not stated is the causal one, as today's software counts.
     """
     tokens = rows["gbs_sequences"] * rows["seq"]
-    full = _starts(rows["flop_convention"], "full") | (rows["flop_convention"].isna() & _names(rows["source_ref"], NEMO))
+    full = _starts(rows["flop_convention"], "full") | (
+        rows["flop_convention"].isna() & _names(rows["source_ref"], NEMO)
+    )
     flops = rows["predicted_model_flops"].where(~full, rows["predicted_model_flops_full_attention"])
     peak = _peak_tflops(rows["hardware"])
     speeds = (
@@ -55,7 +75,9 @@ def measured_step_s(rows: pd.DataFrame) -> pd.Series:
 
 
 def measured_memory(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Peak memory in GiB and its kind: allocated, reserved or device. What a source does not name is taken as reserved."""
+    """Peak memory in GiB and its kind: allocated, reserved or device. What a source does not name
+    is taken as reserved.
+    """
     kind = rows["peak_mem_kind"].astype("str").str.lower()
     known = kind.isin(("allocated", "reserved", "device"))
     bridge = _names(rows["source_ref"], BRIDGE) & ~known
@@ -92,6 +114,8 @@ def _peak_tflops(hardware: pd.Series) -> pd.Series:
 
 
 def _allocated_gib(rows: pd.DataFrame, peak: pd.Series) -> pd.Series:
-    """Allocated memory: the peak itself when it is of that kind, else what the notes tell beside a reserved one."""
+    """Allocated memory: the peak itself when it is of that kind, else what the notes tell beside a
+    reserved one.
+    """
     noted = rows["notes"].astype("str").str.extract(r"largest allocated ([\d.]+) GiB", expand=False)
     return peak.where(peak.notna(), pd.to_numeric(noted, errors="coerce"))

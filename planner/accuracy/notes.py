@@ -35,7 +35,11 @@ class Facts:
 
 _NOT_DECODER = re.compile(r"\bm?t5\b|\bbert\b|diffusion|not an llm|\bclip\b|\bvit\b|imagen", re.I)
 _FROZEN = re.compile(r"\blora\b|\bpeft\b", re.I)
-_HYBRID = re.compile(r"hybrid (mamba|linear|moe)|mamba|linear attention|\bgdn|\bkda\b|qwen3-next|nemotron-?(3(?!\d)|h\b)", re.I)
+_HYBRID = re.compile(
+    r"hybrid (mamba|linear|moe)|mamba|linear"
+    r" attention|\bgdn|\bkda\b|qwen3-next|nemotron-?(3(?!\d)|h\b)",
+    re.I,
+)
 _OFFLOADED = re.compile(r"activation offload|act_offload=true", re.I)
 _OPTIMIZER_AWAY = re.compile(r"cpu[\w ]*offload|offload\w*[\w ]* cpu", re.I)
 _FIRST_FLASH = re.compile(r"flash[_ -]?attention[_ -]?v?1\b", re.I)
@@ -44,7 +48,9 @@ _HEAD_DIM = re.compile(r"head_dim (\d+)")
 
 @lru_cache(maxsize=8192)
 def facts(model: str, notes: str) -> Facts:
-    """Read from the model's name and the notes; what concerns the kind of model is looked for in both."""
+    """Read from the model's name and the notes; what concerns the kind of model is looked for in
+    both.
+    """
     said = f"{model}; {notes}"
     head_dim = _HEAD_DIM.search(notes)
     return Facts(

@@ -48,11 +48,16 @@ class Columns:
 
 
 def predicted(runs: pd.DataFrame) -> pd.DataFrame:
-    """The rows with `predicted_*`, `error`, `memory_error`, `assumed`, `skipped` and the layout that was taken."""
+    """The rows with `predicted_*`, `error`, `memory_error`, `assumed`, `skipped` and the layout
+    that was taken.
+    """
     records = runs[list(COLUMNS)].to_dict("records")
     answers: list[dict[str, Any]] = [{} for _ in records]
     groups = _by_question(records, answers)
-    batches = {key: (rows[0][1].recipe, joined([found.layouts for _, found in rows])) for key, rows in groups.items()}
+    batches = {
+        key: (rows[0][1].recipe, joined([found.layouts for _, found in rows]))
+        for key, rows in groups.items()
+    }
     for key, figures in _figures(batches).items():
         _answer(groups[key], *batches[key], figures, answers)
     names = [*(f"predicted_{name}" for name in _OUT), "layout", "assumed", "skipped", "hfu_flops"]
@@ -61,11 +66,22 @@ def predicted(runs: pd.DataFrame) -> pd.DataFrame:
     return add_measured(pd.concat([joint, pd.DataFrame(table)], axis=1))
 
 
-_OUT = ("step_s", "step_s_low", "step_s_high", "allocated_gib", "reserved_gib", "device_gib", "oom_probability",
-        "model_flops", "model_flops_full_attention")  # fmt: skip
+_OUT = (
+    "step_s",
+    "step_s_low",
+    "step_s_high",
+    "allocated_gib",
+    "reserved_gib",
+    "device_gib",
+    "oom_probability",
+    "model_flops",
+    "model_flops_full_attention",
+)
 
 
-def _by_question(records: list[dict[Any, Any]], answers: list[dict[str, Any]]) -> dict[Key, list[tuple[int, Run]]]:
+def _by_question(
+    records: list[dict[Any, Any]], answers: list[dict[str, Any]]
+) -> dict[Key, list[tuple[int, Run]]]:
     """Rows that share a Recipe, so that one call of the cost model estimates all their layouts."""
     groups: dict[Key, list[tuple[int, Run]]] = {}
     for place, record in enumerate(records):
@@ -83,7 +99,9 @@ def _by_question(records: list[dict[Any, Any]], answers: list[dict[str, Any]]) -
 def _figures(batches: dict[Key, tuple[Recipe, Layout]]) -> dict[Key, Columns | InputError]:
     """Closed forms batch by batch; all layouts that are simulated together."""
     simulated = {key: pair for key, pair in batches.items() if key[1]}
-    found = each([(recipe, batch[i]) for recipe, batch in simulated.values() for i in range(len(batch))])
+    found = each(
+        [(recipe, batch[i]) for recipe, batch in simulated.values() for i in range(len(batch))]
+    )
     out = {key: _closed(*pair) for key, pair in batches.items() if not key[1]}
     for key, (_, batch) in simulated.items():
         out[key] = _stacked([next(found) for _ in range(len(batch))])
@@ -103,7 +121,11 @@ def _stacked(found: list[Estimate | InputError]) -> Columns | InputError:
 
 
 def _answer(
-    rows: list[tuple[int, Run]], recipe: Recipe, batch: Layout, figures: Columns | InputError, answers: list[dict[str, Any]]
+    rows: list[tuple[int, Run]],
+    recipe: Recipe,
+    batch: Layout,
+    figures: Columns | InputError,
+    answers: list[dict[str, Any]],
 ) -> None:
     if isinstance(figures, InputError):
         for place, _ in rows:
@@ -122,7 +144,9 @@ def joined(parts: list[Layout]) -> Layout:
     if len(parts) == 1:
         return parts[0]
     names = [f.name for f in fields(Layout) if isinstance(getattr(parts[0], f.name), np.ndarray)]
-    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
     return Layout(**columns)
 
 
@@ -134,18 +158,33 @@ def estimates(recipe: Recipe, batch: Layout) -> Columns:
 
 
 def _joined(parts: list[Columns]) -> Columns:
-    return Columns(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Columns)})
+    return Columns(
+        **{
+            f.name: np.concatenate([getattr(part, f.name) for part in parts])
+            for f in fields(Columns)
+        }
+    )
 
 
 def _columns(found: Estimate, count: int) -> Columns:
     memory = found.memory
-    whole = {name: getattr(memory, name) for name in ("allocated_bytes", "reserved_bytes", "device_bytes")}
+    whole = {
+        name: getattr(memory, name)
+        for name in ("allocated_bytes", "reserved_bytes", "device_bytes")
+    }
     whole |= {f.name: getattr(found, f.name) for f in fields(Columns) if f.name not in whole}
-    return Columns(**{name: np.broadcast_to(np.asarray(value, dtype=float), (count,)) for name, value in whole.items()})
+    return Columns(
+        **{
+            name: np.broadcast_to(np.asarray(value, dtype=float), (count,))
+            for name, value in whole.items()
+        }
+    )
 
 
 def _best(figures: Columns, legal: np.ndarray, rows: slice) -> int:
-    """The fastest legal layout that fits; where none does the one most likely to, where none is legal as if all were."""
+    """The fastest legal layout that fits; where none does the one most likely to, where none is
+    legal as if all were.
+    """
     time, oom, allowed = figures.step_s[rows], figures.oom_probability[rows], legal[rows]
     if len(time) == 1:
         return 0
@@ -156,8 +195,13 @@ def _best(figures: Columns, legal: np.ndarray, rows: slice) -> int:
     return int(np.lexsort((time, oom, ~allowed))[0])
 
 
-def _told(recipe: Recipe, found: Run, layout: Layout, figures: Columns, at: int, choices: int) -> dict[str, Any]:
-    chosen = [f"{knob} {described(knob, layout)}: not stated, the best of {choices} layouts" for knob in found.open]
+def _told(
+    recipe: Recipe, found: Run, layout: Layout, figures: Columns, at: int, choices: int
+) -> dict[str, Any]:
+    chosen = [
+        f"{knob} {described(knob, layout)}: not stated, the best of {choices} layouts"
+        for knob in found.open
+    ]
     out: dict[str, Any] = {"assumed": "; ".join([*found.assumed, *chosen]), "layout": knobs(layout)}
     out["hfu_flops"] = _hfu_flops(recipe, layout, figures, at)
     for name in _OUT:
@@ -166,19 +210,27 @@ def _told(recipe: Recipe, found: Run, layout: Layout, figures: Columns, at: int,
         out[f"predicted_{name}"] = value / GIB if gib else value
     if found.of_last and layout.pp > 1:
         last = last_memory(recipe, layout)
-        out |= {f"predicted_{kind}_gib": float(getattr(last, f"{kind}_bytes")) / GIB for kind in ("allocated", "reserved", "device")}
+        out |= {
+            f"predicted_{kind}_gib": float(getattr(last, f"{kind}_bytes")) / GIB
+            for kind in ("allocated", "reserved", "device")
+        }
     return out
 
 
 def knobs(layout: Layout) -> str:
     """A layout in one line."""
     recompute = described("recompute", layout)
-    degrees = " ".join(f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "dp", "cp", "v", "mbs", "m", "zero", "sp"))
+    degrees = " ".join(
+        f"{name} {getattr(layout, name)}"
+        for name in ("tp", "pp", "dp", "cp", "v", "mbs", "m", "zero", "sp")
+    )
     return f"{degrees} {SCHEDULES[layout.schedule]} recompute {recompute}"
 
 
 def _hfu_flops(recipe: Recipe, layout: Layout, figures: Columns, at: int) -> float:
-    """FLOPs of a step that count full attention and the forward of recomputed layers, not of the head [narayanan2021 eq. 3]."""
+    """FLOPs of a step that count full attention and the forward of recomputed layers, not of the
+    head [narayanan2021 eq. 3].
+    """
     full = float(figures.model_flops_full_attention[at])
     head = 6.0 * recipe.tokens * recipe.model.hidden_size * recipe.model.vocab_size
     return full + (full - head) / 3 if layout.recompute == 2 else full

@@ -1,4 +1,6 @@
-"""A measured run as documents: the Recipe, and the layouts that it may have been (one, when the row states every knob)."""
+"""A measured run as documents: the Recipe, and the layouts that it may have been (one, when the row
+states every knob).
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,24 @@ MOST = 10**12
 UNIT = 1024
 """Tokens of which a sequence length is a multiple that a row's speed may stand for."""
 SPELLINGS = {
-    "amp_bf16": "bf16", "bfloat16": "bf16", "amp_fp16": "fp16", "float16": "fp16", "float32": "fp32", "fp8-mx": "mxfp8",
-    "fp8-cs": "fp8-tensorwise", "fp8-ds": "fp8-delayed", "fp8-sc": "fp8-blockwise", "fp4": "nvfp4",
-}  # fmt: skip
-KIN = (("fsdp", "torch-fsdp"), ("torch", "torch-fsdp"), ("composer", "torch-fsdp"), ("deepspeed", "deepspeed"), ("neox", "deepspeed"))
+    "amp_bf16": "bf16",
+    "bfloat16": "bf16",
+    "amp_fp16": "fp16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "fp8-mx": "mxfp8",
+    "fp8-cs": "fp8-tensorwise",
+    "fp8-ds": "fp8-delayed",
+    "fp8-sc": "fp8-blockwise",
+    "fp4": "nvfp4",
+}
+KIN = (
+    ("fsdp", "torch-fsdp"),
+    ("torch", "torch-fsdp"),
+    ("composer", "torch-fsdp"),
+    ("deepspeed", "deepspeed"),
+    ("neox", "deepspeed"),
+)
 """Words in the name of a stack that is not known, and the stack that comes nearest."""
 HOMES = {("nanotron", "h100-sxm"): "aws-p5"}
 """Clusters with a network of their own, by software and GPU."""
@@ -64,7 +80,13 @@ def run(row: Row) -> Run:
     _needed(row)
     model, said_model = shape(row)
     stack, said_stack = _stack(_software(row), facts_of(row))
-    changed = dispatchers.facts(str(row["notes"] or ""), str(row["source_ref"] or ""), str(row["hardware"])) if model.moe else ()
+    changed = (
+        dispatchers.facts(
+            str(row["notes"] or ""), str(row["source_ref"] or ""), str(row["hardware"])
+        )
+        if model.moe
+        else ()
+    )
     machine, said_machine = _machine(row, stack)
     cluster = (machine, row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
@@ -73,14 +95,32 @@ def run(row: Row) -> Run:
     attention, said_attention = _attention(row, stack)
     gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
     tuned, said_tuned = fine_tuning.of(row, model)
-    recipe = _recipe(tuned.model, cluster, (stack.name, changed), (gpus, seq, batch), precision, attention, tuned)
+    recipe = _recipe(
+        tuned.model, cluster, (stack.name, changed), (gpus, seq, batch), precision, attention, tuned
+    )
     choice = layouts(row, recipe)
-    said = (*said_model, *said_stack, *said_machine, *said_precision, *said_attention, *said_tuned, *choice.assumed)
-    return Run(recipe, _counted(recipe, choice.layouts), choice.open, said, bridge.of_last(str(row["source_ref"] or "")))
+    said = (
+        *said_model,
+        *said_stack,
+        *said_machine,
+        *said_precision,
+        *said_attention,
+        *said_tuned,
+        *choice.assumed,
+    )
+    return Run(
+        recipe,
+        _counted(recipe, choice.layouts),
+        choice.open,
+        said,
+        bridge.of_last(str(row["source_ref"] or "")),
+    )
 
 
 def _counted(recipe: Recipe, columns: Layout) -> Layout:
-    """The layers of first and last stage where the software deals out embedding, norm and head as if they were layers."""
+    """The layers of first and last stage where the software deals out embedding, norm and head as
+    if they were layers.
+    """
     before, after = recipe.stack.split_items
     if not before + after:
         return columns
@@ -91,7 +131,9 @@ def _counted(recipe: Recipe, columns: Layout) -> Layout:
 
 
 def _with_seq(row: Row) -> Row:
-    """The row with the sequence length that its tokens/s, step time and batch give, where it states none and they give a whole one."""
+    """The row with the sequence length that its tokens/s, step time and batch give, where it states
+    none and they give a whole one.
+    """
     cells = [row[name] for name in ("tokens_per_s_per_gpu", "step_time_s", "gpus", "gbs_sequences")]
     if row["seq"] is not None or None in cells:
         return row
@@ -113,19 +155,38 @@ def _needed(row: Row) -> None:
 
 
 @lru_cache(maxsize=8192)
-def _recipe(model: ModelSpec, cluster: tuple[Any, ...], software: Any, size: tuple[int, ...], precision: Any, attention: Any,
-            tuned: fine_tuning.Tuned) -> Recipe:  # fmt: skip
+def _recipe(
+    model: ModelSpec,
+    cluster: tuple[Any, ...],
+    software: Any,
+    size: tuple[int, ...],
+    precision: Any,
+    attention: Any,
+    tuned: fine_tuning.Tuned,
+) -> Recipe:
     gpus, seq, batch = size
     stack = dispatchers.document(*software)
     return Recipe(
-        model=model, hardware=_hardware(*cluster), stack=stack, gpus=gpus, seq_length=seq, global_batch_size=batch, precision=precision,
-        framework=stack.framework, framework_version=VERSIONS[stack.framework], attention=attention, lora=tuned.lora,
-        packing=tuned.mean_length is not None or None, mean_length=tuned.mean_length,
-    )  # fmt: skip
+        model=model,
+        hardware=_hardware(*cluster),
+        stack=stack,
+        gpus=gpus,
+        seq_length=seq,
+        global_batch_size=batch,
+        precision=precision,
+        framework=stack.framework,
+        framework_version=VERSIONS[stack.framework],
+        attention=attention,
+        lora=tuned.lora,
+        packing=tuned.mean_length is not None or None,
+        mean_length=tuned.mean_length,
+    )
 
 
 def _machine(row: Row, stack: Stack) -> tuple[str, tuple[str, ...]]:
-    """The hardware named; where a row does not name its network, the cluster that the software's published runs were made on."""
+    """The hardware named; where a row does not name its network, the cluster that the software's
+    published runs were made on.
+    """
     name = str(row["hardware"])
     home = HOMES.get((stack.name, name))
     if home is None or row["interconnect"] is not None:
@@ -145,7 +206,9 @@ def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> Har
         gpus = int(node_gpus)
         inside = node.domain_gpus if node.domain_gpus > node.gpus else min(node.domain_gpus, gpus)
         whole = gpus % inside == 0 or inside % gpus == 0
-        node = node.model_copy(update={"gpus": gpus, "domain_gpus": inside if whole else gcd(inside, gpus)})
+        node = node.model_copy(
+            update={"gpus": gpus, "domain_gpus": inside if whole else gcd(inside, gpus)}
+        )
     if node_net:
         fabric = fabric.model_copy(update={"nic_gbytes_per_s": node_net / fabric.nics})
     return profile.model_copy(update={"node": node, "fabric": fabric})
@@ -154,9 +217,10 @@ def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> Har
 def _software(row: Row) -> str | None:
     """The stack named, or the one that the row's page and notes tell.
 
-    NeMo where the source is its pages; MPT's pages ran FSDP of 2023, their runs in pure 16 bit the torch of 2022. Megatron of 2021 had no
-    sharded gradients: such rows of its paper ran DeepSpeed. Zero-bubble schedules run in their authors' fork, unless the note says that
-    steps end in an all-reduce.
+    NeMo where the source is its pages; MPT's pages ran FSDP of 2023, their runs in pure 16 bit the
+    torch of 2022. Megatron of 2021 had no sharded gradients: such rows of its paper ran DeepSpeed.
+    Zero-bubble schedules run in their authors' fork, unless the note says that steps end in an
+    all-reduce.
     """
     stack, page, notes = row["stack"], str(row["source_ref"] or ""), str(row["notes"] or "")
     if stack == "megatron" and (row["experts"] or 1) > 1:
@@ -169,18 +233,27 @@ def _software(row: Row) -> str | None:
         return "deepspeed-2021"
     if stack == "torch-fsdp" and "NeMo/Automodel" in page:
         return "nemo-automodel" if (row["ep"] or 1) > 1 else stack
-    split = str(row["schedule"] or "").startswith("zb") and "instead of optimizer post-validation" not in notes
+    split = (
+        str(row["schedule"] or "").startswith("zb")
+        and "instead of optimizer post-validation" not in notes
+    )
     return "zero-bubble" if split and stack == "megatron-2022" else stack
 
 
 @lru_cache(maxsize=256)
 def _stack(name: str | None, said: Facts) -> tuple[Stack, tuple[str, ...]]:
-    """The stack named, or the document of the kernels it ran with; else its nearest kin, said; Megatron of today when none is named."""
+    """The stack named, or the document of the kernels it ran with; else its nearest kin, said;
+    Megatron of today when none is named.
+    """
     if name is None:
         return _document("megatron"), ("stack megatron: not stated",)
     low, known = name.lower(), library.stacks()
-    for own, variant in ((said.fused_norm, "rmsnorm"), (said.first_flash, "flash1"), (said.megatron_kernel, "softmax"),
-                         (said.fused_loss, "liger")):  # fmt: skip
+    for own, variant in (
+        (said.fused_norm, "rmsnorm"),
+        (said.first_flash, "flash1"),
+        (said.megatron_kernel, "softmax"),
+        (said.fused_loss, "liger"),
+    ):
         if own and f"{low}-{variant}" in known:
             return _document(f"{low}-{variant}"), ()
     if low in known:
@@ -198,14 +271,20 @@ def _kin(name: str, known: list[str]) -> str:
     """Eras of one software are ordered by year; other software by its framework."""
     era = re.fullmatch(r"(.*)-(20\d\d)", name)
     if era:
-        years = {int(found[1]): x for x in known if (found := re.fullmatch(re.escape(era[1]) + r"-(20\d\d)", x))}
+        years = {
+            int(found[1]): x
+            for x in known
+            if (found := re.fullmatch(re.escape(era[1]) + r"-(20\d\d)", x))
+        }
         if years:
             return years[min(years, key=lambda year: abs(year - int(era[2])))]
     return next((kin for word, kin in KIN if word in name and kin in known), "megatron")
 
 
 def _precision(cell: str | None, hardware: HardwareProfile) -> tuple[str, tuple[str, ...]]:
-    """The recipe of numbers; `fp8` alone leaves it open: delayed scaling on Hopper and Ada, whole tensors' current scale later."""
+    """The recipe of numbers; `fp8` alone leaves it open: delayed scaling on Hopper and Ada, whole
+    tensors' current scale later.
+    """
     peaks = hardware.gpu.peak_tflops
     if cell is None:
         usual = "bf16" if "bf16" in peaks else "fp16"

@@ -1,4 +1,6 @@
-"""The model of a measured run: the preset of its name, what the row states, and the family's usual values for the rest."""
+"""The model of a measured run: the preset of its name, what the row states, and the family's usual
+values for the rest.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,50 @@ Row = Mapping[str, Any]
 """The cells of a run; None where a cell is empty."""
 
 FAMILIES: dict[str, dict[str, Any]] = {
-    "gpt": {"norm": "layernorm", "position": "learned", "activation": "gelu", "attention_bias": "qkvo", "mlp_bias": True,
-            "gated_mlp": False, "tied_embeddings": True, "vocab_size": 51_200},
-    "mpt": {"norm": "layernorm_nobias", "position": "alibi", "activation": "gelu", "attention_bias": "none", "mlp_bias": False,
-            "gated_mlp": False, "tied_embeddings": True, "vocab_size": 50_368},
-    "llama": {"norm": "rmsnorm", "position": "rope", "activation": "silu", "attention_bias": "none", "mlp_bias": False,
-              "gated_mlp": True, "tied_embeddings": False, "vocab_size": 32_000},
-}  # fmt: skip
-"""What a row may leave open. 51,200 rows: GPT-2's 50,257 as Megatron of 2021 pads them over 8 ranks."""
+    "gpt": {
+        "norm": "layernorm",
+        "position": "learned",
+        "activation": "gelu",
+        "attention_bias": "qkvo",
+        "mlp_bias": True,
+        "gated_mlp": False,
+        "tied_embeddings": True,
+        "vocab_size": 51_200,
+    },
+    "mpt": {
+        "norm": "layernorm_nobias",
+        "position": "alibi",
+        "activation": "gelu",
+        "attention_bias": "none",
+        "mlp_bias": False,
+        "gated_mlp": False,
+        "tied_embeddings": True,
+        "vocab_size": 50_368,
+    },
+    "llama": {
+        "norm": "rmsnorm",
+        "position": "rope",
+        "activation": "silu",
+        "attention_bias": "none",
+        "mlp_bias": False,
+        "gated_mlp": True,
+        "tied_embeddings": False,
+        "vocab_size": 32_000,
+    },
+}
+"""What a row may leave open. 51,200 rows: GPT-2's 50,257 as Megatron of 2021 pads them over 8
+ranks.
+"""
 CELLS = {
-    "layers": "num_layers", "hidden": "hidden_size", "heads": "num_heads", "kv_heads": "num_kv_heads", "ffn": "ffn_size",
-    "vocab": "vocab_size", "tied_embed": "tied_embeddings", "gated_mlp": "gated_mlp",
-}  # fmt: skip
+    "layers": "num_layers",
+    "hidden": "hidden_size",
+    "heads": "num_heads",
+    "kv_heads": "num_kv_heads",
+    "ffn": "ffn_size",
+    "vocab": "vocab_size",
+    "tied_embed": "tied_embeddings",
+    "gated_mlp": "gated_mlp",
+}
 UNKNOWN_EXPERTS = "experts of a model that is no preset"
 MIXTURES = re.compile(r"moe|mixtral|deepseek-?v|[-_ ]a\d+b\b|gpt[ -]oss|kimi|glm4\.5", re.I)
 
@@ -43,14 +77,21 @@ def facts_of(row: Row) -> Facts:
 def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
     """The model, and what was assumed of it.
 
-    Errors: Skipped when the architecture is not modelled, or layers and hidden size are neither stated nor known by name.
+    Errors: Skipped when the architecture is not modelled, or layers and hidden size are neither
+    stated nor known by name.
     """
     said = facts_of(row)
     name = str(row["model"] or "")
     _modelled(row, name, said)
-    stated = tuple((field, _as(field, row[cell])) for cell, field in CELLS.items() if row[cell] is not None)
+    stated = tuple(
+        (field, _as(field, row[cell])) for cell, field in CELLS.items() if row[cell] is not None
+    )
     found, assumed = _shape(name, stated, int(row["seq"]), str(row["stack"] or ""), said.head_dim)
-    return (found.model_copy(update={"mtp_layers": 0}) if found.mtp_layers and _without_mtp(row, name) else found), assumed
+    return (
+        found.model_copy(update={"mtp_layers": 0})
+        if found.mtp_layers and _without_mtp(row, name)
+        else found
+    ), assumed
 
 
 def _without_mtp(row: Row, name: str) -> bool:
@@ -59,7 +100,9 @@ def _without_mtp(row: Row, name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _shape(name: str, cells: tuple[tuple[str, int], ...], seq: int, stack: str, head_dim: int | None) -> tuple[ModelSpec, tuple[str, ...]]:
+def _shape(
+    name: str, cells: tuple[tuple[str, int], ...], seq: int, stack: str, head_dim: int | None
+) -> tuple[ModelSpec, tuple[str, ...]]:
     stated: dict[str, Any] = dict(cells)
     preset = _preset(_plain(name)) if name else None
     if preset is not None and preset.moe:
@@ -85,8 +128,12 @@ def _modelled(row: Row, name: str, said: Facts) -> None:
 
 
 def _plain(name: str) -> str:
-    """The model's own name: `Llama3-70B SFT`, `LLAMA2-7B LoRA` and `LLAMA3_8B (BF16)` without what was done with it."""
-    bare = re.sub(r"\(.*?\)|\b(sft|lora|pretrain\w*|finetun\w*)\b", "", name, flags=re.I).strip(" -_")
+    """The model's own name: `Llama3-70B SFT`, `LLAMA2-7B LoRA` and `LLAMA3_8B (BF16)` without what
+    was done with it.
+    """
+    bare = re.sub(r"\(.*?\)|\b(sft|lora|pretrain\w*|finetun\w*)\b", "", name, flags=re.I).strip(
+        " -_"
+    )
     return re.sub(r"^deepseekv", "deepseek-v", bare, flags=re.I)
 
 
@@ -110,7 +157,9 @@ def _head_dim(said: int | None, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def _resized(preset: ModelSpec, stated: dict[str, Any], seq: int, head_dim: int | None) -> tuple[ModelSpec, tuple[str, ...]]:
+def _resized(
+    preset: ModelSpec, stated: dict[str, Any], seq: int, head_dim: int | None
+) -> tuple[ModelSpec, tuple[str, ...]]:
     """The preset with what the row says instead: trimmed layers, another vocabulary."""
     changed = {field: value for field, value in stated.items() if value != getattr(preset, field)}
     if "num_heads" in changed:
@@ -120,25 +169,39 @@ def _resized(preset: ModelSpec, stated: dict[str, Any], seq: int, head_dim: int 
         changed["position_rows"] = max(seq, preset.position_rows)
     blank = [cell for cell, field in CELLS.items() if field not in stated]
     said = (f"{', '.join(blank)}: those of {preset.name}",) if blank else ()
-    # NOTE: no source states it; the memory of SimuMax's two stages of DeepSeek-V3 is that of one dense layer and three with experts.
+    # NOTE: no source states it; the memory of SimuMax's two stages of DeepSeek-V3 is that of one
+    # dense layer and three with experts.
     if preset.moe and changed.get("num_layers", preset.num_layers) < preset.num_layers:
         dense = min(preset.moe.first_dense_layers, 1)
         changed |= {"moe": preset.moe.model_dump() | {"first_dense_layers": dense}, "mtp_layers": 0}
-        said = (*said, f"trimmed layers: {dense} dense, the others with experts, no multi-token prediction")
+        said = (
+            *said,
+            f"trimmed layers: {dense} dense, the others with experts, no multi-token prediction",
+        )
     return _valid(preset.model_dump() | {"parameters": None} | changed), said
 
 
-def _built(name: str, stated: dict[str, Any], seq: int, stack: str, head_dim: int | None) -> tuple[ModelSpec, tuple[str, ...]]:
+def _built(
+    name: str, stated: dict[str, Any], seq: int, stack: str, head_dim: int | None
+) -> tuple[ModelSpec, tuple[str, ...]]:
     family = _family(name, stated, stack)
     heads = stated.get("num_heads") or max(stated["hidden_size"] // 128, 1)
     gated = stated.get("gated_mlp", FAMILIES[family]["gated_mlp"])
-    usual = FAMILIES[family] | {"num_heads": heads, "num_kv_heads": heads, "ffn_size": _ffn(stated["hidden_size"], gated)}
+    usual = FAMILIES[family] | {
+        "num_heads": heads,
+        "num_kv_heads": heads,
+        "ffn_size": _ffn(stated["hidden_size"], gated),
+    }
     blank = {cell: usual[field] for cell, field in CELLS.items() if field not in stated}
     fields = usual | stated
     fields |= {"head_dim": _head_dim(head_dim, fields["hidden_size"], heads), "max_seq_length": seq}
     if fields["position"] == "learned":
         fields["position_rows"] = seq
-    said = (", ".join(f"{cell} {value:,}" for cell, value in blank.items()) + f": usual for {family}",) if blank else ()
+    said = (
+        (", ".join(f"{cell} {value:,}" for cell, value in blank.items()) + f": usual for {family}",)
+        if blank
+        else ()
+    )
     return _valid(fields | {"name": name or "unnamed", "family": family, "source": "the row"}), said
 
 
@@ -156,7 +219,9 @@ def _family(name: str, stated: dict[str, Any], stack: str) -> str:
 
 
 def _ffn(hidden: int, gated: bool) -> int:
-    """4 h, or what holds as many parameters with three matrices, in whole 256ths as Llama has it."""
+    """4 h, or what holds as many parameters with three matrices, in whole 256ths as Llama has
+    it.
+    """
     return -(-8 * hidden // 3 // 256) * 256 if gated else 4 * hidden
 
 
@@ -166,4 +231,7 @@ def _valid(fields: dict[str, Any]) -> ModelSpec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise Skipped(f"no such model can be: {where or 'shape'}: {first['msg'].removeprefix('Value error, ')[:120]}") from None
+        raise Skipped(
+            f"no such model can be: {where or 'shape'}:"
+            f" {first['msg'].removeprefix('Value error, ')[:120]}"
+        ) from None

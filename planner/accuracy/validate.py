@@ -26,7 +26,9 @@ class Validation:
     """Every row with its prediction, and how far they are apart."""
 
     rows: pd.DataFrame
-    """The runs as read, and `predicted_*`, `measured_step_s`, `error`, `memory_error`, `assumed`, `skipped`."""
+    """The runs as read, and `predicted_*`, `measured_step_s`, `error`, `memory_error`, `assumed`,
+    `skipped`.
+    """
     overall: dict[str, Any]
     """Sources weighted equally."""
     groups: list[dict[str, Any]]
@@ -40,11 +42,15 @@ class Validation:
         return int(self.rows["predicted_step_s"].notna().sum())
 
 
-def validate(files: Iterable[str | Path] | None = None, source: str | None = None, where: str | None = None) -> Validation:
+def validate(
+    files: Iterable[str | Path] | None = None, source: str | None = None, where: str | None = None
+) -> Validation:
     """Predicts measured runs, those that come with the product unless files are named.
 
-    source: only rows of this source; where: only rows for which this pandas query over the columns is true.
-    Errors: InputError for a file that does not hold runs, an unknown source, an expression that is none.
+    source: only rows of this source; where: only rows for which this pandas query over the columns
+    is true.
+    Errors: InputError for a file that does not hold runs, an unknown source, an expression that is
+    none.
     """
     started = perf_counter()
     return compare(predicted(select(runs(files), source, where)), started)
@@ -54,7 +60,13 @@ def compare(rows: pd.DataFrame, started: float) -> Validation:
     """The figures of predicted rows."""
     reasons = rows["skipped"].dropna().value_counts()
     overall, groups = measures.overall(rows), measures.groups(rows)
-    return Validation(rows, overall, groups, {str(reason): int(count) for reason, count in reasons.items()}, perf_counter() - started)
+    return Validation(
+        rows,
+        overall,
+        groups,
+        {str(reason): int(count) for reason, count in reasons.items()},
+        perf_counter() - started,
+    )
 
 
 def runs(files: Iterable[str | Path] | None = None) -> pd.DataFrame:
@@ -74,21 +86,40 @@ def select(rows: pd.DataFrame, source: str | None = None, where: str | None = No
 
 
 def _mask(rows: pd.DataFrame, where: str) -> pd.Series:
-    """A pandas query by its python engine, which knows `and`, `x != x` for empty cells and methods of texts."""
-    says = partial("--where must be a pandas query over the columns that is true or false for each row, but {}".format)
+    """A pandas query by its python engine, which knows `and`, `x != x` for empty cells and methods
+    of texts.
+    """
+    says = partial(
+        (
+            "--where must be a pandas query over the columns that is true or false for each row,"
+            " but {}"
+        ).format
+    )
     more = fault(where)
     if more:
         raise InputError(says(f"{where[:120]!r} is none: {more}"))
     try:
-        # NOTE: no target, so that an assignment is refused; no names from outside, so that @ finds nothing.
-        answer = rows.eval(where.strip() or "?", engine="python", local_dict={}, global_dict={}, target=None)
+        # NOTE: no target, so that an assignment is refused; no names from outside, so that @ finds
+        # nothing.
+        answer = rows.eval(
+            where.strip() or "?", engine="python", local_dict={}, global_dict={}, target=None
+        )
     except Exception as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(says(f"{where[:120]!r} gives: {line[:160]}")) from None
     if not isinstance(answer, pd.Series) or not answer.map(lambda x: isinstance(x, bool)).all():
-        raise InputError(says(f"{where[:120]!r} gives {_kind(answer)}; write a comparison such as tp <= 8 and gpus <= 64"))
+        raise InputError(
+            says(
+                f"{where[:120]!r} gives {_kind(answer)}; write a comparison such as tp <= 8 and"
+                " gpus <= 64"
+            )
+        )
     return answer.astype(bool)
 
 
 def _kind(answer: Any) -> str:
-    return f"{answer.dtype} values" if isinstance(answer, pd.Series) else f"{type(answer).__name__} {str(answer)[:40]!r}"
+    return (
+        f"{answer.dtype} values"
+        if isinstance(answer, pd.Series)
+        else f"{type(answer).__name__} {str(answer)[:40]!r}"
+    )

@@ -1,4 +1,6 @@
-"""Check: a launch that somebody already has. What is illegal, what does not fit, what is slow, what is not as it seems; what to change."""
+"""Check: a launch that somebody already has. What is illegal, what does not fit, what is slow, what
+is not as it seems; what to change.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.advice import fixes, gains, legality, measured, memory, oom_line, parser_errors, traps, traps_deepspeed, traps_torch
+from planner.advice import (
+    fixes,
+    gains,
+    legality,
+    measured,
+    memory,
+    oom_line,
+    parser_errors,
+    traps,
+    traps_deepspeed,
+    traps_torch,
+)
 from planner.advice.findings import Best, Checked, Finding, Verdict
 from planner.advice.names import flags
 from planner.cost.terms import Estimate
@@ -25,16 +38,25 @@ ORDER = ("error", "warning", "hint")
 
 
 def check(
-    file: str | Path, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Sequence[str] = (),
-    oom: str | None = None, fix: str | Path | None = None,
+    file: str | Path,
+    cluster: str | None = None,
+    gpus: int | None = None,
+    model: str | None = None,
+    sets: Sequence[str] = (),
+    oom: str | None = None,
+    fix: str | Path | None = None,
 ) -> Checked:
-    """Reads a file and answers; writes it again where `fix` names a path. Raises InputError for what cannot be read or is not known."""
+    """Reads a file and answers; writes it again where `fix` names a path. Raises InputError for
+    what cannot be read or is not known.
+    """
     from planner.intake.read import read
 
     stated = pairs(sets)
     told = measured.log_of(file)
     reading = told.reading if told else read(file, stated)
-    answer = checked(reading, cluster, gpus, model, stated, oom, told.log if told else measured.beside(file))
+    answer = checked(
+        reading, cluster, gpus, model, stated, oom, told.log if told else measured.beside(file)
+    )
     answer = replace(answer, file=str(file))
     return answer if fix is None else fixed(answer, fix)
 
@@ -51,10 +73,17 @@ def pairs(sets: Sequence[str]) -> dict[str, str]:
 
 
 def checked(
-    reading: Reading, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Mapping[str, str] | None = None,
-    oom: str | None = None, log: Log | None = None,
+    reading: Reading,
+    cluster: str | None = None,
+    gpus: int | None = None,
+    model: str | None = None,
+    sets: Mapping[str, str] | None = None,
+    oom: str | None = None,
+    log: Log | None = None,
 ) -> Checked:
-    """The answer for one reading. Raises InputError for options that name nothing known, never for what the file says."""
+    """The answer for one reading. Raises InputError for options that name nothing known, never for
+    what the file says.
+    """
     u = understood(reading, cluster, gpus, model, sets)
     blind = log is not None and measured.guessed(u, log)
     told, said, best, verdict = _blind(u, log) if log is not None and blind else _told(u)
@@ -65,7 +94,9 @@ def checked(
     ranked = sorted(_once(told), key=lambda one: ORDER.index(one.severity))
     matched = oom_line.matches(u, oom, said) if oom else None
     figures = measured.measured(u, log, said) if log is not None else None
-    return Checked(reading.file, u, verdict, tuple(ranked), said, best, figures, matched, guessed=blind)
+    return Checked(
+        reading.file, u, verdict, tuple(ranked), said, best, figures, matched, guessed=blind
+    )
 
 
 Told = tuple[list[Finding], Estimate | None, Best | None, Verdict]
@@ -79,8 +110,20 @@ def _blind(u: Understood, log: Log) -> Told:
 def _told(u: Understood) -> Told:
     """All findings of a launch, its estimate, the best plan and the verdict."""
     illegal = legality.findings(u)
-    faults = _supposed(u, [*parser_errors.findings(u), *traps_deepspeed.findings(u), *traps_torch.findings(u), *illegal])
-    silent = traps.findings(u) if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed" else []
+    faults = _supposed(
+        u,
+        [
+            *parser_errors.findings(u),
+            *traps_deepspeed.findings(u),
+            *traps_torch.findings(u),
+            *illegal,
+        ],
+    )
+    silent = (
+        traps.findings(u)
+        if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed"
+        else []
+    )
     broken = any(one.severity == "error" for one in (*faults, *silent))
     said = _estimate(u, any(one.severity == "error" for one in illegal))
     told = [*faults, *silent, *_unknown(u)]
@@ -88,24 +131,47 @@ def _told(u: Understood) -> Told:
         told += [*memory.findings(u, said), *gains.findings(u, said)]
     best = gains.best(u, said) if u.sized and computes(u.recipe) else None
     told += gains.best_finding(u, best, None if broken else said)
-    return told, said, best, "invalid" if broken else memory.verdict(said) if said is not None else "fits"
+    return (
+        told,
+        said,
+        best,
+        "invalid" if broken else memory.verdict(said) if said is not None else "fits",
+    )
 
 
 def _supposed(u: Understood, faults: list[Finding]) -> list[Finding]:
-    """Where branches of a script hang on what nobody sets, what is missing may be in one of them: that is no error yet."""
+    """Where branches of a script hang on what nobody sets, what is missing may be in one of them:
+    that is no error yet.
+    """
     if not any(UNDECIDED in note for note in u.reading.notes):
         return faults
-    return [replace(one, severity="warning", message=f"{one.message}. It may be in a branch that hangs on what nobody sets")
-            if one.severity == "error" and _missing(u, one) else one for one in faults]
+    return [
+        (
+            replace(
+                one,
+                severity="warning",
+                message=f"{one.message}. It may be in a branch that hangs on what nobody sets",
+            )
+            if one.severity == "error" and _missing(u, one)
+            else one
+        )
+        for one in faults
+    ]
 
 
 def _missing(u: Understood, one: Finding) -> bool:
     """Whether stating what the file does not state would mend it."""
-    return any(value not in (None, False) and name not in u.reading.values for way in one.ways for name, value in way.values.items())
+    return any(
+        value not in (None, False) and name not in u.reading.values
+        for way in one.ways
+        for name, value in way.values.items()
+    )
 
 
 def _estimate(u: Understood, illegal: bool) -> Estimate | None:
-    """What the cost model says; of an illegal layout the closed form, where there is one, as a hint of its size."""
+    """What the cost model says; of an illegal layout the closed form, where there is one, as a hint
+    of its size.
+    """
     if not u.sized or not computes(u.recipe):
         return None
     try:
@@ -116,33 +182,58 @@ def _estimate(u: Understood, illegal: bool) -> Estimate | None:
 
 def _once(found: list[Finding]) -> list[Finding]:
     """Two ways to the same rule say it once."""
-    return list({(one.rule, one.message if one.rule == "faster" else ""): one for one in reversed(found)}.values())[::-1]
+    return list(
+        {
+            (one.rule, one.message if one.rule == "faster" else ""): one for one in reversed(found)
+        }.values()
+    )[::-1]
 
 
 def _unknown(u: Understood) -> list[Finding]:
     """What kept memory and time from being told."""
     if not u.sized:
-        why = next((one.why for one in u.unresolved if one.name == "model"), "the model is not known")
-        return [Finding("warning", "memory and time not known", f"{why}. Only what the file itself states was checked")]
+        why = next(
+            (one.why for one in u.unresolved if one.name == "model"), "the model is not known"
+        )
+        return [
+            Finding(
+                "warning",
+                "memory and time not known",
+                f"{why}. Only what the file itself states was checked",
+            )
+        ]
     if not computes(u.recipe):
         gpu = u.recipe.hardware.gpu
-        return [Finding("warning", "memory and time not known",
-                        f"{gpu.name} computes {', '.join(gpu.peak_tflops)}, not {u.recipe.precision}")]
+        return [
+            Finding(
+                "warning",
+                "memory and time not known",
+                f"{gpu.name} computes {', '.join(gpu.peak_tflops)}, not {u.recipe.precision}",
+            )
+        ]
     return []
 
 
 def fixed(answer: Checked, out: str | Path) -> Checked:
-    """The answer with its file written again at `out`, changed as little as makes it legal and fitting.
+    """The answer with its file written again at `out`, changed as little as makes it legal and
+    fitting.
 
     Raises InputError when nothing needs changing, or no change is known.
     """
     from planner.files import write_all
 
     if answer.guessed:
-        raise InputError(f"--fix must have a script or a configuration to write again, but {answer.file} is a log without arguments")
+        raise InputError(
+            f"--fix must have a script or a configuration to write again, but {answer.file} is a"
+            " log without arguments"
+        )
     values = settled(answer)
     if not values:
-        why = "it is legal and fits" if answer.verdict in ("fits", "marginal") else "no change near by makes it so"
+        why = (
+            "it is legal and fits"
+            if answer.verdict in ("fits", "marginal")
+            else "no change near by makes it so"
+        )
         raise InputError(f"--fix must have something to change, but {why}; leave it out")
     u = answer.understood
     written = fixes.rewritten(u, values)
@@ -150,17 +241,29 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
     if target.is_dir() or target.resolve() == Path(u.reading.file).resolve():
         raise InputError(f"--fix must name another file than the one that is read, but got {out}")
     files = write_all(target.parent, _named(u.reading.file, target, written.texts))
-    left = f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}" if written.left else ""
-    return replace(answer, fixed=files, diff=written.diff + left, edits=flags(u.reading.kind, values))
+    left = (
+        f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}"
+        if written.left
+        else ""
+    )
+    return replace(
+        answer, fixed=files, diff=written.diff + left, edits=flags(u.reading.kind, values)
+    )
 
 
 def settled(answer: Checked) -> dict[str, Any]:
-    """Changes that make the launch legal and let it fit: what is legal may still not fit, so the changed one is asked again."""
+    """Changes that make the launch legal and let it fit: what is legal may still not fit, so the
+    changed one is asked again.
+    """
     u, findings = answer.understood, answer.findings
     out: dict[str, Any] = {}
     for _ in range(ROUNDS):
         broken = tuple(one.rule for one in breaches(u.recipe, u.layout))
-        more = {name: value for name, value in fixes.needed(list(findings), legality.joint(u), broken).items() if name not in out}
+        more = {
+            name: value
+            for name, value in fixes.needed(list(findings), legality.joint(u), broken).items()
+            if name not in out
+        }
         if not more:
             break
         out |= more
@@ -171,13 +274,21 @@ def settled(answer: Checked) -> dict[str, Any]:
 
 def changed(u: Understood, values: Mapping[str, Any]) -> Understood:
     """The launch with other values: None takes one away."""
-    kept = {name: one for name, one in u.values.items() if values.get(name, one) is not None and one.origin != "default"}
-    new = {name: Value(value, "option", "--fix") for name, value in values.items() if value is not None}
+    kept = {
+        name: one
+        for name, one in u.values.items()
+        if values.get(name, one) is not None and one.origin != "default"
+    }
+    new = {
+        name: Value(value, "option", "--fix") for name, value in values.items() if value is not None
+    }
     return again(u, replace(u.reading, values={**kept, **new}), values.get("launch.gpus"))
 
 
 def _named(file: str, target: Path, texts: Mapping[str, str]) -> dict[str, str]:
-    """Texts by the names that they get beside the target; a file that is there already keeps its own, and the script names the new one."""
+    """Texts by the names that they get beside the target; a file that is there already keeps its
+    own, and the script names the new one.
+    """
     main = texts[file]
     out: dict[str, str] = {}
     for path, text in texts.items():

@@ -1,4 +1,6 @@
-"""`ppplan compare`: one question over clusters, sizes, sequence lengths and precisions, or over saved plans."""
+"""`ppplan compare`: one question over clusters, sizes, sequence lengths and precisions, or over
+saved plans.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Row:
     spent: Spent | None = None
     goodput: Goodput | None = None
     scaling: float | None = None
-    """Tokens/s a GPU over those of the fewest GPUs of the same cluster, sequence length and precision."""
+    """Tokens/s a GPU over those of the fewest GPUs of the same cluster, sequence length and
+    precision.
+    """
     changes: tuple[str, ...] = ()
     """Against the first row: what is different in the best layout, and which term made it so."""
     fault: str = ""
@@ -60,27 +64,50 @@ class Comparison:
     assumed: tuple[str, ...] = ()
 
 
-def compare(asked: Question | None, over: Mapping[str, Sequence[Any]], saved: Sequence[str | Path] = (),
-            usd_per_gpu_hour: float | None = None) -> Comparison:  # fmt: skip
-    """The best plan for every combination of the words of `over` (those of OVER), then the saved plans as they are.
+def compare(
+    asked: Question | None,
+    over: Mapping[str, Sequence[Any]],
+    saved: Sequence[str | Path] = (),
+    usd_per_gpu_hour: float | None = None,
+) -> Comparison:
+    """The best plan for every combination of the words of `over` (those of OVER), then the saved
+    plans as they are.
 
-    Raises InputError for unknown names and for nothing to compare; a question that has no answer is a row that says so.
+    Raises InputError for unknown names and for nothing to compare; a question that has no answer is
+    a row that says so.
     """
     _check(asked, over, saved, usd_per_gpu_hour)
     varied = tuple(word for word in OVER if len(over.get(word, ())) > 1)
-    points = [dict(zip(over, values, strict=True)) for values in product(*over.values())] if asked is not None else []
+    points = (
+        [dict(zip(over, values, strict=True)) for values in product(*over.values())]
+        if asked is not None
+        else []
+    )
     rows = [_best(asked, words, varied, usd_per_gpu_hour) for words in points]  # type: ignore[arg-type]
     rows += [_of_plan(Path(path), usd_per_gpu_hour) for path in saved]
     faults = {row.fault for row in rows if row.recipe is None}
     if len(faults) == 1 and all(row.recipe is None for row in rows):
         raise InputError(faults.pop())  # what no row can hold is a slip of the question
-    rows = [replace(row, scaling=_scaling(row, rows), changes=_changes(rows[0], row) if at else ()) for at, row in enumerate(rows)]
-    said = [one for row in rows if row.recipe and row.spent for one in (*row.recipe.assumed, *row.spent.assumed)]
+    rows = [
+        replace(row, scaling=_scaling(row, rows), changes=_changes(rows[0], row) if at else ())
+        for at, row in enumerate(rows)
+    ]
+    said = [
+        one
+        for row in rows
+        if row.recipe and row.spent
+        for one in (*row.recipe.assumed, *row.spent.assumed)
+    ]
     failed = [one for row in rows if row.goodput for one in row.goodput.assumed]
     return Comparison(tuple(rows), varied or ("plan",), tuple(dict.fromkeys((*said, *failed))))
 
 
-def _check(asked: Question | None, over: Mapping[str, Sequence[Any]], saved: Sequence[str | Path], price: float | None) -> None:
+def _check(
+    asked: Question | None,
+    over: Mapping[str, Sequence[Any]],
+    saved: Sequence[str | Path],
+    price: float | None,
+) -> None:
     count = len(saved)
     if asked is not None:
         size = 1
@@ -88,15 +115,19 @@ def _check(asked: Question | None, over: Mapping[str, Sequence[Any]], saved: Seq
             size *= len(values)
         count += size
     if not 2 <= count <= MOST:
-        raise InputError(f"compare must have from 2 to {MOST} rows, but got {count}; name several --cluster, --gpus, --seq-length or "
-                         "--precision, or several plan.yaml")  # fmt: skip
+        raise InputError(
+            f"compare must have from 2 to {MOST} rows, but got {count}; name several --cluster,"
+            " --gpus, --seq-length or --precision, or several plan.yaml"
+        )
     if price is not None and not 0 < price < 1e6:
         raise InputError(f"price must be dollars a GPU hour, above 0, but got {price:g}")
     for name in over.get("cluster", ()):
         library.hardware(str(name))  # an unknown name is a slip, not an answer
 
 
-def _best(asked: Question, words: dict[str, Any], varied: tuple[str, ...], price: float | None) -> Row:
+def _best(
+    asked: Question, words: dict[str, Any], varied: tuple[str, ...], price: float | None
+) -> Row:
     name = ", ".join(_said(word, words[word]) for word in varied)
     stated = changed(asked, words)
     try:
@@ -108,7 +139,14 @@ def _best(asked: Question, words: dict[str, Any], varied: tuple[str, ...], price
     if not found.plans:
         near = found.nearest[0].change if found.nearest else ""
         why = found.limits or ("no layout fits" if found.legal else "no layout is legal")
-        return Row(name, recipe, None, None, fault=why + (f"; it would fit with: {near}" if near else ""), asked=words)
+        return Row(
+            name,
+            recipe,
+            None,
+            None,
+            fault=why + (f"; it would fit with: {near}" if near else ""),
+            asked=words,
+        )
     best = found.plans[0]
     return _row(name, stated, recipe, best.layout, best.estimate, found.limits, price, words)
 
@@ -123,10 +161,27 @@ def _of_plan(path: Path, price: float | None) -> Row:
     return replace(row, fault=broken[0].message if broken else "")
 
 
-def _row(name: str, asked: Question, recipe: Recipe, layout: Layout, said: Estimate, limits: str, price: float | None,
-         words: Mapping[str, Any]) -> Row:  # fmt: skip
+def _row(
+    name: str,
+    asked: Question,
+    recipe: Recipe,
+    layout: Layout,
+    said: Estimate,
+    limits: str,
+    price: float | None,
+    words: Mapping[str, Any],
+) -> Row:
     goodput = of_plan(asked, recipe, said)
-    return Row(name, recipe, layout, said, limits, spent(recipe, said, goodput, price), goodput, asked=words)
+    return Row(
+        name,
+        recipe,
+        layout,
+        said,
+        limits,
+        spent(recipe, said, goodput, price),
+        goodput,
+        asked=words,
+    )
 
 
 def _said(word: str, value: Any) -> str:
@@ -146,12 +201,24 @@ def _scaling(row: Row, rows: Sequence[Row]) -> float | None:
 
 def _kind(row: Row) -> tuple[Any, ...]:
     recipe = row.recipe
-    return (recipe.model.name, recipe.hardware.name, recipe.seq_length, recipe.precision) if recipe else ()
+    return (
+        (recipe.model.name, recipe.hardware.name, recipe.seq_length, recipe.precision)
+        if recipe
+        else ()
+    )
 
 
 def _changes(first: Row, row: Row) -> tuple[str, ...]:
-    """What differs from the first row's best layout; and what that layout would take here, by the term that grew most."""
-    if first.layout is None or row.layout is None or first.estimate is None or row.recipe is None or row.estimate is None:
+    """What differs from the first row's best layout; and what that layout would take here, by the
+    term that grew most.
+    """
+    if (
+        first.layout is None
+        or row.layout is None
+        or first.estimate is None
+        or row.recipe is None
+        or row.estimate is None
+    ):
         return ()
     if first.recipe and first.recipe.model.name != row.recipe.model.name:
         return (f"another model: {row.recipe.model.name}, not {first.recipe.model.name}",)
@@ -163,17 +230,28 @@ def _changes(first: Row, row: Row) -> tuple[str, ...]:
         return tuple(says)
     grew = _grew(first.estimate, kept)
     ratio = float(kept.step_s / row.estimate.step_s)
-    would = f"; it would take {ratio:.2f} times this one's time here" if differs and ratio > 1 else ""
-    says.append((f"that of {first.name}: {grew}" if grew else f"no term of that of {first.name} grows") + would)
+    would = (
+        f"; it would take {ratio:.2f} times this one's time here" if differs and ratio > 1 else ""
+    )
+    says.append(
+        (f"that of {first.name}: {grew}" if grew else f"no term of that of {first.name} grows")
+        + would
+    )
     if differs and not kept.fits:
-        says.append(f"that of {first.name} would not fit here (OOM probability {kept.oom_probability:.0%})")
+        says.append(
+            f"that of {first.name} would not fit here (OOM probability {kept.oom_probability:.0%})"
+        )
     return tuple(says)
 
 
 def _kept(first: Row, row: Row) -> Estimate | None:
     """The first row's layout on this row's machine; None where it cannot run there."""
     assert first.layout is not None and row.recipe is not None
-    if first.layout.gpus != row.recipe.gpus or first.layout.gbs != row.recipe.global_batch_size or breaches(row.recipe, first.layout):
+    if (
+        first.layout.gpus != row.recipe.gpus
+        or first.layout.gbs != row.recipe.global_batch_size
+        or breaches(row.recipe, first.layout)
+    ):
         return None
     try:
         return estimate(row.recipe, first.layout, exact=True)
@@ -182,12 +260,20 @@ def _kept(first: Row, row: Row) -> Estimate | None:
 
 
 def _grew(before: Estimate, after: Estimate) -> str:
-    """The term of the step that grew most from one machine to the other, in words; empty when none did."""
-    terms = [(f.name, float(getattr(before.time, f.name)), float(getattr(after.time, f.name))) for f in fields(before.time)]
+    """The term of the step that grew most from one machine to the other, in words; empty when none
+    did.
+    """
+    terms = [
+        (f.name, float(getattr(before.time, f.name)), float(getattr(after.time, f.name)))
+        for f in fields(before.time)
+    ]
     name, was, now = max(terms, key=lambda term: term[2] - term[1])
     if now - was < GREW_S * float(after.step_s):
         return ""
-    return f"{reasons.TERMS[name]} {_time(was)} -> {_time(now)}, of a step of {_time(float(before.step_s))} -> {_time(float(after.step_s))}"
+    return (
+        f"{reasons.TERMS[name]} {_time(was)} -> {_time(now)}, of a step of"
+        f" {_time(float(before.step_s))} -> {_time(float(after.step_s))}"
+    )
 
 
 def _time(seconds: float) -> str:

@@ -1,4 +1,6 @@
-"""Findings: what is wrong with a launch, or slow, or not what its author thinks; each with the rule, the values and the way out."""
+"""Findings: what is wrong with a launch, or slow, or not what its author thinks; each with the
+rule, the values and the way out.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Checked:
     edits: dict[str, Any] = field(default_factory=dict)
     """What --fix changed, as flags."""
     guessed: bool = False
-    """Of a log that states no layout: nothing of it is predicted, and the layout of `understood` is nobody's word."""
+    """Of a log that states no layout: nothing of it is predicted, and the layout of `understood` is
+    nobody's word.
+    """
 
     @property
     def recipe(self) -> Recipe:

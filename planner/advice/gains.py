@@ -1,4 +1,6 @@
-"""Where the time goes, the three changes that gain most, and what the best plan for the same question would give."""
+"""Where the time goes, the three changes that gain most, and what the best plan for the same
+question would give.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def findings(u: Understood, now: Estimate) -> list[Finding]:
 
 
 def best(u: Understood, now: Estimate | None) -> Best | None:
-    """The best layout of all for the same model, GPUs and batch; None where none fits, or none is better than what is stated."""
+    """The best layout of all for the same model, GPUs and batch; None where none fits, or none is
+    better than what is stated.
+    """
     found = fitting(u.recipe, u.recipe.gpus)
     if found is None:
         return None
@@ -54,7 +58,10 @@ def best_finding(u: Understood, found: Best | None, now: Estimate | None) -> lis
     words = _difference(u.layout, found.layout)
     won = 1 - found.estimate.step_s / now.step_s if now and now.fits else 0.0
     gained = f", {won:.0%} less than now" if won > 0 else ""
-    text = f"the best plan for the same question is {describe(found.layout)}: a step of {found.estimate.step_s:.3g} s{gained}"
+    text = (
+        f"the best plan for the same question is {describe(found.layout)}: a step of"
+        f" {found.estimate.step_s:.3g} s{gained}"
+    )
     return [Finding("hint", "best plan", text, (way_of(u, words),))]
 
 
@@ -63,19 +70,46 @@ def way_of(u: Understood, words: dict[str, Any]) -> Way:
 
 
 def _difference(one: Layout, other: Layout) -> dict[str, Any]:
-    words = ("tp", "pp", "cp", "ep", "etp", "v", "mbs", "zero", "recompute", "recompute_modules", "recompute_layers", "offload",
-             "account_for_embedding", "account_for_loss", "first_layers", "last_layers", "sp")
+    words = (
+        "tp",
+        "pp",
+        "cp",
+        "ep",
+        "etp",
+        "v",
+        "mbs",
+        "zero",
+        "recompute",
+        "recompute_modules",
+        "recompute_layers",
+        "offload",
+        "account_for_embedding",
+        "account_for_loss",
+        "first_layers",
+        "last_layers",
+        "sp",
+    )
     alone = ("zero",) if other.dp * other.cp == 1 and other.zero < 2 else ()
-    differ = {word: getattr(other, word) for word in words if getattr(one, word) != getattr(other, word) and word not in alone}
+    differ = {
+        word: getattr(other, word)
+        for word in words
+        if getattr(one, word) != getattr(other, word) and word not in alone
+    }
     if any(word.startswith("recompute") for word in differ):
-        differ |= {word: getattr(other, word) for word in ("recompute", "recompute_modules", "recompute_layers")}
+        differ |= {
+            word: getattr(other, word)
+            for word in ("recompute", "recompute_modules", "recompute_layers")
+        }
     return differ
 
 
 def _bottleneck(now: Estimate) -> Finding:
-    text = (f"a step takes {now.step_s:.3g} s (80% of such runs: {now.step_s_low:.3g} to {now.step_s_high:.3g} s), "
-            f"{now.tokens_per_s_per_gpu:,.0f} tokens/s and {now.model_tflops_per_gpu:.0f} TFLOP/s a GPU, {now.mfu:.1%} MFU; "
-            f"beyond the model's own products the most goes to {limit(now)}")
+    text = (
+        f"a step takes {now.step_s:.3g} s (80% of such runs: {now.step_s_low:.3g} to"
+        f" {now.step_s_high:.3g} s), {now.tokens_per_s_per_gpu:,.0f} tokens/s and"
+        f" {now.model_tflops_per_gpu:.0f} TFLOP/s a GPU, {now.mfu:.1%} MFU; beyond the model's own"
+        f" products the most goes to {limit(now)}"
+    )
     return Finding("hint", "bottleneck", text)
 
 
@@ -86,16 +120,32 @@ def _bubble(u: Understood, now: Estimate) -> list[Finding]:
         return []
     wanted = layout.dp * layout.mbs * layout.pp * (8 if layout.v == 1 else 4)
     formula = (layout.pp - 1) / (layout.v * layout.m + layout.pp - 1)
-    text = (f"the pipeline idles {now.bubble_share:.0%} of the time: {layout.m} micro-batches for {layout.pp} stages, "
-            f"(p-1)/(v m + p-1) = {formula:.1%}, at best {1 - formula:.1%} busy; more micro-batches shrink it, so a larger "
-            f"global batch (such as {wanted}) or fewer stages")
-    return [Finding("warning", "more micro-batches", text, (Way(changed(u, {"gbs": wanted}), "more micro-batches"),))]
+    text = (
+        f"the pipeline idles {now.bubble_share:.0%} of the time: {layout.m} micro-batches for"
+        f" {layout.pp} stages, (p-1)/(v m + p-1) = {formula:.1%}, at best {1 - formula:.1%} busy;"
+        f" more micro-batches shrink it, so a larger global batch (such as {wanted}) or fewer"
+        " stages"
+    )
+    return [
+        Finding(
+            "warning",
+            "more micro-batches",
+            text,
+            (Way(changed(u, {"gbs": wanted}), "more micro-batches"),),
+        )
+    ]
 
 
 def _layouts(u: Understood, base: float, now: Estimate) -> list[tuple[float, Way]]:
-    """The fastest of each kind of change that fits at least as surely as now; of equally fast ones that with fewest changes."""
+    """The fastest of each kind of change that fits at least as surely as now; of equally fast ones
+    that with fewest changes.
+    """
     least = now.oom_probability if now.oom_probability < LOST else 0.0
-    found = [one for one in nearby.around(u.recipe, u.layout, 1) if one.words and (one.fits or one.oom_probability <= least)]
+    found = [
+        one
+        for one in nearby.around(u.recipe, u.layout, 1)
+        if one.words and (one.fits or one.oom_probability <= least)
+    ]
     kinds: dict[str, tuple[float, Way]] = {}
     for one in sorted(found, key=lambda one: one.step_s):
         if one.step_s < base * (1 - PAYS):
@@ -108,9 +158,15 @@ def _switches(u: Understood, base: float) -> list[tuple[float, Way]]:
         return []
     out = []
     for flag, changes in SWITCHES.items():
-        if u.plain.get(flag) or (flag == "tp_comm_overlap" and not u.layout.sp) or (flag == "overlap_param_gather" and not u.layout.zero):
+        if (
+            u.plain.get(flag)
+            or (flag == "tp_comm_overlap" and not u.layout.sp)
+            or (flag == "overlap_param_gather" and not u.layout.zero)
+        ):
             continue
-        other = u.recipe.model_copy(update={"stack": u.recipe.stack.model_copy(update=changes["stack"])})
+        other = u.recipe.model_copy(
+            update={"stack": u.recipe.stack.model_copy(update=changes["stack"])}
+        )
         step_s = float(closed_form(other, u.layout).step_s)
         if step_s < base * (1 - PAYS):
             needs = {"overlap_grad_reduce": True} if flag == "overlap_param_gather" else {}
@@ -119,5 +175,10 @@ def _switches(u: Understood, base: float) -> list[tuple[float, Way]]:
 
 
 def _gain(u: Understood, base: float, step_s: float, one: Way) -> Finding:
-    text = f"{said(u.reading.kind, one.values)} saves {base - step_s:.3g} s of a step ({1 - step_s / base:.0%}): {one.says}"
-    return Finding("hint", "faster", text, (one,), {"step_s_saved": base - step_s, "share": 1 - step_s / base})
+    text = (
+        f"{said(u.reading.kind, one.values)} saves {base - step_s:.3g} s of a step"
+        f" ({1 - step_s / base:.0%}): {one.says}"
+    )
+    return Finding(
+        "hint", "faster", text, (one,), {"step_s_saved": base - step_s, "share": 1 - step_s / base}
+    )

@@ -1,4 +1,6 @@
-"""Goodput of a plan: what a question states of failures and checkpoints, with published figures for what it leaves out."""
+"""Goodput of a plan: what a question states of failures and checkpoints, with published figures for
+what it leaves out.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,19 @@ from planner.units import GB
 
 HOUR = 3600.0
 GPU_MTBF_HOURS = 54 * 24 * 16_384 / 419
-"""Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs, arXiv 2407.21783 sec. 3.3.4; 50,700 hours of one GPU."""
+"""Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs, arXiv 2407.21783 sec.
+3.3.4; 50,700 hours of one GPU.
+"""
 STORAGE_BYTES_PER_S = 2000 * GB / 16_384
-"""A GPU's part of what storage sustains: 2 TB/s for the 16,384 GPUs of Llama 3 405B, arXiv 2407.21783 sec. 3.3.1."""
+"""A GPU's part of what storage sustains: 2 TB/s for the 16,384 GPUs of Llama 3 405B, arXiv
+2407.21783 sec. 3.3.1.
+"""
 SAVED_BYTES = 14.0
 """Of a trained parameter: 16-bit weight, fp32 master and two moments."""
 RESTART_S = 600.0
-"""Failures are found and diagnosed in less than ten minutes on average: MegaScale, arXiv 2402.15627 sec. 4."""
+"""Failures are found and diagnosed in less than ten minutes on average: MegaScale, arXiv 2402.15627
+sec. 4.
+"""
 
 
 class Failures(NamedTuple):
@@ -33,7 +41,9 @@ class Failures(NamedTuple):
 
 
 def failures(asked: Question, recipe: Recipe) -> Failures | None:
-    """None when the question says nothing of failures; else its figures, and published ones for those that it leaves out."""
+    """None when the question says nothing of failures; else its figures, and published ones for
+    those that it leaves out.
+    """
     if asked.mtbf_hours is None and asked.checkpoint_s is None and asked.restart_s is None:
         return None
     mtbf_s = (asked.mtbf_hours or GPU_MTBF_HOURS) * HOUR
@@ -41,8 +51,11 @@ def failures(asked: Question, recipe: Recipe) -> Failures | None:
     checkpoint_s = asked.checkpoint_s or saved
     restart_s = RESTART_S if asked.restart_s is None else asked.restart_s
     said = (
-        asked.mtbf_hours is None and f"an interruption every {GPU_MTBF_HOURS:,.0f} hours of a GPU, as Llama 3 405B had",
-        asked.checkpoint_s is None and f"checkpoints of {saved:.3g} s: 14 bytes a trained parameter at 0.12 GB/s a GPU, as Llama 3 405B",
+        asked.mtbf_hours is None
+        and f"an interruption every {GPU_MTBF_HOURS:,.0f} hours of a GPU, as Llama 3 405B had",
+        asked.checkpoint_s is None
+        and f"checkpoints of {saved:.3g} s: 14 bytes a trained parameter at 0.12 GB/s a GPU, as"
+        " Llama 3 405B",
         asked.restart_s is None and f"restarts of {RESTART_S:.0f} s, as MegaScale found failures",
     )
     return Failures(mtbf_s, checkpoint_s, restart_s, tuple(one for one in said if one))
@@ -53,6 +66,8 @@ def of_plan(asked: Question, recipe: Recipe, said: Estimate) -> Goodput | None:
     met = failures(asked, recipe)
     if met is None:
         return None
-    found = goodput(recipe.gpus, met.gpu_mtbf_s, met.checkpoint_s, met.restart_s, said.step_s, recipe.tokens)
+    found = goodput(
+        recipe.gpus, met.gpu_mtbf_s, met.checkpoint_s, met.restart_s, said.step_s, recipe.tokens
+    )
     plain = {f.name: float(getattr(found, f.name)) for f in fields(found) if f.name != "assumed"}
     return Goodput(**plain, assumed=met.assumed)

@@ -1,4 +1,6 @@
-"""Rules that a launch breaks, by the framework's version, each with the smallest changes that let it run."""
+"""Rules that a launch breaks, by the framework's version, each with the smallest changes that let
+it run.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,22 @@ BATCH = ("batch is dp * mbs * m", "micro-batches interleave")
 """Rules that another global batch, or another accumulation, would keep."""
 LEGAL = ". Legal would be: "
 UNSEEN = {
-    "layers split over stages": "versions before 0.13 drop the rest in silence: of {layers} layers they build {built}",
+    "layers split over stages": (
+        "versions before 0.13 drop the rest in silence: of {layers} layers they build {built}"
+    ),
 }
-COSTS = {"m": 0, "gbs": 40, "gpus": 50, "offload": 12, "cp": 8, "zero": 4, "recompute": 5, "tp": 6, "pp": 6, "etp": 3}
+COSTS = {
+    "m": 0,
+    "gbs": 40,
+    "gpus": 50,
+    "offload": 12,
+    "cp": 8,
+    "zero": 4,
+    "recompute": 5,
+    "tp": 6,
+    "pp": 6,
+    "etp": 3,
+}
 """How much a change asks of the person: what changes learning or the hardware comes last."""
 
 
@@ -32,18 +47,28 @@ def findings(u: Understood) -> list[Finding]:
     if not broken:
         return _other_versions(u)
     names = [one.rule for one in broken]
-    return _once([_finding(u, one, ways(u, (one.rule,), tuple(name for name in names if name != one.rule))) for one in broken])
+    return _once(
+        [
+            _finding(
+                u, one, ways(u, (one.rule,), tuple(name for name in names if name != one.rule))
+            )
+            for one in broken
+        ]
+    )
 
 
 def joint(u: Understood) -> Way | None:
-    """The mildest changes that keep all rules at once, and fit where any do; None where nothing is broken or nothing near helps."""
+    """The mildest changes that keep all rules at once, and fit where any do; None where nothing is
+    broken or nothing near helps.
+    """
     broken = tuple(one.rule for one in breaches(u.recipe, u.layout))
     found = ways(u, broken) if broken else []
     return way(u, found[0]) if found else None
 
 
 def ways(u: Understood, rules: tuple[str, ...], waived: tuple[str, ...] = ()) -> list[Near]:
-    """Layouts close by that keep the rules: those that fit first, then the mildest and fewest changes, then the fastest.
+    """Layouts close by that keep the rules: those that fit first, then the mildest and fewest
+    changes, then the fastest.
 
     What is waived may stay broken: it has its own way out.
     """
@@ -66,19 +91,27 @@ def _accumulated(u: Understood, waived: tuple[str, ...]) -> list[Near]:
 
 def _cost(u: Understood, one: Near) -> int:
     """Flags to change, the harder ones dearer."""
-    return sum(COSTS.get(word, 2) for word in one.words if not word.startswith("recompute_")) + len(changed(u, one.words))
+    return sum(COSTS.get(word, 2) for word in one.words if not word.startswith("recompute_")) + len(
+        changed(u, one.words)
+    )
 
 
 def _finding(u: Understood, broken: Breach, near: list[Near]) -> Finding:
     offered = [*_distinct(u, near), *_whole_groups(u, broken)][:MOST_WAYS]
     note = _note(u, broken)
-    listed = "; ".join(said(u.reading.kind, one.values) + (f" ({one.says})" if one.says else "") for one in offered)
+    listed = "; ".join(
+        said(u.reading.kind, one.values) + (f" ({one.says})" if one.says else "") for one in offered
+    )
     legal = f"{LEGAL}{listed}" if listed else ""
-    return Finding("error", broken.rule, f"{broken.message}{_values(u, broken)}{note}{legal}", tuple(offered))
+    return Finding(
+        "error", broken.rule, f"{broken.message}{_values(u, broken)}{note}{legal}", tuple(offered)
+    )
 
 
 def _once(found: list[Finding]) -> list[Finding]:
-    """Rules that one knob breaks have the same ways out: the list stands with the first that has them all."""
+    """Rules that one knob breaks have the same ways out: the list stands with the first that has
+    them all.
+    """
     listed: list[tuple[set[str], str]] = []
     out = []
     for one in found:
@@ -86,7 +119,11 @@ def _once(found: list[Finding]) -> list[Finding]:
         each = set(ways_out.split("; ")) if ways_out else set()
         above = next((rule for known, rule in listed if each and each <= known), None)
         listed.append((each, one.rule))
-        out.append(replace(one, message=f"{message}. The ways out are among those of: {above}") if above else one)
+        out.append(
+            replace(one, message=f"{message}. The ways out are among those of: {above}")
+            if above
+            else one
+        )
     return out
 
 
@@ -96,17 +133,30 @@ def _whole_groups(u: Understood, broken: Breach) -> list[Way]:
     if broken.rule != GROUPS or u.recipe.gpus % unit == 0:
         return []
     below = u.recipe.gpus // unit * unit
-    return [Way({"launch.gpus": count}, f"{count} GPUs") for count in (below, below + unit) if count]
+    return [
+        Way({"launch.gpus": count}, f"{count} GPUs") for count in (below, below + unit) if count
+    ]
 
 
 def _values(u: Understood, broken: Breach) -> str:
     """Where the values come from that the sentence names."""
     text = f"{broken.rule} {broken.message}".replace("=", " ").replace("*", " ").split()
-    named = [word for word in ("tp", "pp", "ep", "etp", "cp") if word in text and MEGATRON[word] in u.reading.values]
-    places = [f"{flag(u.reading.kind, MEGATRON[word])} from {u.reading.values[MEGATRON[word]].where}" for word in named
-              if u.reading.values[MEGATRON[word]].where]
-    defaulted = "etp" in text and "expert_tensor_parallel_size" not in u.reading.values and u.layout.etp > 1
-    places += ["--expert-tensor-parallel-size defaults to the tensor-parallel size"] if defaulted else []
+    named = [
+        word
+        for word in ("tp", "pp", "ep", "etp", "cp")
+        if word in text and MEGATRON[word] in u.reading.values
+    ]
+    places = [
+        f"{flag(u.reading.kind, MEGATRON[word])} from {u.reading.values[MEGATRON[word]].where}"
+        for word in named
+        if u.reading.values[MEGATRON[word]].where
+    ]
+    defaulted = (
+        "etp" in text and "expert_tensor_parallel_size" not in u.reading.values and u.layout.etp > 1
+    )
+    places += (
+        ["--expert-tensor-parallel-size defaults to the tensor-parallel size"] if defaulted else []
+    )
     return f" [{', '.join(places)}]" if places else ""
 
 
@@ -131,8 +181,12 @@ def way(u: Understood, one: Near) -> Way:
     values = changed(u, one.words)
     if not u.sized:
         return Way(values)
-    fits = f"{one.memory_gib:.1f} GiB" + ("" if one.fits else f", out of memory with probability {one.oom_probability:.0%}")
-    return Way(values, f"{_stages(one)}a step of {one.step_s:.3g} s, {fits}", one.step_s, one.memory_gib)
+    fits = f"{one.memory_gib:.1f} GiB" + (
+        "" if one.fits else f", out of memory with probability {one.oom_probability:.0%}"
+    )
+    return Way(
+        values, f"{_stages(one)}a step of {one.step_s:.3g} s, {fits}", one.step_s, one.memory_gib
+    )
 
 
 def _stages(one: Near) -> str:
@@ -155,6 +209,12 @@ def _other_versions(u: Understood) -> list[Finding]:
         other = u.recipe.model_copy(update={"framework_version": version})
         for broken in breaches(other, u.layout):
             own.setdefault(broken.rule, []).append((version, broken.message))
-    return [Finding("warning", rule, f"{u.recipe.framework} {', '.join(version for version, _ in found)} refuses it: {found[0][1]}; "
-                                     f"{u.recipe.framework_version} is taken, as the file states no version")
-            for rule, found in own.items()]
+    return [
+        Finding(
+            "warning",
+            rule,
+            f"{u.recipe.framework} {', '.join(version for version, _ in found)} refuses it:"
+            f" {found[0][1]}; {u.recipe.framework_version} is taken, as the file states no version",
+        )
+        for rule, found in own.items()
+    ]

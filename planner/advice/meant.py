@@ -16,7 +16,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def asked(names: Iterable[str], known: Iterable[str]) -> str:
-    """Names by comma, each with the one it was probably meant to be: `--sequence-paralel (--sequence-parallel?)`."""
+    """Names by comma, each with the one it was probably meant to be: `--sequence-paralel
+    (--sequence-parallel?)`.
+    """
     all_known = list(known)
     pairs = [(name, nearest(name, all_known)) for name in names]
     return ", ".join(f"{name} ({near}?)" if near else name for name, near in pairs)

@@ -17,16 +17,48 @@ from planner.interpret.interpret import Understood
 from planner.units import GIB
 
 HEAD = 200_000
-TEXTS = (".sh", ".bash", ".slurm", ".sbatch", ".json", ".yaml", ".yml", ".toml", ".py", ".cfg", ".hjson", ".jsonc")
+TEXTS = (
+    ".sh",
+    ".bash",
+    ".slurm",
+    ".sbatch",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".py",
+    ".cfg",
+    ".hjson",
+    ".jsonc",
+)
 """Endings of files that state a run rather than tell of one."""
-FRAMEWORKS = {"deepspeed": "deepspeed", "megatron-deepspeed": "deepspeed", "neox": "deepspeed", "torchtitan": "torch", "nanotron": "torch",
-              "trainer": "torch"}
+FRAMEWORKS = {
+    "deepspeed": "deepspeed",
+    "megatron-deepspeed": "deepspeed",
+    "neox": "deepspeed",
+    "torchtitan": "torch",
+    "nanotron": "torch",
+    "trainer": "torch",
+}
 KINDS = {"trainer": "huggingface", "nanotron": "torchtitan"}
-LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
-          "micro_batch_size", "deepspeed.zero_optimization.stage", "deepspeed.train_micro_batch_size_per_gpu",
-          "parallelism.tensor_parallel_degree", "parallelism.pipeline_parallel_degree", "parallelism.data_parallel_shard_degree",
-          "training.local_batch_size", "hf.per_device_train_batch_size", "hf.fsdp")
-"""Values that state a layout: one of them, and the others are the framework's defaults, not guesses."""
+LAYOUT = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "micro_batch_size",
+    "deepspeed.zero_optimization.stage",
+    "deepspeed.train_micro_batch_size_per_gpu",
+    "parallelism.tensor_parallel_degree",
+    "parallelism.pipeline_parallel_degree",
+    "parallelism.data_parallel_shard_degree",
+    "training.local_batch_size",
+    "hf.per_device_train_batch_size",
+    "hf.fsdp",
+)
+"""Values that state a layout: one of them, and the others are the framework's defaults, not
+guesses.
+"""
 FAR = 0.2
 """A prediction further than this from the measurement is worth a word."""
 
@@ -39,7 +71,9 @@ class Told(NamedTuple):
 
 
 def log_of(path: str | Path) -> Told | None:
-    """The log that a path is, with the arguments that it prints; None where it is no log. InputError when it cannot be read."""
+    """The log that a path is, with the arguments that it prints; None where it is no log.
+    InputError when it cannot be read.
+    """
     file = regular(path)
     if file.suffix.lower() in TEXTS or not read_log.is_log(_head(file)):
         return None
@@ -48,7 +82,9 @@ def log_of(path: str | Path) -> Told | None:
 
 
 def _bare(path: str | Path, log: Log) -> Reading:
-    """Of a log without arguments: what its lines tell, and that the rest is guessed (bf16: nearly all runs that are logged are)."""
+    """Of a log without arguments: what its lines tell, and that the rest is guessed (bf16: nearly
+    all runs that are logged are).
+    """
     style = log.style or "megatron"
     framework = FRAMEWORKS.get(style, "megatron")
     values = {}
@@ -56,26 +92,39 @@ def _bare(path: str | Path, log: Log) -> Reading:
         values["bf16"] = Value(True, "default", "the log does not tell")
         if log.global_batch_size:
             values["global_batch_size"] = Value(log.global_batch_size, "flag", "lines of the log")
-    note = "the log prints no arguments: layout, micro-batch and precision are guessed; name the script instead, with the log beside it"
+    note = (
+        "the log prints no arguments: layout, micro-batch and precision are guessed; name the"
+        " script instead, with the log beside it"
+    )
     return Reading(str(path), KINDS.get(style, style), framework, None, values, notes=(note,))  # type: ignore[arg-type]
 
 
 def guessed(u: Understood, log: Log) -> bool:
-    """Whether the layout is nobody's word: the log itself was asked about, it prints no arguments, and no option states a size."""
+    """Whether the layout is nobody's word: the log itself was asked about, it prints no arguments,
+    and no option states a size.
+    """
     alone = log.reading is None and log.file == u.reading.file
-    return alone and not any(name in LAYOUT and one.origin != "default" for name, one in u.values.items())
+    return alone and not any(
+        name in LAYOUT and one.origin != "default" for name, one in u.values.items()
+    )
 
 
 def unknown(u: Understood, log: Log) -> Finding:
     """Instead of a prediction for a layout that nobody stated."""
-    text = (f"{Path(log.file).name} prints no arguments, so nothing is predicted; what it measured stands below. "
-            "Name the script with the log beside it, or state the layout")
-    stated = "--set tensor_model_parallel_size=N and so on" if u.recipe.framework == "megatron" else ""
+    text = (
+        f"{Path(log.file).name} prints no arguments, so nothing is predicted; what it measured"
+        " stands below. Name the script with the log beside it, or state the layout"
+    )
+    stated = (
+        "--set tensor_model_parallel_size=N and so on" if u.recipe.framework == "megatron" else ""
+    )
     return Finding("warning", "layout not known", text + (f": {stated}" if stated else ""))
 
 
 def beside(path: str | Path) -> Log | None:
-    """The log that lies beside a script under its name (launch.sh, launch.log), if there is one and it is one."""
+    """The log that lies beside a script under its name (launch.sh, launch.log), if there is one and
+    it is one.
+    """
     for ending in (".log", ".out"):
         file = Path(path).with_suffix(ending)
         if file != Path(path) and file.is_file():
@@ -89,30 +138,60 @@ def _head(file: Path) -> str:
         with regular(file).open("rb") as opened:
             return opened.read(HEAD).decode("utf-8", "replace")
     except OSError as fault:
-        raise InputError(f"{file} must be a file that can be read, but: {fault.strerror or fault}") from None
+        raise InputError(
+            f"{file} must be a file that can be read, but: {fault.strerror or fault}"
+        ) from None
 
 
 def measured(u: Understood, log: Log, said: Estimate | None) -> dict[str, Any]:
-    """Figures of the log by name and unit, the prediction's error where there is one, and a row that `validate` accepts."""
+    """Figures of the log by name and unit, the prediction's error where there is one, and a row
+    that `validate` accepts.
+    """
     figures = {
-        "log": log.file, "steps": log.steps, "timed": log.timed, "step_s": log.step_s, "step_s_low": log.step_s_low,
-        "step_s_high": log.step_s_high, "tokens_per_s_per_gpu": log.tokens_per_s_per_gpu, "model_tflops_per_gpu": log.model_tflops_per_gpu,
-        "memory_allocated_gib": _gib(log.allocated_bytes), "memory_reserved_gib": _gib(log.reserved_bytes),
-        "memory_device_gib": _gib(log.device_bytes), "nan_steps": log.nan_steps, "skipped_steps": log.skipped_steps,
-        "out_of_memory": len(log.ooms), "notes": list(log.notes),
+        "log": log.file,
+        "steps": log.steps,
+        "timed": log.timed,
+        "step_s": log.step_s,
+        "step_s_low": log.step_s_low,
+        "step_s_high": log.step_s_high,
+        "tokens_per_s_per_gpu": log.tokens_per_s_per_gpu,
+        "model_tflops_per_gpu": log.model_tflops_per_gpu,
+        "memory_allocated_gib": _gib(log.allocated_bytes),
+        "memory_reserved_gib": _gib(log.reserved_bytes),
+        "memory_device_gib": _gib(log.device_bytes),
+        "nan_steps": log.nan_steps,
+        "skipped_steps": log.skipped_steps,
+        "out_of_memory": len(log.ooms),
+        "notes": list(log.notes),
     }
-    stated = log if log.reading or guessed(u, log) else replace(log, reading=replace(u.reading, values=u.values))
-    row = csv_row.row(stated, model=u.recipe.model.name if u.sized else "", hardware=u.recipe.hardware.name, gpus=u.recipe.gpus)
-    return {**figures, "error": _errors(log, said), "row": {name: value for name, value in row.items() if value not in (None, "")}}
+    stated = (
+        log
+        if log.reading or guessed(u, log)
+        else replace(log, reading=replace(u.reading, values=u.values))
+    )
+    row = csv_row.row(
+        stated,
+        model=u.recipe.model.name if u.sized else "",
+        hardware=u.recipe.hardware.name,
+        gpus=u.recipe.gpus,
+    )
+    return {
+        **figures,
+        "error": _errors(log, said),
+        "row": {name: value for name, value in row.items() if value not in (None, "")},
+    }
 
 
 def _errors(log: Log, said: Estimate | None) -> dict[str, float]:
     """Prediction over measurement, less 1."""
     if said is None:
         return {}
-    pairs = {"step_s": (said.step_s, log.step_s), "memory_allocated_gib": (said.memory.allocated_bytes, log.allocated_bytes),
-             "memory_reserved_gib": (said.memory.reserved_bytes, log.reserved_bytes),
-             "model_tflops_per_gpu": (said.model_tflops_per_gpu, log.model_tflops_per_gpu)}
+    pairs = {
+        "step_s": (said.step_s, log.step_s),
+        "memory_allocated_gib": (said.memory.allocated_bytes, log.allocated_bytes),
+        "memory_reserved_gib": (said.memory.reserved_bytes, log.reserved_bytes),
+        "model_tflops_per_gpu": (said.model_tflops_per_gpu, log.model_tflops_per_gpu),
+    }
     return {name: float(ours) / theirs - 1 for name, (ours, theirs) in pairs.items() if theirs}
 
 
@@ -121,15 +200,37 @@ def findings(log: Log, said: Estimate | None) -> list[Finding]:
     out: list[Finding] = []
     if log.ooms:
         chance = f", where {said.oom_probability:.0%} was predicted" if said is not None else ""
-        out.append(Finding("error", "the log ran out of memory", f"{Path(log.file).name} has {len(log.ooms)} messages of memory that ran "
-                           f"out{chance}: {' '.join(log.ooms[0].text.split())[:200]}"))
+        out.append(
+            Finding(
+                "error",
+                "the log ran out of memory",
+                f"{Path(log.file).name} has {len(log.ooms)} messages of memory that ran "
+                f"out{chance}: {' '.join(log.ooms[0].text.split())[:200]}",
+            )
+        )
     if log.nan_steps:
-        out.append(Finding("warning", "losses broke", f"{log.nan_steps} of {log.steps} steps have no finite loss"))
+        out.append(
+            Finding(
+                "warning",
+                "losses broke",
+                f"{log.nan_steps} of {log.steps} steps have no finite loss",
+            )
+        )
     if log.step_s and said is not None:
         off = said.step_s / log.step_s - 1
         inside = said.step_s_low <= log.step_s <= said.step_s_high
-        text = (f"a step took {log.step_s:.3g} s (median of {log.timed}), predicted {said.step_s:.3g} s ({off:+.0%})"
-                + ("" if inside else f", outside of the {said.step_s_low:.3g} to {said.step_s_high:.3g} s of 80% of such runs"))
+        text = (
+            f"a step took {log.step_s:.3g} s (median of {log.timed}), predicted {said.step_s:.3g} s"
+            f" ({off:+.0%})"
+            + (
+                ""
+                if inside
+                else (
+                    f", outside of the {said.step_s_low:.3g} to {said.step_s_high:.3g} s of 80% of"
+                    " such runs"
+                )
+            )
+        )
         out.append(Finding("hint" if inside or abs(off) < FAR else "warning", "measured", text))
     return out
 

@@ -32,29 +32,45 @@ def findings(u: Understood, estimate: Estimate) -> list[Finding]:
     listed = "; ".join(f"{said(u.reading.kind, one.values)} ({one.says})" for one in offered)
     lost = estimate.oom_probability > LOST or estimate.host_bytes > estimate.host_limit_bytes
     gain = _gain(estimate, offered)
-    return [Finding("error" if lost else "warning", "memory fits the GPU",
-                    f"{_needs(u, estimate)}" + (f". It would fit with: {listed}" if listed else ""), tuple(offered), gain)]
+    return [
+        Finding(
+            "error" if lost else "warning",
+            "memory fits the GPU",
+            f"{_needs(u, estimate)}" + (f". It would fit with: {listed}" if listed else ""),
+            tuple(offered),
+            gain,
+        )
+    ]
 
 
 def _needs(u: Understood, estimate: Estimate) -> str:
     """What is needed against what there is, its largest parts, and the stage that needs it."""
     if estimate.host_bytes > estimate.host_limit_bytes:
-        return (f"offloaded states take {estimate.host_bytes / GIB:,.0f} GiB of a node's memory, which has "
-                f"{estimate.host_limit_bytes / GIB:,.0f} GiB")
-    parts = {f.name.removesuffix("_bytes"): float(getattr(estimate.memory, f.name)) / GIB for f in fields(estimate.memory)}
+        return (
+            f"offloaded states take {estimate.host_bytes / GIB:,.0f} GiB of a node's memory, which"
+            f" has {estimate.host_limit_bytes / GIB:,.0f} GiB"
+        )
+    parts = {
+        f.name.removesuffix("_bytes"): float(getattr(estimate.memory, f.name)) / GIB
+        for f in fields(estimate.memory)
+    }
     largest = sorted(parts.items(), key=lambda pair: -pair[1])[:4]
     stages = estimate.stages
     at = max(stages, key=lambda one: one.memory_bytes).stage if len(stages) > 1 else None
     where = f" on pipeline rank {at} of {len(stages)}" if at is not None else ""
     return (
-        f"{estimate.memory_bytes / GIB:.1f} GiB{where} against {estimate.memory_limit_bytes / GIB:.1f} GiB usable of a "
-        f"{u.recipe.hardware.gpu.name}: out of memory with probability {estimate.oom_probability:.0%} ("
-        + ", ".join(f"{name} {size:.1f} GiB" for name, size in largest) + ")"
+        f"{estimate.memory_bytes / GIB:.1f} GiB{where} against"
+        f" {estimate.memory_limit_bytes / GIB:.1f} GiB usable of a {u.recipe.hardware.gpu.name}:"
+        f" out of memory with probability {estimate.oom_probability:.0%} ("
+        + ", ".join(f"{name} {size:.1f} GiB" for name, size in largest)
+        + ")"
     )
 
 
 def _cheapest(u: Understood) -> list[Way]:
-    """Of every kind of change of one knob the fastest that fits; of two knobs where one is not enough."""
+    """Of every kind of change of one knob the fastest that fits; of two knobs where one is not
+    enough.
+    """
     found = [one for one in nearby.around(u.recipe, u.layout, 1) if one.fits and one.words]
     if not found:
         found = [one for one in nearby.around(u.recipe, u.layout, 2) if one.fits]
@@ -67,7 +83,9 @@ def _cheapest(u: Understood) -> list[Way]:
 def _kind(one: Near) -> tuple[tuple[str, int], ...]:
     """Which knobs change; recomputation by granularity, as its costs are far apart."""
     words = {word: value for word, value in one.words.items() if not word.startswith("recompute_")}
-    return tuple(sorted((word, value if word == "recompute" else 0) for word, value in words.items()))
+    return tuple(
+        sorted((word, value if word == "recompute" else 0) for word, value in words.items())
+    )
 
 
 def _more(u: Understood) -> list[Way]:
@@ -75,11 +93,21 @@ def _more(u: Understood) -> list[Way]:
     if found is None:
         return []
     values = changed(u, found.words)
-    return [Way(values, f"{found.recipe.gpus} GPUs, {found.memory_gib:.1f} GiB each, a step of {found.step_s:.3g} s", found.step_s,
-                found.memory_gib)]
+    return [
+        Way(
+            values,
+            f"{found.recipe.gpus} GPUs, {found.memory_gib:.1f} GiB each, a step of"
+            f" {found.step_s:.3g} s",
+            found.step_s,
+            found.memory_gib,
+        )
+    ]
 
 
 def _gain(estimate: Estimate, offered: list[Way]) -> dict[str, Any] | None:
     if not offered or offered[0].memory_gib is None:
         return None
-    return {"memory_gib_freed": estimate.memory_bytes / GIB - offered[0].memory_gib, "step_s": offered[0].step_s}
+    return {
+        "memory_gib_freed": estimate.memory_bytes / GIB - offered[0].memory_gib,
+        "step_s": offered[0].step_s,
+    }

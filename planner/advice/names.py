@@ -1,4 +1,6 @@
-"""Changes of the layout in the words of the file that states it: `--micro-batch-size 2`, `model.pipeline_model_parallel_size=4`."""
+"""Changes of the layout in the words of the file that states it: `--micro-batch-size 2`,
+`model.pipeline_model_parallel_size=4`.
+"""
 
 from __future__ import annotations
 
@@ -11,52 +13,99 @@ from planner.interpret.numbers import whole
 from planner.layout import OFFLOADS, module_names
 
 MEGATRON = {
-    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mbs": "micro_batch_size", "gbs": "global_batch_size",
-    "first_layers": "decoder_first_pipeline_num_layers", "last_layers": "decoder_last_pipeline_num_layers",
-    "account_for_embedding": "account_for_embedding_in_pipeline_split", "account_for_loss": "account_for_loss_in_pipeline_split",
-    "group": "microbatch_group_size_per_virtual_pipeline_stage", "gpus": "launch.gpus", "stage_layout": "pipeline_model_parallel_layout",
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+    "mbs": "micro_batch_size",
+    "gbs": "global_batch_size",
+    "first_layers": "decoder_first_pipeline_num_layers",
+    "last_layers": "decoder_last_pipeline_num_layers",
+    "account_for_embedding": "account_for_embedding_in_pipeline_split",
+    "account_for_loss": "account_for_loss_in_pipeline_split",
+    "group": "microbatch_group_size_per_virtual_pipeline_stage",
+    "gpus": "launch.gpus",
+    "stage_layout": "pipeline_model_parallel_layout",
 }
-OLD_RECOMPUTE = ("checkpoint_activations", "activations_checkpoint_method", "activations_checkpoint_granularity", "recompute_activations")
-VIRTUAL = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+OLD_RECOMPUTE = (
+    "checkpoint_activations",
+    "activations_checkpoint_method",
+    "activations_checkpoint_granularity",
+    "recompute_activations",
+)
+VIRTUAL = (
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+    "virtual_pipeline_model_parallel_size",
+)
 NEOX = {
-    "tensor_model_parallel_size": "model-parallel-size", "pipeline_model_parallel_size": "pipe-parallel-size",
+    "tensor_model_parallel_size": "model-parallel-size",
+    "pipeline_model_parallel_size": "pipe-parallel-size",
     "deepspeed.train_micro_batch_size_per_gpu": "train_micro_batch_size_per_gpu",
 }
 SPLITS = {"pp", "v", "first_layers", "last_layers", "account_for_embedding", "account_for_loss"}
 """What a stage layout string says by itself: with one of them changed it goes."""
 TITAN = {
-    "tp": "parallelism.tensor_parallel_degree", "pp": "parallelism.pipeline_parallel_degree", "cp": "parallelism.context_parallel_degree",
-    "ep": "parallelism.expert_parallel_degree", "mbs": "training.local_batch_size", "gbs": "training.global_batch_size",
+    "tp": "parallelism.tensor_parallel_degree",
+    "pp": "parallelism.pipeline_parallel_degree",
+    "cp": "parallelism.context_parallel_degree",
+    "ep": "parallelism.expert_parallel_degree",
+    "mbs": "training.local_batch_size",
+    "gbs": "training.global_batch_size",
 }
 STAGE = "deepspeed.zero_optimization.stage"
 
 
 def changed(u: Understood, words: dict[str, Any]) -> dict[str, Any]:
-    """Values to set, by the names of Reading.values, for changed words of the layout; None removes one."""
+    """Values to set, by the names of Reading.values, for changed words of the layout; None removes
+    one.
+    """
     out: dict[str, Any] = {}
     for word, value in words.items():
         if u.recipe.framework == "torch":
             out |= _torch(u, word, value)
         else:
-            out |= _deepspeed(u, word, value) if u.recipe.framework == "deepspeed" else _megatron(u, word, value, words)
-    return out | ({MEGATRON["stage_layout"]: None} if u.layout.stage_layout and SPLITS & words.keys() else {})
+            out |= (
+                _deepspeed(u, word, value)
+                if u.recipe.framework == "deepspeed"
+                else _megatron(u, word, value, words)
+            )
+    return out | (
+        {MEGATRON["stage_layout"]: None} if u.layout.stage_layout and SPLITS & words.keys() else {}
+    )
 
 
 def _torch(u: Understood, word: str, value: Any) -> dict[str, Any]:
-    """torchtitan's keys and the Trainer's arguments; sequence parallelism goes with tensor parallelism there."""
+    """torchtitan's keys and the Trainer's arguments; sequence parallelism goes with tensor
+    parallelism there.
+    """
     titan = u.reading.kind == "torchtitan"
     if word == "recompute":
         kinds = {0: "none", 1: "selective", 2: "full"}
-        return {"activation_checkpoint.mode": kinds[int(value)]} if titan else {"hf.gradient_checkpointing": bool(value)}
+        return (
+            {"activation_checkpoint.mode": kinds[int(value)]}
+            if titan
+            else {"hf.gradient_checkpointing": bool(value)}
+        )
     if word == "zero":
-        return {"parallelism.fsdp_reshard_after_forward": "always" if value == 3 else "never"} if titan else {
-            "hf.fsdp": "full_shard" if value == 3 else "shard_grad_op"}
+        return (
+            {"parallelism.fsdp_reshard_after_forward": "always" if value == 3 else "never"}
+            if titan
+            else {"hf.fsdp": "full_shard" if value == 3 else "shard_grad_op"}
+        )
     if word == "gpus":
         return {"launch.gpus": value}
     if titan and word in ("tp", "pp", "cp") and whole(u.plain, SHARDS, -1) > 0:
-        return {TITAN[word]: value, f"parallelism.{SHARDS}": -1}  # the degrees must multiply to the GPUs: what is left
-    known = TITAN if titan else {"mbs": "hf.per_device_train_batch_size", "m": "hf.gradient_accumulation_steps"}
+        return {
+            TITAN[word]: value,
+            f"parallelism.{SHARDS}": -1,
+        }  # the degrees must multiply to the GPUs: what is left
+    known = (
+        TITAN
+        if titan
+        else {"mbs": "hf.per_device_train_batch_size", "m": "hf.gradient_accumulation_steps"}
+    )
     return {known[word]: value} if word in known else {}
 
 
@@ -91,40 +140,82 @@ def _recompute(u: Understood, kind: int, words: dict[str, Any]) -> dict[str, Any
     """All flags of recomputation together: those of one kind are refused beside another's."""
     gone: dict[str, Any] = {name: None for name in OLD_RECOMPUTE if u.plain.get(name)}
     layers = int(words.get("recompute_layers", 0))
-    method = {0: (None, None), 1: (None, None), 2: ("block", layers) if layers else ("uniform", 1)}[kind]
+    method = {0: (None, None), 1: (None, None), 2: ("block", layers) if layers else ("uniform", 1)}[
+        kind
+    ]
     modules = module_names(int(words.get("recompute_modules", 0)))
-    named = {"recompute_granularity": {0: None, 1: "selective", 2: "full"}[kind], "recompute_method": method[0],
-             "recompute_num_layers": method[1], "recompute_modules": modules if modules and modules != ["core_attn"] else None}
-    return {**gone, **{name: value for name, value in named.items() if value is not None or u.plain.get(name) is not None}}
+    named = {
+        "recompute_granularity": {0: None, 1: "selective", 2: "full"}[kind],
+        "recompute_method": method[0],
+        "recompute_num_layers": method[1],
+        "recompute_modules": modules if modules and modules != ["core_attn"] else None,
+    }
+    return {
+        **gone,
+        **{
+            name: value
+            for name, value in named.items()
+            if value is not None or u.plain.get(name) is not None
+        },
+    }
 
 
 def _deepspeed(u: Understood, word: str, value: Any) -> dict[str, Any]:
     if word in ("mbs", "m", "gbs"):
         return _batch(u, word, value)
     if word == "zero":
-        return {STAGE: value, **({"zero_stage": value} if u.plain.get("zero_stage") is not None else {})}
+        return {
+            STAGE: value,
+            **({"zero_stage": value} if u.plain.get("zero_stage") is not None else {}),
+        }
     if word == "offload":
         name = OFFLOADS[int(value)]
         part, _, place = name.partition("-")
         both = {"deepspeed.zero_optimization.offload_optimizer.device": place or "none"}
-        return both | ({"deepspeed.zero_optimization.offload_param.device": place} if part == "params" else {})
+        return both | (
+            {"deepspeed.zero_optimization.offload_param.device": place} if part == "params" else {}
+        )
     if word == "recompute":
-        name = "hf.gradient_checkpointing" if u.reading.kind in ("huggingface", "deepspeed") else "checkpoint_activations"
+        name = (
+            "hf.gradient_checkpointing"
+            if u.reading.kind in ("huggingface", "deepspeed")
+            else "checkpoint_activations"
+        )
         return {name: bool(value)}
     if word == "cp":
         return {"deepspeed.sequence_parallel_size": value}
     if word in ("tp", "pp") and u.reading.kind in ("deepspeed", "huggingface"):
-        return {{"tp": "deepspeed.tensor_parallel.autotp_size", "pp": "deepspeed.pipeline.stages"}[word]: value}
+        return {
+            {"tp": "deepspeed.tensor_parallel.autotp_size", "pp": "deepspeed.pipeline.stages"}[
+                word
+            ]: value
+        }
     return {MEGATRON[word]: value} if word in ("tp", "pp", "ep", "gpus") else {}
 
 
 def _batch(u: Understood, word: str, value: Any) -> dict[str, Any]:
-    """Wherever the batch is stated: the JSON, HF's arguments, Megatron's; `auto` follows by itself."""
-    places = {"mbs": ("deepspeed.train_micro_batch_size_per_gpu", "hf.per_device_train_batch_size", "micro_batch_size"),
-              "m": ("deepspeed.gradient_accumulation_steps", "hf.gradient_accumulation_steps"),
-              "gbs": ("deepspeed.train_batch_size", "global_batch_size")}[word]
-    stated = [name for name in places if name in u.reading.values and u.plain.get(name) not in (None, "auto")]
-    if word == "m" and not stated and u.plain.get("deepspeed.train_batch_size", u.plain.get("global_batch_size")):
+    """Wherever the batch is stated: the JSON, HF's arguments, Megatron's; `auto` follows by
+    itself.
+    """
+    places = {
+        "mbs": (
+            "deepspeed.train_micro_batch_size_per_gpu",
+            "hf.per_device_train_batch_size",
+            "micro_batch_size",
+        ),
+        "m": ("deepspeed.gradient_accumulation_steps", "hf.gradient_accumulation_steps"),
+        "gbs": ("deepspeed.train_batch_size", "global_batch_size"),
+    }[word]
+    stated = [
+        name
+        for name in places
+        if name in u.reading.values and u.plain.get(name) not in (None, "auto")
+    ]
+    if (
+        word == "m"
+        and not stated
+        and u.plain.get("deepspeed.train_batch_size", u.plain.get("global_batch_size"))
+    ):
         return {}  # it follows from the batch
     return dict.fromkeys(stated or places[:1], value)
 
@@ -134,11 +225,20 @@ def flag(kind: str, name: str) -> str:
     if name == "launch.gpus":
         return "--gpus"
     if name.startswith("launch."):
-        return {"launch.nodes": "--nnodes", "launch.gpus_per_node": "--nproc_per_node"}.get(name, name)
+        return {"launch.nodes": "--nnodes", "launch.gpus_per_node": "--nproc_per_node"}.get(
+            name, name
+        )
     if name.startswith("env."):
         return name.removeprefix("env.")
     if kind == "neox":
-        return NEOX.get(name, name.removeprefix("deepspeed.").replace("_", "-") if not name.startswith("deepspeed.") else name[10:])
+        return NEOX.get(
+            name,
+            (
+                name.removeprefix("deepspeed.").replace("_", "-")
+                if not name.startswith("deepspeed.")
+                else name[10:]
+            ),
+        )
     if name.startswith("deepspeed."):
         return name.removeprefix("deepspeed.")
     if name.startswith("hf."):
@@ -168,4 +268,8 @@ def _one(name: str, value: Any) -> str:
         return f"without {name}"
     if value is True and switch:
         return name
-    return f"{name} {text}" if switch else f"{name} = {text.lower() if isinstance(value, bool) else text}"
+    return (
+        f"{name} {text}"
+        if switch
+        else f"{name} = {text.lower() if isinstance(value, bool) else text}"
+    )

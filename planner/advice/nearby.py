@@ -1,4 +1,6 @@
-"""Layouts near the one that a file states: every change of one knob, or of two, judged by the same rules and the same estimate."""
+"""Layouts near the one that a file states: every change of one knob, or of two, judged by the same
+rules and the same estimate.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +46,42 @@ def moves(recipe: Recipe, layout: Layout) -> list[Move]:
     """Every value of one knob that could be another's, the layout's own left out."""
     out: list[Move] = []
     for name, values in _values(recipe, layout).items():
-        out += [(name, {name: value}) for value in values if value != getattr(layout, name) and value >= (0 if name == "zero" else 1)]
-    return out + _recomputations(recipe, layout) + _ends(recipe, layout) + _offloads(recipe, layout) + _sequence(recipe, layout)
+        out += [
+            (name, {name: value})
+            for value in values
+            if value != getattr(layout, name) and value >= (0 if name == "zero" else 1)
+        ]
+    return (
+        out
+        + _recomputations(recipe, layout)
+        + _ends(recipe, layout)
+        + _offloads(recipe, layout)
+        + _sequence(recipe, layout)
+    )
 
 
 def _values(recipe: Recipe, layout: Layout) -> dict[str, list[int]]:
     model, node = recipe.model, max(recipe.hardware.node.gpus, recipe.hardware.node.domain_gpus)
     degrees = _divisors(recipe.gpus)
     fixed = bool(layout.stage_layout)
-    layers = _divisors(max(model.num_layers // layout.pp, 1)) if "interleaved" in recipe.stack.schedules else [1]
-    out = {"tp": [n for n in degrees if n <= min(node, 64)], "pp": [] if fixed else [n for n in degrees if n <= model.num_layers],
-           "v": [] if fixed else [n for n in layers if n <= 32], "zero": _zeros(recipe, layout),
-           "mbs": [n for n in _divisors(recipe.global_batch_size) if n <= MOST_MICRO_BATCH], "cp": _near(degrees, layout.cp)}
+    layers = (
+        _divisors(max(model.num_layers // layout.pp, 1))
+        if "interleaved" in recipe.stack.schedules
+        else [1]
+    )
+    out = {
+        "tp": [n for n in degrees if n <= min(node, 64)],
+        "pp": [] if fixed else [n for n in degrees if n <= model.num_layers],
+        "v": [] if fixed else [n for n in layers if n <= 32],
+        "zero": _zeros(recipe, layout),
+        "mbs": [n for n in _divisors(recipe.global_batch_size) if n <= MOST_MICRO_BATCH],
+        "cp": _near(degrees, layout.cp),
+    }
     if model.moe:
-        out |= {"ep": [n for n in _divisors(model.moe.num_experts) if n <= recipe.gpus], "etp": sorted({1, layout.tp})}
+        out |= {
+            "ep": [n for n in _divisors(model.moe.num_experts) if n <= recipe.gpus],
+            "etp": sorted({1, layout.tp}),
+        }
     return out
 
 
@@ -66,7 +90,9 @@ def _most_zero(recipe: Recipe) -> int:
 
 
 def _zeros(recipe: Recipe, layout: Layout) -> list[int]:
-    """Stages of the stack. Under torch weights that are sharded stay so: copies alone are another program."""
+    """Stages of the stack. Under torch weights that are sharded stay so: copies alone are another
+    program.
+    """
     least = 2 if recipe.framework == "torch" and layout.zero >= 2 else 0
     return [stage for stage in recipe.stack.zero_stages if least <= stage <= _most_zero(recipe)]
 
@@ -82,21 +108,35 @@ def _recomputations(recipe: Recipe, layout: Layout) -> list[Move]:
     if recipe.framework == "megatron":
         known = expert_modules(recipe)
         core = module_mask(["core_attn"])
-        masks = ([core] if recipe.attention == "unfused" else []) + [1 << at for at in range(1, len(MODULES)) if known >> at & 1]
+        masks = ([core] if recipe.attention == "unfused" else []) + [
+            1 << at for at in range(1, len(MODULES)) if known >> at & 1
+        ]
         choices += [(SELECTIVE, one & known, 0) for one in masks if one & known]
-        choices += [(FULL, 0, half)] * (half > 0 and recipe.model.num_layers >= 2 * layout.pp * layout.v)
+        choices += [(FULL, 0, half)] * (
+            half > 0 and recipe.model.num_layers >= 2 * layout.pp * layout.v
+        )
     own = (layout.recompute, layout.recompute_modules, layout.recompute_layers)
-    return [("recompute", {"recompute": a, "recompute_modules": b, "recompute_layers": c}) for a, b, c in choices if (a, b, c) != own]
+    return [
+        ("recompute", {"recompute": a, "recompute_modules": b, "recompute_layers": c})
+        for a, b, c in choices
+        if (a, b, c) != own
+    ]
 
 
 def _ends(recipe: Recipe, layout: Layout) -> list[Move]:
-    """Where layers do not divide: a shorter last stage, a shorter first one, embedding and loss that count as layers."""
+    """Where layers do not divide: a shorter last stage, a shorter first one, embedding and loss
+    that count as layers.
+    """
     layers, pp = recipe.model.num_layers, layout.pp
     if recipe.framework != "megatron" or layers % pp == 0 or pp == 1 or layout.stage_layout:
         return []
     each = -(-layers // pp)
     last = layers - each * (pp - 1)
-    named = [("last_layers", {"last_layers": last}), ("first_layers", {"first_layers": last})] if last > 0 else []
+    named = (
+        [("last_layers", {"last_layers": last}), ("first_layers", {"first_layers": last})]
+        if last > 0
+        else []
+    )
     for ends in ({"account_for_embedding": 1}, {"account_for_embedding": 1, "account_for_loss": 1}):
         named += [("account_for_embedding", ends)] * ((layers + len(ends)) % pp == 0)
     return [(name, {"first_layers": 0, "last_layers": 0} | change) for name, change in named]
@@ -104,7 +144,11 @@ def _ends(recipe: Recipe, layout: Layout) -> list[Move]:
 
 def _offloads(recipe: Recipe, layout: Layout) -> list[Move]:
     names = ["optimizer-cpu"] + ["params-cpu"] * (recipe.framework == "deepspeed")
-    codes = [OFFLOAD_CODE[name] for name in names] if recipe.framework in ("deepspeed", "megatron") else []
+    codes = (
+        [OFFLOAD_CODE[name] for name in names]
+        if recipe.framework in ("deepspeed", "megatron")
+        else []
+    )
     return [("offload", {"offload": code}) for code in codes if code != layout.offload]
 
 
@@ -118,8 +162,12 @@ def _divisors(number: int) -> list[int]:
     return [n for n in range(1, most + 1) if number % n == 0]
 
 
-def around(recipe: Recipe, layout: Layout, depth: int = 1, waived: tuple[str, ...] = ()) -> list[Near]:
-    """Legal layouts that differ in at most `depth` knobs, and the layout itself where it is legal; waived rules may be broken."""
+def around(
+    recipe: Recipe, layout: Layout, depth: int = 1, waived: tuple[str, ...] = ()
+) -> list[Near]:
+    """Legal layouts that differ in at most `depth` knobs, and the layout itself where it is legal;
+    waived rules may be broken.
+    """
     single = moves(recipe, layout) if depth else []
     sets: list[tuple[Move, ...]] = [(), *((move,) for move in single)]
     if depth > 1:
@@ -133,17 +181,33 @@ def around(recipe: Recipe, layout: Layout, depth: int = 1, waived: tuple[str, ..
     names = ("step_s", "memory_bytes", "oom_probability", "fits")
     columns = [np.broadcast_to(getattr(said, name), len(rows)) for name in names]
     return [
-        Near(_words(recipe, layout, sets[row], batch[int(row)]), batch[int(row)], recipe, float(columns[0][at]),
-             float(columns[1][at]) / GIB, float(columns[2][at]), bool(columns[3][at]))
+        Near(
+            _words(recipe, layout, sets[row], batch[int(row)]),
+            batch[int(row)],
+            recipe,
+            float(columns[0][at]),
+            float(columns[1][at]) / GIB,
+            float(columns[2][at]),
+            bool(columns[3][at]),
+        )
         for at, row in enumerate(rows.tolist())
     ]
 
 
-def _words(recipe: Recipe, layout: Layout, chosen: tuple[Move, ...], found: Layout) -> dict[str, Any]:
+def _words(
+    recipe: Recipe, layout: Layout, chosen: tuple[Move, ...], found: Layout
+) -> dict[str, Any]:
     """The fields that differ; under DeepSpeed, which is told the accumulation, m with them."""
-    words = {k: x for _, change in chosen for k, x in change.items() if x != getattr(layout, k) or k == "recompute"}
+    words = {
+        k: x
+        for _, change in chosen
+        for k, x in change.items()
+        if x != getattr(layout, k) or k == "recompute"
+    }
     words |= {"sp": found.sp} if found.sp > layout.sp else {}
-    return words | ({"m": found.m} if recipe.framework in ("deepspeed", "torch") and found.m != layout.m else {})
+    return words | (
+        {"m": found.m} if recipe.framework in ("deepspeed", "torch") and found.m != layout.m else {}
+    )
 
 
 def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> Layout:
@@ -152,7 +216,9 @@ def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> La
     varied = {f.name for f in fields(layout) if f.name != "stage_layout"} - set(DERIVED)
     if layout.stage_layout:
         varied -= {"pp", "v"}
-    columns: dict[str, Any] = {name: np.full(count, getattr(layout, name), dtype=np.int64) for name in varied}
+    columns: dict[str, Any] = {
+        name: np.full(count, getattr(layout, name), dtype=np.int64) for name in varied
+    }
     sp = np.full(count, layout.sp, dtype=np.int64)
     for row, chosen in enumerate(sets):
         for _, change in chosen:
@@ -162,35 +228,60 @@ def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> La
     wanted = np.asarray(sp) | (recipe.model.moe is not None and recipe.framework == "megatron")
     dp = np.maximum(recipe.gpus // (tp * pp * columns["cp"]), 1)
     m = np.maximum(recipe.global_batch_size // (dp * columns["mbs"]), 1)
-    plain = SCHEDULE_CODE["1f1b"] if layout.schedule == SCHEDULE_CODE["interleaved"] else layout.schedule
-    schedule = np.where(np.asarray(v) > 1, SCHEDULE_CODE["interleaved"], plain) + np.zeros(count, dtype=np.int64)
+    plain = (
+        SCHEDULE_CODE["1f1b"]
+        if layout.schedule == SCHEDULE_CODE["interleaved"]
+        else layout.schedule
+    )
+    schedule = np.where(np.asarray(v) > 1, SCHEDULE_CODE["interleaved"], plain) + np.zeros(
+        count, dtype=np.int64
+    )
     if layout.stage_layout and layout.v > 1:
         schedule = np.full(count, layout.schedule)
     return replace(layout, **columns, dp=dp, m=m, sp=wanted * (tp > 1), schedule=schedule)
 
 
 def batches(recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()) -> list[Near]:
-    """The layout with a global batch that it can share, just below and just above the stated one."""
+    """The layout with a global batch that it can share, just below and just above the stated
+    one.
+    """
     unit = layout.dp * layout.mbs * (layout.pp if layout.v > 1 else 1)
     size = recipe.global_batch_size
     found = []
     for batch in sorted({max(size // unit, 1) * unit, -(-size // unit) * unit} - {size}):
         other = recipe.model_copy(update={"global_batch_size": batch})
-        at = [one for one in around(other, replace(layout, m=batch // (layout.dp * layout.mbs)), 0, waived) if one.layout.gbs == batch]
+        at = [
+            one
+            for one in around(
+                other, replace(layout, m=batch // (layout.dp * layout.mbs)), 0, waived
+            )
+            if one.layout.gbs == batch
+        ]
         found += [replace(one, words={"gbs": batch}) for one in at]
     return found
 
 
 def more_gpus(recipe: Recipe, layout: Layout, most: int = 16) -> Near | None:
-    """The fewest GPUs, in whole nodes above the stated count, on which a change of at most one knob fits; dp takes the rest."""
-    unit = recipe.hardware.node.gpus if recipe.gpus >= recipe.hardware.node.gpus else max(recipe.gpus, 1)
+    """The fewest GPUs, in whole nodes above the stated count, on which a change of at most one knob
+    fits; dp takes the rest.
+    """
+    unit = (
+        recipe.hardware.node.gpus
+        if recipe.gpus >= recipe.hardware.node.gpus
+        else max(recipe.gpus, 1)
+    )
     for count in (recipe.gpus + unit * step for step in range(1, most + 1)):
         for batch in (recipe.global_batch_size, _shared(recipe, count)):
             other = recipe.model_copy(update={"gpus": count, "global_batch_size": batch})
             fits = [one for one in around(other, layout, 1) if one.fits]
             if fits:
                 best = min(fits, key=lambda one: (one.knobs, one.step_s))
-                return replace(best, words={"gpus": count} | ({"gbs": batch} if batch != recipe.global_batch_size else {}) | best.words)
+                return replace(
+                    best,
+                    words={"gpus": count}
+                    | ({"gbs": batch} if batch != recipe.global_batch_size else {})
+                    | best.words,
+                )
     return None
 
 

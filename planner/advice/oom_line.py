@@ -1,4 +1,6 @@
-"""What an out-of-memory message asked for: the tensors of a launch whose size is the printed one, to its last digit."""
+"""What an out-of-memory message asked for: the tensors of a launch whose size is the printed one,
+to its last digit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from planner.interpret.megatron_model import padded
 from planner.units import GIB, MIB
 
 BLOCK = 2 * MIB
-"""The caching allocator asks for large tensors in multiples of this, and prints what it asks for."""
+"""The caching allocator asks for large tensors in multiples of this, and prints what it asks for.
+"""
 NEAR = 0.01
 """A size this close is named as near where none matches to the digit."""
 MOST = 6
@@ -40,27 +43,44 @@ def matches(u: Understood, text: str, said: Estimate | None) -> dict[str, Any]:
     """
     found = parse(text)
     if found is None:
-        raise InputError(f"--oom must be the message of an out-of-memory error or a size such as '16.83 GiB', but got {text[:80]!r}")
+        raise InputError(
+            "--oom must be the message of an out-of-memory error or a size such as '16.83 GiB',"
+            f" but got {text[:80]!r}"
+        )
     asked = found.requested_bytes
     if asked is None or not u.sized:
-        why = "the message names no size" if asked is None else "the model is not known; --model NAME supplies it"
+        why = (
+            "the message names no size"
+            if asked is None
+            else "the model is not known; --model NAME supplies it"
+        )
         return {**_message(found), "matches": [], "says": why}
     low, high = found.ranges["requested_bytes"]
-    ranked = sorted(((_off(one, low, high, asked), at, one) for at, one in enumerate(tensors(u, said))), key=lambda item: item[:2])
+    ranked = sorted(
+        ((_off(one, low, high, asked), at, one) for at, one in enumerate(tensors(u, said))),
+        key=lambda item: item[:2],
+    )
     close = [(off, one) for off, _, one in ranked if off <= NEAR]
     kept = [pair for pair in close if pair[0] == 0.0] or close
     return {**_message(found), "matches": [_match(off, one) for off, one in kept[:MOST]]}
 
 
 def _off(one: Tensor, low: float, high: float, asked: float) -> float:
-    """0 when the tensor prints as the message does, itself or as the allocator rounds it; else how far it is from the figure."""
+    """0 when the tensor prints as the message does, itself or as the allocator rounds it; else how
+    far it is from the figure.
+    """
     rounded = -(-one.size_bytes // BLOCK) * BLOCK
     exact = low <= one.size_bytes <= high or low <= rounded <= high
     return 0.0 if exact else abs(one.size_bytes / asked - 1) + (0.0 if one.counted else NEAR / 2)
 
 
 def _match(off: float, one: Tensor) -> dict[str, Any]:
-    return {"tensor": one.name, "arithmetic": f"{one.arithmetic} = {_size(one.size_bytes)}", "bytes": one.size_bytes, "exact": off == 0.0}
+    return {
+        "tensor": one.name,
+        "arithmetic": f"{one.arithmetic} = {_size(one.size_bytes)}",
+        "bytes": one.size_bytes,
+        "exact": off == 0.0,
+    }
 
 
 def _size(size: float) -> str:
@@ -69,7 +89,10 @@ def _size(size: float) -> str:
 
 def _message(found: Oom) -> dict[str, Any]:
     names = ("requested_bytes", "total_bytes", "allocated_bytes", "reserved_bytes", "free_bytes")
-    return {"message": found.text[:400], **{name.replace("_bytes", "_gib"): _gib(getattr(found, name)) for name in names}}
+    return {
+        "message": found.text[:400],
+        **{name.replace("_bytes", "_gib"): _gib(getattr(found, name)) for name in names},
+    }
 
 
 def _gib(size: float | None) -> float | None:
@@ -91,15 +114,25 @@ def _logits(u: Understood) -> Iterator[Tensor]:
     model, layout = u.recipe.model, u.layout
     tokens, tp = u.recipe.seq_length * layout.mbs // layout.cp, layout.tp
     unit = int(u.plain.get("make_vocab_size_divisible_by") or 128)
-    rows = padded(model.vocab_size, unit, tp) if u.recipe.framework == "megatron" or tp > 1 else model.vocab_size
+    rows = (
+        padded(model.vocab_size, unit, tp)
+        if u.recipe.framework == "megatron" or tp > 1
+        else model.vocab_size
+    )
     rows = int(u.plain.get("padded_vocab_size") or rows)
     for label, each in (("fp32", 4), ("16-bit", 2)):
         split = f" / tp {tp}" if tp > 1 else ""
-        yield Tensor(f"{label} logits",
-                     f"s {u.recipe.seq_length} * b {layout.mbs} * V_pad {rows}{split} * {each}", tokens * rows / tp * each)
+        yield Tensor(
+            f"{label} logits",
+            f"s {u.recipe.seq_length} * b {layout.mbs} * V_pad {rows}{split} * {each}",
+            tokens * rows / tp * each,
+        )
         if tp > 1:
-            yield Tensor(f"{label} logits gathered over tp", f"s {u.recipe.seq_length} * b {layout.mbs} * V_pad {rows} * {each}",
-                         float(tokens * rows * each))
+            yield Tensor(
+                f"{label} logits gathered over tp",
+                f"s {u.recipe.seq_length} * b {layout.mbs} * V_pad {rows} * {each}",
+                float(tokens * rows * each),
+            )
 
 
 def _states(u: Understood, said: Estimate | None) -> Iterator[Tensor]:
@@ -109,14 +142,26 @@ def _states(u: Understood, said: Estimate | None) -> Iterator[Tensor]:
     if layout.zero and u.recipe.framework != "megatron":
         shards = ranks
         for label, each in (("one fp32 flat shard", 4), ("one 16-bit flat shard", 2)):
-            yield Tensor(label, f"{each} * {total:,} parameters / {shards}", each * total / shards, True)
+            yield Tensor(
+                label, f"{each} * {total:,} parameters / {shards}", each * total / shards, True
+            )
     if layout.zero >= 2:
         return  # no rank holds more than its shard of these
     for held in sorted({stage.params for stage in said.stages} if said else set(), reverse=True):
         for label, each in (("flattened 16-bit gradients", 2), ("fp32 main gradients", 4)):
-            yield Tensor(f"{label} of a rank", f"{each} * {held:,} parameters a GPU", float(each * held), True)
+            yield Tensor(
+                f"{label} of a rank",
+                f"{each} * {held:,} parameters a GPU",
+                float(each * held),
+                True,
+            )
         if ranks > 1:
-            yield Tensor("one fp32 shard of the optimizer", f"4 * {held:,} parameters a GPU / {ranks}", 4 * held / ranks, True)
+            yield Tensor(
+                "one fp32 shard of the optimizer",
+                f"4 * {held:,} parameters a GPU / {ranks}",
+                4 * held / ranks,
+                True,
+            )
 
 
 def _experts(u: Understood) -> Iterator[Tensor]:
@@ -128,46 +173,82 @@ def _experts(u: Understood) -> Iterator[Tensor]:
     routed = layers * moe.num_experts * branches * model.hidden_size * moe.expert_ffn_size
     split = layout.pp * layout.ep * layout.etp
     for label, each in (("16-bit", 2), ("fp32", 4)):
-        yield Tensor(f"all local expert weights, {label}", f"{routed:,} expert parameters / (pp {layout.pp} * ep {layout.ep} * etp "
-                     f"{layout.etp}) * {each}", routed / split * each, True)
+        yield Tensor(
+            f"all local expert weights, {label}",
+            f"{routed:,} expert parameters / (pp {layout.pp} * ep {layout.ep} * etp "
+            f"{layout.etp}) * {each}",
+            routed / split * each,
+            True,
+        )
         local = moe.num_experts // layout.ep
-        yield Tensor(f"experts of one layer, first products, {label}", f"{local} experts * {branches - 1} * h {model.hidden_size} * "
-                     f"{moe.expert_ffn_size} / etp {layout.etp} * {each}",
-                     local * (branches - 1) * model.hidden_size * moe.expert_ffn_size / layout.etp * each)
+        yield Tensor(
+            f"experts of one layer, first products, {label}",
+            f"{local} experts * {branches - 1} * h {model.hidden_size} * "
+            f"{moe.expert_ffn_size} / etp {layout.etp} * {each}",
+            local * (branches - 1) * model.hidden_size * moe.expert_ffn_size / layout.etp * each,
+        )
     copies = u.recipe.seq_length * layout.mbs // layout.cp * moe.experts_per_token
-    yield Tensor("tokens sorted by expert", f"s {u.recipe.seq_length} * b {layout.mbs} / cp {layout.cp} * top {moe.experts_per_token} * h "
-                 f"{model.hidden_size} * 2", copies * model.hidden_size * 2.0)
-    yield Tensor("one layer with its experts, 16-bit",
-                 f"{int(moe_layer_params(model)):,} parameters * 2", 2.0 * moe_layer_params(model), True)
+    yield Tensor(
+        "tokens sorted by expert",
+        f"s {u.recipe.seq_length} * b {layout.mbs} / cp {layout.cp} * top {moe.experts_per_token} *"
+        f" h {model.hidden_size} * 2",
+        copies * model.hidden_size * 2.0,
+    )
+    yield Tensor(
+        "one layer with its experts, 16-bit",
+        f"{int(moe_layer_params(model)):,} parameters * 2",
+        2.0 * moe_layer_params(model),
+        True,
+    )
 
 
 def _whole(u: Understood) -> Iterator[Tensor]:
     total = total_params(u.recipe.model)
     for label, each in (("16-bit", 2), ("fp32", 4)):
-        yield Tensor(f"the whole model, {label}: nothing is partitioned", f"{each} * {total:,} parameters", float(each * total), True)
+        yield Tensor(
+            f"the whole model, {label}: nothing is partitioned",
+            f"{each} * {total:,} parameters",
+            float(each * total),
+            True,
+        )
 
 
 def _scores(u: Understood) -> Iterator[Tensor]:
     model, layout, length = u.recipe.model, u.layout, u.recipe.seq_length
     for label, each in (("16-bit", 2), ("fp32", 4)):
-        yield Tensor(f"attention scores, {label}",
-                     f"b {layout.mbs} * heads {model.num_heads} / tp {layout.tp} * s {length} * s {length} * {each}",
-                     layout.mbs * model.num_heads / layout.tp * length * length * each)
+        yield Tensor(
+            f"attention scores, {label}",
+            f"b {layout.mbs} * heads {model.num_heads} / tp {layout.tp} * s {length} * s {length} *"
+            f" {each}",
+            layout.mbs * model.num_heads / layout.tp * length * length * each,
+        )
 
 
 def _matrices(u: Understood) -> Iterator[Tensor]:
     model, tp = u.recipe.model, u.layout.tp
     h = model.hidden_size
-    shapes = [("an MLP matrix", f"{model.ffn_size} x {h}", model.ffn_size * h), ("both branches of an MLP", f"2 x {model.ffn_size} x {h}",
-              2 * model.ffn_size * h), ("the query matrix", f"{model.query_size} x {h}", model.query_size * h),
-              ("the embedding table", f"{model.vocab_size} x {h}", model.vocab_size * h)]
+    shapes = [
+        ("an MLP matrix", f"{model.ffn_size} x {h}", model.ffn_size * h),
+        ("both branches of an MLP", f"2 x {model.ffn_size} x {h}", 2 * model.ffn_size * h),
+        ("the query matrix", f"{model.query_size} x {h}", model.query_size * h),
+        ("the embedding table", f"{model.vocab_size} x {h}", model.vocab_size * h),
+    ]
     for label, each in (("16-bit", 2), ("fp32", 4)):
         for name, shape, count in shapes:
             yield Tensor(f"{name}, {label}, unsharded", f"{shape} * {each}", float(count * each))
             if tp > 1:
-                yield Tensor(f"{name}, {label}, a rank's part", f"{shape} / tp {tp} * {each}", count / tp * each)
+                yield Tensor(
+                    f"{name}, {label}, a rank's part",
+                    f"{shape} / tp {tp} * {each}",
+                    count / tp * each,
+                )
         ends = max(float(embedding_params(model, tp)), float(head_params(model, u.layout)))
-        yield Tensor(f"embedding or head as padded, {label}", f"{ends:,.0f} parameters a GPU * {each}", ends * each, True)
+        yield Tensor(
+            f"embedding or head as padded, {label}",
+            f"{ends:,.0f} parameters a GPU * {each}",
+            ends * each,
+            True,
+        )
 
 
 def _activations(u: Understood) -> Iterator[Tensor]:
@@ -176,6 +257,13 @@ def _activations(u: Understood) -> Iterator[Tensor]:
     lead = f"s {u.recipe.seq_length} * b {layout.mbs} / cp {layout.cp}"
     branches = 2 if model.gated_mlp else 1
     for label, each in (("16-bit", 2), ("fp32", 4)):
-        yield Tensor(f"hidden states, {label}", f"{lead} * h {model.hidden_size} * {each}", float(tokens * model.hidden_size * each))
-        yield Tensor(f"the MLP's activations, {label}", f"{lead} * {branches} * {model.ffn_size} / tp {layout.tp} * {each}",
-                     tokens * branches * model.ffn_size / layout.tp * each)
+        yield Tensor(
+            f"hidden states, {label}",
+            f"{lead} * h {model.hidden_size} * {each}",
+            float(tokens * model.hidden_size * each),
+        )
+        yield Tensor(
+            f"the MLP's activations, {label}",
+            f"{lead} * {branches} * {model.ffn_size} / tp {layout.tp} * {each}",
+            tokens * branches * model.ffn_size / layout.tp * each,
+        )

@@ -23,77 +23,199 @@ def _has(*names: str) -> Callable[[Plain], bool]:
 
 
 def _granularity(plain: Plain) -> str:
-    return str(plain.get("recompute_granularity") or ("selective" if plain.get("recompute_activations") else ""))
+    return str(
+        plain.get("recompute_granularity")
+        or ("selective" if plain.get("recompute_activations") else "")
+    )
 
 
 PARSER: tuple[Refusal, ...] = (
-    ("one 16-bit format", _has("bf16", "fp16"), "--bf16 and --fp16 exclude each other, but both are given", {"fp16": None}),
-    ("parameters gather with the distributed optimizer",
-     lambda plain: bool(plain.get("overlap_param_gather"))
-     and not (plain.get("use_distributed_optimizer") or plain.get("use_megatron_fsdp")),
-     "--overlap-param-gather needs --use-distributed-optimizer", {"use_distributed_optimizer": True}),
-    ("parameters gather after gradients overlap",
-     lambda plain: bool(plain.get("overlap_param_gather")) and not plain.get("overlap_grad_reduce"),
-     "--overlap-param-gather needs --overlap-grad-reduce", {"overlap_grad_reduce": True}),
-    ("full recomputation has a method",
-     lambda plain: _granularity(plain) == "full" and not (plain.get("recompute_method") and plain.get("recompute_num_layers")),
-     "--recompute-granularity full needs --recompute-method and --recompute-num-layers",
-     {"recompute_method": "uniform", "recompute_num_layers": 1}),
-    ("selective recomputation has no method",
-     lambda plain: _granularity(plain) == "selective" and bool(plain.get("recompute_method") or plain.get("recompute_num_layers")),
-     "--recompute-method and --recompute-num-layers go with full recomputation, but it is selective",
-     {"recompute_method": None, "recompute_num_layers": None}),
-    ("one way to virtual stages",
-     lambda plain: sum(bool(plain.get(name)) for name in (*VIRTUAL[:2], "pipeline_model_parallel_layout")) > 1,
-     "--num-layers-per-virtual-pipeline-stage, --num-virtual-stages-per-pipeline-rank and --pipeline-model-parallel-layout exclude one "
-     "another, but several are given", {"num_layers_per_virtual_pipeline_stage": None}),
-    ("userbuffers need sequence parallelism",
-     lambda plain: bool(plain.get("tp_comm_overlap")) and not plain.get("sequence_parallel"),
-     "--tp-comm-overlap needs --sequence-parallel", {"sequence_parallel": True}),
-    ("expert parallelism needs experts",
-     lambda plain: whole(plain, "expert_model_parallel_size") > 1 and not plain.get("num_experts") and bool(plain.get("num_layers")),
-     "--expert-model-parallel-size above 1 needs --num-experts", {"expert_model_parallel_size": None}),
-    ("top-1 routing is scored before the choice",
-     lambda plain: bool(plain.get("num_experts")) and plain.get("moe_router_topk") == 1 and not plain.get("moe_router_pre_softmax")
-     and plain.get("moe_router_score_function") == "softmax",
-     "--moe-router-topk 1 with softmax needs --moe-router-pre-softmax", {"moe_router_pre_softmax": True}),
-    ("experts split without biases",
-     lambda plain: bool(plain.get("num_experts")) and bool(plain.get("add_bias_linear")) and bool(plain.get("num_layers"))
-     and whole(plain, "expert_tensor_parallel_size", whole(plain, "tensor_model_parallel_size")) > 1,
-     "biases of linears with experts need --expert-tensor-parallel-size 1 (it defaults to the tensor-parallel size), or "
-     "--disable-bias-linear", {"add_bias_linear": False}),
-    ("saved activations are distributed without sequence parallelism",
-     lambda plain: bool(plain.get("distribute_saved_activations"))
-     and (bool(plain.get("sequence_parallel")) or whole(plain, "tensor_model_parallel_size") == 1 or _granularity(plain) != "full"),
-     "--distribute-saved-activations needs tensor parallelism and full recomputation, without sequence parallelism",
-     {"distribute_saved_activations": None}),
-    ("positions reach the sequence",
-     lambda plain: 0 < whole(plain, "max_position_embeddings", 0) < whole(plain, "seq_length", 0),
-     "--max-position-embeddings must be at least --seq-length", {"max_position_embeddings": "seq_length"}),
-    ("heads divide the hidden size",
-     lambda plain: not plain.get("kv_channels") and whole(plain, "hidden_size", 0) % max(whole(plain, "num_attention_heads", 1), 1) != 0,
-     "--hidden-size must be a multiple of --num-attention-heads unless --kv-channels is given", {}),
-    ("activations are offloaded without a pipeline",
-     lambda plain: whole(plain, "cpu_offloading_num_layers", 0) > 0
-     and (whole(plain, "pipeline_model_parallel_size") > 1 or bool(_granularity(plain))),
-     "--cpu-offloading-num-layers works without a pipeline and without recomputation", {"cpu_offloading_num_layers": None}),
-    ("offloaded optimizer is precision-aware",
-     lambda plain: bool(plain.get("optimizer_cpu_offload")) and not plain.get("use_precision_aware_optimizer"),
-     "--optimizer-cpu-offload needs --use-precision-aware-optimizer", {"use_precision_aware_optimizer": True}),
-    ("8 or 4 bits", _has("fp8_format", "fp4_format"), "--fp8-format and --fp4-format exclude each other", {"fp4_format": None}),
-    ("train for iterations or samples", _has("train_iters", "train_samples"), "--train-iters and --train-samples exclude each other",
-     {"train_samples": None}),
-    ("Megatron-FSDP writes its own checkpoints",
-     lambda plain: bool(plain.get("use_megatron_fsdp")) and plain.get("ckpt_format", "fsdp_dtensor") != "fsdp_dtensor",
-     "--use-megatron-fsdp needs --ckpt-format fsdp_dtensor", {"ckpt_format": "fsdp_dtensor"}),
+    (
+        "one 16-bit format",
+        _has("bf16", "fp16"),
+        "--bf16 and --fp16 exclude each other, but both are given",
+        {"fp16": None},
+    ),
+    (
+        "parameters gather with the distributed optimizer",
+        lambda plain: (
+            bool(plain.get("overlap_param_gather"))
+            and not (plain.get("use_distributed_optimizer") or plain.get("use_megatron_fsdp"))
+        ),
+        "--overlap-param-gather needs --use-distributed-optimizer",
+        {"use_distributed_optimizer": True},
+    ),
+    (
+        "parameters gather after gradients overlap",
+        lambda plain: (
+            bool(plain.get("overlap_param_gather")) and not plain.get("overlap_grad_reduce")
+        ),
+        "--overlap-param-gather needs --overlap-grad-reduce",
+        {"overlap_grad_reduce": True},
+    ),
+    (
+        "full recomputation has a method",
+        lambda plain: (
+            _granularity(plain) == "full"
+            and not (plain.get("recompute_method") and plain.get("recompute_num_layers"))
+        ),
+        "--recompute-granularity full needs --recompute-method and --recompute-num-layers",
+        {"recompute_method": "uniform", "recompute_num_layers": 1},
+    ),
+    (
+        "selective recomputation has no method",
+        lambda plain: (
+            _granularity(plain) == "selective"
+            and bool(plain.get("recompute_method") or plain.get("recompute_num_layers"))
+        ),
+        (
+            "--recompute-method and --recompute-num-layers go with full recomputation, but it is"
+            " selective"
+        ),
+        {"recompute_method": None, "recompute_num_layers": None},
+    ),
+    (
+        "one way to virtual stages",
+        lambda plain: (
+            sum(bool(plain.get(name)) for name in (*VIRTUAL[:2], "pipeline_model_parallel_layout"))
+            > 1
+        ),
+        (
+            "--num-layers-per-virtual-pipeline-stage, --num-virtual-stages-per-pipeline-rank and"
+            " --pipeline-model-parallel-layout exclude one another, but several are given"
+        ),
+        {"num_layers_per_virtual_pipeline_stage": None},
+    ),
+    (
+        "userbuffers need sequence parallelism",
+        lambda plain: bool(plain.get("tp_comm_overlap")) and not plain.get("sequence_parallel"),
+        "--tp-comm-overlap needs --sequence-parallel",
+        {"sequence_parallel": True},
+    ),
+    (
+        "expert parallelism needs experts",
+        lambda plain: (
+            whole(plain, "expert_model_parallel_size") > 1
+            and not plain.get("num_experts")
+            and bool(plain.get("num_layers"))
+        ),
+        "--expert-model-parallel-size above 1 needs --num-experts",
+        {"expert_model_parallel_size": None},
+    ),
+    (
+        "top-1 routing is scored before the choice",
+        lambda plain: (
+            bool(plain.get("num_experts"))
+            and plain.get("moe_router_topk") == 1
+            and not plain.get("moe_router_pre_softmax")
+            and plain.get("moe_router_score_function") == "softmax"
+        ),
+        "--moe-router-topk 1 with softmax needs --moe-router-pre-softmax",
+        {"moe_router_pre_softmax": True},
+    ),
+    (
+        "experts split without biases",
+        lambda plain: (
+            bool(plain.get("num_experts"))
+            and bool(plain.get("add_bias_linear"))
+            and bool(plain.get("num_layers"))
+            and whole(
+                plain, "expert_tensor_parallel_size", whole(plain, "tensor_model_parallel_size")
+            )
+            > 1
+        ),
+        (
+            "biases of linears with experts need --expert-tensor-parallel-size 1 (it defaults to"
+            " the tensor-parallel size), or --disable-bias-linear"
+        ),
+        {"add_bias_linear": False},
+    ),
+    (
+        "saved activations are distributed without sequence parallelism",
+        lambda plain: (
+            bool(plain.get("distribute_saved_activations"))
+            and (
+                bool(plain.get("sequence_parallel"))
+                or whole(plain, "tensor_model_parallel_size") == 1
+                or _granularity(plain) != "full"
+            )
+        ),
+        (
+            "--distribute-saved-activations needs tensor parallelism and full recomputation,"
+            " without sequence parallelism"
+        ),
+        {"distribute_saved_activations": None},
+    ),
+    (
+        "positions reach the sequence",
+        lambda plain: (
+            0 < whole(plain, "max_position_embeddings", 0) < whole(plain, "seq_length", 0)
+        ),
+        "--max-position-embeddings must be at least --seq-length",
+        {"max_position_embeddings": "seq_length"},
+    ),
+    (
+        "heads divide the hidden size",
+        lambda plain: (
+            not plain.get("kv_channels")
+            and whole(plain, "hidden_size", 0) % max(whole(plain, "num_attention_heads", 1), 1) != 0
+        ),
+        "--hidden-size must be a multiple of --num-attention-heads unless --kv-channels is given",
+        {},
+    ),
+    (
+        "activations are offloaded without a pipeline",
+        lambda plain: (
+            whole(plain, "cpu_offloading_num_layers", 0) > 0
+            and (whole(plain, "pipeline_model_parallel_size") > 1 or bool(_granularity(plain)))
+        ),
+        "--cpu-offloading-num-layers works without a pipeline and without recomputation",
+        {"cpu_offloading_num_layers": None},
+    ),
+    (
+        "offloaded optimizer is precision-aware",
+        lambda plain: (
+            bool(plain.get("optimizer_cpu_offload"))
+            and not plain.get("use_precision_aware_optimizer")
+        ),
+        "--optimizer-cpu-offload needs --use-precision-aware-optimizer",
+        {"use_precision_aware_optimizer": True},
+    ),
+    (
+        "8 or 4 bits",
+        _has("fp8_format", "fp4_format"),
+        "--fp8-format and --fp4-format exclude each other",
+        {"fp4_format": None},
+    ),
+    (
+        "train for iterations or samples",
+        _has("train_iters", "train_samples"),
+        "--train-iters and --train-samples exclude each other",
+        {"train_samples": None},
+    ),
+    (
+        "Megatron-FSDP writes its own checkpoints",
+        lambda plain: (
+            bool(plain.get("use_megatron_fsdp"))
+            and plain.get("ckpt_format", "fsdp_dtensor") != "fsdp_dtensor"
+        ),
+        "--use-megatron-fsdp needs --ckpt-format fsdp_dtensor",
+        {"ckpt_format": "fsdp_dtensor"},
+    ),
 )
-"""Source: [megatron-core] training/arguments.py validate_args, core/transformer/transformer_config.py."""
+"""Source: [megatron-core] training/arguments.py validate_args,
+core/transformer/transformer_config.py.
+"""
 CONFIGS = ("nemo", "bridge", "swift")
 """Whose own code fills in what the parser would ask for."""
 
 
 def findings(u: Understood) -> list[Finding]:
-    if u.recipe.framework != "megatron" or u.reading.kind in CONFIGS or u.recipe.stack.name == "megatron-2021":
+    if (
+        u.recipe.framework != "megatron"
+        or u.reading.kind in CONFIGS
+        or u.recipe.stack.name == "megatron-2021"
+    ):
         return []
     found = [_finding(u, one) for one in PARSER if one[1](u.plain)]
     return [*found, *_fusion(u), *_no_such(u), *_unknown(u)]
@@ -101,7 +223,9 @@ def findings(u: Understood) -> list[Finding]:
 
 def _finding(u: Understood, refusal: Refusal) -> Finding:
     name, _, says, change = refusal
-    values = {key: u.plain.get(value) if value == "seq_length" else value for key, value in change.items()}
+    values = {
+        key: u.plain.get(value) if value == "seq_length" else value for key, value in change.items()
+    }
     return Finding("error", name, says, (Way(values),) if values else ())
 
 
@@ -109,15 +233,28 @@ def _fusion(u: Understood) -> list[Finding]:
     late = version_of("megatron", u.recipe.framework_version) >= (0, 19)
     if u.plain.get("cross_entropy_fusion_impl") != "te" or not late:
         return []
-    return [Finding("error", "cross entropy is not fused by TE", "--cross-entropy-fusion-impl te is refused since Megatron-LM 0.19; native "
-                    "stays", (Way({"cross_entropy_fusion_impl": "native"}),))]
+    return [
+        Finding(
+            "error",
+            "cross entropy is not fused by TE",
+            "--cross-entropy-fusion-impl te is refused since Megatron-LM 0.19; native stays",
+            (Way({"cross_entropy_fusion_impl": "native"}),),
+        )
+    ]
 
 
 NO_SUCH = {
-    "num_micro_batches": "micro-batches follow from --global-batch-size, --micro-batch-size and the parallel sizes",
-    "virtual_pipeline_model_parallel_size": "virtual stages are --num-virtual-stages-per-pipeline-rank or "
-                                            "--num-layers-per-virtual-pipeline-stage",
-    "overlap_p2p_communication": "transfers of virtual stages overlap by default; --no-overlap-p2p-communication turns it off",
+    "num_micro_batches": (
+        "micro-batches follow from --global-batch-size, --micro-batch-size and the parallel sizes"
+    ),
+    "virtual_pipeline_model_parallel_size": (
+        "virtual stages are --num-virtual-stages-per-pipeline-rank or "
+        "--num-layers-per-virtual-pipeline-stage"
+    ),
+    "overlap_p2p_communication": (
+        "transfers of virtual stages overlap by default; --no-overlap-p2p-communication turns"
+        " it off"
+    ),
     "align_param_gather": "it is on by default; --no-align-param-gather turns it off",
     "tp_comm_bulk_dgrad": "it is on by default; --disable-tp-comm-bulk-dgrad turns it off",
     "pipeline_num_chunks": "neither Megatron-LM nor DeepSpeed has it",
@@ -126,17 +263,42 @@ NO_SUCH = {
 
 
 def _no_such(u: Understood) -> list[Finding]:
-    stated = {name.lstrip("-").replace("-", "_"): name for name in (*u.reading.unknown, *u.reading.values)}
-    return [Finding("warning", "no such flag", f"--{name.replace('_', '-')} is no flag of Megatron-LM, whose parser stops at it: {says}",
-                    (Way({name: None}),)) for name, says in NO_SUCH.items() if name in stated]
+    stated = {
+        name.lstrip("-").replace("-", "_"): name for name in (*u.reading.unknown, *u.reading.values)
+    }
+    return [
+        Finding(
+            "warning",
+            "no such flag",
+            f"--{name.replace('_', '-')} is no flag of Megatron-LM, whose parser stops at it:"
+            f" {says}",
+            (Way({name: None}),),
+        )
+        for name, says in NO_SUCH.items()
+        if name in stated
+    ]
 
 
 def _unknown(u: Understood) -> list[Finding]:
-    """Flags that no known version has: the parser stops at them, unless the script adds them itself."""
-    names = [name for name in u.reading.unknown if not name.startswith(("env.", "hf.", "deepspeed."))
-             and name.lstrip("-").replace("-", "_") not in NO_SUCH]
+    """Flags that no known version has: the parser stops at them, unless the script adds them
+    itself.
+    """
+    names = [
+        name
+        for name in u.reading.unknown
+        if not name.startswith(("env.", "hf.", "deepspeed."))
+        and name.lstrip("-").replace("-", "_") not in NO_SUCH
+    ]
     if not names:
         return []
-    listed = asked(names[:8], megatron_flags.flags()) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    return [Finding("hint", "unknown flags", "not known to Megatron-LM, whose parser stops at them unless the script adds them: "
-                    f"{listed}")]
+    listed = asked(names[:8], megatron_flags.flags()) + (
+        f" and {len(names) - 8} more" if len(names) > 8 else ""
+    )
+    return [
+        Finding(
+            "hint",
+            "unknown flags",
+            "not known to Megatron-LM, whose parser stops at them unless the script adds them: "
+            f"{listed}",
+        )
+    ]

@@ -1,4 +1,6 @@
-"""Changes of a text that keep everything else as it is: a flag added to a command, taken out of it, a key of a configuration set."""
+"""Changes of a text that keep everything else as it is: a flag added to a command, taken out of it,
+a key of a configuration set.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,14 @@ import re
 from typing import Any
 
 ANCHORS = (
-    r"--micro[-_]batch[-_]size[ =]", r"--global[-_]batch[-_]size[ =]", r"--seq[-_]length[ =]", r"--num[-_]layers[ =]",
-    r"--per_device_train_batch_size[ =]", r"--model_name_or_path[ =]", r"--tensor[-_]model[-_]parallel[-_]size[ =]", r"--model[ =]",
+    r"--micro[-_]batch[-_]size[ =]",
+    r"--global[-_]batch[-_]size[ =]",
+    r"--seq[-_]length[ =]",
+    r"--num[-_]layers[ =]",
+    r"--per_device_train_batch_size[ =]",
+    r"--model_name_or_path[ =]",
+    r"--tensor[-_]model[-_]parallel[-_]size[ =]",
+    r"--model[ =]",
     r"model\.\w+=",
 )
 """What a training command has: a new flag goes behind the first of these that is there."""
@@ -16,25 +24,31 @@ _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"')]+)"
 
 
 def appended(text: str, words: str) -> str | None:
-    """The text with words behind a flag of the training command, else behind its script; None where there is neither."""
+    """The text with words behind a flag of the training command, else behind its script; None where
+    there is neither.
+    """
     for pattern in (*(anchor + _VALUE for anchor in ANCHORS), r"(?<![\w/])[\w./${}-]+\.py\b"):
         for found in re.finditer(pattern, text):
             if not _commented(text, found.start()):
-                return f"{text[:found.end()]} {words}{text[found.end():]}"
+                return f"{text[: found.end()]} {words}{text[found.end() :]}"
     return None
 
 
 def without(text: str, name: str, value: Any) -> str:
-    """A flag taken out with as many words as its value has; also `model.name=value` of an override."""
+    """A flag taken out with as many words as its value has; also `model.name=value` of an
+    override.
+    """
     spelled = re.escape(name.removeprefix("hf.")).replace("_", "[-_]")
     count = 0 if value is True else len(value) if isinstance(value, list) else 1
-    words = rf"(?:[ \t]+{_VALUE}|={_VALUE})" * min(count, 1) + rf"(?:[ \t]+{_VALUE})" * max(count - 1, 0)
+    words = rf"(?:[ \t]+{_VALUE}|={_VALUE})" * min(count, 1) + rf"(?:[ \t]+{_VALUE})" * max(
+        count - 1, 0
+    )
     text = re.sub(rf"[ \t]*(?<![\w-])--{spelled}(?![\w-]){words}", "", text)
     return re.sub(rf"[ \t]*(?<![\w.])(?:\+{{0,2}}model\.){spelled}={_VALUE}", "", text)
 
 
 def _commented(text: str, at: int) -> bool:
-    line = text[text.rfind("\n", 0, at) + 1: at]
+    line = text[text.rfind("\n", 0, at) + 1 : at]
     return line.lstrip().startswith("#") or " #" in line
 
 
@@ -49,7 +63,9 @@ def environment(text: str, name: str, value: Any) -> str:
 
 
 def keyed(text: str, path: list[str], value: Any) -> str | None:
-    """A key of a JSON configuration set, or removed where the value is None; None where the text is no plain JSON."""
+    """A key of a JSON configuration set, or removed where the value is None; None where the text is
+    no plain JSON.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -19,9 +19,27 @@ OWN_PRECISION = ("nemo", "bridge", "swift")
 
 def findings(u: Understood) -> list[Finding]:
     """Every trap that the launch is in."""
-    found = [trap(u) for trap in (_fp32, _sp_alone, _alone, _flash_in_fp32, _core_attn, _starved, _batch_defaults, _connections,
-                                  _padded, _ungrouped, _across_nodes, _ramp, _copied_heads, _dispatcher,
-                                  _dropped, _dropout)]
+    found = [
+        trap(u)
+        for trap in (
+            _fp32,
+            _sp_alone,
+            _alone,
+            _flash_in_fp32,
+            _core_attn,
+            _starved,
+            _batch_defaults,
+            _connections,
+            _padded,
+            _ungrouped,
+            _across_nodes,
+            _ramp,
+            _copied_heads,
+            _dispatcher,
+            _dropped,
+            _dropout,
+        )
+    ]
     return [one for one in found if one is not None]
 
 
@@ -30,53 +48,87 @@ def _fp32(u: Understood) -> Finding | None:
         return None
     able = u.recipe.hardware.gpu.compute_capability >= stack_choice.AMPERE
     halves = "bf16" if able else "fp16"
-    text = (f"fp32 training: neither --bf16 nor --fp16 is given, so that parameters are float32, 16 bytes each, and matrix products run "
-            f"at a fraction of the 16-bit rate; flash attention is not used. Use --{halves}")
+    text = (
+        "fp32 training: neither --bf16 nor --fp16 is given, so that parameters are float32, 16"
+        " bytes each, and matrix products run at a fraction of the 16-bit rate; flash attention is"
+        f" not used. Use --{halves}"
+    )
     return Finding("warning", "fp32 training", text, (Way({halves: True}),))
 
 
 def _sp_alone(u: Understood) -> Finding | None:
     if not u.plain.get("sequence_parallel") or u.layout.tp > 1:
         return None
-    return Finding("warning", "sequence parallelism ignored",
-                   "--sequence-parallel is turned off in silence: it needs a tensor-parallel size "
-                   "above 1, but that is 1", (Way({"sequence_parallel": None}),))
+    return Finding(
+        "warning",
+        "sequence parallelism ignored",
+        "--sequence-parallel is turned off in silence: it needs a tensor-parallel size "
+        "above 1, but that is 1",
+        (Way({"sequence_parallel": None}),),
+    )
 
 
 def _alone(u: Understood) -> Finding | None:
-    """The optimizer's states are shared by the ranks that hold the same weights: of one rank there is nothing to share."""
+    """The optimizer's states are shared by the ranks that hold the same weights: of one rank there
+    is nothing to share.
+    """
     ranks = u.layout.dp * u.layout.cp
-    if ranks > 1 or not u.plain.get("use_distributed_optimizer") or "use_distributed_optimizer" not in u.reading.values:
+    if (
+        ranks > 1
+        or not u.plain.get("use_distributed_optimizer")
+        or "use_distributed_optimizer" not in u.reading.values
+    ):
         return None
-    return Finding("warning", "distributed optimizer has no effect", "the distributed optimizer has no effect at DP=1: --use-distributed-"
-                   f"optimizer shards states over data-parallel ranks, but {u.recipe.gpus} GPUs / (tp {u.layout.tp} x pp {u.layout.pp}) "
-                   "leave one", (Way({"use_distributed_optimizer": None}),))
+    return Finding(
+        "warning",
+        "distributed optimizer has no effect",
+        "the distributed optimizer has no effect at DP=1: --use-distributed-optimizer shards"
+        f" states over data-parallel ranks, but {u.recipe.gpus} GPUs / (tp {u.layout.tp} x pp"
+        f" {u.layout.pp}) leave one",
+        (Way({"use_distributed_optimizer": None}),),
+    )
 
 
 def _flash_in_fp32(u: Understood) -> Finding | None:
-    asked = u.plain.get("use_flash_attn") or str(u.plain.get("attention_backend") or "").endswith("flash")
+    asked = u.plain.get("use_flash_attn") or str(u.plain.get("attention_backend") or "").endswith(
+        "flash"
+    )
     if not asked or u.recipe.attention == "flash":
         return None
     if u.recipe.precision == "fp32":
-        return Finding("warning", "flash attention needs 16 bits", "--use-flash-attn needs 16-bit inputs: under fp32 attention is unfused, "
-                       "with its scores in memory. Add --bf16", (Way({"bf16": True}),))
+        return Finding(
+            "warning",
+            "flash attention needs 16 bits",
+            "--use-flash-attn needs 16-bit inputs: under fp32 attention is unfused, "
+            "with its scores in memory. Add --bf16",
+            (Way({"bf16": True}),),
+        )
     gpu = u.recipe.hardware.gpu
-    return Finding("warning", "flash attention needs a newer GPU", f"flash attention needs compute capability 8.0, but {gpu.name} has "
-                   f"{gpu.compute_capability}: attention is unfused")
+    return Finding(
+        "warning",
+        "flash attention needs a newer GPU",
+        f"flash attention needs compute capability 8.0, but {gpu.name} has "
+        f"{gpu.compute_capability}: attention is unfused",
+    )
 
 
 def _core_attn(u: Understood) -> Finding | None:
     """What core_attn would recompute, flash and fused attention never keep."""
     from planner.layout import module_mask
 
-    only = u.layout.recompute == SELECTIVE and u.layout.recompute_modules == module_mask(["core_attn"])
+    only = u.layout.recompute == SELECTIVE and u.layout.recompute_modules == module_mask(
+        ["core_attn"]
+    )
     if not only or u.recipe.attention == "unfused" or not _stated(u, "recompute_granularity"):
         return None
-    return Finding("warning", "core_attn recompute useless",
-                   f"recomputing core_attn is useless with {u.recipe.attention} (fused) attention, "
-                   "which keeps no scores: it costs attention's forward pass and frees next to nothing. Leave it out, or recompute what is "
-                   "kept (--recompute-modules mlp)",
-                   (Way(changed(u, {"recompute": 0})),))
+    return Finding(
+        "warning",
+        "core_attn recompute useless",
+        f"recomputing core_attn is useless with {u.recipe.attention} (fused) attention, which keeps"
+        " no scores: it costs attention's forward pass and frees next to nothing. Leave it out, or"
+        " recompute what is kept (--recompute-modules mlp)",
+        (Way(changed(u, {"recompute": 0})),),
+    )
 
 
 def _starved(u: Understood) -> Finding | None:
@@ -84,18 +136,31 @@ def _starved(u: Understood) -> Finding | None:
     if layout.m >= layout.pp or layout.v > 1:
         return None
     batch = layout.dp * layout.mbs * layout.pp
-    return Finding("warning", "fewer micro-batches than stages", f"m = {layout.m} micro-batches for pp = {layout.pp} stages: "
-                   f"{layout.pp - layout.m} stages are idle at any time; more micro-batches (a global batch of at least {batch}) fill it",
-                   (Way(changed(u, {"gbs": batch})),))
+    return Finding(
+        "warning",
+        "fewer micro-batches than stages",
+        f"m = {layout.m} micro-batches for pp = {layout.pp} stages: {layout.pp - layout.m} stages"
+        f" are idle at any time; more micro-batches (a global batch of at least {batch}) fill it",
+        (Way(changed(u, {"gbs": batch})),),
+    )
 
 
 def _batch_defaults(u: Understood) -> Finding | None:
-    if u.plain.get("global_batch_size") or u.plain.get("step_batch_size_schedule") or u.plain.get("rampup_batch_size"):
+    if (
+        u.plain.get("global_batch_size")
+        or u.plain.get("step_batch_size_schedule")
+        or u.plain.get("rampup_batch_size")
+    ):
         return None
     if u.recipe.framework == "deepspeed":
         return None
-    return Finding("warning", "one micro-batch a step", "--global-batch-size is not given: it becomes micro-batch x data-parallel size = "
-                   f"{u.recipe.global_batch_size}, one micro-batch a step", (Way({"global_batch_size": u.recipe.global_batch_size * 8}),))
+    return Finding(
+        "warning",
+        "one micro-batch a step",
+        "--global-batch-size is not given: it becomes micro-batch x data-parallel size = "
+        f"{u.recipe.global_batch_size}, one micro-batch a step",
+        (Way({"global_batch_size": u.recipe.global_batch_size * 8}),),
+    )
 
 
 def _connections(u: Understood) -> Finding | None:
@@ -106,14 +171,28 @@ def _connections(u: Understood) -> Finding | None:
     if u.recipe.framework != "megatron" or u.reading.kind in OWN_PRECISION:
         return None
     if sharded and str(stated) == "1":
-        return Finding("error", "CUDA_DEVICE_MAX_CONNECTIONS",
-                       "FSDP must not run with CUDA_DEVICE_MAX_CONNECTIONS=1: it serialises gathers "
-                       "and compute", (Way({"env.CUDA_DEVICE_MAX_CONNECTIONS": None}),))
-    if not split or sharded or str(stated) == "1" or u.recipe.hardware.gpu.compute_capability >= BLACKWELL:
+        return Finding(
+            "error",
+            "CUDA_DEVICE_MAX_CONNECTIONS",
+            "FSDP must not run with CUDA_DEVICE_MAX_CONNECTIONS=1: it serialises gathers "
+            "and compute",
+            (Way({"env.CUDA_DEVICE_MAX_CONNECTIONS": None}),),
+        )
+    if (
+        not split
+        or sharded
+        or str(stated) == "1"
+        or u.recipe.hardware.gpu.compute_capability >= BLACKWELL
+    ):
         return None
     got = f"it is {stated}" if stated is not None else "the script does not set it"
-    return Finding("warning", "CUDA_DEVICE_MAX_CONNECTIONS", "with tensor or context parallelism Megatron-LM asserts "
-                   f"CUDA_DEVICE_MAX_CONNECTIONS=1, but {got} (the environment may)", (Way({"env.CUDA_DEVICE_MAX_CONNECTIONS": "1"}),))
+    return Finding(
+        "warning",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "with tensor or context parallelism Megatron-LM asserts "
+        f"CUDA_DEVICE_MAX_CONNECTIONS=1, but {got} (the environment may)",
+        (Way({"env.CUDA_DEVICE_MAX_CONNECTIONS": "1"}),),
+    )
 
 
 def _padded(u: Understood) -> Finding | None:
@@ -125,28 +204,47 @@ def _padded(u: Understood) -> Finding | None:
     if rows <= size or not megatron_model.stated(u.plain):
         return None
     heavy = rows / size - 1 > WASTE
-    return Finding("warning" if heavy else "hint", "vocabulary padded", f"the vocabulary of {size:,} is padded to {rows:,}, a multiple of "
-                   f"{unit} x tp {tp}: checkpoints and logits have {rows - size:,} rows more")
+    return Finding(
+        "warning" if heavy else "hint",
+        "vocabulary padded",
+        f"the vocabulary of {size:,} is padded to {rows:,}, a multiple of "
+        f"{unit} x tp {tp}: checkpoints and logits have {rows - size:,} rows more",
+    )
 
 
 def _ungrouped(u: Understood) -> Finding | None:
     """Grouped-query attention takes two flags."""
-    if not u.plain.get("num_query_groups") or u.plain.get("group_query_attention") or not megatron_model.stated(u.plain):
+    if (
+        not u.plain.get("num_query_groups")
+        or u.plain.get("group_query_attention")
+        or not megatron_model.stated(u.plain)
+    ):
         return None
-    if u.recipe.framework != "megatron" or u.plain.get("multi_latent_attention") or u.reading.kind in OWN_PRECISION:
+    if (
+        u.recipe.framework != "megatron"
+        or u.plain.get("multi_latent_attention")
+        or u.reading.kind in OWN_PRECISION
+    ):
         return None
-    return Finding("warning", "grouped-query attention off", f"--num-query-groups {u.plain['num_query_groups']} does nothing without "
-                   f"--group-query-attention: the model has {u.recipe.model.num_heads} key-value heads",
-                   (Way({"group_query_attention": True}),))
+    return Finding(
+        "warning",
+        "grouped-query attention off",
+        f"--num-query-groups {u.plain['num_query_groups']} does nothing without "
+        f"--group-query-attention: the model has {u.recipe.model.num_heads} key-value heads",
+        (Way({"group_query_attention": True}),),
+    )
 
 
 def _across_nodes(u: Understood) -> Finding | None:
     domain = max(u.recipe.hardware.node.gpus, u.recipe.hardware.node.domain_gpus)
     if u.layout.tp <= domain:
         return None
-    return Finding("warning", "tensor parallelism across nodes",
-                   f"tp {u.layout.tp} spans nodes of {domain} GPUs: every layer waits for the "
-                   "network", (Way(changed(u, {"tp": domain})),))
+    return Finding(
+        "warning",
+        "tensor parallelism across nodes",
+        f"tp {u.layout.tp} spans nodes of {domain} GPUs: every layer waits for the network",
+        (Way(changed(u, {"tp": domain})),),
+    )
 
 
 def _ramp(u: Understood) -> Finding | None:
@@ -154,26 +252,43 @@ def _ramp(u: Understood) -> Finding | None:
         return None
     if version_of("megatron", u.recipe.framework_version) < (0, 18):
         return None
-    return Finding("warning", "batch ramp-up ignored", "--rampup-batch-size is ignored since Megatron-LM 0.18; "
-                   "--step-batch-size-schedule takes its place", (Way({"rampup_batch_size": None}),))
+    return Finding(
+        "warning",
+        "batch ramp-up ignored",
+        "--rampup-batch-size is ignored since Megatron-LM 0.18; "
+        "--step-batch-size-schedule takes its place",
+        (Way({"rampup_batch_size": None}),),
+    )
 
 
 def _copied_heads(u: Understood) -> Finding | None:
     heads = u.recipe.model.num_kv_heads
     if u.layout.tp <= heads or u.recipe.framework != "megatron" or not u.sized:
         return None
-    return Finding("hint", "key-value heads copied", f"tp {u.layout.tp} exceeds the {heads} key-value heads: each is held by "
-                   f"{u.layout.tp // heads} ranks")
+    return Finding(
+        "hint",
+        "key-value heads copied",
+        f"tp {u.layout.tp} exceeds the {heads} key-value heads: each is held by "
+        f"{u.layout.tp // heads} ranks",
+    )
 
 
 def _dispatcher(u: Understood) -> Finding | None:
-    if not u.recipe.model.moe or u.layout.ep == 1 or u.plain.get("moe_token_dispatcher_type") != "allgather":
+    if (
+        not u.recipe.model.moe
+        or u.layout.ep == 1
+        or u.plain.get("moe_token_dispatcher_type") != "allgather"
+    ):
         return None
     if u.recipe.framework != "megatron":
         return None
-    return Finding("warning", "tokens gathered",
-                   "with --moe-token-dispatcher-type allgather (the default) every rank gets every token of its "
-                   "group: alltoall sends each where it goes", (Way({"moe_token_dispatcher_type": "alltoall"}),))
+    return Finding(
+        "warning",
+        "tokens gathered",
+        "with --moe-token-dispatcher-type allgather (the default) every rank gets every token of"
+        " its group: alltoall sends each where it goes",
+        (Way({"moe_token_dispatcher_type": "alltoall"}),),
+    )
 
 
 def _dropped(u: Understood) -> Finding | None:
@@ -181,19 +296,34 @@ def _dropped(u: Understood) -> Finding | None:
     if factor is None or not u.recipe.model.moe or u.recipe.framework != "megatron":
         return None
     lost = 1 - stack_choice.kept_share(factor)
-    text = (f"--moe-expert-capacity-factor {factor:g} drops what an expert gets beyond {factor:g} times the mean: about {lost:.0%} of the "
-            "routed tokens while nothing balances the router; memory and time are of those that stay")
-    return Finding("warning" if lost > WASTE else "hint", "tokens dropped", text, (Way({"moe_expert_capacity_factor": None}),))
+    text = (
+        f"--moe-expert-capacity-factor {factor:g} drops what an expert gets beyond {factor:g} times"
+        f" the mean: about {lost:.0%} of the routed tokens while nothing balances the router;"
+        " memory and time are of those that stay"
+    )
+    return Finding(
+        "warning" if lost > WASTE else "hint",
+        "tokens dropped",
+        text,
+        (Way({"moe_expert_capacity_factor": None}),),
+    )
 
 
 def _dropout(u: Understood) -> Finding | None:
     """Megatron's own default is 0.1, which nobody means who trains a model with RMSNorm."""
-    names = [name for name in ("hidden_dropout", "attention_dropout") if name not in u.reading.values and u.plain.get(name)]
+    names = [
+        name
+        for name in ("hidden_dropout", "attention_dropout")
+        if name not in u.reading.values and u.plain.get(name)
+    ]
     modern = u.plain.get("normalization") == "RMSNorm" and u.reading.kind not in OWN_PRECISION
     if not names or not modern or u.recipe.framework != "megatron":
         return None
     flags = " and ".join(f"--{name.replace('_', '-')}" for name in names)
-    text = (f"{flags} are not given, so that Megatron-LM drops 10%: models with RMSNorm are trained without, and its masks take memory")
+    text = (
+        f"{flags} are not given, so that Megatron-LM drops 10%: models with RMSNorm are trained"
+        " without, and its masks take memory"
+    )
     return Finding("warning", "dropout by default", text, (Way(dict.fromkeys(names, 0.0)),))
 
 

@@ -1,4 +1,6 @@
-"""DeepSpeed: what its configuration refuses beyond the layout's rules, and what it does in silence."""
+"""DeepSpeed: what its configuration refuses beyond the layout's rules, and what it does in
+silence.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from planner.interpret.interpret import Understood
 TRAINER = {
     "deepspeed.train_micro_batch_size_per_gpu": "hf.per_device_train_batch_size",
     "deepspeed.gradient_accumulation_steps": "hf.gradient_accumulation_steps",
-    "deepspeed.bf16.enabled": "hf.bf16", "deepspeed.fp16.enabled": "hf.fp16",
+    "deepspeed.bf16.enabled": "hf.bf16",
+    "deepspeed.fp16.enabled": "hf.fp16",
 }
 """Keys that HF's Trainer holds against its own arguments: other values than theirs raise."""
 IGNORED = ("deepspeed.pipeline_num_chunks", "deepspeed.pipeline.pipeline_num_chunks")
@@ -23,37 +26,67 @@ IGNORED = ("deepspeed.pipeline_num_chunks", "deepspeed.pipeline.pipeline_num_chu
 def findings(u: Understood) -> list[Finding]:
     if u.recipe.framework != "deepspeed":
         return []
-    found = [trap(u) for trap in (_pipeline_module, _nothing_to_shard, _precisions, _offload, _chunks, _auto, _estimator, _fp32)]
+    found = [
+        trap(u)
+        for trap in (
+            _pipeline_module,
+            _nothing_to_shard,
+            _precisions,
+            _offload,
+            _chunks,
+            _auto,
+            _estimator,
+            _fp32,
+        )
+    ]
     return [*_disagreements(u), *(one for one in found if one is not None), *_unknown(u)]
 
 
 def _pipeline_module(u: Understood) -> Finding | None:
-    """Megatron-DeepSpeed builds a PipelineModule unless told not to, even for one stage, and its engine refuses sharded gradients."""
+    """Megatron-DeepSpeed builds a PipelineModule unless told not to, even for one stage, and its
+    engine refuses sharded gradients.
+    """
     plain = u.plain
-    if u.reading.kind not in ("megatron-deepspeed",) or layout_knobs.stage(plain) < 2 or plain.get("no_pipeline_parallel"):
+    if (
+        u.reading.kind not in ("megatron-deepspeed",)
+        or layout_knobs.stage(plain) < 2
+        or plain.get("no_pipeline_parallel")
+    ):
         return None
     if u.layout.pp > 1:
         return None  # the rule of the layout says so
-    return Finding("error", "pipeline shards no gradients", f"ZeRO stage {layout_knobs.stage(plain)} does not run in Megatron-DeepSpeed's "
-                   "PipelineModule, which it builds even for one stage. Add --no-pipeline-parallel, or use zero stage 1 "
-                   f"(--zero-stage 1, {STAGE.removeprefix('deepspeed.')} = 1)",
-                   (Way({"no_pipeline_parallel": True}), Way(changed(u, {"zero": 1}))))
+    return Finding(
+        "error",
+        "pipeline shards no gradients",
+        f"ZeRO stage {layout_knobs.stage(plain)} does not run in Megatron-DeepSpeed's"
+        " PipelineModule, which it builds even for one stage. Add --no-pipeline-parallel, or use"
+        f" zero stage 1 (--zero-stage 1, {STAGE.removeprefix('deepspeed.')} = 1)",
+        (Way({"no_pipeline_parallel": True}), Way(changed(u, {"zero": 1}))),
+    )
 
 
 def _nothing_to_shard(u: Understood) -> Finding | None:
     ranks = u.layout.dp * u.layout.cp
     if ranks > 1 or layout_knobs.stage(u.plain) == 0 or u.recipe.gpus == 1:
         return None
-    return Finding("warning", "nothing to shard", f"DP=1: ZeRO has nothing to shard: {u.recipe.gpus} GPUs / (tp {u.layout.tp} x pp "
-                   f"{u.layout.pp}) leave one data-parallel rank, which holds all states",
-                   (Way(changed(u, {"tp": max(u.layout.tp // 2, 1)})),))
+    return Finding(
+        "warning",
+        "nothing to shard",
+        f"DP=1: ZeRO has nothing to shard: {u.recipe.gpus} GPUs / (tp {u.layout.tp} x pp "
+        f"{u.layout.pp}) leave one data-parallel rank, which holds all states",
+        (Way(changed(u, {"tp": max(u.layout.tp // 2, 1)})),),
+    )
 
 
 def _precisions(u: Understood) -> Finding | None:
     if not all(u.plain.get(f"deepspeed.{name}.enabled") is True for name in ("bf16", "fp16")):
         return None
-    return Finding("error", "one 16-bit format", "bf16.enabled and fp16.enabled exclude each other, but both are true",
-                   (Way({"deepspeed.fp16.enabled": False}),))
+    return Finding(
+        "error",
+        "one 16-bit format",
+        "bf16.enabled and fp16.enabled exclude each other, but both are true",
+        (Way({"deepspeed.fp16.enabled": False}),),
+    )
 
 
 def _offload(u: Understood) -> Finding | None:
@@ -61,55 +94,84 @@ def _offload(u: Understood) -> Finding | None:
     ratio = u.plain.get("deepspeed.zero_optimization.offload_optimizer.ratio")
     if not isinstance(ratio, (int, float)) or ratio >= 1 or layout_knobs.stage(u.plain) == 3:
         return None
-    return Finding("error", "partial offload needs zero 3", f"offload_optimizer.ratio below 1 needs stage 3, but got {ratio} with stage "
-                   f"{layout_knobs.stage(u.plain)}", (Way({STAGE: 3}), Way({"deepspeed.zero_optimization.offload_optimizer.ratio": 1.0})))
+    return Finding(
+        "error",
+        "partial offload needs zero 3",
+        f"offload_optimizer.ratio below 1 needs stage 3, but got {ratio} with stage "
+        f"{layout_knobs.stage(u.plain)}",
+        (Way({STAGE: 3}), Way({"deepspeed.zero_optimization.offload_optimizer.ratio": 1.0})),
+    )
 
 
 def _chunks(u: Understood) -> Finding | None:
     stated = [name for name in IGNORED if name in u.plain]
     if not stated:
         return None
-    return Finding("warning", "no interleaving",
-                   "pipeline_num_chunks is no key of DeepSpeed's: it is ignored in silence, and the pipeline is "
-                   "plain 1F1B", (Way({stated[0]: None}),))
+    return Finding(
+        "warning",
+        "no interleaving",
+        "pipeline_num_chunks is no key of DeepSpeed's: it is ignored in silence, and the pipeline"
+        " is plain 1F1B",
+        (Way({stated[0]: None}),),
+    )
 
 
 def _auto(u: Understood) -> Finding | None:
     """Only Trainer and Accelerate fill `auto` in."""
     if u.reading.kind not in ("megatron-deepspeed", "neox"):
         return None
-    names = [name.removeprefix("deepspeed.") for name, value in u.plain.items() if name.startswith("deepspeed.") and value == "auto"]
+    names = [
+        name.removeprefix("deepspeed.")
+        for name, value in u.plain.items()
+        if name.startswith("deepspeed.") and value == "auto"
+    ]
     if not names:
         return None
-    return Finding("error", "auto is Hugging Face's", f"\"auto\" is filled in by Hugging Face's Trainer and Accelerate alone, but got it "
-                   f"for {', '.join(names[:6])}")
+    return Finding(
+        "error",
+        "auto is Hugging Face's",
+        f'"auto" is filled in by Hugging Face\'s Trainer and Accelerate alone, but got it '
+        f"for {', '.join(names[:6])}",
+    )
 
 
 def _estimator(u: Understood) -> Finding | None:
-    """DeepSpeed's own estimate of ZeRO-3 with everything offloaded is one layer's weights: no activations, no context.
+    """DeepSpeed's own estimate of ZeRO-3 with everything offloaded is one layer's weights: no
+    activations, no context.
 
-    estimate_zero3_model_states_mem_needs: device 4 bytes a parameter of the largest layer; host 18 bytes (at least 4 a GPU) times 1.5.
+    estimate_zero3_model_states_mem_needs: device 4 bytes a parameter of the largest layer; host 18
+    bytes (at least 4 a GPU) times 1.5.
     """
     if u.layout.zero != 3 or not u.sized or not u.layout.offload:
         return None
     from planner.cost.params.layer import total_params
 
     model = u.recipe.model
-    largest = max(model.vocab_size * model.hidden_size, model.gated_mlp * model.ffn_size * model.hidden_size)
+    largest = max(
+        model.vocab_size * model.hidden_size, model.gated_mlp * model.ffn_size * model.hidden_size
+    )
     total = total_params(model)
     host = max(4 * total * u.recipe.gpus, 18 * total) * 1.5
-    return Finding("hint", "DeepSpeed's estimate leaves out activations",
-                   f"DeepSpeed's own estimate for this is {4 * largest / 2**30:.2f} GiB "
-                   f"a GPU and {host / 2**30:.0f} GiB of host memory: weights of the largest layer alone, no activations, no context")
+    return Finding(
+        "hint",
+        "DeepSpeed's estimate leaves out activations",
+        f"DeepSpeed's own estimate for this is {4 * largest / 2**30:.2f} GiB a GPU and"
+        f" {host / 2**30:.0f} GiB of host memory: weights of the largest layer alone, no"
+        " activations, no context",
+    )
 
 
 def _fp32(u: Understood) -> Finding | None:
     if u.recipe.precision != "fp32":
         return None
     halves = "bf16" if u.recipe.hardware.gpu.compute_capability >= 8.0 else "fp16"
-    return Finding("warning", "fp32 training",
-                   "fp32 training: neither bf16.enabled nor fp16.enabled is true, so that everything is float32",
-                   (Way({f"deepspeed.{halves}.enabled": True}),))
+    return Finding(
+        "warning",
+        "fp32 training",
+        "fp32 training: neither bf16.enabled nor fp16.enabled is true, so that everything is"
+        " float32",
+        (Way({f"deepspeed.{halves}.enabled": True}),),
+    )
 
 
 def _disagreements(u: Understood) -> list[Finding]:
@@ -118,35 +180,72 @@ def _disagreements(u: Understood) -> list[Finding]:
         one, other = u.plain.get(key), u.plain.get(argument)
         if one is None or other is None or "auto" in (one, other) or one == other:
             continue
-        out.append(Finding("error", "configuration and Trainer agree", f"{key.removeprefix('deepspeed.')} is {one}, but "
-                           f"--{argument.removeprefix('hf.')} is {other}: Hugging Face's Trainer refuses values that differ; \"auto\" "
-                           f"takes the argument's", (Way({key: other}), Way({key: "auto"}))))
+        out.append(
+            Finding(
+                "error",
+                "configuration and Trainer agree",
+                f"{key.removeprefix('deepspeed.')} is {one}, but --{argument.removeprefix('hf.')}"
+                f' is {other}: Hugging Face\'s Trainer refuses values that differ; "auto" takes'
+                " the argument's",
+                (Way({key: other}), Way({key: "auto"})),
+            )
+        )
     return out
 
 
 def _unknown(u: Understood) -> list[Finding]:
-    """Keys that DeepSpeed does not have: zero_optimization stops at them, 16-bit sections do so of late, the top ignores them."""
+    """Keys that DeepSpeed does not have: zero_optimization stops at them, 16-bit sections do so of
+    late, the top ignores them.
+    """
     said = [name.removeprefix("deepspeed.") for name in u.reading.unknown]
-    names = [name for name in said if f"deepspeed.{name}" in u.reading.values and f"deepspeed.{name}" not in IGNORED]
+    names = [
+        name
+        for name in said
+        if f"deepspeed.{name}" in u.reading.values and f"deepspeed.{name}" not in IGNORED
+    ]
     stopped = {name: part for name in names if (part := refused(tuple(name.split("."))))}
     strict = {name: part for name, part in stopped.items() if part[0] == "zero_optimization"}
     late = {name: part for name, part in stopped.items() if name not in strict}
     ignored = [name for name in names if name not in stopped]
     found = [_refused(u, strict, "error", "DeepSpeed stops at it")] if strict else []
-    found += [_refused(u, late, "warning", "DeepSpeed 0.19 stops at it, old versions ignore it")] if late else []
-    return found + ([Finding("hint", "ignored keys", f"not known to DeepSpeed, which ignores them: {asked(ignored[:8], TOP)}")]
-                    if ignored else [])  # fmt: skip
+    found += (
+        [_refused(u, late, "warning", "DeepSpeed 0.19 stops at it, old versions ignore it")]
+        if late
+        else []
+    )
+    return found + (
+        [
+            Finding(
+                "hint",
+                "ignored keys",
+                f"not known to DeepSpeed, which ignores them: {asked(ignored[:8], TOP)}",
+            )
+        ]
+        if ignored
+        else []
+    )
 
 
-def _refused(u: Understood, stopped: dict[str, tuple[str, ...]], severity: Severity, what: str) -> Finding:
-    """stopped: of each value the part of its path that is refused, which goes, or is renamed where it is nearly a known one."""
+def _refused(
+    u: Understood, stopped: dict[str, tuple[str, ...]], severity: Severity, what: str
+) -> Finding:
+    """stopped: of each value the part of its path that is refused, which goes, or is renamed where
+    it is nearly a known one.
+    """
     change: dict[str, Any] = {f"deepspeed.{'.'.join(part)}": None for part in stopped.values()}
     says = []
     for part in dict.fromkeys(stopped.values()):
         key, section = ".".join(part), ".".join(part[:-1])
         near = nearest(part[-1], SECTIONS[section])
         says.append(f"{section} has no key {part[-1]}" + (f" ({near}?)" if near else ""))
-        change |= {f"deepspeed.{section}.{near}{name.removeprefix(key)}": u.plain.get(f"deepspeed.{name}")
-                   for name, of in stopped.items() if near and of == part}  # fmt: skip
-    return Finding(severity, "unknown keys" if severity == "error" else "keys of old versions", f"{', '.join(says[:6])}: {what}",
-                   (Way(change),))
+        change |= {
+            f"deepspeed.{section}.{near}{name.removeprefix(key)}": u.plain.get(f"deepspeed.{name}")
+            for name, of in stopped.items()
+            if near and of == part
+        }
+    return Finding(
+        severity,
+        "unknown keys" if severity == "error" else "keys of old versions",
+        f"{', '.join(says[:6])}: {what}",
+        (Way(change),),
+    )

@@ -8,13 +8,20 @@ from planner.interpret.interpret import Understood
 
 
 def findings(u: Understood) -> list[Finding]:
-    """The degrees multiply to the GPUs: torchtitan stops otherwise. Source: [torchtitan] distributed/parallel_dims.py."""
+    """The degrees multiply to the GPUs: torchtitan stops otherwise. Source: [torchtitan]
+    distributed/parallel_dims.py.
+    """
     if u.recipe.framework != "torch":
         return []
     product = degrees_gpus(u.plain, u.reading)
     if not product or product == u.recipe.gpus:
         return []
-    return [Finding("error", "degrees multiply to the GPUs",
-                    f"the parallel degrees must multiply to {u.recipe.gpus} GPUs, but got {product}; a shard degree of -1 takes "
-                    "what is left",
-                    (Way({f"parallelism.{SHARDS}": -1}),))]  # fmt: skip
+    return [
+        Finding(
+            "error",
+            "degrees multiply to the GPUs",
+            f"the parallel degrees must multiply to {u.recipe.gpus} GPUs, but got {product}; a"
+            " shard degree of -1 takes what is left",
+            (Way({f"parallelism.{SHARDS}": -1}),),
+        )
+    ]

@@ -23,7 +23,10 @@ from planner.specs.hardware import HardwareProfile
 
 MODULE = "planner.calibrate.worker"
 MOST_DEVICES = 1024
-_HEAD = "# A hardware profile that `ppplan calibrate` measured: `ppplan recommend --cluster THIS` uses it.\n"
+_HEAD = (
+    "# A hardware profile that `ppplan calibrate` measured: `ppplan recommend --cluster THIS` uses"
+    " it.\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,27 @@ class Calibration:
 
 
 def calibrate(
-    out: str | Path = "profile.yaml", device: str | None = None, devices: int | None = None, limit_s: float = 600.0,
-    measured: str | Path | None = None, says: Callable[[str], None] = lambda line: None,
-) -> Calibration:  # fmt: skip
-    """Measures `devices` ranks at once on "cpu" or "cuda" (default: what this machine has) and writes the profile to `out`.
+    out: str | Path = "profile.yaml",
+    device: str | None = None,
+    devices: int | None = None,
+    limit_s: float = 600.0,
+    measured: str | Path | None = None,
+    says: Callable[[str], None] = lambda line: None,
+) -> Calibration:
+    """Measures `devices` ranks at once on "cpu" or "cuda" (default: what this machine has) and
+    writes the profile to `out`.
 
-    measured: the RESULT.json of a worker that torchrun started over nodes, in place of a run here. `says` gets progress, line by line.
-    Raises InputError for faulty words; a failed run is a Calibration without a profile.
+    measured: the RESULT.json of a worker that torchrun started over nodes, in place of a run here.
+    `says` gets progress, line by line. Raises InputError for faulty words; a failed run is a
+    Calibration without a profile.
     """
     path = Path(out)
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"out must be a YAML file, but got {out}; try {path.with_suffix('.yaml')}")
     check_folder(path.parent)
-    outcome = _read(Path(measured)) if measured is not None else _run(device, devices, limit_s, says)
+    outcome = (
+        _read(Path(measured)) if measured is not None else _run(device, devices, limit_s, says)
+    )
     if outcome.result is None:
         return Calibration(None, "", 0, {}, outcome)
     fitted = profile(outcome.result, _known(outcome.result), datetime.date.today().isoformat())
@@ -67,14 +78,18 @@ def local_devices() -> tuple[str, int]:
     return ("cuda", gpus) if gpus else ("cpu", min(2, len(os.sched_getaffinity(0))))
 
 
-def _run(device: str | None, devices: int | None, limit_s: float, says: Callable[[str], None]) -> Outcome:
+def _run(
+    device: str | None, devices: int | None, limit_s: float, says: Callable[[str], None]
+) -> Outcome:
     check_installed("calibrate", "torch")
     found, count = local_devices()
     device = device or found
     if device not in ("cpu", "cuda"):
         raise InputError(f"device must be cpu or cuda, but got {device!r}")
     if device == "cuda" and found != "cuda":
-        raise InputError("device must be one that this machine has, but there is no GPU here; try --device cpu")
+        raise InputError(
+            "device must be one that this machine has, but there is no GPU here; try --device cpu"
+        )
     usual = count if device == found else 2
     ranks = usual if devices is None else devices
     if not 1 <= ranks <= MOST_DEVICES or (device == "cuda" and ranks > count):
@@ -85,15 +100,32 @@ def _run(device: str | None, devices: int | None, limit_s: float, says: Callable
         says(f"measuring {line['phase']}")
         return False
 
-    return local.run(Work(MODULE, sizes.request(device), ranks, limit_s, "cuda" if device == "cuda" else "cpu"), progress)
+    return local.run(
+        Work(MODULE, sizes.request(device), ranks, limit_s, "cuda" if device == "cuda" else "cpu"),
+        progress,
+    )
 
 
 def _read(path: Path) -> Outcome:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-        missing = [key for key in ("machine", "ranks", "gemm", "attention", "memory", "collectives", "launch_us") if key not in result]
+        missing = [
+            key
+            for key in (
+                "machine",
+                "ranks",
+                "gemm",
+                "attention",
+                "memory",
+                "collectives",
+                "launch_us",
+            )
+            if key not in result
+        ]
     except (OSError, ValueError, TypeError) as fault:
-        raise InputError(f"{path} must be a result of {MODULE}, but it cannot be read: {fault}") from None
+        raise InputError(
+            f"{path} must be a result of {MODULE}, but it cannot be read: {fault}"
+        ) from None
     if missing:
         raise InputError(f"{path} must be a result of {MODULE}, but it lacks {', '.join(missing)}")
     return Outcome("done", result)

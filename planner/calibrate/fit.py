@@ -1,6 +1,7 @@
 """Least squares of kernel and collective times to the forms that a hardware profile holds.
 
-`most_us` bounds fixed times and latencies: GPUs stay below the defaults, sockets and processors do not.
+`most_us` bounds fixed times and latencies: GPUs stay below the defaults, sockets and processors do
+not.
 """
 
 from __future__ import annotations
@@ -26,29 +27,62 @@ def fit_gemm(rows: Columns, peak_tflops: float, most_us: float = 100) -> Fit:
     def predicted(p: npt.NDArray[Any]) -> Any:
         efficiency, k_half, m_half, n_half, fixed_us = np.exp(p)
         flops = 2 * m * n * k
-        return fixed_us + flops / (peak_tflops * 1e6 * efficiency) * (1 + k_half / k) * (1 + m_half / m) * (1 + n_half / n)
+        return fixed_us + flops / (peak_tflops * 1e6 * efficiency) * (1 + k_half / k) * (
+            1 + m_half / m
+        ) * (1 + n_half / n)
 
     high = (1.5, 5e3, 5e3, 5e3, most_us)
-    found = _least_squares(predicted, rows["latency_us"], start=(0.7, 100, 100, 50, 4), low=(0.01,) * 5, high=high, kept=0.08)
-    return dict(zip(("efficiency", "k_half", "m_half", "n_half", "fixed_us", "median", "p90"), found, strict=True))
+    found = _least_squares(
+        predicted,
+        rows["latency_us"],
+        start=(0.7, 100, 100, 50, 4),
+        low=(0.01,) * 5,
+        high=high,
+        kept=0.08,
+    )
+    return dict(
+        zip(
+            ("efficiency", "k_half", "m_half", "n_half", "fixed_us", "median", "p90"),
+            found,
+            strict=True,
+        )
+    )
 
 
 def fit_attention(rows: Columns, peak_tflops: float, most_us: float = 200) -> Fit:
-    """The four parameters of AttentionRates and their errors. rows: batch_size, isl, num_heads, head_dim, latency_us."""
+    """The four parameters of AttentionRates and their errors. rows: batch_size, isl, num_heads,
+    head_dim, latency_us.
+    """
     heads, s, d = rows["batch_size"] * rows["num_heads"], rows["isl"], rows["head_dim"]
 
     def predicted(p: npt.NDArray[Any]) -> Any:
         efficiency, seq_half, heads_half, fixed_us = np.exp(p)
-        return fixed_us + 2 * heads * s * s * d / (peak_tflops * 1e6 * efficiency) * (1 + seq_half / s) * (1 + heads_half / heads)
+        return fixed_us + 2 * heads * s * s * d / (peak_tflops * 1e6 * efficiency) * (
+            1 + seq_half / s
+        ) * (1 + heads_half / heads)
 
-    found = _least_squares(predicted, rows["latency_us"], start=(0.6, 800, 4, 10), low=(0.01,) * 4, high=(1.5, 9e3, 500, most_us))
-    return dict(zip(("efficiency", "seq_half", "heads_half", "fixed_us", "median", "p90"), found, strict=True))
+    found = _least_squares(
+        predicted,
+        rows["latency_us"],
+        start=(0.6, 800, 4, 10),
+        low=(0.01,) * 4,
+        high=(1.5, 9e3, 500, most_us),
+    )
+    return dict(
+        zip(
+            ("efficiency", "seq_half", "heads_half", "fixed_us", "median", "p90"),
+            found,
+            strict=True,
+        )
+    )
 
 
 def fit_link(rows: Columns, gbytes_per_s: float, most_us: float = 200) -> Fit:
-    """Latencies, gain of all-reduce and one efficiency per group size. rows: op_name, num_gpus, bytes (the full buffer), latency_us.
+    """Latencies, gain of all-reduce and one efficiency per group size. rows: op_name, num_gpus,
+    bytes (the full buffer), latency_us.
 
-    The form is that of planner.cost.network.collectives inside one domain: base + steps hop + bytes (n-1)/n / (bandwidth efficiency).
+    The form is that of planner.cost.network.collectives inside one domain: base + steps hop + bytes
+    (n-1)/n / (bandwidth efficiency).
     """
     n, size_bytes = rows["num_gpus"], rows["bytes"]
     reduced = rows["op_name"] == "all_reduce"
@@ -61,14 +95,33 @@ def fit_link(rows: Columns, gbytes_per_s: float, most_us: float = 200) -> Fit:
         wire_us = turns * size_bytes * (n - 1) / n / (gbytes_per_s * 1e3 * np.array(efficiency)[of])
         return base_us + turns * (n - 1) * hop_us + wire_us / np.where(reduced, gain, 1)
 
-    only = len(set(rows["op_name"])) == 1  # all-reduce alone cannot tell its gain from the efficiency
+    only = (
+        len(set(rows["op_name"])) == 1
+    )  # all-reduce alone cannot tell its gain from the efficiency
     gains = (0.999, 1.001) if only else (0.5, 3)
     count = len(members)
     start = (10, 1, 1, *[0.6] * count)
-    low, high = (5, 0.05, gains[0], *[0.001] * count), (most_us, most_us / 4, gains[1], *[1.1] * count)
-    base_us, hop_us, gain, *efficiency, median, p90 = _least_squares(predicted, rows["latency_us"], start, low, high)
+    low, high = (
+        (5, 0.05, gains[0], *[0.001] * count),
+        (
+            most_us,
+            most_us / 4,
+            gains[1],
+            *[1.1] * count,
+        ),
+    )
+    base_us, hop_us, gain, *efficiency, median, p90 = _least_squares(
+        predicted, rows["latency_us"], start, low, high
+    )
     shares = dict(zip(members, efficiency, strict=True))
-    return {"efficiency": shares, "base_us": base_us, "hop_us": hop_us, "gain": gain, "median": median, "p90": p90}
+    return {
+        "efficiency": shares,
+        "base_us": base_us,
+        "hop_us": hop_us,
+        "gain": gain,
+        "median": median,
+        "p90": p90,
+    }
 
 
 def _least_squares(
@@ -79,12 +132,26 @@ def _least_squares(
     high: tuple[float, ...],
     kept: float = 0.03,
 ) -> list[float]:
-    """Parameters (positive: searched by their logarithm), then median and p90 of |predicted / measured - 1|.
+    """Parameters (positive: searched by their logarithm), then median and p90 of |predicted /
+    measured - 1|.
 
-    Errors above `kept` count by their size, not their square: little of it favours the median, much the tail.
+    Errors above `kept` count by their size, not their square: little of it favours the median, much
+    the tail.
     """
-    least_squares: Any = import_module("scipy.optimize").least_squares  # needed by nothing else: not a dependency of planning
+    least_squares: Any = import_module(
+        "scipy.optimize"
+    ).least_squares  # needed by nothing else: not a dependency of planning
     bounds = (np.log(low), np.log(high))
-    result = least_squares(lambda p: np.log(predicted(p) / measured), np.log(start), loss="soft_l1", f_scale=kept, bounds=bounds)
+    result = least_squares(
+        lambda p: np.log(predicted(p) / measured),
+        np.log(start),
+        loss="soft_l1",
+        f_scale=kept,
+        bounds=bounds,
+    )
     error = np.abs(predicted(result.x) / measured - 1)
-    return [*(float(x) for x in np.exp(result.x)), float(np.median(error)), float(np.quantile(error, 0.9))]
+    return [
+        *(float(x) for x in np.exp(result.x)),
+        float(np.median(error)),
+        float(np.quantile(error, 0.9)),
+    ]

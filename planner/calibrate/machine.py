@@ -1,4 +1,6 @@
-"""What the machine is that a child stands on: names, sizes, versions. Imports torch: for children alone."""
+"""What the machine is that a child stands on: names, sizes, versions. Imports torch: for children
+alone.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,50 @@ def machine(device: str) -> dict[str, Any]:
     if device == "cuda":
         here = torch.cuda.get_device_properties(torch.cuda.current_device())
         nccl: Any = torch.cuda.nccl
-        versions |= {"cuda": str(torch.version.cuda or torch.version.hip), "nccl": ".".join(map(str, nccl.version()))}
+        versions |= {
+            "cuda": str(torch.version.cuda or torch.version.hip),
+            "nccl": ".".join(map(str, nccl.version())),
+        }
         free, _ = torch.cuda.mem_get_info()
-        name, total_gib, capability = here.name, here.total_memory / GIB, here.major + here.minor / 10
+        name, total_gib, capability = (
+            here.name,
+            here.total_memory / GIB,
+            here.major + here.minor / 10,
+        )
         return _facts(name, total_gib, free / GIB, capability, torch.cuda.device_count(), versions)
     total_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     return _facts(_processor(), total_gib, total_gib, 0.0, len(os.sched_getaffinity(0)), versions)
 
 
-def _facts(name: str, total_gib: float, usable_gib: float, capability: float, count: int, versions: dict[str, str]) -> dict[str, Any]:
+def _facts(
+    name: str,
+    total_gib: float,
+    usable_gib: float,
+    capability: float,
+    count: int,
+    versions: dict[str, str],
+) -> dict[str, Any]:
     return {
-        "host": platform.node(), "name": name, "memory_gib": total_gib, "usable_gib": usable_gib, "compute_capability": capability,
-        "devices": count, "cores": len(os.sched_getaffinity(0)), "versions": versions,
-    }  # fmt: skip
+        "host": platform.node(),
+        "name": name,
+        "memory_gib": total_gib,
+        "usable_gib": usable_gib,
+        "compute_capability": capability,
+        "devices": count,
+        "cores": len(os.sched_getaffinity(0)),
+        "versions": versions,
+    }
 
 
 def _processor() -> str:
     """The processor as the kernel names it."""
     listed = Path("/proc/cpuinfo")
-    lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.exists() else []
-    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model name"))]
+    lines = (
+        listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.exists() else []
+    )
+    named = [
+        line.split(":", 1)[1].strip()
+        for line in lines
+        if line.startswith(("model name", "Model name"))
+    ]
     return named[0] if named else platform.processor() or platform.machine()

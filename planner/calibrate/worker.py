@@ -1,7 +1,9 @@
-"""The child that measures: kernels, memory, launches, collectives of this machine, all ranks at the same time as in training.
+"""The child that measures: kernels, memory, launches, collectives of this machine, all ranks at the
+same time as in training.
 
-`python -m planner.calibrate.worker REQUEST.json RESULT.json` with torchrun's environment variables; rank 0 writes the result.
-Without a request (`torchrun ... -m planner.calibrate.worker RESULT.json`) the usual sizes are measured, over nodes too.
+`python -m planner.calibrate.worker REQUEST.json RESULT.json` with torchrun's environment variables;
+rank 0 writes the result. Without a request (`torchrun ... -m planner.calibrate.worker RESULT.json`)
+the usual sizes are measured, over nodes too.
 """
 
 from __future__ import annotations
@@ -31,17 +33,31 @@ MOST = 1000
 Rows = list[dict[str, Any]]
 Run = Callable[[], Any]
 Case = tuple[dict[str, Any], str, Callable[[], Run | None]]
-"""A row, the field that its seconds go to, and what makes the call that is timed; None on ranks that take no part."""
+"""A row, the field that its seconds go to, and what makes the call that is timed; None on ranks
+that take no part.
+"""
 
 
 def main(arguments: list[str]) -> int:
     watch_parent()
-    asked = json.loads(Path(arguments[0]).read_text(encoding="utf-8")) if len(arguments) > 1 else sizes.request(_default_device())
+    asked = (
+        json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+        if len(arguments) > 1
+        else sizes.request(_default_device())
+    )
     device = _start(asked["device"])
-    found = {"machine": machine(device.type), "ranks": dist.get_world_size(), "ranks_per_node": _per_node()}
+    found = {
+        "machine": machine(device.type),
+        "ranks": dist.get_world_size(),
+        "ranks_per_node": _per_node(),
+    }
     parts: dict[str, Callable[[dict[str, Any], torch.device], Any]] = {
-        "launch_us": launch_us, "memory": memory, "gemm": products, "attention": attention, "collectives": collectives,
-    }  # fmt: skip
+        "launch_us": launch_us,
+        "memory": memory,
+        "gemm": products,
+        "attention": attention,
+        "collectives": collectives,
+    }
     for name, measured in parts.items():
         _say(arguments[-1], {"phase": name})
         found[name] = measured(asked, device)
@@ -53,7 +69,9 @@ def main(arguments: list[str]) -> int:
 
 
 def launch_us(asked: dict[str, Any], device: torch.device) -> float:
-    """CPU time of one small operation that is launched eagerly, in microseconds, among many in a row."""
+    """CPU time of one small operation that is launched eagerly, in microseconds, among many in a
+    row.
+    """
     small, count = torch.ones(16, device=device), int(asked["operations"])
 
     def chain() -> None:
@@ -67,7 +85,9 @@ def launch_us(asked: dict[str, Any], device: torch.device) -> float:
         _wait(device)
         start = time.perf_counter()
         chain()
-        taken.append(time.perf_counter() - start)  # before the device is done: what the CPU alone takes
+        taken.append(
+            time.perf_counter() - start
+        )  # before the device is done: what the CPU alone takes
     return _of_ranks(statistics.median(taken) / count * 1e6)
 
 
@@ -78,17 +98,29 @@ def memory(asked: dict[str, Any], device: torch.device) -> Rows:
         a, b, c = (torch.ones(size // 4, device=device) for _ in range(3))
         return lambda: torch.add(a, b, out=c)
 
-    return _timed([({"bytes": 3 * size}, "seconds", partial(added, size)) for size in asked["memory"]], asked, device)
+    return _timed(
+        [({"bytes": 3 * size}, "seconds", partial(added, size)) for size in asked["memory"]],
+        asked,
+        device,
+    )
 
 
 def products(asked: dict[str, Any], device: torch.device) -> Rows:
     def product(dtype: torch.dtype, m: int, n: int, k: int) -> Run:
-        a, b = torch.randn(m, k, device=device).to(dtype), torch.randn(n, k, device=device).to(dtype)
+        a, b = (
+            torch.randn(m, k, device=device).to(dtype),
+            torch.randn(n, k, device=device).to(dtype),
+        )
         return lambda: F.linear(a, b)
 
     every = [(dtype, *size) for dtype in _types(device) for size in asked["gemm"]]
     cases: list[Case] = [
-        ({"precision": _name(dtype), "m": m, "n": n, "k": k}, "seconds", partial(product, dtype, m, n, k)) for dtype, m, n, k in every
+        (
+            {"precision": _name(dtype), "m": m, "n": n, "k": k},
+            "seconds",
+            partial(product, dtype, m, n, k),
+        )
+        for dtype, m, n, k in every
     ]
     return _timed(cases, asked, device)
 
@@ -98,7 +130,10 @@ def attention(asked: dict[str, Any], device: torch.device) -> Rows:
 
     def parts(batch: int, heads: int, seq: int, width: int) -> tuple[Run, list[torch.Tensor]]:
         kind = _types(device)[0]
-        q, k, v = (torch.randn(batch, heads, seq, width, device=device).to(kind).requires_grad_() for _ in range(3))
+        q, k, v = (
+            torch.randn(batch, heads, seq, width, device=device).to(kind).requires_grad_()
+            for _ in range(3)
+        )
         return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), [q, k, v]
 
     def forward(*size: int) -> Run:
@@ -113,19 +148,30 @@ def attention(asked: dict[str, Any], device: torch.device) -> Rows:
     cases: list[Case] = []
     for size in asked["attention"]:
         row = dict(zip(("batch", "heads", "seq", "width"), size, strict=True))
-        cases += [(row, "seconds", partial(forward, *size)), (row, "backward_s", partial(backward, *size))]
+        cases += [
+            (row, "seconds", partial(forward, *size)),
+            (row, "backward_s", partial(backward, *size)),
+        ]
     return _timed(cases, asked, device)
 
 
 def collectives(asked: dict[str, Any], device: torch.device) -> Rows:
-    """Every collective over the first 2, 4, ... ranks, and over nodes; `bytes` are those of the whole buffer."""
+    """Every collective over the first 2, 4, ... ranks, and over nodes; `bytes` are those of the
+    whole buffer.
+    """
     cases: list[Case] = []
     for members in _counts(dist.get_world_size()):
         group = dist.new_group(list(range(members)))
         for op in _known(members, group, device):
             known = {"op": op, "ranks": members, "nodes": -(-members // _per_node())}
-            cases += [({**known, "bytes": size}, "seconds", partial(_exchange, op, size, members, group, device))
-                      for size in asked["collectives"]]  # fmt: skip
+            cases += [
+                (
+                    {**known, "bytes": size},
+                    "seconds",
+                    partial(_exchange, op, size, members, group, device),
+                )
+                for size in asked["collectives"]
+            ]
     return _timed(cases, asked, device)
 
 
@@ -167,9 +213,11 @@ def _known(members: int, group: Any, device: torch.device) -> list[str]:
 
 
 def _timed(cases: list[Case], asked: dict[str, Any], device: torch.device) -> Rows:
-    """The rows, each with its median seconds over the ranks that take part; all ranks start a batch together and repeat equally often.
+    """The rows, each with its median seconds over the ranks that take part; all ranks start a batch
+    together and repeat equally often.
 
-    Cases take turns: what disturbs a machine for a while falls on one batch of many of them, not on all batches of one.
+    Cases take turns: what disturbs a machine for a while falls on one batch of many of them, not on
+    all batches of one.
     """
     taken: list[list[float]] = [[] for _ in cases]
     counts: list[int] = []
@@ -187,8 +235,14 @@ def _timed(cases: list[Case], asked: dict[str, Any], device: torch.device) -> Ro
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, mine)
     for place, (row, key, _) in enumerate(cases):
-        row[key] = float(statistics.median(theirs[place] for theirs in every if not math.isnan(theirs[place])))
-    return [row for place, (row, _, _) in enumerate(cases) if not place or row is not cases[place - 1][0]]
+        row[key] = float(
+            statistics.median(theirs[place] for theirs in every if not math.isnan(theirs[place]))
+        )
+    return [
+        row
+        for place, (row, _, _) in enumerate(cases)
+        if not place or row is not cases[place - 1][0]
+    ]
 
 
 def _batch(run: Run | None, count: int, device: torch.device) -> float:
@@ -234,17 +288,28 @@ def _per_node() -> int:
 
 
 def _counts(world: int) -> list[int]:
-    return sorted({*(2**power for power in range(1, world.bit_length()) if 2**power <= world), *([world] if world > 1 else [])})
+    return sorted(
+        {
+            *(2**power for power in range(1, world.bit_length()) if 2**power <= world),
+            *([world] if world > 1 else []),
+        }
+    )
 
 
 def _types(device: torch.device) -> tuple[torch.dtype, ...]:
     if device.type == "cpu":
         return (torch.float32, torch.bfloat16)
-    return (torch.bfloat16, torch.float32) if torch.cuda.is_bf16_supported() else (torch.float16, torch.float32)
+    return (
+        (torch.bfloat16, torch.float32)
+        if torch.cuda.is_bf16_supported()
+        else (torch.float16, torch.float32)
+    )
 
 
 def _name(dtype: torch.dtype) -> str:
-    return {torch.bfloat16: "bf16", torch.float16: "bf16", torch.float32: "fp32"}[dtype]  # a profile holds fp16's rates as bf16's
+    return {torch.bfloat16: "bf16", torch.float16: "bf16", torch.float32: "fp32"}[
+        dtype
+    ]  # a profile holds fp16's rates as bf16's
 
 
 def _wait(device: torch.device) -> None:

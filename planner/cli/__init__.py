@@ -1,4 +1,6 @@
-"""The command line: parse, call one verb, print. One command a file; only typer and the commands' signatures are imported at start."""
+"""The command line: parse, call one verb, print. One command a file; only typer and the commands'
+signatures are imported at start.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,36 @@ from planner import __version__
 from planner.errors import InputError
 
 COMMANDS = (
-    "recommend", "explain", "compare", "check", "simulate", "tune", "calibrate", "validate", "emit", "models", "clusters", "schedules",
-    "stacks", "doctor",
-)  # fmt: skip
+    "recommend",
+    "explain",
+    "compare",
+    "check",
+    "simulate",
+    "tune",
+    "calibrate",
+    "validate",
+    "emit",
+    "models",
+    "clusters",
+    "schedules",
+    "stacks",
+    "doctor",
+)
 """Each is a function in the file of its name, in the order that --help lists them."""
 INTERRUPTED = 130
 # Of click, or of the copy inside typer: whichever this version of typer raises.
-_ClickException: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+_ClickException: type[Exception] = next(
+    one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException"
+)
 
 
 def app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     """The application with the named commands registered."""
     made = typer.Typer(
-        name="ppplan", pretty_exceptions_enable=False, context_settings={"max_content_width": 100},
-    )  # fmt: skip
+        name="ppplan",
+        pretty_exceptions_enable=False,
+        context_settings={"max_content_width": 100},
+    )
     made.callback()(_ppplan)
     for name in names:
         made.command(name)(getattr(import_module(f"planner.cli.{name}"), name))
@@ -40,21 +58,29 @@ def _version(asked: bool) -> None:
 
 
 def _ppplan(
-    version: bool = typer.Option(False, "--version", help="Prints the version.", is_eager=True, callback=_version),
+    version: bool = typer.Option(
+        False, "--version", help="Prints the version.", is_eager=True, callback=_version
+    ),
 ) -> None:
     """Plans and tunes the parallelism of LLM training from an analytic cost model."""
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """Runs one command and exits: 0 yes or done, 1 no, 2 the input is wrong. Unexpected exceptions pass through."""
+    """Runs one command and exits: 0 yes or done, 1 no, 2 the input is wrong. Unexpected exceptions
+    pass through.
+    """
     sys.exit(code(arguments))
 
 
 def code(arguments: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code. Of the commands only the one that is called is imported."""
+    """Runs one command and returns its exit code. Of the commands only the one that is called is
+    imported.
+    """
     given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        result = app(given[:1] if given[0] in COMMANDS else COMMANDS)(args=given, prog_name="ppplan", standalone_mode=False)
+        result = app(given[:1] if given[0] in COMMANDS else COMMANDS)(
+            args=given, prog_name="ppplan", standalone_mode=False
+        )
         sys.stdout.flush()
         if result == INTERRUPTED:
             _says("interrupted")
@@ -67,7 +93,8 @@ def code(arguments: list[str] | None = None) -> int:
         _says("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough; the interpreter must not complain while it closes stdout.
+        # Whoever read our output has enough; the interpreter must not complain while it closes
+        # stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except _ClickException as fault:

@@ -8,16 +8,43 @@ import typer
 
 from planner.cli import options as o
 
-File = Annotated[str, typer.Argument(help="A launch script, a DeepSpeed, NeMo, ... configuration, or a log.", show_default=False)]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="What the file does not tell; repeatable.", metavar="NAME=VALUE")]
-OomText = Annotated[str | None, typer.Option("--oom", help="An out-of-memory message, or its size: names the tensor.", metavar="TEXT")]
-Fix = Annotated[str | None, typer.Option("--fix", help="Writes the file again, legal and fitting.", metavar="OUT")]
-Csv = Annotated[str | None, typer.Option("--csv", help="Of a log: writes the row that validate reads.", metavar="FILE.csv")]
+File = Annotated[
+    str,
+    typer.Argument(
+        help="A launch script, a DeepSpeed, NeMo, ... configuration, or a log.", show_default=False
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="What the file does not tell; repeatable.", metavar="NAME=VALUE"),
+]
+OomText = Annotated[
+    str | None,
+    typer.Option(
+        "--oom", help="An out-of-memory message, or its size: names the tensor.", metavar="TEXT"
+    ),
+]
+Fix = Annotated[
+    str | None,
+    typer.Option("--fix", help="Writes the file again, legal and fitting.", metavar="OUT"),
+]
+Csv = Annotated[
+    str | None,
+    typer.Option("--csv", help="Of a log: writes the row that validate reads.", metavar="FILE.csv"),
+]
 
 
 def check(
-    file: File, cluster: o.Cluster = None, gpus: o.Gpus = None, model: o.Model = None, sets: Sets = None, oom: OomText = None,
-    fix: Fix = None, csv: Csv = None, report: o.Report = None, as_json: o.Json = False,
+    file: File,
+    cluster: o.Cluster = None,
+    gpus: o.Gpus = None,
+    model: o.Model = None,
+    sets: Sets = None,
+    oom: OomText = None,
+    fix: Fix = None,
+    csv: Csv = None,
+    report: o.Report = None,
+    as_json: o.Json = False,
 ) -> int:
     """What will happen with a launch that you already have. Nothing in the file is run.
 
@@ -30,7 +57,9 @@ def check(
 
     check_report(report)
     save.check_all([csv] if csv else [])
-    answer = api.check(file, cluster=cluster, gpus=gpus, model=model, sets=sets or (), oom=oom, fix=fix)
+    answer = api.check(
+        file, cluster=cluster, gpus=gpus, model=model, sets=sets or (), oom=oom, fix=fix
+    )
     save.write_all({csv: row_text(answer)} if csv else {})
     if as_json:
         from planner.report.json.check import document

@@ -1,4 +1,6 @@
-"""What a shell completes after Tab: names out of folders and tables. No document is opened, and nothing is imported before it is asked."""
+"""What a shell completes after Tab: names out of folders and tables. No document is opened, and
+nothing is imported before it is asked.
+"""
 
 from __future__ import annotations
 

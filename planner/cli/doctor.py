@@ -8,7 +8,10 @@ import typer
 
 from planner.cli import options as o
 
-MegatronPath = Annotated[str | None, typer.Option("--megatron-path", help="A clone of Megatron-LM to look at.", metavar="DIR")]
+MegatronPath = Annotated[
+    str | None,
+    typer.Option("--megatron-path", help="A clone of Megatron-LM to look at.", metavar="DIR"),
+]
 
 
 def doctor(megatron_path: MegatronPath = None, as_json: o.Json = False) -> None:

@@ -10,10 +10,17 @@ from planner.cli import options as o
 
 
 def emit(
-    plan: Annotated[str, typer.Argument(help="A plan.yaml of `ppplan recommend --out`.", show_default=False)],
-    framework: Annotated[str | None, typer.Option("--framework", help="Default: that of the plan.", metavar="NAME")] = None,
+    plan: Annotated[
+        str, typer.Argument(help="A plan.yaml of `ppplan recommend --out`.", show_default=False)
+    ],
+    framework: Annotated[
+        str | None, typer.Option("--framework", help="Default: that of the plan.", metavar="NAME")
+    ] = None,
     launcher: o.Launcher = "torchrun",
-    out: Annotated[str | None, typer.Option("--out", help="Folder for the files; default: print them.", metavar="DIR")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", help="Folder for the files; default: print them.", metavar="DIR"),
+    ] = None,
     format: o.Format = None,
     script: o.Script = None,
     as_json: o.Json = False,
@@ -26,7 +33,9 @@ def emit(
     from planner.cli.show import print_json
     from planner.report.json import documents
 
-    emitted = api.emit(plan, framework=framework, launcher=launcher, out=out, script=script, form=format)
+    emitted = api.emit(
+        plan, framework=framework, launcher=launcher, out=out, script=script, form=format
+    )
     if as_json:
         print_json(documents.emitted(emitted))
     else:

@@ -11,8 +11,15 @@ import typer
 WIDTH = 100
 
 
-def show(answer: Any, as_document: Callable[[Any], dict[str, Any]], view: str | Callable[[Any], Any], as_json: bool) -> None:
-    """Prints one answer; `view` makes the text, or names the function of report.text that does. rich is imported for text alone."""
+def show(
+    answer: Any,
+    as_document: Callable[[Any], dict[str, Any]],
+    view: str | Callable[[Any], Any],
+    as_json: bool,
+) -> None:
+    """Prints one answer; `view` makes the text, or names the function of report.text that does.
+    rich is imported for text alone.
+    """
     if as_json:
         print_json(as_document(answer))
         return
@@ -29,20 +36,30 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def print_text(content: Any) -> None:
-    """A rich renderable; 100 columns where stdout is no terminal. Written by us, so that a closed pipe is our matter, not rich's."""
+    """A rich renderable; 100 columns where stdout is no terminal. Written by us, so that a closed
+    pipe is our matter, not rich's.
+    """
     import sys
 
     from rich.console import Console
 
     # Our texts hold brackets and colons of their own: pip install '.[tune]' is no markup.
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    console = Console(
+        width=None if sys.stdout.isatty() else WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+    )
     with console.capture() as captured:
         console.print(content)
     sys.stdout.write(captured.get())
 
 
 def check_report(path: str | None) -> None:
-    """Before the work: a report is an HTML file in a folder that can be written. Raises InputError."""
+    """Before the work: a report is an HTML file in a folder that can be written. Raises
+    InputError.
+    """
     from pathlib import Path
 
     from planner.errors import InputError
@@ -56,7 +73,9 @@ def check_report(path: str | None) -> None:
 
 
 def write_report(path: str | None, module: str, function: str, answer: Any) -> None:
-    """Writes the page that a function of planner.report.html makes of the answer; nothing without a path."""
+    """Writes the page that a function of planner.report.html makes of the answer; nothing without a
+    path.
+    """
     from importlib import import_module
     from pathlib import Path
 

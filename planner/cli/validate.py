@@ -8,19 +8,56 @@ import typer
 
 from planner.cli import options as o
 
-Files = Annotated[list[str] | None, typer.Argument(help="Measured runs; default: the published ones of ppplan.", metavar="FILE.csv")]
-Source = Annotated[str | None, typer.Option("--source", help="Only runs of this source.", metavar="NAME")]
-Where = Annotated[str | None, typer.Option("--where", help="Only runs for which this pandas query over the columns holds.", metavar="EXPR")]
-Out = Annotated[str | None, typer.Option("--out", help="Writes the rows with their predictions.", metavar="FILE.csv")]
-Plot = Annotated[str | None, typer.Option("--plot", help="Draws predicted against measured times: .html, .svg or .png.", metavar="FILE")]
-MaxError = Annotated[float | None, typer.Option("--max-error", help="Exit code 1 when the median error is above.", metavar="SHARE",
-                                                parser=o.share)]  # fmt: skip
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Measured runs; default: the published ones of ppplan.", metavar="FILE.csv"
+    ),
+]
+Source = Annotated[
+    str | None, typer.Option("--source", help="Only runs of this source.", metavar="NAME")
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        help="Only runs for which this pandas query over the columns holds.",
+        metavar="EXPR",
+    ),
+]
+Out = Annotated[
+    str | None,
+    typer.Option("--out", help="Writes the rows with their predictions.", metavar="FILE.csv"),
+]
+Plot = Annotated[
+    str | None,
+    typer.Option(
+        "--plot",
+        help="Draws predicted against measured times: .html, .svg or .png.",
+        metavar="FILE",
+    ),
+]
+MaxError = Annotated[
+    float | None,
+    typer.Option(
+        "--max-error",
+        help="Exit code 1 when the median error is above.",
+        metavar="SHARE",
+        parser=o.share,
+    ),
+]
 
 
 def validate(
-    files: Files = None, source: Source = None, where: Where = None, out: Out = None, plot: Plot = None, max_error: MaxError = None,
-    report: o.Report = None, as_json: o.Json = False,
-) -> int:  # fmt: skip
+    files: Files = None,
+    source: Source = None,
+    where: Where = None,
+    out: Out = None,
+    plot: Plot = None,
+    max_error: MaxError = None,
+    report: o.Report = None,
+    as_json: o.Json = False,
+) -> int:
     """Predictions against measured runs.
 
     Example: ppplan validate --source korthikanti2022

@@ -1,4 +1,6 @@
-"""Columns computed once for each combination of the knobs that matter, and spread over the batch: far fewer than layouts."""
+"""Columns computed once for each combination of the knobs that matter, and spread over the batch:
+far fewer than layouts.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,22 @@ Rows = tuple[Any, Any]
 """First row of each combination and, for every row, its combination; nothing for one layout."""
 
 REPLICA_KNOBS = (
-    "tp", "pp", "dp", "cp", "ep", "etp", "zero", "hpz", "account_for_embedding", "account_for_loss", "first_layers", "last_layers",
-)  # fmt: skip
-"""What states and the collectives of data parallelism depend on; with experts on v too; between sites v and m say which groups cross."""
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "ep",
+    "etp",
+    "zero",
+    "hpz",
+    "account_for_embedding",
+    "account_for_loss",
+    "first_layers",
+    "last_layers",
+)
+"""What states and the collectives of data parallelism depend on; with experts on v too; between
+sites v and m say which groups cross.
+"""
 
 
 def combinations(layout: Layout, knobs: tuple[str, ...]) -> Rows:

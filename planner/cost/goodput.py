@@ -1,4 +1,6 @@
-"""How much of the time a long run trains: failures, the work they undo, and checkpoints against them."""
+"""How much of the time a long run trains: failures, the work they undo, and checkpoints against
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ class Goodput:
     """A run whose GPUs fail: what checkpoints cost and save."""
 
     mtbf_s: Numeric
-    """Mean time between two interruptions of the whole run: that of one GPU over the number of GPUs."""
+    """Mean time between two interruptions of the whole run: that of one GPU over the number of
+    GPUs.
+    """
     checkpoint_s: Numeric
     """How long training stands still for one checkpoint."""
     restart_s: Numeric
-    """From an interruption until the state of the last checkpoint is loaded and training goes on."""
+    """From an interruption until the state of the last checkpoint is loaded and training goes on.
+    """
     interval_s: Numeric
     """Training between two checkpoints, in whole steps."""
     interval_steps: Numeric
@@ -41,7 +46,8 @@ class Goodput:
 def interval_s(mtbf_s: Numeric, checkpoint_s: Numeric) -> Numeric:
     """Training between two checkpoints that loses least; first order sqrt(2 C M).
 
-    Formula: M u, where 1 - u = exp(-(u + C/M)), C a checkpoint, M the mean time between interruptions
+    Formula: M u, where 1 - u = exp(-(u + C/M)), C a checkpoint, M the mean time between
+             interruptions
     Source:  [daly2006] the optimum of its complete model; [young1974] the first order
     Assumes: interruptions at random with a constant rate; they also strike checkpoints.
     """
@@ -53,23 +59,37 @@ def interval_s(mtbf_s: Numeric, checkpoint_s: Numeric) -> Numeric:
     return u * mtbf_s
 
 
-def goodput_share(mtbf_s: Numeric, checkpoint_s: Numeric, restart_s: Numeric, between_s: Numeric) -> Numeric:
-    """Training that is kept over the time that it takes, with so much training between two checkpoints.
+def goodput_share(
+    mtbf_s: Numeric, checkpoint_s: Numeric, restart_s: Numeric, between_s: Numeric
+) -> Numeric:
+    """Training that is kept over the time that it takes, with so much training between two
+    checkpoints.
 
     Formula: I / (M exp(R/M) (exp((I + C)/M) - 1)), I the training between checkpoints, R a restart
     Source:  [daly2006] complete model
-    Assumes: interruptions at random with a constant rate, which also strike checkpoints and restarts.
+    Assumes: interruptions at random with a constant rate, which also strike checkpoints and
+             restarts.
     """
     block = (np.asarray(between_s) + checkpoint_s) / mtbf_s
     return between_s / mtbf_s * np.exp(-restart_s / mtbf_s - block) / -np.expm1(-block)
 
 
-def goodput(gpus: int, gpu_mtbf_s: float, checkpoint_s: float, restart_s: float, step_s: Numeric, tokens: int) -> Goodput:
-    """A run of steps of so many seconds and tokens on so many GPUs, with checkpoints where they lose least.
+def goodput(
+    gpus: int,
+    gpu_mtbf_s: float,
+    checkpoint_s: float,
+    restart_s: float,
+    step_s: Numeric,
+    tokens: int,
+) -> Goodput:
+    """A run of steps of so many seconds and tokens on so many GPUs, with checkpoints where they
+    lose least.
 
-    Formula: M = M of one GPU / GPUs; interval_s() in whole steps; tokens a second = tokens / step * goodput_share()
+    Formula: M = M of one GPU / GPUs; interval_s() in whole steps; tokens a second = tokens / step *
+             goodput_share()
     Source:  [daly2006]
-    Assumes: GPUs fail apart; every failure interrupts the whole run; nothing trains on in its place.
+    Assumes: GPUs fail apart; every failure interrupts the whole run; nothing trains on in its
+             place.
     """
     mtbf_s = gpu_mtbf_s / gpus
     steps = np.maximum(np.rint(interval_s(mtbf_s, checkpoint_s) / step_s), 1)
@@ -80,7 +100,14 @@ def goodput(gpus: int, gpu_mtbf_s: float, checkpoint_s: float, restart_s: float,
     with np.errstate(divide="ignore"):
         days = 1e12 / np.float64(speed) / 86400
     return Goodput(
-        mtbf_s=mtbf_s, checkpoint_s=checkpoint_s, restart_s=restart_s, interval_s=between, interval_steps=steps,
-        goodput_share=share, checkpoint_share=written, lost_share=1 - share - written,
-        tokens_per_s=speed, days_per_trillion_tokens=days,
-    )  # fmt: skip
+        mtbf_s=mtbf_s,
+        checkpoint_s=checkpoint_s,
+        restart_s=restart_s,
+        interval_s=between,
+        interval_steps=steps,
+        goodput_share=share,
+        checkpoint_share=written,
+        lost_share=1 - share - written,
+        tokens_per_s=speed,
+        days_per_trillion_tokens=days,
+    )

@@ -32,7 +32,9 @@ REPEATS = 4
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What the order says of a layout: its pace, and every pipeline rank as time and as memory see it."""
+    """What the order says of a layout: its pace, and every pipeline rank as time and as memory see
+    it.
+    """
 
     pipeline: Pipeline
     ranks: Rank
@@ -46,8 +48,14 @@ def refused(recipe: Recipe, layout: Layout) -> str:
     """Why the order of a layout is not simulated; empty when it is."""
     count = 2 * layout.pp * layout.v * max(_lengths(layout))
     if count > MOST_ACTIONS:
-        return f"pipeline by closed form: {count:,} actions are more than the {MOST_ACTIONS:,} that are simulated"
-    if sum(map(sum, chunk_layers(recipe.model, layout, recipe.stack.stage_head_share))) != recipe.model.num_layers:
+        return (
+            f"pipeline by closed form: {count:,} actions are more than the {MOST_ACTIONS:,} that"
+            " are simulated"
+        )
+    if (
+        sum(map(sum, chunk_layers(recipe.model, layout, recipe.stack.stage_head_share)))
+        != recipe.model.num_layers
+    ):
         return "pipeline by closed form: the layers do not divide over the stages"
     try:
         schedule(SCHEDULES[layout.schedule]).legal(layout.pp, layout.m, layout.v, **_group(layout))
@@ -57,13 +65,19 @@ def refused(recipe: Recipe, layout: Layout) -> str:
 
 
 def _group(layout: Layout) -> dict[str, int]:
-    return {"group": layout.group} if layout.group and SCHEDULES[layout.schedule] == "interleaved" else {}
+    return (
+        {"group": layout.group}
+        if layout.group and SCHEDULES[layout.schedule] == "interleaved"
+        else {}
+    )
 
 
 def order(layout: Layout, spent: np.ndarray, transfer: float) -> Order:
     """The order of the layout's schedule; automatic ones look at the durations."""
     name = SCHEDULES[layout.schedule]
-    return order_of(name, layout.pp, layout.m, layout.v, durations=spent, transfer=transfer, **_group(layout))
+    return order_of(
+        name, layout.pp, layout.m, layout.v, durations=spent, transfer=transfer, **_group(layout)
+    )
 
 
 def stage_layers(recipe: Recipe, layout: Layout) -> np.ndarray:
@@ -77,17 +91,22 @@ def stage_experts(recipe: Recipe, layout: Layout) -> np.ndarray:
 
 
 def _in_order(rows: list[list[int]], layout: Layout) -> np.ndarray:
-    return np.array([rows[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * layout.v)])
+    return np.array(
+        [rows[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * layout.v)]
+    )
 
 
 def blocking(recipe: Recipe, layout: Layout) -> bool:
-    """Whether transfers hold up the sender: Megatron's plain 1F1B exchanges in pairs, its interleaving and split backwards overlap."""
+    """Whether transfers hold up the sender: Megatron's plain 1F1B exchanges in pairs, its
+    interleaving and split backwards overlap.
+    """
     plain = SCHEDULES[layout.schedule] in ("naive", "gpipe", "1f1b")
     return plain or (SCHEDULES[layout.schedule] == "interleaved" and not recipe.stack.p2p_overlap)
 
 
 def durations(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime) -> np.ndarray:
-    """(S, 4) seconds of a forward, a fused backward, an input gradient and a weight gradient of every virtual stage.
+    """(S, 4) seconds of a forward, a fused backward, an input gradient and a weight gradient of
+    every virtual stage.
 
     Formula: layers of the stage, of each kind, * layer + embedding on the first + head on the last
     Source:  [narayanan2021] sec. 2.2
@@ -101,7 +120,9 @@ def durations(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime) -> n
         found, other = stage_experts(recipe, layout).astype(float), times.experts
         forward += found * (other.forward_s - layer.forward_s)
         weight += found * (other.gemm_weight_s - layer.gemm_weight_s)
-        inputs += found * (other.backward_s - other.gemm_weight_s - layer.backward_s + layer.gemm_weight_s)
+        inputs += found * (
+            other.backward_s - other.gemm_weight_s - layer.backward_s + layer.gemm_weight_s
+        )
     forward[0] += ends.embedding_forward_s
     inputs[0] += ends.embedding_backward_s
     forward[-1] += ends.head_forward_s
@@ -110,18 +131,27 @@ def durations(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime) -> n
     return np.stack([forward, inputs + weight, inputs, weight], axis=1)
 
 
-def simulated(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime, acts: Activations) -> Simulated:
+def simulated(
+    recipe: Recipe, layout: Layout, times: Times, ends: EndsTime, acts: Activations
+) -> Simulated:
     """Pace, bubble, exposed transfers and the ranks' memory of one layout.
 
-    Formula: bubble = makespan without transfers - work of the busiest rank; transfers = makespan with them - without
-    Source:  the order of the schedule; [megatron-core] exchanges in blocking pairs unless interleaved and overlapped
+    Formula: bubble = makespan without transfers - work of the busiest rank; transfers = makespan
+             with them - without
+    Source:  the order of the schedule; [megatron-core] exchanges in blocking pairs unless
+             interleaved and overlapped
     Assumes: transfers of one size between all neighbours.
     """
     runs, more = _runs(recipe, layout, durations(recipe, layout, times, ends))
     run = runs[-1]
-    free_s, slow_s = (value + more * (value - other) for value, other in ((run.free_s, runs[0].free_s), (run.slow_s, runs[0].slow_s)))
+    free_s, slow_s = (
+        value + more * (value - other)
+        for value, other in ((run.free_s, runs[0].free_s), (run.slow_s, runs[0].slow_s))
+    )
     rank_of, pp = run.sequence.rank_of_stage, layout.pp
-    copies = run.sequence.stages // len(stage_layers(recipe, layout))  # DualPipe holds the model twice
+    copies = run.sequence.stages // len(
+        stage_layers(recipe, layout)
+    )  # DualPipe holds the model twice
     counts = np.tile(stage_layers(recipe, layout), copies)
     layers = np.bincount(rank_of, counts, minlength=pp)
     experts = np.tile(stage_experts(recipe, layout), copies)
@@ -131,15 +161,29 @@ def simulated(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime, acts
     layer = times.dense
     if times.experts:
         layer = mean_time(layer, times.experts, held[busiest] / max(layers[busiest], 1))
-    ends_s = max(float(each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)), 0.0)  # not below 0 by rounding
-    pace = Pace(each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1], layer)
+    ends_s = max(
+        float(each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)), 0.0
+    )  # not below 0 by rounding
+    pace = Pace(
+        each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1], layer
+    )
     # What rounding leaves of sums over many micro-batches is no time.
-    pipeline = Pipeline(pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0))
-    first, last = ((stages < 0).astype(float) for stages in (run.sequence.previous_stage, run.sequence.next_stage))
+    pipeline = Pipeline(
+        pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0)
+    )
+    first, last = (
+        (stages < 0).astype(float)
+        for stages in (run.sequence.previous_stage, run.sequence.next_stage)
+    )
     kept = kept_bytes(layout, acts, counts, first, experts, last)
     peaks = [peak_in_flight(one.sequence, stage_weight=kept) for one in runs]
     peak = peaks[-1] + more * (peaks[-1] - peaks[0])
-    return Simulated(pipeline, _ranks(recipe, layout, run.sequence, (counts, experts), kept, peak), run.work[:, 0], run.work[:, 1])
+    return Simulated(
+        pipeline,
+        _ranks(recipe, layout, run.sequence, (counts, experts), kept, peak),
+        run.work[:, 0],
+        run.work[:, 1],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +198,27 @@ class _Run:
 
 
 def _runs(recipe: Recipe, layout: Layout, spent: np.ndarray) -> tuple[list[_Run], float]:
-    """The simulation, or of many micro-batches two shorter ones, and how many times their difference is still to be added.
+    """The simulation, or of many micro-batches two shorter ones, and how many times their
+    difference is still to be added.
 
-    An order repeats itself: beyond its fill the makespan, and where it grows the memory in flight, grow evenly with m.
+    An order repeats itself: beyond its fill the makespan, and where it grows the memory in flight,
+    grow evenly with m.
     """
-    transfer = between_ranks(recipe, layout, float(near_transfer_s(recipe, layout)), float(p2p(recipe, layout).bytes_per_tensor))
+    transfer = between_ranks(
+        recipe,
+        layout,
+        float(near_transfer_s(recipe, layout)),
+        float(p2p(recipe, layout).bytes_per_tensor),
+    )
     lengths = _lengths(layout)
     runs = [_once(recipe, replace(layout, m=m), spent, transfer) for m in lengths]
     return runs, (layout.m - lengths[-1]) / (lengths[1] - lengths[0]) if len(lengths) == 2 else 0.0
 
 
 def _lengths(layout: Layout) -> tuple[int, ...]:
-    """Numbers of micro-batches to simulate: all of them, or two that are long after the fill and leave the same remainder."""
+    """Numbers of micro-batches to simulate: all of them, or two that are long after the fill and
+    leave the same remainder.
+    """
     turn = layout.group or layout.pp
     short = layout.m % turn + REPEATS * turn
     longer = short + max(REPEATS // 2, 1) * turn
@@ -177,21 +230,38 @@ def _once(recipe: Recipe, layout: Layout, spent: np.ndarray, transfer: float | n
     spent = np.tile(spent, (sequence.stages // len(spent), 1))
     rows = np.concatenate(sequence.actions)
     passes = np.bincount(rows[rows[:, KIND] == F, STAGE], minlength=sequence.stages) / layout.m
-    work = np.stack([np.bincount(sequence.rank_of_stage, passes * spent[:, k], minlength=layout.pp) for k in (F, B)], axis=1)
+    work = np.stack(
+        [
+            np.bincount(sequence.rank_of_stage, passes * spent[:, k], minlength=layout.pp)
+            for k in (F, B)
+        ],
+        axis=1,
+    )
     ends = "span" if recipe.stack.post_validation and (rows[:, KIND] == W).any() else "makespan"
     free = simulate(sequence, spent)
-    slow = simulate(sequence, spent, transfer=transfer, blocking=blocking(recipe, layout)) if np.any(transfer) else free
+    slow = (
+        simulate(sequence, spent, transfer=transfer, blocking=blocking(recipe, layout))
+        if np.any(transfer)
+        else free
+    )
     return _Run(sequence, work, getattr(free, ends), getattr(slow, ends))
 
 
 def _ranks(
-    recipe: Recipe, layout: Layout, sequence: Order, counts: tuple[np.ndarray, np.ndarray], kept: np.ndarray, peak: np.ndarray
+    recipe: Recipe,
+    layout: Layout,
+    sequence: Order,
+    counts: tuple[np.ndarray, np.ndarray],
+    kept: np.ndarray,
+    peak: np.ndarray,
 ) -> Rank:
     rank_of = sequence.rank_of_stage
     first = (sequence.previous_stage < 0).astype(float)
     last = (sequence.next_stage < 0).astype(float)
     whole = np.bincount(rank_of, kept, minlength=layout.pp)
-    layers, found, has_first, has_last = (np.bincount(rank_of, column, minlength=layout.pp) for column in (*counts, first, last))
+    layers, found, has_first, has_last = (
+        np.bincount(rank_of, column, minlength=layout.pp) for column in (*counts, first, last)
+    )
     shared, routed = layers_params(recipe.model, layout, layers, found)
     routed = routed + has_last * mtp_routed(recipe.model, layout)
     params = (
@@ -200,9 +270,15 @@ def _ranks(
         + has_first * embedding_params(recipe.model, layout.tp)
         + has_last * head_params(recipe.model, layout)
     )
-    if layout.stage_layout and not counts[0][-1]:  # then the final norm stands behind the last layer, wherever that is
-        params = params + norm_params(recipe.model) * (np.arange(layout.pp) == rank_of[np.flatnonzero(counts[0])[-1]])
+    if (
+        layout.stage_layout and not counts[0][-1]
+    ):  # then the final norm stands behind the last layer, wherever that is
+        params = params + norm_params(recipe.model) * (
+            np.arange(layout.pp) == rank_of[np.flatnonzero(counts[0])[-1]]
+        )
         params = params - norm_params(recipe.model) * has_last
     if recipe.model.mtp_layers:
-        params = params + has_last * (mtp_stage_params(recipe.model, layout) - mtp_routed(recipe.model, layout))
+        params = params + has_last * (
+            mtp_stage_params(recipe.model, layout) - mtp_routed(recipe.model, layout)
+        )
     return Rank(layers, params, peak / np.maximum(whole, 1.0), has_first, has_last, found, routed)

@@ -15,7 +15,9 @@ def added(terms: Any) -> Numeric:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of a step on the critical path: m micro-batches on the slowest rank, then what waits and what follows."""
+    """Seconds of a step on the critical path: m micro-batches on the slowest rank, then what waits
+    and what follows.
+    """
 
     gemm_s: Numeric
     """Matrix products of the layers, forward and backward, without recomputation."""
@@ -74,7 +76,9 @@ class Memory:
     activations_bytes: Numeric
     """Kept between forward and backward, of all micro-batches in flight."""
     working_bytes: Numeric
-    """The peak inside one micro-batch beyond what is kept: logits, loss, temporaries, recomputation's working set."""
+    """The peak inside one micro-batch beyond what is kept: logits, loss, temporaries,
+    recomputation's working set.
+    """
     buffers_bytes: Numeric
     """Communication and gather buckets that the allocator holds."""
     fragmentation_bytes: Numeric
@@ -86,8 +90,14 @@ class Memory:
 
     @property
     def allocated_bytes(self) -> Numeric:
-        return (self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
-                + self.activations_bytes + self.working_bytes + self.buffers_bytes)  # fmt: skip
+        return (
+            self.weights_bytes
+            + self.gradients_bytes
+            + self.optimizer_bytes
+            + self.activations_bytes
+            + self.working_bytes
+            + self.buffers_bytes
+        )
 
     @property
     def reserved_bytes(self) -> Numeric:
@@ -100,7 +110,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class P2P:
-    """Activation tensors between pipeline stages in one step, both ways, of one pipeline rank's tp slice."""
+    """Activation tensors between pipeline stages in one step, both ways, of one pipeline rank's tp
+    slice.
+    """
 
     tensors_per_step: Numeric
     """Of one pipeline."""

@@ -1,4 +1,6 @@
-"""A recipe and a layout as the configuration of Hugging Face Accelerate, for a script of one's own: DeepSpeed's, or torch's FSDP2."""
+"""A recipe and a layout as the configuration of Hugging Face Accelerate, for a script of one's own:
+DeepSpeed's, or torch's FSDP2.
+"""
 
 from __future__ import annotations
 
@@ -23,61 +25,115 @@ Tree = dict[str, Any]
 def check(recipe: Recipe, layout: Layout) -> None:
     """Raises InputError for what Accelerate 1.15 cannot start."""
     if recipe.framework not in ("deepspeed", "torch"):
-        raise InputError(f"Accelerate starts DeepSpeed or torch's FSDP, but got {recipe.framework}; try --framework deepspeed, or leave "
-                         "--format out")  # fmt: skip
+        raise InputError(
+            f"Accelerate starts DeepSpeed or torch's FSDP, but got {recipe.framework}; try"
+            " --framework deepspeed, or leave --format out"
+        )
     if layout.pp > 1:
-        raise InputError(f"Accelerate has no pipeline, but got pp={layout.pp}; try --pp 1, or leave --format out")
+        raise InputError(
+            f"Accelerate has no pipeline, but got pp={layout.pp}; try --pp 1, or leave --format out"
+        )
     if recipe.precision not in PRECISIONS:
-        raise InputError(f"precision under Accelerate must be one of {', '.join(PRECISIONS)} here, but got {recipe.precision}; try bf16")
+        raise InputError(
+            f"precision under Accelerate must be one of {', '.join(PRECISIONS)} here, but got"
+            f" {recipe.precision}; try bf16"
+        )
     if recipe.framework == "torch":
         if layout.dp * layout.cp == 1:
-            raise InputError("Accelerate's FSDP shards over dp and cp, but both are 1; try dp 2 or more")
+            raise InputError(
+                "Accelerate's FSDP shards over dp and cp, but both are 1; try dp 2 or more"
+            )
         if layout.ep > 1:
-            raise InputError(f"Accelerate's FSDP splits no experts, but got ep={layout.ep}; try ep 1, or --framework deepspeed")
+            raise InputError(
+                f"Accelerate's FSDP splits no experts, but got ep={layout.ep}; try ep 1, or"
+                " --framework deepspeed"
+            )
     elif in_megatron(recipe, layout):
-        raise InputError(f"tp under DeepSpeed {recipe.framework_version} is Megatron-DeepSpeed's, which Accelerate does not start, but got "
-                         f"tp={layout.tp}; try --tp 1, or a later --framework-version")  # fmt: skip
+        raise InputError(
+            f"tp under DeepSpeed {recipe.framework_version} is Megatron-DeepSpeed's, which"
+            f" Accelerate does not start, but got tp={layout.tp}; try --tp 1, or a later"
+            " --framework-version"
+        )
     elif layout.cp > 1 and recipe.attention not in ATTENTIONS:
-        raise InputError(f"attention under Ulysses must be one of {', '.join(ATTENTIONS)}, but got {recipe.attention}; try flash")
+        raise InputError(
+            f"attention under Ulysses must be one of {', '.join(ATTENTIONS)}, but got"
+            f" {recipe.attention}; try flash"
+        )
 
 
 def config(recipe: Recipe, layout: Layout) -> Tree:
-    """What Accelerate reads. `accelerate launch` gets nodes, ranks and addresses by its flags, which win.
+    """What Accelerate reads. `accelerate launch` gets nodes, ranks and addresses by its flags,
+    which win.
 
     DeepSpeed's precision and batch stand in its own JSON, and may not be said twice.
     """
     check(recipe, layout)
     nodes = recipe.gpus // gpus_per_node(recipe.gpus, recipe.hardware.node.gpus)
-    out: Tree = {"compute_environment": "LOCAL_MACHINE", "num_machines": nodes, "num_processes": recipe.gpus, "machine_rank": 0,
-                 "main_training_function": "main", "rdzv_backend": "static", "same_network": True, "use_cpu": False}  # fmt: skip
-    return out | (_deepspeed(recipe, layout) if recipe.framework == "deepspeed" else _fsdp(recipe, layout))
+    out: Tree = {
+        "compute_environment": "LOCAL_MACHINE",
+        "num_machines": nodes,
+        "num_processes": recipe.gpus,
+        "machine_rank": 0,
+        "main_training_function": "main",
+        "rdzv_backend": "static",
+        "same_network": True,
+        "use_cpu": False,
+    }
+    return out | (
+        _deepspeed(recipe, layout) if recipe.framework == "deepspeed" else _fsdp(recipe, layout)
+    )
 
 
 def _deepspeed(recipe: Recipe, layout: Layout) -> Tree:
-    plugin = {"deepspeed_config_file": deepspeed.CONFIG, "deepspeed_multinode_launcher": "standard", "zero3_init_flag": layout.zero == 3}
+    plugin = {
+        "deepspeed_config_file": deepspeed.CONFIG,
+        "deepspeed_multinode_launcher": "standard",
+        "zero3_init_flag": layout.zero == 3,
+    }
     out: Tree = {"distributed_type": "DEEPSPEED", "deepspeed_config": plugin}
     if layout.cp > 1:
         out["parallelism_config"] = _sizes(
-            sp_size=layout.cp, sp_backend="deepspeed", sp_seq_length=recipe.seq_length, sp_seq_length_is_variable=False,
+            sp_size=layout.cp,
+            sp_backend="deepspeed",
+            sp_seq_length=recipe.seq_length,
+            sp_seq_length_is_variable=False,
             sp_attn_implementation=ATTENTIONS[recipe.attention],
-        )  # fmt: skip
+        )
     return out
 
 
 def _fsdp(recipe: Recipe, layout: Layout) -> Tree:
-    """Layers are wrapped as the model's class says; the ring of context parallelism gathers keys and values."""
+    """Layers are wrapped as the model's class says; the ring of context parallelism gathers keys
+    and values.
+    """
     plugin = {
-        "fsdp_version": 2, "fsdp_reshard_after_forward": layout.zero == 3, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "fsdp_activation_checkpointing": _all_layers(layout), "fsdp_offload_params": False,
-        "fsdp_state_dict_type": "SHARDED_STATE_DICT", "fsdp_cpu_ram_efficient_loading": True,
-    }  # fmt: skip
-    ring: Tree = {"cp_size": layout.cp, "cp_backend": "torch", "cp_comm_strategy": "allgather"} if layout.cp > 1 else {}
+        "fsdp_version": 2,
+        "fsdp_reshard_after_forward": layout.zero == 3,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_activation_checkpointing": _all_layers(layout),
+        "fsdp_offload_params": False,
+        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        "fsdp_cpu_ram_efficient_loading": True,
+    }
+    ring: Tree = (
+        {"cp_size": layout.cp, "cp_backend": "torch", "cp_comm_strategy": "allgather"}
+        if layout.cp > 1
+        else {}
+    )
     sizes = _sizes(dp_replicate_size=1, dp_shard_size=layout.dp, tp_size=layout.tp, **ring)
-    return {"distributed_type": "FSDP", "mixed_precision": PRECISIONS[recipe.precision], "fsdp_config": plugin, "parallelism_config": sizes}
+    return {
+        "distributed_type": "FSDP",
+        "mixed_precision": PRECISIONS[recipe.precision],
+        "fsdp_config": plugin,
+        "parallelism_config": sizes,
+    }
 
 
 def _sizes(**words: Any) -> Tree:
-    return {f"parallelism_config_{name}": value if isinstance(value, (bool, str)) else int(value) for name, value in words.items()}
+    return {
+        f"parallelism_config_{name}": value if isinstance(value, (bool, str)) else int(value)
+        for name, value in words.items()
+    }
 
 
 def _all_layers(layout: Layout) -> bool:
@@ -87,22 +143,39 @@ def _all_layers(layout: Layout) -> bool:
 def said(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
     """What the script itself must do for the figures below to hold."""
     batch = f"{layout.mbs} sequences a device (mbs), {layout.m} steps of gradient accumulation (m)"
-    lines = [f"Accelerate 1.15, {FILE} beside this file", f"the script must train on {batch}, {recipe.seq_length:,} tokens each"]
+    lines = [
+        f"Accelerate 1.15, {FILE} beside this file",
+        f"the script must train on {batch}, {recipe.seq_length:,} tokens each",
+    ]
     if recipe.framework == "deepspeed":
-        return (*lines, "the optimizer is DeepSpeed's own, from its JSON: DummyOptim", *deepspeed.left_to_the_script(recipe, layout))
+        return (
+            *lines,
+            "the optimizer is DeepSpeed's own, from its JSON: DummyOptim",
+            *deepspeed.left_to_the_script(recipe, layout),
+        )
     if layout.recompute and not _all_layers(layout):
-        lines.append(f"the script must checkpoint {layout.recompute_layers or 'some'} of the {recipe.model.num_layers} layers")
+        lines.append(
+            f"the script must checkpoint {layout.recompute_layers or 'some'} of the"
+            f" {recipe.model.num_layers} layers"
+        )
     if layout.tp > 1:
         how = "with" if layout.sp else "without"
-        lines.append(f"tp {layout.tp} needs a model of transformers with a plan for it, {how} sequence parallelism")
+        lines.append(
+            f"tp {layout.tp} needs a model of transformers with a plan for it, {how} sequence"
+            " parallelism"
+        )
     return (*lines, f"the script must use {recipe.attention} attention")
 
 
 _SCRIPT = ("SCRIPT", "train.py", "your training script, which makes an Accelerator")
 
 
-def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None) -> Program:
-    """The run for a launcher to print; the script is the user's in any case. InputError for what Accelerate cannot start."""
+def program(
+    recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None
+) -> Program:
+    """The run for a launcher to print; the script is the user's in any case. InputError for what
+    Accelerate cannot start.
+    """
     files = [(FILE, yaml.safe_dump(config(recipe, layout), sort_keys=False))]
     options = f'--config_file "$FILES/{FILE}"'
     if recipe.framework == "deepspeed":
@@ -110,7 +183,11 @@ def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: s
         options += f' --deepspeed_config_file "$FILES/{deepspeed.CONFIG}"'
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
-        comments=(*comments.plan(recipe, layout, f"{recipe.framework} {recipe.framework_version}"), *said(recipe, layout), *expected),
+        comments=(
+            *comments.plan(recipe, layout, f"{recipe.framework} {recipe.framework_version}"),
+            *said(recipe, layout),
+            *expected,
+        ),
         variables=() if script else (_SCRIPT,),
         environment=deepspeed.environment(recipe, layout),
         groups=(),

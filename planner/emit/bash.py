@@ -8,13 +8,27 @@ _WIDTH = 118
 
 
 def head(program: Program, directives: tuple[str, ...], use: tuple[str, ...]) -> list[str]:
-    """From the first line to where errors stop the script: what runs, how to use it, what may be set."""
-    said = [*program.comments, "", *use, *(f"  {name:<14} {meaning}" for name, _, meaning in program.variables)]
-    return ["#!/usr/bin/env bash", *directives, *(f"# {line}".rstrip() for line in said), "set -euo pipefail"]
+    """From the first line to where errors stop the script: what runs, how to use it, what may be
+    set.
+    """
+    said = [
+        *program.comments,
+        "",
+        *use,
+        *(f"  {name:<14} {meaning}" for name, _, meaning in program.variables),
+    ]
+    return [
+        "#!/usr/bin/env bash",
+        *directives,
+        *(f"# {line}".rstrip() for line in said),
+        "set -euo pipefail",
+    ]
 
 
 def variables(program: Program, more: tuple[tuple[str, str], ...], files: str = "") -> list[str]:
-    """Assignments that keep what the caller set; files is bash text: the folder of the files beside the script, if there are any."""
+    """Assignments that keep what the caller set; files is bash text: the folder of the files beside
+    the script, if there are any.
+    """
     own = (("FILES", files),) if program.files else ()
     plain = [(name, default) for name, default, _ in program.variables]
     return [f"{name}=${{{name}:-{default}}}" for name, default in (*more, *own, *plain)]
@@ -39,7 +53,9 @@ def flags(program: Program) -> list[str]:
 
 def command(program: Program, start: list[str]) -> list[str]:
     """The call, one line a group of flags; what the user adds comes last and wins."""
-    expansions = [f'"${{{name}_FLAGS[@]}}"' for name in (*(name for name, _ in program.groups), "DATA")]
+    expansions = [
+        f'"${{{name}_FLAGS[@]}}"' for name in (*(name for name, _ in program.groups), "DATA")
+    ]
     parts = [*start, f'"{program.entry}"', *expansions, '"$@"']
     return [" \\\n  ".join(parts)]
 

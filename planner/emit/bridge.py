@@ -1,4 +1,6 @@
-"""A recipe and a layout as a Megatron-Bridge run: one of its recipes, and the words of it that the plan changes."""
+"""A recipe and a layout as a Megatron-Bridge run: one of its recipes, and the words of it that the
+plan changes.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,51 @@ from planner.specs.recipe import Recipe
 
 FILE, SCRIPT = "bridge_overrides.yaml", "train_bridge.py"
 RECIPES = {
-    "llama2-7b": "llama2_7b", "llama3-8b": "llama3_8b", "llama3-70b": "llama3_70b", "llama3-405b": "llama31_405b",
-    "llama3.2-1b": "llama32_1b", "llama3.2-3b": "llama32_3b", "qwen2-0.5b": "qwen2_500m", "qwen2-1.5b": "qwen2_1p5b",
-    "qwen2-7b": "qwen2_7b", "qwen2-72b": "qwen2_72b", "qwen2.5-0.5b": "qwen25_500m", "qwen2.5-1.5b": "qwen25_1p5b",
-    "qwen2.5-7b": "qwen25_7b", "qwen2.5-14b": "qwen25_14b", "qwen2.5-32b": "qwen25_32b", "qwen2.5-72b": "qwen25_72b",
-    "qwen3-0.6b": "qwen3_600m", "qwen3-1.7b": "qwen3_1p7b", "qwen3-4b": "qwen3_4b", "qwen3-8b": "qwen3_8b", "qwen3-14b": "qwen3_14b",
-    "qwen3-32b": "qwen3_32b", "qwen3-30b-a3b": "qwen3_30b_a3b", "qwen3-235b-a22b": "qwen3_235b_a22b",
-    "deepseek-v2-lite": "deepseek_v2_lite", "deepseek-v2": "deepseek_v2", "deepseek-v3": "deepseek_v3", "gpt-oss-20b": "gpt_oss_20b",
-    "gpt-oss-120b": "gpt_oss_120b", "glm4.5-355b-a32b": "glm45_355b", "glm4.5-air-106b-a12b": "glm45_air_106b",
+    "llama2-7b": "llama2_7b",
+    "llama3-8b": "llama3_8b",
+    "llama3-70b": "llama3_70b",
+    "llama3-405b": "llama31_405b",
+    "llama3.2-1b": "llama32_1b",
+    "llama3.2-3b": "llama32_3b",
+    "qwen2-0.5b": "qwen2_500m",
+    "qwen2-1.5b": "qwen2_1p5b",
+    "qwen2-7b": "qwen2_7b",
+    "qwen2-72b": "qwen2_72b",
+    "qwen2.5-0.5b": "qwen25_500m",
+    "qwen2.5-1.5b": "qwen25_1p5b",
+    "qwen2.5-7b": "qwen25_7b",
+    "qwen2.5-14b": "qwen25_14b",
+    "qwen2.5-32b": "qwen25_32b",
+    "qwen2.5-72b": "qwen25_72b",
+    "qwen3-0.6b": "qwen3_600m",
+    "qwen3-1.7b": "qwen3_1p7b",
+    "qwen3-4b": "qwen3_4b",
+    "qwen3-8b": "qwen3_8b",
+    "qwen3-14b": "qwen3_14b",
+    "qwen3-32b": "qwen3_32b",
+    "qwen3-30b-a3b": "qwen3_30b_a3b",
+    "qwen3-235b-a22b": "qwen3_235b_a22b",
+    "deepseek-v2-lite": "deepseek_v2_lite",
+    "deepseek-v2": "deepseek_v2",
+    "deepseek-v3": "deepseek_v3",
+    "gpt-oss-20b": "gpt_oss_20b",
+    "gpt-oss-120b": "gpt_oss_120b",
+    "glm4.5-355b-a32b": "glm45_355b",
+    "glm4.5-air-106b-a12b": "glm45_air_106b",
     "moonlight-16b-a3b": "moonlight_16b",
-}  # fmt: skip
-"""Its pre-training recipes, without their common ending. Source: [megatron-bridge] recipes of 0.3.1."""
+}
+"""Its pre-training recipes, without their common ending. Source: [megatron-bridge] recipes of
+0.3.1.
+"""
 PRECISIONS = {
-    "bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8-delayed": "bf16_with_fp8_delayed_scaling_mixed",
-    "fp8-tensorwise": "bf16_with_fp8_current_scaling_mixed", "fp8-blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
-    "mxfp8": "bf16_with_mxfp8_mixed", "nvfp4": "bf16_with_nvfp4_mixed",
-}  # fmt: skip
+    "bf16": "bf16_mixed",
+    "fp16": "fp16_mixed",
+    "fp8-delayed": "bf16_with_fp8_delayed_scaling_mixed",
+    "fp8-tensorwise": "bf16_with_fp8_current_scaling_mixed",
+    "fp8-blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
 """Source: [megatron-bridge] training/mixed_precision.py."""
 DTYPES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp8": "torch.uint8"}
 Tree = dict[str, Any]
@@ -43,40 +74,60 @@ def recipe_name(model: ModelSpec) -> str:
     """The recipe of a model. InputError where there is none of these sizes."""
     found = presets.same(model, RECIPES)
     if found is None:
-        raise InputError(f"Megatron-Bridge must have a recipe of the model ({', '.join(RECIPES)}), but got {model.name}; "
-                         "leave --format out")  # fmt: skip
+        raise InputError(
+            f"Megatron-Bridge must have a recipe of the model ({', '.join(RECIPES)}), but got"
+            f" {model.name}; leave --format out"
+        )
     return f"{RECIPES[found]}_pretrain_config"
 
 
 def check(recipe: Recipe, layout: Layout) -> None:
     """Raises InputError for what no recipe of Megatron-Bridge takes."""
     if recipe.framework != "megatron":
-        raise InputError(f"Megatron-Bridge runs plans of megatron, but got {recipe.framework}; try --framework megatron")
+        raise InputError(
+            f"Megatron-Bridge runs plans of megatron, but got {recipe.framework}; try --framework"
+            " megatron"
+        )
     if recipe.precision not in PRECISIONS:
-        raise InputError(f"Megatron-Bridge computes in {', '.join(PRECISIONS)}, but got {recipe.precision}; try bf16")
+        raise InputError(
+            f"Megatron-Bridge computes in {', '.join(PRECISIONS)}, but got {recipe.precision}; try"
+            " bf16"
+        )
     if sharded_by_torch(recipe, layout):
-        raise InputError("zero 2 and 3 under Megatron-Bridge are Megatron-FSDP, but got torch's FSDP2; try stack megatron-bridge")
+        raise InputError(
+            "zero 2 and 3 under Megatron-Bridge are Megatron-FSDP, but got torch's FSDP2; try stack"
+            " megatron-bridge"
+        )
     if recipe.optimizer not in NAMES:
-        raise InputError(f"Megatron-LM's optimizers are {', '.join(NAMES)}, but got {recipe.optimizer}; try adam")
+        raise InputError(
+            f"Megatron-LM's optimizers are {', '.join(NAMES)}, but got {recipe.optimizer}; try adam"
+        )
 
 
 def _model(recipe: Recipe, layout: Layout) -> Tree:
     """Degrees and stages; what the recipe may have set and the plan has not is null."""
     beside = bool(layout.v > 1 and recipe.stack.p2p_overlap)
     out: Tree = {
-        "tensor_model_parallel_size": layout.tp, "pipeline_model_parallel_size": layout.pp, "context_parallel_size": layout.cp,
-        "virtual_pipeline_model_parallel_size": layout.v if layout.v > 1 and not layout.stage_layout else None,
-        "sequence_parallel": bool(layout.sp and layout.tp > 1), "seq_length": recipe.seq_length,
-        "expert_model_parallel_size": layout.ep, "expert_tensor_parallel_size": layout.etp,
+        "tensor_model_parallel_size": layout.tp,
+        "pipeline_model_parallel_size": layout.pp,
+        "context_parallel_size": layout.cp,
+        "virtual_pipeline_model_parallel_size": (
+            layout.v if layout.v > 1 and not layout.stage_layout else None
+        ),
+        "sequence_parallel": bool(layout.sp and layout.tp > 1),
+        "seq_length": recipe.seq_length,
+        "expert_model_parallel_size": layout.ep,
+        "expert_tensor_parallel_size": layout.etp,
         "pipeline_model_parallel_layout": layout.stage_layout or None,
         "account_for_embedding_in_pipeline_split": bool(layout.account_for_embedding),
         "account_for_loss_in_pipeline_split": bool(layout.account_for_loss),
         "num_layers_in_first_pipeline_stage": layout.first_layers or None,
         "num_layers_in_last_pipeline_stage": layout.last_layers or None,
         "tp_comm_overlap": bool(recipe.stack.tp_overlap_share > 0 and layout.sp and layout.tp > 1),
-        "overlap_p2p_comm": beside, "batch_p2p_comm": not beside,
+        "overlap_p2p_comm": beside,
+        "batch_p2p_comm": not beside,
         "overlap_moe_expert_parallel_comm": bool(exchange_overlaps(recipe, layout)),
-    }  # fmt: skip
+    }
     if recipe.model.mtp_layers:
         out["mtp_num_layers"] = recipe.model.mtp_layers
     if layout.v > 1 and layout.group:
@@ -85,13 +136,19 @@ def _model(recipe: Recipe, layout: Layout) -> Tree:
 
 
 def _dispatcher(recipe: Recipe, layout: Layout) -> Tree:
-    """How tokens reach their experts, as the stack has it; beside a flexible dispatcher shared experts cannot run."""
+    """How tokens reach their experts, as the stack has it; beside a flexible dispatcher shared
+    experts cannot run.
+    """
     kind = recipe.stack.experts.dispatcher
     if recipe.model.moe is None:
         return {}
     if kind == "alltoall" or layout.ep * layout.etp == 1:
         return {"moe_token_dispatcher_type": "alltoall"}
-    return {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": kind, "moe_shared_expert_overlap": False}
+    return {
+        "moe_token_dispatcher_type": "flex",
+        "moe_flex_dispatcher_backend": kind,
+        "moe_shared_expert_overlap": False,
+    }
 
 
 def _context(layout: Layout) -> Tree:
@@ -103,14 +160,21 @@ def _context(layout: Layout) -> Tree:
 
 
 def _recomputed(layout: Layout) -> Tree:
-    words = ("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules")
+    words = (
+        "recompute_granularity",
+        "recompute_method",
+        "recompute_num_layers",
+        "recompute_modules",
+    )
     if layout.recompute == RECOMPUTE_CODE["selective"]:
         modules = module_names(layout.recompute_modules) or ["core_attn"]
         # Shared experts beside the exchange, as some recipes have it, cannot be recomputed.
         apart = {"moe_shared_expert_overlap": False} if "shared_experts" in modules else {}
         return dict(zip(words, ("selective", None, None, modules), strict=True)) | apart
     if layout.recompute == RECOMPUTE_CODE["full"]:
-        method, layers = ("block", layout.recompute_layers) if layout.recompute_layers else ("uniform", 1)
+        method, layers = (
+            ("block", layout.recompute_layers) if layout.recompute_layers else ("uniform", 1)
+        )
         return dict(zip(words, ("full", method, layers, None), strict=True))
     return dict.fromkeys(words)
 
@@ -120,46 +184,88 @@ def _sharding(recipe: Recipe, layout: Layout) -> dict[str, Tree]:
     fsdp, distributed = layout.zero >= 2, layout.zero >= 1
     reduces, wide = recipe.stack.grad_overlap_share > 0, recipe.stack.grad_reduce_bytes >= 4
     ddp: Tree = {
-        "use_distributed_optimizer": distributed, "overlap_grad_reduce": reduces, "grad_reduce_in_fp32": wide,
-        "overlap_param_gather": bool(reduces and distributed and recipe.stack.param_overlap_share > 0), "use_megatron_fsdp": fsdp,
-        "data_parallel_sharding_strategy": FSDP_STRATEGIES[layout.zero] if fsdp else "no_shard", "average_in_collective": not fsdp,
-    }  # fmt: skip
-    optimizer: Tree = {"optimizer": NAMES[recipe.optimizer], "use_distributed_optimizer": distributed, **_states(recipe, layout)}
-    return {"ddp": ddp, "optimizer": optimizer, "mixed_precision": {"grad_reduce_in_fp32": wide},
-            "checkpoint": {"ckpt_format": "fsdp_dtensor" if fsdp else "torch_dist"}}  # fmt: skip
+        "use_distributed_optimizer": distributed,
+        "overlap_grad_reduce": reduces,
+        "grad_reduce_in_fp32": wide,
+        "overlap_param_gather": bool(
+            reduces and distributed and recipe.stack.param_overlap_share > 0
+        ),
+        "use_megatron_fsdp": fsdp,
+        "data_parallel_sharding_strategy": FSDP_STRATEGIES[layout.zero] if fsdp else "no_shard",
+        "average_in_collective": not fsdp,
+    }
+    optimizer: Tree = {
+        "optimizer": NAMES[recipe.optimizer],
+        "use_distributed_optimizer": distributed,
+        **_states(recipe, layout),
+    }
+    return {
+        "ddp": ddp,
+        "optimizer": optimizer,
+        "mixed_precision": {"grad_reduce_in_fp32": wide},
+        "checkpoint": {"ckpt_format": "fsdp_dtensor" if fsdp else "torch_dist"},
+    }
 
 
 def _states(recipe: Recipe, layout: Layout) -> Tree:
     held = recipe.stack.optimizer_state_bytes
     if held != WHOLE_STATES and held not in MOMENTS:
-        raise InputError(f"Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but {recipe.stack.name} has {held:g}")
+        raise InputError(
+            "Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but"
+            f" {recipe.stack.name} has {held:g}"
+        )
     kind = DTYPES[MOMENTS.get(held, "fp32")]
     # Some recipes keep all of these narrow.
-    return {"use_precision_aware_optimizer": bool(held != WHOLE_STATES or layout.offload), "exp_avg_dtype": kind, "exp_avg_sq_dtype": kind,
-            "main_grads_dtype": DTYPES["fp32"], "main_params_dtype": DTYPES["fp32"], "optimizer_cpu_offload": bool(layout.offload),
-            "overlap_cpu_optimizer_d2h_h2d": bool(layout.offload)}  # fmt: skip
+    return {
+        "use_precision_aware_optimizer": bool(held != WHOLE_STATES or layout.offload),
+        "exp_avg_dtype": kind,
+        "exp_avg_sq_dtype": kind,
+        "main_grads_dtype": DTYPES["fp32"],
+        "main_params_dtype": DTYPES["fp32"],
+        "optimizer_cpu_offload": bool(layout.offload),
+        "overlap_cpu_optimizer_d2h_h2d": bool(layout.offload),
+    }
 
 
 def overrides(recipe: Recipe, layout: Layout) -> dict[str, Tree]:
-    """The words of the recipe's configuration, by its parts. InputError for what Megatron-Bridge does not take."""
+    """The words of the recipe's configuration, by its parts. InputError for what Megatron-Bridge
+    does not take.
+    """
     check(recipe, layout)
     batch = {"micro_batch_size": layout.mbs, "global_batch_size": layout.gbs}
-    return {"model": _model(recipe, layout), "train": batch, "dataset": {"seq_length": recipe.seq_length}, **_sharding(recipe, layout)}
+    return {
+        "model": _model(recipe, layout),
+        "train": batch,
+        "dataset": {"seq_length": recipe.seq_length},
+        **_sharding(recipe, layout),
+    }
 
 
-_VARIABLES = (("TRAIN_ITERS", "20", "steps, on synthetic data unless the call adds dataset.blend=..."),)
-_DATA = f'BRIDGE_FLAGS+=(--overrides "$FILES/{FILE}")\nDATA_FLAGS=("train.train_iters=$TRAIN_ITERS")'
+_VARIABLES = (
+    ("TRAIN_ITERS", "20", "steps, on synthetic data unless the call adds dataset.blend=..."),
+)
+_DATA = (
+    f'BRIDGE_FLAGS+=(--overrides "$FILES/{FILE}")\nDATA_FLAGS=("train.train_iters=$TRAIN_ITERS")'
+)
 
 
-def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None) -> Program:
-    """The run for a launcher to print; expected are lines about its time and memory; script replaces the one that is written."""
+def program(
+    recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None
+) -> Program:
+    """The run for a launcher to print; expected are lines about its time and memory; script
+    replaces the one that is written.
+    """
     written = yaml.safe_dump(overrides(recipe, layout), sort_keys=False)
     own = resources.files("planner.emit.scripts").joinpath(SCRIPT).read_text(encoding="utf-8")
     words = (("--recipe", recipe_name(recipe.model)), ("--precision", PRECISIONS[recipe.precision]))
     said = (f"Megatron-Bridge 0.3: its recipe {words[0][1]}, changed by {FILE} beside this file",)
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
-        comments=(*comments.plan(recipe, layout, f"Megatron-LM core {recipe.framework_version}"), *said, *expected),
+        comments=(
+            *comments.plan(recipe, layout, f"Megatron-LM core {recipe.framework_version}"),
+            *said,
+            *expected,
+        ),
         variables=_VARIABLES,
         environment=environment.megatron(recipe, layout),
         groups=(("BRIDGE", words),),

@@ -10,7 +10,9 @@ from planner.units import GIB
 
 
 class Expected(Protocol):
-    """What the comments read of an estimate of one layout; emit stands beside cost and does not import it."""
+    """What the comments read of an estimate of one layout; emit stands beside cost and does not
+    import it.
+    """
 
     @property
     def step_s(self) -> Any: ...
@@ -33,17 +35,31 @@ class Expected(Protocol):
 def plan(recipe: Recipe, layout: Layout, framework: str) -> tuple[str, ...]:
     """What runs, on what, and the arithmetic of GPUs and batch."""
     return (
-        f"{recipe.model.name} on {recipe.gpus:,} GPUs of {recipe.hardware.name}, {recipe.precision}, {framework}; by ppplan",
-        f"{layout.gpus:,} GPUs = tp {layout.tp} x pp {layout.pp} x dp {layout.dp} x cp {layout.cp}, v {layout.v}",
-        f"{layout.gbs:,} sequences of {recipe.seq_length:,} tokens = dp {layout.dp} x mbs {layout.mbs} x m {layout.m}",
+        (
+            f"{recipe.model.name} on {recipe.gpus:,} GPUs of {recipe.hardware.name},"
+            f" {recipe.precision}, {framework}; by ppplan"
+        ),
+        (
+            f"{layout.gpus:,} GPUs = tp {layout.tp} x pp {layout.pp} x dp {layout.dp} x cp"
+            f" {layout.cp}, v {layout.v}"
+        ),
+        (
+            f"{layout.gbs:,} sequences of {recipe.seq_length:,} tokens = dp {layout.dp} x mbs"
+            f" {layout.mbs} x m {layout.m}"
+        ),
     )
 
 
 def expectation(estimate: Expected) -> tuple[str, ...]:
     """Step time with its range, throughput, memory of the worst stage."""
-    memory = f"{estimate.memory_bytes / GIB:.1f} of {estimate.memory_limit_bytes / GIB:.1f} GiB a GPU"
+    memory = (
+        f"{estimate.memory_bytes / GIB:.1f} of {estimate.memory_limit_bytes / GIB:.1f} GiB a GPU"
+    )
     return (
-        f"expected: {estimate.step_s:.3f} s a step ({estimate.step_s_low:.3f} to {estimate.step_s_high:.3f}), "
-        f"{estimate.model_tflops_per_gpu:.0f} TFLOP/s/GPU, {estimate.tokens_per_s_per_gpu:,.0f} tokens/s/GPU",
+        (
+            f"expected: {estimate.step_s:.3f} s a step ({estimate.step_s_low:.3f} to"
+            f" {estimate.step_s_high:.3f}), {estimate.model_tflops_per_gpu:.0f} TFLOP/s/GPU,"
+            f" {estimate.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+        ),
         f"expected: {memory}, out of memory with probability {100 * estimate.oom_probability:.0f}%",
     )

@@ -1,4 +1,6 @@
-"""A recipe and a layout as a DeepSpeed run: the JSON, a training script, and the flags that tell it the model."""
+"""A recipe and a layout as a DeepSpeed run: the JSON, a training script, and the flags that tell it
+the model.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,14 @@ ACTIVATIONS = ("silu", "gelu", "squared_relu")
 
 def missing_features(model: ModelSpec) -> list[str]:
     """What the model has and train.py does not build."""
-    other = [name.replace("_", " ") for name, plain in megatron_deepspeed.PLAIN.items() if getattr(model, name, plain) != plain]
-    other += ["another norm of queries and keys"] * (getattr(model, "qk_norm_kind", "per_head") != "per_head")
+    other = [
+        name.replace("_", " ")
+        for name, plain in megatron_deepspeed.PLAIN.items()
+        if getattr(model, name, plain) != plain
+    ]
+    other += ["another norm of queries and keys"] * (
+        getattr(model, "qk_norm_kind", "per_head") != "per_head"
+    )
     return other + [model.activation] * (model.activation not in ACTIVATIONS)
 
 
@@ -28,12 +36,29 @@ def model_flags(recipe: Recipe) -> list[Flag]:
     model = recipe.model
     missing = missing_features(model)
     if missing:
-        raise InputError(f"the training script must build every part of the model, but {model.name} has {', '.join(missing)}; "
-                         "give your own with --script PATH")  # fmt: skip
-    sizes = ("num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size")
-    flags: list[Flag] = [(f"--{name.replace('_', '-')}", str(getattr(model, name))) for name in sizes]
-    flags += [("--seq-length", str(recipe.seq_length)), ("--activation", model.activation), ("--norm", model.norm),
-              ("--position", model.position), ("--attention-bias", model.attention_bias)]  # fmt: skip
+        raise InputError(
+            f"the training script must build every part of the model, but {model.name} has"
+            f" {', '.join(missing)}; give your own with --script PATH"
+        )
+    sizes = (
+        "num_layers",
+        "hidden_size",
+        "ffn_size",
+        "num_heads",
+        "num_kv_heads",
+        "head_dim",
+        "vocab_size",
+    )
+    flags: list[Flag] = [
+        (f"--{name.replace('_', '-')}", str(getattr(model, name))) for name in sizes
+    ]
+    flags += [
+        ("--seq-length", str(recipe.seq_length)),
+        ("--activation", model.activation),
+        ("--norm", model.norm),
+        ("--position", model.position),
+        ("--attention-bias", model.attention_bias),
+    ]
     if model.position == "rope":
         flags.append(("--rope-theta", str(model.rope_theta)))
     switches = ("gated_mlp", "mlp_bias", "qk_norm", "tied_embeddings")
@@ -54,7 +79,10 @@ def left_to_the_script(recipe: Recipe, layout: Layout) -> list[str]:
     lines = []
     if layout.recompute == RECOMPUTE_CODE["full"]:
         of_stage = recipe.model.num_layers // layout.pp
-        lines.append(f"the script must checkpoint {layout.recompute_layers or of_stage} of the {of_stage} layers of a stage")
+        lines.append(
+            f"the script must checkpoint {layout.recompute_layers or of_stage} of the {of_stage}"
+            " layers of a stage"
+        )
     else:
         lines.append("the script must checkpoint no layer's activations")
     if layout.ep > 1:
@@ -64,28 +92,40 @@ def left_to_the_script(recipe: Recipe, layout: Layout) -> list[str]:
 
 
 def said(recipe: Recipe, layout: Layout, own_script: bool = False) -> tuple[str, ...]:
-    """What is not in the JSON, in words: the arguments of PipelineModule, how the layout is run, and what a script of one's own must do."""
+    """What is not in the JSON, in words: the arguments of PipelineModule, how the layout is run,
+    and what a script of one's own must do.
+    """
     lines = [f"zero {layout.zero}, {CONFIG} beside this file"]
     if own_script:
         lines += left_to_the_script(recipe, layout)
     if layout.cp > 1:
         lines.append(f"Ulysses: {layout.cp} ranks share a sequence and exchange heads for tokens")
     if layout.pp > 1:
-        lines += [f"PipelineModule(layers, num_stages={layout.pp}, partition_method='type:Block', activation_checkpoint_interval=0)",
-                  "1F1B, v 1: DeepSpeed's pipeline has no interleaving (virtual stages)"]  # fmt: skip
+        lines += [
+            (
+                f"PipelineModule(layers, num_stages={layout.pp}, partition_method='type:Block',"
+                " activation_checkpoint_interval=0)"
+            ),
+            "1F1B, v 1: DeepSpeed's pipeline has no interleaving (virtual stages)",
+        ]
     return tuple(lines)
 
 
 def environment(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
     """Fewer holes in the allocator's memory; NCCL keeps no record of streams."""
-    return (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"))
+    return (
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
+    )
 
 
 _OWN_DATA = "DATA_FLAGS=()"
 _STEPS = 'DATA_FLAGS=(--steps "$STEPS")'
 
 
-def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None) -> Program:
+def program(
+    recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None
+) -> Program:
     """The run for a launcher to print; expected are lines about its time and memory.
 
     script: the user's own training script, which gets --deepspeed and --deepspeed_config alone.
@@ -93,20 +133,41 @@ def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: s
     if in_megatron(recipe, layout):
         return megatron_deepspeed.program(recipe, layout, expected, script)
     if "deepspeed" not in recipe.model.frameworks and not script:
-        raise InputError(f"DeepSpeed's script must build the model, but {recipe.model.name} is for {', '.join(recipe.model.frameworks)}")
-    flags = () if script else (("MODEL", tuple(model_flags(recipe))), ("RUN", tuple(run_flags(recipe, layout))))
+        raise InputError(
+            f"DeepSpeed's script must build the model, but {recipe.model.name} is for"
+            f" {', '.join(recipe.model.frameworks)}"
+        )
+    flags = (
+        ()
+        if script
+        else (("MODEL", tuple(model_flags(recipe))), ("RUN", tuple(run_flags(recipe, layout))))
+    )
     files = [(CONFIG, deepspeed_config.text(recipe, layout, own_script=script is not None))]
     if not script:
-        files.append((SCRIPT, resources.files("planner.emit.scripts").joinpath(SCRIPT).read_text(encoding="utf-8")))
+        files.append(
+            (
+                SCRIPT,
+                resources.files("planner.emit.scripts")
+                .joinpath(SCRIPT)
+                .read_text(encoding="utf-8"),
+            )
+        )
     steps = (("STEPS", "20", "steps on random tokens"),)
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
-        comments=(*comments.plan(recipe, layout, f"DeepSpeed {recipe.framework_version}"), *said(recipe, layout, script is not None),
-                  *expected),
+        comments=(
+            *comments.plan(recipe, layout, f"DeepSpeed {recipe.framework_version}"),
+            *said(recipe, layout, script is not None),
+            *expected,
+        ),
         variables=() if script else steps,
         environment=environment(recipe, layout),
-        groups=(*((name, group) for name, group in flags if group), ("DEEPSPEED", (("--deepspeed",),))),
-        data_switch=(_OWN_DATA if script else _STEPS) + f'\nDEEPSPEED_FLAGS+=(--deepspeed_config "$FILES/{CONFIG}")',
+        groups=(
+            *((name, group) for name, group in flags if group),
+            ("DEEPSPEED", (("--deepspeed",),)),
+        ),
+        data_switch=(_OWN_DATA if script else _STEPS)
+        + f'\nDEEPSPEED_FLAGS+=(--deepspeed_config "$FILES/{CONFIG}")',
         entry=escaped(script) if script else f"$FILES/{SCRIPT}",
         gpus=recipe.gpus,
         gpus_per_node=gpus_per_node(recipe.gpus, recipe.hardware.node.gpus),

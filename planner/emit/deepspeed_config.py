@@ -15,13 +15,17 @@ NVME_FOLDER = "/local_nvme"
 BUCKET = 500_000_000
 """Elements of a reduction or a gather: DeepSpeed's default."""
 SWAP_BUFFER = 100_000_000
-"""Elements of a buffer through which a weight's shard comes from NVMe: DeepSpeed's default; a larger shard is an assertion's end."""
+"""Elements of a buffer through which a weight's shard comes from NVMe: DeepSpeed's default; a
+larger shard is an assertion's end.
+"""
 LINEARS = (("row", "o_proj|down_proj"), ("column", "q_proj|k_proj|v_proj|gate_proj|up_proj"))
 """How the linears of train.py are split over tp; norms, embedding and head stay whole."""
 
 
 def _largest_shard(recipe: Recipe, layout: Layout) -> int:
-    """Elements of a rank's share of the largest weight: the embedding (AutoTP leaves it whole) or a product, fused as in some models."""
+    """Elements of a rank's share of the largest weight: the embedding (AutoTP leaves it whole) or a
+    product, fused as in some models.
+    """
     model = recipe.model
     rows = max(model.vocab_size, 2 * model.ffn_size, model.query_size + 2 * model.kv_size)
     return -(-rows * model.hidden_size // int(layout.dp * layout.cp))
@@ -43,7 +47,9 @@ def _offload(recipe: Recipe, layout: Layout) -> dict[str, Any]:
 
 
 def zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
-    """What is sharded over the data-parallel ranks, and how it moves; switches of the recipe in place of what stands here else."""
+    """What is sharded over the data-parallel ranks, and how it moves; switches of the recipe in
+    place of what stands here else.
+    """
     out = _zero(recipe, layout)
     return {word: recipe.switches.get(word, value) for word, value in out.items()}
 
@@ -53,13 +59,27 @@ def _zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
         return {"stage": 0}
     # A pipeline reduces after its last micro-batch: there is nothing to overlap with.
     overlap = layout.pp == 1 and recipe.stack.grad_overlap_share > 0
-    out: dict[str, Any] = {"stage": int(layout.zero), "overlap_comm": overlap, "contiguous_gradients": True, "reduce_bucket_size": BUCKET}
+    out: dict[str, Any] = {
+        "stage": int(layout.zero),
+        "overlap_comm": overlap,
+        "contiguous_gradients": True,
+        "reduce_bucket_size": BUCKET,
+    }
     whole = recipe.optimizer != "muon"  # which needs whole gradients of its matrices
     if layout.zero < 3:
-        return {**out, "reduce_scatter": whole, "allgather_bucket_size": BUCKET, **_offload(recipe, layout)}
-    out |= {"stage3_prefetch_bucket_size": BUCKET // 10, "stage3_param_persistence_threshold": 100_000,
-            "stage3_max_live_parameters": 1_000_000_000, "stage3_max_reuse_distance": 1_000_000_000,
-            "stage3_gather_16bit_weights_on_model_save": True}  # fmt: skip
+        return {
+            **out,
+            "reduce_scatter": whole,
+            "allgather_bucket_size": BUCKET,
+            **_offload(recipe, layout),
+        }
+    out |= {
+        "stage3_prefetch_bucket_size": BUCKET // 10,
+        "stage3_param_persistence_threshold": 100_000,
+        "stage3_max_live_parameters": 1_000_000_000,
+        "stage3_max_reuse_distance": 1_000_000_000,
+        "stage3_gather_16bit_weights_on_model_save": True,
+    }
     if not whole:
         out["reduce_scatter"] = False
     if layout.hpz > 1:
@@ -78,21 +98,43 @@ def _precision(recipe: Recipe, layout: Layout) -> dict[str, Any]:
 
 
 def _tensor_parallel(layout: Layout, own_script: bool) -> dict[str, Any]:
-    """Rules name the linears of train.py; for another model DeepSpeed finds its own (Hugging Face's tensor-parallel plan, or by name)."""
+    """Rules name the linears of train.py; for another model DeepSpeed finds its own (Hugging Face's
+    tensor-parallel plan, or by name).
+    """
     if own_script:
         return {"autotp_size": int(layout.tp)}
-    specs = [{"patterns": [rf".*\.({names})\.weight$"], "partition_type": kind} for kind, names in LINEARS]
-    return {"autotp_size": int(layout.tp), "partition_config": {"use_default_specs": False, "layer_specs": specs}}
+    specs = [
+        {"patterns": [rf".*\.({names})\.weight$"], "partition_type": kind}
+        for kind, names in LINEARS
+    ]
+    return {
+        "autotp_size": int(layout.tp),
+        "partition_config": {"use_default_specs": False, "layer_specs": specs},
+    }
 
 
 def _optimizer(recipe: Recipe) -> dict[str, Any]:
-    """By DeepSpeed's name or torch.optim's; none where the script hands over its own (8-bit Adam)."""
+    """By DeepSpeed's name or torch.optim's; none where the script hands over its own (8-bit
+    Adam).
+    """
     adam: dict[str, Any] = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
     kinds: dict[str, tuple[str, dict[str, Any]]] = {
-        "adam": ("AdamW", adam), "lion": ("Lion", {"lr": 3e-5, "betas": [0.95, 0.98], "weight_decay": 0.1}),
-        "muon": ("Muon", {"lr": 3e-4, "muon_lr": 2e-2, "adam_lr": 3e-4, "momentum": 0.95, "betas": [0.9, 0.95], "weight_decay": 0.1}),
-        "sgd": ("SGD", {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.1}), "adafactor": ("Adafactor", {"lr": 1e-2, "weight_decay": 0.1}),
-    }  # fmt: skip
+        "adam": ("AdamW", adam),
+        "lion": ("Lion", {"lr": 3e-5, "betas": [0.95, 0.98], "weight_decay": 0.1}),
+        "muon": (
+            "Muon",
+            {
+                "lr": 3e-4,
+                "muon_lr": 2e-2,
+                "adam_lr": 3e-4,
+                "momentum": 0.95,
+                "betas": [0.9, 0.95],
+                "weight_decay": 0.1,
+            },
+        ),
+        "sgd": ("SGD", {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.1}),
+        "adafactor": ("Adafactor", {"lr": 1e-2, "weight_decay": 0.1}),
+    }
     kind, params = kinds.get(recipe.optimizer, ("", {}))
     out: dict[str, Any] = {"optimizer": {"type": kind, "params": params}} if kind else {}
     return out | ({"zero_allow_untested_optimizer": True} if recipe.optimizer in UNTESTED else {})
@@ -101,18 +143,24 @@ def _optimizer(recipe: Recipe) -> dict[str, Any]:
 def config(recipe: Recipe, layout: Layout, own_script: bool = False) -> dict[str, Any]:
     """The configuration as a mapping.
 
-    Micro-batches are DeepSpeed's gradient accumulation steps, in a pipeline too. With AutoTP the product that DeepSpeed asserts
-    counts ranks that share a layer as different ones, so the batch is left to follow from its parts.
+    Micro-batches are DeepSpeed's gradient accumulation steps, in a pipeline too. With AutoTP the
+    product that DeepSpeed asserts counts ranks that share a layer as different ones, so the batch
+    is left to follow from its parts.
     """
     autotp = bool(with_autotp(recipe, layout))
     out: dict[str, Any] = {} if autotp else {"train_batch_size": int(layout.gbs)}
-    out |= {"train_micro_batch_size_per_gpu": int(layout.mbs), "gradient_accumulation_steps": int(layout.m)}
+    out |= {
+        "train_micro_batch_size_per_gpu": int(layout.mbs),
+        "gradient_accumulation_steps": int(layout.m),
+    }
     if layout.cp > 1:
         out["sequence_parallel_size"] = int(layout.cp)
     out |= {**_precision(recipe, layout), "zero_optimization": zero(recipe, layout)}
     if autotp:
         out["tensor_parallel"] = _tensor_parallel(layout, own_script)
-    if layout.ep > 1 and layout.zero >= 3:  # AutoEP replaces the script's own expert layers; deepspeed.moe needs zero 2 at most
+    if (
+        layout.ep > 1 and layout.zero >= 3
+    ):  # AutoEP replaces the script's own expert layers; deepspeed.moe needs zero 2 at most
         out["expert_parallel"] = {"enabled": True, "autoep_size": int(layout.ep)}
     if not in_megatron(recipe, layout):  # which makes its optimizer from its own flags
         out |= _optimizer(recipe)

@@ -18,12 +18,17 @@ EXCHANGE_CONNECTIONS = "32"
 def megatron(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
     """Name and value, in the order to export.
 
-    CUDA_DEVICE_MAX_CONNECTIONS=1 keeps NCCL's launches in order with the GEMMs that they overlap: Megatron asserts it for
-    tp > 1 or cp > 1 before Blackwell; both FSDPs (zero 2, 3) assert that it is not 1. An overlapped exchange of experts wants many.
-    ROCm's Transformer Engine has mxfp8 off until its variable turns it on.
-    Source: [megatron-core] training/arguments.py; Transformer Engine pytorch/softmax.py; ROCm/TransformerEngine pytorch/fp8.py.
+    CUDA_DEVICE_MAX_CONNECTIONS=1 keeps NCCL's launches in order with the GEMMs that they overlap:
+    Megatron asserts it for tp > 1 or cp > 1 before Blackwell; both FSDPs (zero 2, 3) assert that it
+    is not 1. An overlapped exchange of experts wants many. ROCm's Transformer Engine has mxfp8 off
+    until its variable turns it on.
+    Source: [megatron-core] training/arguments.py; Transformer Engine pytorch/softmax.py;
+            ROCm/TransformerEngine pytorch/fp8.py.
     """
-    out = [("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1")]
+    out = [
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
+    ]
     if recipe.precision == "mxfp8" and recipe.hardware.gpu.vendor == "AMD":
         out.append(("NVTE_ROCM_ENABLE_MXFP8", "1"))
     split = layout.tp > 1 or layout.cp > 1

@@ -7,14 +7,24 @@ from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.megatron import MOMENTS, NARROW, WHOLE_STATES, exchange_overlaps, sharded_by_torch
+from planner.specs.megatron import (
+    MOMENTS,
+    NARROW,
+    WHOLE_STATES,
+    exchange_overlaps,
+    sharded_by_torch,
+)
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
 EXACT_NULL_VOCAB = (0, 18)
 """Until then NullTokenizer adds one entry to --vocab-size."""
-FP8_RECIPES = {"fp8-delayed": ("hybrid", "delayed"), "fp8-tensorwise": ("hybrid", "tensorwise"),
-               "fp8-blockwise": ("e4m3", "blockwise"), "mxfp8": ("e4m3", "mxfp8")}  # fmt: skip
+FP8_RECIPES = {
+    "fp8-delayed": ("hybrid", "delayed"),
+    "fp8-tensorwise": ("hybrid", "tensorwise"),
+    "fp8-blockwise": ("e4m3", "blockwise"),
+    "mxfp8": ("e4m3", "mxfp8"),
+}
 FSDP_STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
 AMPERE = 8.0
 NAMES = {**dict.fromkeys(("adam", *NARROW), "adam"), "sgd": "sgd", "muon": "muon", "lion": "lion"}
@@ -22,7 +32,9 @@ NAMES = {**dict.fromkeys(("adam", *NARROW), "adam"), "sgd": "sgd", "muon": "muon
 
 
 def _stage_flags(layout: Layout) -> list[Flag]:
-    """How layers split over pipeline stages; a stage layout says all of it, the number of virtual stages too."""
+    """How layers split over pipeline stages; a stage layout says all of it, the number of virtual
+    stages too.
+    """
     if layout.stage_layout:
         return [("--pipeline-model-parallel-layout", layout.stage_layout)]
     flags: list[Flag] = []
@@ -46,7 +58,10 @@ def parallel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     ]
     if recipe.model.moe:
         # The default of the latter is tp.
-        flags += [("--expert-model-parallel-size", str(layout.ep)), ("--expert-tensor-parallel-size", str(layout.etp))]
+        flags += [
+            ("--expert-model-parallel-size", str(layout.ep)),
+            ("--expert-tensor-parallel-size", str(layout.etp)),
+        ]
     if layout.sp and layout.tp > 1:
         flags.append(("--sequence-parallel",))
     flags += _context_flags(layout)
@@ -56,12 +71,18 @@ def parallel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
 
 
 def _context_flags(layout: Layout) -> list[Flag]:
-    """A ring (p2p), heads exchanged for tokens (a2a), or an exchange inside and a ring of those groups outside."""
+    """A ring (p2p), heads exchanged for tokens (a2a), or an exchange inside and a ring of those
+    groups outside.
+    """
     if layout.cp == 1:
         return []
     kind = "p2p" if layout.cp_a2a == 1 else "a2a" if layout.cp_a2a == layout.cp else "a2a+p2p"
     flags: list[Flag] = [("--cp-comm-type", kind)]
-    groups = ("--hierarchical-context-parallel-sizes", str(layout.cp_a2a), str(layout.cp // layout.cp_a2a))
+    groups = (
+        "--hierarchical-context-parallel-sizes",
+        str(layout.cp_a2a),
+        str(layout.cp // layout.cp_a2a),
+    )
     return flags + [groups] * (kind == "a2a+p2p")
 
 
@@ -70,11 +91,19 @@ def _sharding_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     if layout.zero < 2:
         return [("--use-distributed-optimizer",)] * (layout.zero == 1)
     if sharded_by_torch(recipe, layout):
-        flags: list[Flag] = [("--use-torch-fsdp2",), ("--ckpt-format", "torch_dist"), ("--no-gradient-accumulation-fusion",)]
+        flags: list[Flag] = [
+            ("--use-torch-fsdp2",),
+            ("--ckpt-format", "torch_dist"),
+            ("--no-gradient-accumulation-fusion",),
+        ]
         return flags + [("--torch-fsdp2-no-reshard-after-forward",)] * (layout.zero == 2)
-    return [("--use-distributed-optimizer",), ("--use-megatron-fsdp",),
-            ("--data-parallel-sharding-strategy", FSDP_STRATEGIES[layout.zero]), ("--ckpt-format", "fsdp_dtensor"),
-            ("--no-gradient-accumulation-fusion",)]  # fmt: skip
+    return [
+        ("--use-distributed-optimizer",),
+        ("--use-megatron-fsdp",),
+        ("--data-parallel-sharding-strategy", FSDP_STRATEGIES[layout.zero]),
+        ("--ckpt-format", "fsdp_dtensor"),
+        ("--no-gradient-accumulation-fusion",),
+    ]
 
 
 def batch_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
@@ -87,8 +116,14 @@ def recompute_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         modules = module_names(layout.recompute_modules) or ["core_attn"]
         return [("--recompute-granularity", "selective"), ("--recompute-modules", *modules)]
     if layout.recompute == RECOMPUTE_CODE["full"]:
-        method, layers = ("block", layout.recompute_layers) if layout.recompute_layers else ("uniform", 1)
-        return [("--recompute-granularity", "full"), ("--recompute-method", method), ("--recompute-num-layers", str(layers))]
+        method, layers = (
+            ("block", layout.recompute_layers) if layout.recompute_layers else ("uniform", 1)
+        )
+        return [
+            ("--recompute-granularity", "full"),
+            ("--recompute-method", method),
+            ("--recompute-num-layers", str(layers)),
+        ]
     return []
 
 
@@ -103,78 +138,136 @@ def precision_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     if recipe.precision == "nvfp4":
         flags += [("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")]
     if recipe.precision == "fp8-rowwise":
-        raise InputError("Megatron-LM's fp8 recipe must be delayed, tensorwise, blockwise or mxfp8, but got rowwise; try fp8-tensorwise")
+        raise InputError(
+            "Megatron-LM's fp8 recipe must be delayed, tensorwise, blockwise or mxfp8, but got"
+            " rowwise; try fp8-tensorwise"
+        )
     if recipe.precision != "fp32":
         narrow = recipe.stack.grad_reduce_bytes < 4
         flags += [("--grad-reduce-in-bf16",)] * (narrow and recipe.precision != "fp16")
         flags += [("--accumulate-allreduce-grads-in-fp32",)] * (not narrow)
-    # FlashAttention takes 16 bits, no sinks, on Ampere and later; elsewhere Transformer Engine chooses among what it has.
+    # FlashAttention takes 16 bits, no sinks, on Ampere and later; elsewhere Transformer Engine
+    # chooses among what it has.
     old = recipe.precision == "fp32" or recipe.hardware.gpu.compute_capability < AMPERE
     without_flash = recipe.attention == "flash" and (old or recipe.model.attention_sinks)
-    return [*flags, ("--attention-backend", "auto" if without_flash else recipe.attention),
-            ("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "native")]  # fmt: skip
+    return [
+        *flags,
+        ("--attention-backend", "auto" if without_flash else recipe.attention),
+        ("--cross-entropy-loss-fusion",),
+        ("--cross-entropy-fusion-impl", "native"),
+    ]
 
 
 def overlap_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """What the stack overlaps, unless the recipe's switches say otherwise.
 
-    With virtual stages Megatron overlaps their transfers unless told not to, FSDP2 its own collectives; parameters are gathered beside
-    the forward pass only where gradients are reduced beside the backward pass.
+    With virtual stages Megatron overlaps their transfers unless told not to, FSDP2 its own
+    collectives; parameters are gathered beside the forward pass only where gradients are reduced
+    beside the backward pass.
     """
     told = recipe.switches
     flags: list[Flag] = []
     grads, params = recipe.stack.grad_overlap_share > 0, recipe.stack.param_overlap_share > 0
     if told.get("overlap_grad_reduce", grads) and not sharded_by_torch(recipe, layout):
         flags.append(("--overlap-grad-reduce",))
-        flags += [("--overlap-param-gather",)] * bool(told.get("overlap_param_gather", params) and layout.zero >= 1)
-        flags += [("--ddp-bucket-size", str(told["ddp_bucket_size"]))] if "ddp_bucket_size" in told else []
-    if told.get("tp_comm_overlap", recipe.stack.tp_overlap_share > 0) and layout.sp and layout.tp > 1:
+        flags += [("--overlap-param-gather",)] * bool(
+            told.get("overlap_param_gather", params) and layout.zero >= 1
+        )
+        flags += (
+            [("--ddp-bucket-size", str(told["ddp_bucket_size"]))]
+            if "ddp_bucket_size" in told
+            else []
+        )
+    if (
+        told.get("tp_comm_overlap", recipe.stack.tp_overlap_share > 0)
+        and layout.sp
+        and layout.tp > 1
+    ):
         flags.append(("--tp-comm-overlap",))
-    flags += [("--no-overlap-p2p-communication",)] * (layout.v > 1 and not told.get("overlap_p2p_comm", recipe.stack.p2p_overlap))
-    return flags + [("--overlap-moe-expert-parallel-comm",)] * bool(exchange_overlaps(recipe, layout))
+    flags += [("--no-overlap-p2p-communication",)] * (
+        layout.v > 1 and not told.get("overlap_p2p_comm", recipe.stack.p2p_overlap)
+    )
+    return flags + [("--overlap-moe-expert-parallel-comm",)] * bool(
+        exchange_overlaps(recipe, layout)
+    )
 
 
 def optimizer_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """Learning rates and the like are common values of large language models, a start, no part of the plan.
+    """Learning rates and the like are common values of large language models, a start, no part of
+    the plan.
 
-    Raises InputError where the optimizer or the stack's states are none that Megatron-LM has. Adam's figures stand with the others too:
-    they update embeddings and norms by it.
+    Raises InputError where the optimizer or the stack's states are none that Megatron-LM has.
+    Adam's figures stand with the others too: they update embeddings and norms by it.
     """
     if recipe.optimizer not in NAMES:
-        raise InputError(f"Megatron-LM's optimizers are {', '.join(NAMES)}, but got {recipe.optimizer}; try --framework deepspeed")
+        raise InputError(
+            f"Megatron-LM's optimizers are {', '.join(NAMES)}, but got {recipe.optimizer}; try"
+            " --framework deepspeed"
+        )
     return [
-        ("--optimizer", NAMES[recipe.optimizer]), ("--adam-beta1", "0.9"), ("--adam-beta2", "0.95"), ("--lr", "3e-4"), ("--min-lr", "3e-5"),
-        ("--lr-decay-style", "cosine"), ("--lr-warmup-fraction", "0.01"), ("--weight-decay", "0.1"), ("--clip-grad", "1.0"),
-        ("--init-method-std", "0.02"), *_state_flags(recipe, layout),
-    ]  # fmt: skip
+        ("--optimizer", NAMES[recipe.optimizer]),
+        ("--adam-beta1", "0.9"),
+        ("--adam-beta2", "0.95"),
+        ("--lr", "3e-4"),
+        ("--min-lr", "3e-5"),
+        ("--lr-decay-style", "cosine"),
+        ("--lr-warmup-fraction", "0.01"),
+        ("--weight-decay", "0.1"),
+        ("--clip-grad", "1.0"),
+        ("--init-method-std", "0.02"),
+        *_state_flags(recipe, layout),
+    ]
 
 
 def _state_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """Optimizer states in fewer bits, or in host memory: both run on the precision-aware optimizer."""
+    """Optimizer states in fewer bits, or in host memory: both run on the precision-aware
+    optimizer.
+    """
     held, away = recipe.stack.optimizer_state_bytes, bool(layout.offload)
     if held == WHOLE_STATES:
-        return [("--use-precision-aware-optimizer",), ("--optimizer-cpu-offload",), ("--overlap-cpu-optimizer-d2h-h2d",)] * away
+        return [
+            ("--use-precision-aware-optimizer",),
+            ("--optimizer-cpu-offload",),
+            ("--overlap-cpu-optimizer-d2h-h2d",),
+        ] * away
     if held not in MOMENTS:
-        raise InputError(f"Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but {recipe.stack.name} has {held:g}")
+        raise InputError(
+            "Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but"
+            f" {recipe.stack.name} has {held:g}"
+        )
     moments = MOMENTS[held]
-    return [("--use-precision-aware-optimizer",), ("--exp-avg-dtype", moments), ("--exp-avg-sq-dtype", moments)]
+    return [
+        ("--use-precision-aware-optimizer",),
+        ("--exp-avg-dtype", moments),
+        ("--exp-avg-sq-dtype", moments),
+    ]
 
 
-LOGGING: list[Flag] = [("--log-interval", "1"), ("--log-throughput",), ("--distributed-timeout-minutes", "30")]
+LOGGING: list[Flag] = [
+    ("--log-interval", "1"),
+    ("--log-throughput",),
+    ("--distributed-timeout-minutes", "30"),
+]
 
 
 def mock_flags(recipe: Recipe) -> list[Flag]:
     """Synthetic data whose tokenizer has exactly the model's vocabulary."""
     exact = version_of("megatron", recipe.framework_version) >= EXACT_NULL_VOCAB
     entries = recipe.model.vocab_size if exact else recipe.model.vocab_size - 1
-    return [("--mock-data",), ("--tokenizer-type", "NullTokenizer"), ("--vocab-size", str(entries)),
-            ("--train-iters", "20"), ("--eval-iters", "0")]  # fmt: skip
+    return [
+        ("--mock-data",),
+        ("--tokenizer-type", "NullTokenizer"),
+        ("--vocab-size", str(entries)),
+        ("--train-iters", "20"),
+        ("--eval-iters", "0"),
+    ]
 
 
 def groups(recipe: Recipe, layout: Layout) -> tuple[tuple[str, tuple[Flag, ...]], ...]:
     """Every flag but those of the data, by what it is about.
 
-    Raises InputError when Megatron-LM cannot express the model or the precision, and names the feature.
+    Raises InputError when Megatron-LM cannot express the model or the precision, and names the
+    feature.
     """
     parts = {
         "MODEL": model_flags(recipe, layout),
@@ -203,7 +296,8 @@ else
   read -r -a DATA_PATHS <<<"$DATA"
   DATA_FLAGS=(
     --data-path "${{DATA_PATHS[@]}}" --split '99,1,0'
-    --tokenizer-type HuggingFaceTokenizer --tokenizer-model "${{TOKENIZER:?the tokenizer that DATA was made with}}"
+    --tokenizer-type HuggingFaceTokenizer --tokenizer-model "${{TOKENIZER:?the tokenizer that DATA \
+was made with}}"
     --train-iters "$TRAIN_ITERS" --eval-interval 1000 --eval-iters 10
   )
 fi
@@ -221,12 +315,17 @@ _VARIABLES = (
 )
 
 
-def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None) -> Program:
-    """The run for a launcher to print; expected are lines about its time and memory; script replaces pretrain_gpt.py."""
+def program(
+    recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None
+) -> Program:
+    """The run for a launcher to print; expected are lines about its time and memory; script
+    replaces pretrain_gpt.py.
+    """
     mock = " ".join(word for flag in mock_flags(recipe) for word in flag)
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
-        comments=comments.plan(recipe, layout, f"Megatron-LM core {recipe.framework_version}") + expected,
+        comments=comments.plan(recipe, layout, f"Megatron-LM core {recipe.framework_version}")
+        + expected,
         variables=_VARIABLES,
         environment=environment.megatron(recipe, layout),
         groups=groups(recipe, layout),

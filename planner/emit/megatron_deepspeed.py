@@ -1,4 +1,6 @@
-"""A recipe and a layout as a Megatron-DeepSpeed run: tensor, pipeline and data parallelism together, with its own flags."""
+"""A recipe and a layout as a Megatron-DeepSpeed run: tensor, pipeline and data parallelism
+together, with its own flags.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,26 @@ from planner.specs.recipe import Recipe
 
 CONFIG = "ds_config.json"
 VOCAB_MULTIPLE = 128
-ACTIVATIONS = {("silu", True): ("--swiglu",), ("gelu", False): (), ("squared_relu", False): ("--squared-relu",)}
+ACTIVATIONS = {
+    ("silu", True): ("--swiglu",),
+    ("gelu", False): (),
+    ("squared_relu", False): ("--squared-relu",),
+}
 NORMS = {"rmsnorm": "rmsnorm", "layernorm": "layernorm"}
 BIASES = {("none", False): ("--disable-bias-linear",), ("qkvo", True): ()}
-PLAIN: dict[str, Any] = {"moe": None, "mla": None, "window": None, "norms_per_layer": 2, "norm_place": "before", "embedding_norm": False,
-         "parallel_block": False, "rotary_share": 1.0, "no_rope_every": 0, "attention_sinks": False, "mtp_layers": 0}  # fmt: skip
+PLAIN: dict[str, Any] = {
+    "moe": None,
+    "mla": None,
+    "window": None,
+    "norms_per_layer": 2,
+    "norm_place": "before",
+    "embedding_norm": False,
+    "parallel_block": False,
+    "rotary_share": 1.0,
+    "no_rope_every": 0,
+    "attention_sinks": False,
+    "mtp_layers": 0,
+}
 """What every model here has, of each part that only one form of is built."""
 
 
@@ -26,13 +43,19 @@ def missing_features(model: ModelSpec) -> list[str]:
     found = {
         f"{model.position} positions": model.position == "alibi",
         f"the norm {model.norm}": model.norm not in NORMS,
-        f"{'a gated' if model.gated_mlp else 'an ungated'} MLP with {model.activation}":
-            (model.activation, model.gated_mlp) not in ACTIVATIONS,
-        f"biases on attention {model.attention_bias} and MLP {model.mlp_bias} together":
-            (model.attention_bias, model.mlp_bias) not in BIASES,
+        f"{'a gated' if model.gated_mlp else 'an ungated'} MLP with {model.activation}": (
+            (model.activation, model.gated_mlp) not in ACTIVATIONS
+        ),
+        f"biases on attention {model.attention_bias} and MLP {model.mlp_bias} together": (
+            (model.attention_bias, model.mlp_bias) not in BIASES
+        ),
         "norms of queries and keys": model.qk_norm,
-    }  # fmt: skip
-    other = [name.replace("_", " ") for name, plain in PLAIN.items() if getattr(model, name, plain) != plain]
+    }
+    other = [
+        name.replace("_", " ")
+        for name, plain in PLAIN.items()
+        if getattr(model, name, plain) != plain
+    ]
     return [feature for feature, is_missing in found.items() if is_missing] + other
 
 
@@ -41,30 +64,61 @@ def model_flags(recipe: Recipe) -> list[Flag]:
     model = recipe.model
     missing = missing_features(model)
     if missing:
-        raise InputError(f"Megatron-DeepSpeed must have a flag for every part of the model, but {model.name} has {', '.join(missing)}; "
-                         "try tp 1 or pp 1, or --framework megatron")  # fmt: skip
-    rows = model.position_rows if model.position == "learned" else max(model.max_seq_length, recipe.seq_length)
+        raise InputError(
+            f"Megatron-DeepSpeed must have a flag for every part of the model, but {model.name} has"
+            f" {', '.join(missing)}; try tp 1 or pp 1, or --framework megatron"
+        )
+    rows = (
+        model.position_rows
+        if model.position == "learned"
+        else max(model.max_seq_length, recipe.seq_length)
+    )
     flags: list[Flag] = [
-        ("--num-layers", str(model.num_layers)), ("--hidden-size", str(model.hidden_size)), ("--ffn-hidden-size", str(model.ffn_size)),
-        ("--num-attention-heads", str(model.num_heads)), ("--num-key-value-heads", str(model.num_kv_heads)),
-        ("--kv-channels", str(model.head_dim)), ("--seq-length", str(recipe.seq_length)),
-        ("--max-position-embeddings", str(rows)), ("--normalization", NORMS[model.norm]),
-    ]  # fmt: skip
-    flags += [(switch,) for switch in (*ACTIVATIONS[model.activation, model.gated_mlp], *BIASES[model.attention_bias, model.mlp_bias])]
+        ("--num-layers", str(model.num_layers)),
+        ("--hidden-size", str(model.hidden_size)),
+        ("--ffn-hidden-size", str(model.ffn_size)),
+        ("--num-attention-heads", str(model.num_heads)),
+        ("--num-key-value-heads", str(model.num_kv_heads)),
+        ("--kv-channels", str(model.head_dim)),
+        ("--seq-length", str(recipe.seq_length)),
+        ("--max-position-embeddings", str(rows)),
+        ("--normalization", NORMS[model.norm]),
+    ]
+    flags += [
+        (switch,)
+        for switch in (
+            *ACTIVATIONS[model.activation, model.gated_mlp],
+            *BIASES[model.attention_bias, model.mlp_bias],
+        )
+    ]
     if model.position == "rope":
-        flags += [("--use-rotary-position-embeddings",), ("--rotary-position-embeddings-theta", str(round(model.rope_theta)))]
+        flags += [
+            ("--use-rotary-position-embeddings",),
+            ("--rotary-position-embeddings-theta", str(round(model.rope_theta))),
+        ]
     flags += [("--no-position-embedding",)] * (model.position == "none")
     flags += [("--untie-embeddings-and-output-weights",)] * (not model.tied_embeddings)
     dropout = "0.1" if recipe.stack.dropout else "0.0"
-    return [*flags, ("--make-vocab-size-divisible-by", str(VOCAB_MULTIPLE)), ("--attention-dropout", dropout),
-            ("--hidden-dropout", dropout)]  # fmt: skip
+    return [
+        *flags,
+        ("--make-vocab-size-divisible-by", str(VOCAB_MULTIPLE)),
+        ("--attention-dropout", dropout),
+        ("--hidden-dropout", dropout),
+    ]
 
 
 def parallel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    flags: list[Flag] = [("--tensor-model-parallel-size", str(layout.tp)), ("--pipeline-model-parallel-size", str(layout.pp))]
-    flags += [("--no-pipeline-parallel",)] * (layout.pp == 1) + [("--sequence-parallel",)] * bool(layout.sp)
+    flags: list[Flag] = [
+        ("--tensor-model-parallel-size", str(layout.tp)),
+        ("--pipeline-model-parallel-size", str(layout.pp)),
+    ]
+    flags += [("--no-pipeline-parallel",)] * (layout.pp == 1) + [("--sequence-parallel",)] * bool(
+        layout.sp
+    )
     zero_bubble = layout.schedule == SCHEDULE_CODE["zb-h1"]
-    return flags + [("--enable-zbh1-pipeline",)] * zero_bubble + [("--zero-stage", str(layout.zero))]
+    return (
+        flags + [("--enable-zbh1-pipeline",)] * zero_bubble + [("--zero-stage", str(layout.zero))]
+    )
 
 
 def kernel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
@@ -72,21 +126,36 @@ def kernel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     flags: list[Flag] = [(f"--{recipe.precision}",)] * (recipe.precision != "fp32")
     flags += [("--use-flash-attn-v2",)] * (recipe.attention == "flash")
     if layout.recompute == RECOMPUTE_CODE["full"]:
-        flags += [("--checkpoint-activations",), ("--deepspeed-activation-checkpointing",), ("--checkpoint-num-layers", "1")]
+        flags += [
+            ("--checkpoint-activations",),
+            ("--deepspeed-activation-checkpointing",),
+            ("--checkpoint-num-layers", "1"),
+        ]
     return flags
 
 
 OPTIMIZER: tuple[Flag, ...] = (
-    ("--optimizer", "adam"), ("--adam-beta1", "0.9"), ("--adam-beta2", "0.95"), ("--lr", "3e-4"), ("--min-lr", "3e-5"),
-    ("--lr-decay-style", "cosine"), ("--lr-warmup-fraction", "0.01"), ("--weight-decay", "0.1"), ("--clip-grad", "1.0"),
-    ("--init-method-std", "0.02"), ("--log-interval", "1"), ("--eval-iters", "0"),
-)  # fmt: skip
+    ("--optimizer", "adam"),
+    ("--adam-beta1", "0.9"),
+    ("--adam-beta2", "0.95"),
+    ("--lr", "3e-4"),
+    ("--min-lr", "3e-5"),
+    ("--lr-decay-style", "cosine"),
+    ("--lr-warmup-fraction", "0.01"),
+    ("--weight-decay", "0.1"),
+    ("--clip-grad", "1.0"),
+    ("--init-method-std", "0.02"),
+    ("--log-interval", "1"),
+    ("--eval-iters", "0"),
+)
 
 _DATA = f"""\
-read -r -a DATA_PATHS <<<"${{DATA:?prefix of a dataset in the format of Megatron; Megatron-DeepSpeed has no synthetic data}}"
+read -r -a DATA_PATHS <<<"${{DATA:?prefix of a dataset in the format of Megatron; \
+Megatron-DeepSpeed has no synthetic data}}"
 DATA_FLAGS=(
   --data-path "${{DATA_PATHS[@]}}" --split '100,0,0'
-  --tokenizer-type HFTokenizer --tokenizer-model "${{TOKENIZER:?the tokenizer that DATA was made with}}" --train-iters "$TRAIN_ITERS"
+  --tokenizer-type HFTokenizer --tokenizer-model "${{TOKENIZER:?the tokenizer that DATA was made \
+with}}" --train-iters "$TRAIN_ITERS"
 )
 if [[ -n $SAVE ]]; then
   DATA_FLAGS+=(--save "$SAVE" --load "$SAVE" --save-interval 1000)
@@ -104,21 +173,38 @@ _VARIABLES = (
 
 def groups(recipe: Recipe, layout: Layout) -> tuple[tuple[str, tuple[Flag, ...]], ...]:
     """Every flag but those of the data and the path of the JSON, by what it is about."""
-    batch: list[Flag] = [("--micro-batch-size", str(layout.mbs)), ("--global-batch-size", str(layout.gbs))]
+    batch: list[Flag] = [
+        ("--micro-batch-size", str(layout.mbs)),
+        ("--global-batch-size", str(layout.gbs)),
+    ]
     return (
-        ("MODEL", tuple(model_flags(recipe))), ("PARALLEL", (*parallel_flags(recipe, layout), *batch)),
-        ("KERNEL", tuple(kernel_flags(recipe, layout))), ("OPTIMIZER", OPTIMIZER), ("DEEPSPEED", (("--deepspeed",),)),
-    )  # fmt: skip
+        ("MODEL", tuple(model_flags(recipe))),
+        ("PARALLEL", (*parallel_flags(recipe, layout), *batch)),
+        ("KERNEL", tuple(kernel_flags(recipe, layout))),
+        ("OPTIMIZER", OPTIMIZER),
+        ("DEEPSPEED", (("--deepspeed",),)),
+    )
 
 
-def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None) -> Program:
-    """The run for a launcher to print; expected are lines about its time and memory; script replaces pretrain_gpt.py."""
-    more = ("1F1B, v 1: DeepSpeed's pipeline has no interleaving (virtual stages)",) * (layout.pp > 1)
+def program(
+    recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None
+) -> Program:
+    """The run for a launcher to print; expected are lines about its time and memory; script
+    replaces pretrain_gpt.py.
+    """
+    more = ("1F1B, v 1: DeepSpeed's pipeline has no interleaving (virtual stages)",) * (
+        layout.pp > 1
+    )
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
-        comments=comments.plan(recipe, layout, f"Megatron-DeepSpeed, DeepSpeed {recipe.framework_version}") + more + expected,
+        comments=comments.plan(
+            recipe, layout, f"Megatron-DeepSpeed, DeepSpeed {recipe.framework_version}"
+        )
+        + more
+        + expected,
         variables=_VARIABLES,
-        # Megatron's sequence parallelism asserts one connection, which keeps NCCL's launches in order with the products.
+        # Megatron's sequence parallelism asserts one connection, which keeps NCCL's launches in
+        # order with the products.
         environment=(("CUDA_DEVICE_MAX_CONNECTIONS", "1"),),
         groups=groups(recipe, layout),
         data_switch=_DATA,

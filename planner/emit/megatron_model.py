@@ -1,4 +1,6 @@
-"""A model as Megatron-LM's flags: attention, positions, MLP, experts, multi-token prediction; and what it has no flag for."""
+"""A model as Megatron-LM's flags: attention, positions, MLP, experts, multi-token prediction; and
+what it has no flag for.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,15 @@ VOCAB_MULTIPLE = 128
 """Megatron's default of --make-vocab-size-divisible-by."""
 POSITIONS = {"rope": "rope", "learned": "learned_absolute", "none": "none"}
 ACTIVATIONS: dict[tuple[str, bool], list[Flag]] = {
-    ("silu", True): [("--swiglu",)], ("gelu", False): [], ("squared_relu", False): [("--squared-relu",)],
-    ("quick_gelu", True): [("--quick-geglu",), ("--glu-linear-offset", "1.0"), ("--activation-func-clamp-value", "7.0")],
-}  # fmt: skip
+    ("silu", True): [("--swiglu",)],
+    ("gelu", False): [],
+    ("squared_relu", False): [("--squared-relu",)],
+    ("quick_gelu", True): [
+        ("--quick-geglu",),
+        ("--glu-linear-offset", "1.0"),
+        ("--activation-func-clamp-value", "7.0"),
+    ],
+}
 QK_NORMS = {"per_head": "--qk-layernorm", "l2": "--qk-l2-norm"}
 NORM_PLACES = {"before": "before", "after": "after", "both": "before and after"}
 AMPERE = 8.0
@@ -23,32 +31,52 @@ AMPERE = 8.0
 FLEX_BACKENDS = (0, 16)
 """Since then the flexible dispatcher's library has a name; before it is DeepEP."""
 WINDOWS, SHARED_GATE = (0, 15), (0, 16)
-"""Versions that brought flags of attention windows, sinks and quick GeGLU, and of a gate on shared experts."""
+"""Versions that brought flags of attention windows, sinks and quick GeGLU, and of a gate on shared
+experts.
+"""
 NEWEST: Version = (999, 0)
-AUX_LOSS = {"none": ("aux_loss", "1e-3"), "linear": ("aux_loss", "1e-3"), "correction": ("seq_aux_loss", "1e-4")}
-"""A start, no part of the plan: with a correction bias the loss only keeps single sequences in balance."""
+AUX_LOSS = {
+    "none": ("aux_loss", "1e-3"),
+    "linear": ("aux_loss", "1e-3"),
+    "correction": ("seq_aux_loss", "1e-4"),
+}
+"""A start, no part of the plan: with a correction bias the loss only keeps single sequences in
+balance.
+"""
 
 
 def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
     """What the model has and Megatron-LM of a version has no flag for."""
-    norm = f"{model.norms_per_layer} norms a layer, {NORM_PLACES[model.norm_place]} attention and MLP"
+    norm = (
+        f"{model.norms_per_layer} norms a layer, {NORM_PLACES[model.norm_place]} attention and MLP"
+    )
     found = {
         f"{model.position} positions": model.position not in POSITIONS,
         "a LayerNorm without bias": model.norm == "layernorm_nobias",
-        norm: model.norm_place != "before" or (model.norms_per_layer != 2 and not model.parallel_block),
+        norm: (
+            model.norm_place != "before"
+            or (model.norms_per_layer != 2 and not model.parallel_block)
+        ),
         "a norm on the embedding": model.embedding_norm,
         "attention and MLP in parallel": model.parallel_block,
-        f"{'a gated' if model.gated_mlp else 'an ungated'} MLP with {model.activation}":
-            (model.activation, model.gated_mlp) not in ACTIVATIONS,
-        f"a query and key norm of kind {model.qk_norm_kind}": model.qk_norm and model.qk_norm_kind not in QK_NORMS,
-        f"biases on attention {model.attention_bias} and MLP {_biased(model)} together":
-            (model.attention_bias, _biased(model)) not in (("none", False), ("qkv", False), ("qkvo", True)),
+        f"{'a gated' if model.gated_mlp else 'an ungated'} MLP with {model.activation}": (
+            (model.activation, model.gated_mlp) not in ACTIVATIONS
+        ),
+        f"a query and key norm of kind {model.qk_norm_kind}": (
+            model.qk_norm and model.qk_norm_kind not in QK_NORMS
+        ),
+        f"biases on attention {model.attention_bias} and MLP {_biased(model)} together": (
+            (model.attention_bias, _biased(model))
+            not in (("none", False), ("qkv", False), ("qkvo", True))
+        ),
         "attention in chunks": model.window is not None and model.window.kind == "chunked",
         "an indexer of sparse attention": model.mla is not None and model.mla.indexer is not None,
         **(_missing_of_experts(model, model.moe) if model.moe else {}),
         **(_missing_before(model) if version < WINDOWS else {}),
-        "a gate on shared experts": version < SHARED_GATE and model.moe is not None and model.moe.shared_gate,
-    }  # fmt: skip
+        "a gate on shared experts": (
+            version < SHARED_GATE and model.moe is not None and model.moe.shared_gate
+        ),
+    }
     return [feature for feature, is_missing in found.items() if is_missing]
 
 
@@ -63,11 +91,19 @@ def _missing_before(model: ModelSpec) -> dict[str, bool]:
 def _missing_of_experts(model: ModelSpec, moe: Moe) -> dict[str, bool]:
     return {
         "a dense MLP beside the experts": moe.dense_residual,
-        "a correction bias on softmax scores": moe.router_bias == "correction" and moe.router_score != "sigmoid",
-        "biases in the router but not in the experts, or the reverse": (moe.router_bias == "linear") != moe.expert_bias,
+        "a correction bias on softmax scores": (
+            moe.router_bias == "correction" and moe.router_score != "sigmoid"
+        ),
+        "biases in the router but not in the experts, or the reverse": (
+            (moe.router_bias == "linear") != moe.expert_bias
+        ),
         "biases in the experts and shared experts": moe.expert_bias and moe.shared_ffn_size > 0,
-        "biases in the experts but not in dense MLPs, or the reverse": model.has_dense_mlp and moe.expert_bias != model.mlp_bias,
-        "a softmax over one chosen expert": moe.experts_per_token == 1 and moe.router_score == "softmax",
+        "biases in the experts but not in dense MLPs, or the reverse": (
+            model.has_dense_mlp and moe.expert_bias != model.mlp_bias
+        ),
+        "a softmax over one chosen expert": (
+            moe.experts_per_token == 1 and moe.router_score == "softmax"
+        ),
     }
 
 
@@ -80,11 +116,16 @@ def _refuse_what_is_missing(recipe: Recipe) -> None:
     model = recipe.model
     missing = missing_features(model, version_of("megatron", recipe.framework_version))
     if missing:
-        raise InputError(f"Megatron-LM {recipe.framework_version} must have a flag for every part of the model, but {model.name} has "
-                         f"{', '.join(missing)}; "
-                         "plan it, and write the launch files of another framework")  # fmt: skip
+        raise InputError(
+            f"Megatron-LM {recipe.framework_version} must have a flag for every part of the model,"
+            f" but {model.name} has {', '.join(missing)}; plan it, and write the launch files of"
+            " another framework"
+        )
     if "megatron" not in model.frameworks:
-        raise InputError(f"Megatron-LM must be able to express the model, but {model.name} is for {', '.join(model.frameworks)} alone")
+        raise InputError(
+            f"Megatron-LM must be able to express the model, but {model.name} is for"
+            f" {', '.join(model.frameworks)} alone"
+        )
 
 
 def _padded_vocab(recipe: Recipe, layout: Layout) -> int:
@@ -101,8 +142,15 @@ def _bias_flags(model: ModelSpec) -> list[Flag]:
 
 def _position_flags(recipe: Recipe) -> list[Flag]:
     model = recipe.model
-    rows = model.position_rows if model.position == "learned" else max(model.max_seq_length, recipe.seq_length)
-    flags: list[Flag] = [("--position-embedding-type", POSITIONS[model.position]), ("--max-position-embeddings", str(rows))]
+    rows = (
+        model.position_rows
+        if model.position == "learned"
+        else max(model.max_seq_length, recipe.seq_length)
+    )
+    flags: list[Flag] = [
+        ("--position-embedding-type", POSITIONS[model.position]),
+        ("--max-position-embeddings", str(rows)),
+    ]
     if model.position == "rope":
         flags.append(("--rotary-base", str(round(model.rope_theta))))
         flags += [("--rotary-percent", str(model.rotary_share))] * (model.rotary_share < 1)
@@ -125,13 +173,22 @@ def _attention_flags(model: ModelSpec) -> list[Flag]:
 
 
 def _latent_flags(model: ModelSpec, mla: Mla) -> list[Flag]:
-    """The norms of the latents hang on --qk-layernorm. YaRN by a factor of 1 is plain rotary, and what the fused kernel takes."""
+    """The norms of the latents hang on --qk-layernorm. YaRN by a factor of 1 is plain rotary, and
+    what the fused kernel takes.
+    """
     queries: list[Flag] = [("--q-lora-rank", str(mla.q_lora_rank))] if mla.q_lora_rank else []
     return [
-        ("--multi-latent-attention",), *queries, ("--kv-lora-rank", str(mla.kv_lora_rank)), ("--qk-head-dim", str(mla.qk_nope_dim)),
-        ("--qk-pos-emb-head-dim", str(mla.qk_rope_dim)), ("--v-head-dim", str(mla.v_head_dim)), ("--kv-channels", str(mla.v_head_dim)),
-        ("--qk-layernorm",), ("--rope-type", "yarn"), ("--rotary-scaling-factor", "1.0"),
-    ]  # fmt: skip
+        ("--multi-latent-attention",),
+        *queries,
+        ("--kv-lora-rank", str(mla.kv_lora_rank)),
+        ("--qk-head-dim", str(mla.qk_nope_dim)),
+        ("--qk-pos-emb-head-dim", str(mla.qk_rope_dim)),
+        ("--v-head-dim", str(mla.v_head_dim)),
+        ("--kv-channels", str(mla.v_head_dim)),
+        ("--qk-layernorm",),
+        ("--rope-type", "yarn"),
+        ("--rotary-scaling-factor", "1.0"),
+    ]
 
 
 def _window_flags(model: ModelSpec, window: Window) -> list[Flag]:
@@ -139,8 +196,16 @@ def _window_flags(model: ModelSpec, window: Window) -> list[Flag]:
     flags: list[Flag] = [("--window-size", f"{window.tokens - 1},0")]
     if window.first_full_layers:
         rest = range(window.first_full_layers, model.num_layers)
-        seen = [int(not (window.full_every and (layer + 1) % window.full_every == 0)) for layer in rest]
-        return [*flags, ("--window-attn-skip-freq", f"([0]*{window.first_full_layers}+{seen})".replace(" ", ""))]
+        seen = [
+            int(not (window.full_every and (layer + 1) % window.full_every == 0)) for layer in rest
+        ]
+        return [
+            *flags,
+            (
+                "--window-attn-skip-freq",
+                f"([0]*{window.first_full_layers}+{seen})".replace(" ", ""),
+            ),
+        ]
     return flags + [("--window-attn-skip-freq", str(window.full_every))] * (window.full_every > 0)
 
 
@@ -165,16 +230,28 @@ def model_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     flags += [("--mtp-num-layers", str(model.mtp_layers))] * (model.mtp_layers > 0)
     flags.append(("--padded-vocab-size", str(_padded_vocab(recipe, layout))))
     dropout = "0.1" if recipe.stack.dropout else "0.0"
-    return [*flags, ("--attention-dropout", dropout), ("--hidden-dropout", dropout), ("--seq-length", str(recipe.seq_length))]
+    return [
+        *flags,
+        ("--attention-dropout", dropout),
+        ("--hidden-dropout", dropout),
+        ("--seq-length", str(recipe.seq_length)),
+    ]
 
 
 def expert_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """The mixture of experts: which layers, how wide, how tokens are sent. Nothing for a dense model."""
+    """The mixture of experts: which layers, how wide, how tokens are sent. Nothing for a dense
+    model.
+    """
     model, moe = recipe.model, recipe.model.moe
     if moe is None:
         return []
-    flags: list[Flag] = [("--num-experts", str(moe.num_experts)), ("--moe-ffn-hidden-size", str(moe.expert_ffn_size))]
-    flags += [("--moe-layer-freq", _layers(model, moe))] * (moe.first_dense_layers > 0 or moe.moe_every > 1)
+    flags: list[Flag] = [
+        ("--num-experts", str(moe.num_experts)),
+        ("--moe-ffn-hidden-size", str(moe.expert_ffn_size)),
+    ]
+    flags += [("--moe-layer-freq", _layers(model, moe))] * (
+        moe.first_dense_layers > 0 or moe.moe_every > 1
+    )
     if moe.shared_ffn_size:
         flags.append(("--moe-shared-expert-intermediate-size", str(moe.shared_ffn_size)))
         flags += [("--moe-shared-expert-gate",)] * moe.shared_gate
@@ -183,29 +260,42 @@ def expert_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
 
 
 def _dispatcher_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """NCCL's all-to-all, or a library that sends a token once; these need an exchange, and had another flag before 0.16."""
+    """NCCL's all-to-all, or a library that sends a token once; these need an exchange, and had
+    another flag before 0.16.
+    """
     library = recipe.stack.experts.dispatcher
     if library == "alltoall" or layout.ep * layout.etp == 1:
         return [("--moe-token-dispatcher-type", "alltoall")]
     named = version_of("megatron", recipe.framework_version) >= FLEX_BACKENDS
-    backend: Flag = ("--moe-flex-dispatcher-backend", library) if named else ("--moe-enable-deepep",)
+    backend: Flag = (
+        ("--moe-flex-dispatcher-backend", library) if named else ("--moe-enable-deepep",)
+    )
     return [("--moe-token-dispatcher-type", "flex"), backend]
 
 
 def _layers(model: ModelSpec, moe: Moe) -> str:
     """Megatron reads a Python list: 1 where a layer has experts."""
-    has = [int((layer + 1) % moe.moe_every == 0) for layer in range(moe.first_dense_layers, model.num_layers)]
+    has = [
+        int((layer + 1) % moe.moe_every == 0)
+        for layer in range(moe.first_dense_layers, model.num_layers)
+    ]
     first = f"[0]*{moe.first_dense_layers}+" if moe.first_dense_layers else ""
     return f"({first}[1]*{len(has)})" if all(has) else f"({first}{has})".replace(" ", "")
 
 
 def _router_flags(moe: Moe) -> list[Flag]:
     balance, weight = AUX_LOSS[moe.router_bias]
-    flags: list[Flag] = [("--moe-router-topk", str(moe.experts_per_token)), ("--moe-router-dtype", "fp32")]
+    flags: list[Flag] = [
+        ("--moe-router-topk", str(moe.experts_per_token)),
+        ("--moe-router-dtype", "fp32"),
+    ]
     flags += [("--moe-router-score-function", "sigmoid")] * (moe.router_score == "sigmoid")
     flags += [("--moe-router-pre-softmax",)] * (moe.router_score == "softmax_first")
     flags += [("--moe-router-enable-expert-bias",)] * (moe.router_bias == "correction")
     if moe.router_groups:
-        flags += [("--moe-router-num-groups", str(moe.router_groups)), ("--moe-router-group-topk", str(moe.groups_per_token))]
+        flags += [
+            ("--moe-router-num-groups", str(moe.router_groups)),
+            ("--moe-router-group-topk", str(moe.groups_per_token)),
+        ]
     flags += [("--moe-router-topk-scaling-factor", str(moe.router_scale))] * (moe.router_scale != 1)
     return [*flags, ("--moe-router-load-balancing-type", balance), ("--moe-aux-loss-coeff", weight)]

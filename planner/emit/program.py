@@ -1,4 +1,6 @@
-"""What a launcher starts: a Python program, its flags in groups, its environment. The framework writes it, the launcher prints it."""
+"""What a launcher starts: a Python program, its flags in groups, its environment. The framework
+writes it, the launcher prints it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ Flag = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One training program, ready for any launcher. Bash text is marked as such; everything else is plain and gets quoted."""
+    """One training program, ready for any launcher. Bash text is marked as such; everything else is
+    plain and gets quoted.
+    """
 
     name: str
     """For the scheduler's list of jobs."""
@@ -33,7 +37,9 @@ class Program:
     gpu: str = ""
     """Name of the GPU, as its profile says it; known where the table of files made the program."""
     accelerate: str = ""
-    """Bash text: `accelerate launch` and its options, which then starts the processes of a node in place of torchrun."""
+    """Bash text: `accelerate launch` and its options, which then starts the processes of a node in
+    place of torchrun.
+    """
 
     @property
     def nodes(self) -> int:
@@ -41,7 +47,9 @@ class Program:
 
 
 def gpus_per_node(gpus: int, node_gpus: int) -> int:
-    """GPUs that the program uses on each node: all, or the most that divide an odd number evenly."""
+    """GPUs that the program uses on each node: all, or the most that divide an odd number
+    evenly.
+    """
     return max(size for size in range(1, min(gpus, node_gpus) + 1) if gpus % size == 0)
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.emit import accelerate, bridge, deepspeed, kubernetes, launchers, megatron, skypilot, torchtitan, training
+from planner.emit import (
+    accelerate,
+    bridge,
+    deepspeed,
+    kubernetes,
+    launchers,
+    megatron,
+    skypilot,
+    torchtitan,
+    training,
+)
 from planner.emit.comments import Expected, expectation
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
@@ -15,7 +25,11 @@ from planner.specs.recipe import Recipe
 
 Writer = Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]
 
-FRAMEWORKS: dict[str, Writer] = {"megatron": megatron.program, "deepspeed": deepspeed.program, "torch": torchtitan.program}
+FRAMEWORKS: dict[str, Writer] = {
+    "megatron": megatron.program,
+    "deepspeed": deepspeed.program,
+    "torch": torchtitan.program,
+}
 FORMATS: dict[str, Writer] = {"accelerate": accelerate.program, "bridge": bridge.program}
 """Software beside the framework's own that reads a plan of it, too."""
 LAUNCHERS: dict[str, tuple[str, Callable[[Program], str]]] = {
@@ -31,24 +45,36 @@ BESIDE: dict[str, Callable[[Program], tuple[tuple[str, str], ...]]] = {"skypilot
 
 
 def files(
-    recipe: Recipe, layout: Layout, estimate: Expected | None, launcher: str = "torchrun", script: str | None = None,
+    recipe: Recipe,
+    layout: Layout,
+    estimate: Expected | None,
+    launcher: str = "torchrun",
+    script: str | None = None,
     form: str | None = None,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Launch files of one layout by name, the launcher's first.
 
-    script: path of the user's own training script in place of the one that is written; form: one of FORMATS, None for the framework's own.
-    Raises InputError for an unknown launcher or format, a framework that takes no script, and a model that it cannot express.
+    script: path of the user's own training script in place of the one that is written; form: one of
+    FORMATS, None for the framework's own. Raises InputError for an unknown launcher or format, a
+    framework that takes no script, and a model that it cannot express.
     """
     check(launcher, form)
     todo = training.left_to_the_script(recipe)
     if todo and not script and form != "accelerate":  # whose script is always the user's
-        raise InputError(f"what is trained must be said by a training script of your own: {todo[0]}; name it with --script PATH")
+        raise InputError(
+            f"what is trained must be said by a training script of your own: {todo[0]}; name it"
+            " with --script PATH"
+        )
     unwritten = switches.left_out(_written_for(recipe), recipe.switches)
     expected = (*todo, *unwritten, *(expectation(estimate) if estimate is not None else ()))
     name, write = LAUNCHERS[launcher]
     write_program = FRAMEWORKS[recipe.framework] if form is None else FORMATS[form]
     program = replace(write_program(recipe, layout, expected, script), gpu=recipe.hardware.gpu.name)
-    return {name: write(program), **dict(BESIDE[launcher](program) if launcher in BESIDE else ()), **dict(program.files)}
+    return {
+        name: write(program),
+        **dict(BESIDE[launcher](program) if launcher in BESIDE else ()),
+        **dict(program.files),
+    }
 
 
 def _written_for(recipe: Recipe) -> str:
@@ -63,4 +89,7 @@ def check(launcher: str, form: str | None) -> None:
     if form is not None and form not in FORMATS:
         raise unknown("format", form, FORMATS)
     if form == "accelerate" and launcher == "deepspeed":
-        raise InputError("accelerate starts the processes of a node itself, but got --launcher deepspeed; try torchrun or slurm")
+        raise InputError(
+            "accelerate starts the processes of a node itself, but got --launcher deepspeed; try"
+            " torchrun or slurm"
+        )

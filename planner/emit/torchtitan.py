@@ -1,4 +1,6 @@
-"""A recipe and a layout as a torchtitan run: a Python file of its configuration for 0.3, the TOML that 0.2 reads beside it."""
+"""A recipe and a layout as a torchtitan run: a Python file of its configuration for 0.3, the TOML
+that 0.2 reads beside it.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +16,47 @@ from planner.specs.recipe import Recipe
 
 SCRIPT, TOML = "torchtitan_plan.py", "torchtitan.toml"
 MODELS = {
-    "llama3.2-1b": ("llama3", "1B"), "llama3.2-3b": ("llama3", "3B"), "llama3-8b": ("llama3", "8B"), "llama3-70b": ("llama3", "70B"),
-    "llama3-405b": ("llama3", "405B"), "qwen3-0.6b": ("qwen3", "0.6B"), "qwen3-1.7b": ("qwen3", "1.7B"), "qwen3-4b": ("qwen3", "4B"),
-    "qwen3-8b": ("qwen3", "8B"), "qwen3-14b": ("qwen3", "14B"), "qwen3-32b": ("qwen3", "32B"), "qwen3-30b-a3b": ("qwen3", "30B-A3B"),
-    "qwen3-235b-a22b": ("qwen3", "235B-A22B"), "deepseek-v2-lite": ("deepseek_v3", "16B"), "deepseek-v2": ("deepseek_v3", "236B"),
-    "deepseek-v3": ("deepseek_v3", "671B"), "gpt-oss-20b": ("gpt_oss", "20b"), "gpt-oss-120b": ("gpt_oss", "120b"),
-}  # fmt: skip
-"""Module and flavor of torchtitan's own models. Source: [torchtitan] models/*/__init__.py of 0.3.0."""
+    "llama3.2-1b": ("llama3", "1B"),
+    "llama3.2-3b": ("llama3", "3B"),
+    "llama3-8b": ("llama3", "8B"),
+    "llama3-70b": ("llama3", "70B"),
+    "llama3-405b": ("llama3", "405B"),
+    "qwen3-0.6b": ("qwen3", "0.6B"),
+    "qwen3-1.7b": ("qwen3", "1.7B"),
+    "qwen3-4b": ("qwen3", "4B"),
+    "qwen3-8b": ("qwen3", "8B"),
+    "qwen3-14b": ("qwen3", "14B"),
+    "qwen3-32b": ("qwen3", "32B"),
+    "qwen3-30b-a3b": ("qwen3", "30B-A3B"),
+    "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
+    "deepseek-v2-lite": ("deepseek_v3", "16B"),
+    "deepseek-v2": ("deepseek_v3", "236B"),
+    "deepseek-v3": ("deepseek_v3", "671B"),
+    "gpt-oss-20b": ("gpt_oss", "20b"),
+    "gpt-oss-120b": ("gpt_oss", "120b"),
+}
+"""Module and flavor of torchtitan's own models. Source: [torchtitan] models/*/__init__.py of 0.3.0.
+"""
 SINGLE = {"1f1b": "1F1B", "gpipe": "GPipe"}
-LOOPED = {"interleaved": "Interleaved1F1B", "interleaved-torch": "Interleaved1F1B", "looped-bfs": "LoopedBFS",
-          "interleaved-zb": "InterleavedZeroBubble"}  # fmt: skip
+LOOPED = {
+    "interleaved": "Interleaved1F1B",
+    "interleaved-torch": "Interleaved1F1B",
+    "looped-bfs": "LoopedBFS",
+    "interleaved-zb": "InterleavedZeroBubble",
+}
 V_SHAPED = {"zbv": "ZBVZeroBubble", "dualpipev": "DualPipeV"}
 NAMES = {**SINGLE, **LOOPED, **V_SHAPED}
 """Schedules by torch's names. Source: torch.distributed.pipelining.schedules.get_schedule_class."""
 CONVERTERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "fp8-rowwise": ("Float8LinearConverter", {"recipe_name": "rowwise", "filter_fqns": ["lm_head"], "model_compile_enabled": True}),
+    "fp8-rowwise": (
+        "Float8LinearConverter",
+        {"recipe_name": "rowwise", "filter_fqns": ["lm_head"], "model_compile_enabled": True},
+    ),
     "mxfp8": ("MXFP8LinearConverter", {"model_compile_enabled": True}),
     "nvfp4": ("NVFP4LinearConverter", {"fqns": ["layers"], "model_compile_enabled": True}),
 }
-"""What replaces the linears, and its words; the head stays in 16 bits where it would not by itself."""
+"""What replaces the linears, and its words; the head stays in 16 bits where it would not by itself.
+"""
 
 
 def flavor(model: ModelSpec) -> tuple[str, str]:
@@ -40,30 +64,45 @@ def flavor(model: ModelSpec) -> tuple[str, str]:
     found = presets.same(model, MODELS)
     if found:
         return MODELS[found]
-    raise InputError(f"torchtitan's model must be one that it builds ({', '.join(MODELS)}), but got {model.name}; "
-                     "try --framework megatron, or --format accelerate with a script of your own")  # fmt: skip
+    raise InputError(
+        f"torchtitan's model must be one that it builds ({', '.join(MODELS)}), but got"
+        f" {model.name}; try --framework megatron, or --format accelerate with a script of your own"
+    )
 
 
 def pipeline(recipe: Recipe, layout: Layout) -> dict[str, Any]:
-    """Stages, their layers, the schedule by torch's name. InputError for a split or a schedule that torchtitan does not make."""
+    """Stages, their layers, the schedule by torch's name. InputError for a split or a schedule that
+    torchtitan does not make.
+    """
     if layout.pp == 1:
         return {}
     _check_schedule(layout)
     if layout.stage_layout or layout.first_layers or layout.last_layers:
-        raise InputError("torchtitan's stages must be even, with embedding and loss counted as layers, but got a stage layout or first and "
-                         "last layers; try --account-for-embedding and --account-for-loss")  # fmt: skip
+        raise InputError(
+            "torchtitan's stages must be even, with embedding and loss counted as layers, but got a"
+            " stage layout or first and last layers; try --account-for-embedding and"
+            " --account-for-loss"
+        )
     counted = recipe.model.num_layers + layout.account_for_embedding + layout.account_for_loss
     stages = layout.pp * layout.v
     if counted % stages:
-        out = f"try v {math.gcd(counted // layout.pp, layout.v)}" if counted % layout.pp == 0 else f"try pp {math.gcd(counted, layout.pp)}"
-        raise InputError(f"pp * v must divide the layers (with what stands for embedding and loss), but got {layout.pp} * {layout.v} and "
-                         f"{counted} layers; {out}")  # fmt: skip
+        out = (
+            f"try v {math.gcd(counted // layout.pp, layout.v)}"
+            if counted % layout.pp == 0
+            else f"try pp {math.gcd(counted, layout.pp)}"
+        )
+        raise InputError(
+            "pp * v must divide the layers (with what stands for embedding and loss), but got"
+            f" {layout.pp} * {layout.v} and {counted} layers; {out}"
+        )
     return {
-        "pipeline_parallel_degree": int(layout.pp), "pipeline_parallel_schedule": NAMES[SCHEDULES[layout.schedule]],
-        "pipeline_parallel_layers_per_stage": int(counted // stages), "pipeline_parallel_microbatch_size": int(layout.mbs),
+        "pipeline_parallel_degree": int(layout.pp),
+        "pipeline_parallel_schedule": NAMES[SCHEDULES[layout.schedule]],
+        "pipeline_parallel_layers_per_stage": int(counted // stages),
+        "pipeline_parallel_microbatch_size": int(layout.mbs),
         "pipeline_parallel_first_stage_less_layers": int(layout.account_for_embedding),
         "pipeline_parallel_last_stage_less_layers": int(layout.account_for_loss),
-    }  # fmt: skip
+    }
 
 
 def _check_schedule(layout: Layout) -> None:
@@ -72,26 +111,44 @@ def _check_schedule(layout: Layout) -> None:
         raise InputError(f"torchtitan's schedules are {', '.join(NAMES)}, but got {name}; try 1f1b")
     if (layout.v > 1) != (name not in SINGLE) or (name in V_SHAPED and layout.v != 2):
         want = "1" if name in SINGLE else "2" if name in V_SHAPED else "2 or more"
-        raise InputError(f"torch's {NAMES[name]} must have {want} stages a rank, but got v={layout.v}; try v {want[0]}")
+        raise InputError(
+            f"torch's {NAMES[name]} must have {want} stages a rank, but got v={layout.v}; try v"
+            f" {want[0]}"
+        )
     rounds = max(layout.m // layout.pp, 1)
     if name in ("interleaved", "interleaved-torch", "interleaved-zb") and layout.m % rounds:
-        raise InputError(f"torch's {NAMES[name]} runs micro-batches in m // pp = {rounds} equal rounds, but got m={layout.m}; "
-                         f"try m {layout.m // layout.pp * layout.pp}")  # fmt: skip
+        raise InputError(
+            f"torch's {NAMES[name]} runs micro-batches in m // pp = {rounds} equal rounds, but got"
+            f" m={layout.m}; try m {layout.m // layout.pp * layout.pp}"
+        )
     if name == "dualpipev" and layout.m < 2 * layout.pp:
-        raise InputError(f"torch's DualPipeV needs 2 * pp = {2 * layout.pp} micro-batches or more, but got m={layout.m}")
+        raise InputError(
+            f"torch's DualPipeV needs 2 * pp = {2 * layout.pp} micro-batches or more, but got"
+            f" m={layout.m}"
+        )
 
 
 def parallelism(recipe: Recipe, layout: Layout) -> dict[str, Any]:
-    """Degrees by torchtitan's names; weights are gathered again for the backward pass under zero 3."""
+    """Degrees by torchtitan's names; weights are gathered again for the backward pass under
+    zero 3.
+    """
     if layout.etp > 1:
-        raise InputError(f"torchtitan splits experts over ep alone, but got etp={layout.etp}; try etp 1")
+        raise InputError(
+            f"torchtitan splits experts over ep alone, but got etp={layout.etp}; try etp 1"
+        )
     if layout.tp > 1 and recipe.model.moe and layout.ep == 1:
-        raise InputError(f"torchtitan splits experts over tp where ep is 1, but got tp={layout.tp}, ep=1, etp=1; try ep {layout.tp}")
+        raise InputError(
+            f"torchtitan splits experts over tp where ep is 1, but got tp={layout.tp}, ep=1, etp=1;"
+            f" try ep {layout.tp}"
+        )
     out: dict[str, Any] = {
-        "data_parallel_replicate_degree": 1, "data_parallel_shard_degree": int(layout.dp),
-        "fsdp_reshard_after_forward": "always" if layout.zero == 3 else "never", "tensor_parallel_degree": int(layout.tp),
-        "context_parallel_degree": int(layout.cp), "expert_parallel_degree": int(layout.ep),
-    }  # fmt: skip
+        "data_parallel_replicate_degree": 1,
+        "data_parallel_shard_degree": int(layout.dp),
+        "fsdp_reshard_after_forward": "always" if layout.zero == 3 else "never",
+        "tensor_parallel_degree": int(layout.tp),
+        "context_parallel_degree": int(layout.cp),
+        "expert_parallel_degree": int(layout.ep),
+    }
     return out | pipeline(recipe, layout)
 
 
@@ -99,43 +156,79 @@ def training(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     """Batch and arithmetic: a pipeline cuts the local batch, without one it is repeated."""
     local = layout.mbs * layout.m if layout.pp > 1 else layout.mbs
     kind = "float32" if recipe.precision == "fp32" else "bfloat16"
-    return {"local_batch_size": int(local), "global_batch_size": int(layout.gbs), "seq_len": recipe.seq_length,
-            "mixed_precision_param": kind}  # fmt: skip
+    return {
+        "local_batch_size": int(local),
+        "global_batch_size": int(layout.gbs),
+        "seq_len": recipe.seq_length,
+        "mixed_precision_param": kind,
+    }
 
 
 def check(recipe: Recipe, layout: Layout) -> None:
     """Raises InputError for what torchtitan 0.3 has no word for."""
     if recipe.precision not in ("bf16", "fp32", *CONVERTERS):
-        raise InputError(f"torchtitan computes in bf16, fp32, {', '.join(CONVERTERS)}, but got {recipe.precision}; try bf16")
+        raise InputError(
+            f"torchtitan computes in bf16, fp32, {', '.join(CONVERTERS)}, but got"
+            f" {recipe.precision}; try bf16"
+        )
     if recipe.attention != "flash":
-        raise InputError(f"torchtitan's attention is compiled or FlashAttention (flash), but got {recipe.attention}; try --attention flash")
+        raise InputError(
+            "torchtitan's attention is compiled or FlashAttention (flash), but got"
+            f" {recipe.attention}; try --attention flash"
+        )
     if recipe.optimizer != "adam":
-        raise InputError(f"torchtitan's optimizer here is adam, but got {recipe.optimizer}; try --framework deepspeed or --script")
+        raise InputError(
+            f"torchtitan's optimizer here is adam, but got {recipe.optimizer}; try --framework"
+            " deepspeed or --script"
+        )
     if layout.recompute == RECOMPUTE_CODE["selective"]:
-        raise InputError("torchtitan's selective recomputation chooses operations, not modules, but got recompute selective; "
-                         "try --recompute full with --recompute-layers N, or none")  # fmt: skip
+        raise InputError(
+            "torchtitan's selective recomputation chooses operations, not modules, but got"
+            " recompute selective; try --recompute full with --recompute-layers N, or none"
+        )
 
 
-def program(recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None) -> Program:
-    """The run for a launcher to print; expected are lines about its time and memory. InputError for what torchtitan cannot express."""
+def program(
+    recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None
+) -> Program:
+    """The run for a launcher to print; expected are lines about its time and memory. InputError for
+    what torchtitan cannot express.
+    """
     if script:
-        raise InputError("torchtitan trains by its own script, but got one; leave --script out, or try --format accelerate")
+        raise InputError(
+            "torchtitan trains by its own script, but got one; leave --script out, or try --format"
+            " accelerate"
+        )
     check(recipe, layout)
     module, size = flavor(recipe.model)
     sections = {"training": training(recipe, layout), "parallelism": parallelism(recipe, layout)}
     older = torchtitan_toml.text(recipe, layout, sections, (module, size))
-    said = (f"torchtitan 0.3: {SCRIPT} beside this file; 0.2 reads {TOML}",) if older else (f"torchtitan 0.3: {SCRIPT} beside this file",)
+    said = (
+        (f"torchtitan 0.3: {SCRIPT} beside this file; 0.2 reads {TOML}",)
+        if older
+        else (f"torchtitan 0.3: {SCRIPT} beside this file",)
+    )
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
-        comments=(*comments.plan(recipe, layout, f"torch {recipe.framework_version}"), *said, *expected),
+        comments=(
+            *comments.plan(recipe, layout, f"torch {recipe.framework_version}"),
+            *said,
+            *expected,
+        ),
         variables=_VARIABLES,
-        environment=(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1")),
+        environment=(
+            ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+            ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
+        ),
         groups=(("TITAN", (("--module", SCRIPT.removesuffix(".py")), ("--config", "plan"))),),
         data_switch=_DATA,
         entry=f"$FILES/{SCRIPT}",
         gpus=recipe.gpus,
         gpus_per_node=gpus_per_node(recipe.gpus, recipe.hardware.node.gpus),
-        files=((SCRIPT, module_text(recipe, layout, sections, (module, size))), *([(TOML, older)] if older else [])),
+        files=(
+            (SCRIPT, module_text(recipe, layout, sections, (module, size))),
+            *([(TOML, older)] if older else []),
+        ),
     )
 
 
@@ -144,7 +237,10 @@ _VARIABLES = (
     ("DATASET", "c4", "dataset that torchtitan knows"),
     ("STEPS", "1000", "steps"),
 )
-_DATA = 'DATA_FLAGS=(--hf_assets_path "$ASSETS" --dataloader.dataset "$DATASET" --training.steps "$STEPS")'
+_DATA = (
+    'DATA_FLAGS=(--hf_assets_path "$ASSETS" --dataloader.dataset "$DATASET" --training.steps'
+    ' "$STEPS")'
+)
 _PARTLY = '''
 
 class FirstLayers(FullAC):
@@ -199,8 +295,12 @@ if __name__ == "__main__":
 '''
 
 
-def module_text(recipe: Recipe, layout: Layout, sections: dict[str, dict[str, Any]], model: tuple[str, str]) -> str:
-    """The Python file: a function that gives torchtitan's configuration, and the start of its training."""
+def module_text(
+    recipe: Recipe, layout: Layout, sections: dict[str, dict[str, Any]], model: tuple[str, str]
+) -> str:
+    """The Python file: a function that gives torchtitan's configuration, and the start of its
+    training.
+    """
     policy = _policy(layout)
     converter, words = CONVERTERS.get(recipe.precision, ("", {}))
     # CUDA graphs take no pipeline and no exchange of tokens; the plan counts on none of them.
@@ -208,13 +308,26 @@ def module_text(recipe: Recipe, layout: Layout, sections: dict[str, dict[str, An
     split = sections["parallelism"] | {"enable_sequence_parallel": bool(layout.sp)}
     partly = "FirstLayers" in policy
     return _MODULE.format(
-        title=comments.plan(recipe, layout, f"torch {recipe.framework_version}")[0], module=SCRIPT.removesuffix(".py"), family=model[0],
-        first="\nfrom dataclasses import dataclass\n" if partly else "", partly=_PARTLY if partly else "",
-        converter=f"from torchtitan.components.quantization import {converter}\n" if converter else "",
-        recompute="from torchtitan.distributed.activation_checkpoint import FullAC\n" if policy != "None" else "",
-        registry=_registry(recipe, layout, model, f"{converter}.Config({_words(words)})" if converter else ""),
-        training=_lines(trained), parallelism=_lines(split), policy=policy,
-    )  # fmt: skip
+        title=comments.plan(recipe, layout, f"torch {recipe.framework_version}")[0],
+        module=SCRIPT.removesuffix(".py"),
+        family=model[0],
+        first="\nfrom dataclasses import dataclass\n" if partly else "",
+        partly=_PARTLY if partly else "",
+        converter=(
+            f"from torchtitan.components.quantization import {converter}\n" if converter else ""
+        ),
+        recompute=(
+            "from torchtitan.distributed.activation_checkpoint import FullAC\n"
+            if policy != "None"
+            else ""
+        ),
+        registry=_registry(
+            recipe, layout, model, f"{converter}.Config({_words(words)})" if converter else ""
+        ),
+        training=_lines(trained),
+        parallelism=_lines(split),
+        policy=policy,
+    )
 
 
 def _registry(recipe: Recipe, layout: Layout, model: tuple[str, str], converter: str) -> str:
@@ -229,7 +342,11 @@ def _registry(recipe: Recipe, layout: Layout, model: tuple[str, str], converter:
 def _policy(layout: Layout) -> str:
     if layout.recompute != RECOMPUTE_CODE["full"]:
         return "None"
-    return f"FirstLayers.Config(layers={layout.recompute_layers})" if layout.recompute_layers else "FullAC.Config()"
+    return (
+        f"FirstLayers.Config(layers={layout.recompute_layers})"
+        if layout.recompute_layers
+        else "FullAC.Config()"
+    )
 
 
 def _words(words: dict[str, Any]) -> str:

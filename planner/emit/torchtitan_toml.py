@@ -11,25 +11,46 @@ from planner.specs.recipe import Recipe
 NEWER = (("llama3", "1B"), ("llama3", "3B"))
 """Models that came with 0.3."""
 QUANTIZED: dict[str, tuple[str, dict[str, Any]]] = {
-    "fp8-rowwise": ("float8", {"recipe_name": "rowwise", "filter_fqns": ["output"]}), "mxfp8": ("mx", {"recipe_name": "mxfp8_cublas"}),
-}  # fmt: skip
+    "fp8-rowwise": ("float8", {"recipe_name": "rowwise", "filter_fqns": ["output"]}),
+    "mxfp8": ("mx", {"recipe_name": "mxfp8_cublas"}),
+}
 """Section of [quantize.linear], which is the converter's name too, and its words."""
 
 
-def sections(recipe: Recipe, layout: Layout, known: dict[str, dict[str, Any]], model: tuple[str, str]) -> dict[str, dict[str, Any]] | None:
-    """Tables of the job by name; None for what 0.2 cannot say: sp off under tp, prediction of several tokens, 4 bits, newer models."""
+def sections(
+    recipe: Recipe, layout: Layout, known: dict[str, dict[str, Any]], model: tuple[str, str]
+) -> dict[str, dict[str, Any]] | None:
+    """Tables of the job by name; None for what 0.2 cannot say: sp off under tp, prediction of
+    several tokens, 4 bits, newer models.
+    """
     recomputed = _recomputed(recipe, layout)
-    unsaid = layout.tp > 1 and not layout.sp, recipe.model.mtp_layers > 0, recipe.precision == "nvfp4", model in NEWER, recomputed is None
+    unsaid = (
+        layout.tp > 1 and not layout.sp,
+        recipe.model.mtp_layers > 0,
+        recipe.precision == "nvfp4",
+        model in NEWER,
+        recomputed is None,
+    )
     if any(unsaid) or recomputed is None:
         return None
     converter, words = QUANTIZED.get(recipe.precision, ("", {}))
     out: dict[str, dict[str, Any]] = {
-        "job": {"dump_folder": "./outputs", "description": f"{recipe.model.name} on {recipe.gpus} GPUs"},
-        "model": {"name": model[0], "flavor": model[1], "hf_assets_path": "./assets/hf",
-                  **({"converters": [f"quantize.linear.{converter}"]} if converter else {})},
-        "optimizer": {"name": "AdamW", "lr": 3e-4}, "training": {"dataset": "c4", "steps": 1000, **known["training"]},
-        "parallelism": known["parallelism"], "activation_checkpoint": recomputed, "compile": {"enable": True},
-    }  # fmt: skip
+        "job": {
+            "dump_folder": "./outputs",
+            "description": f"{recipe.model.name} on {recipe.gpus} GPUs",
+        },
+        "model": {
+            "name": model[0],
+            "flavor": model[1],
+            "hf_assets_path": "./assets/hf",
+            **({"converters": [f"quantize.linear.{converter}"]} if converter else {}),
+        },
+        "optimizer": {"name": "AdamW", "lr": 3e-4},
+        "training": {"dataset": "c4", "steps": 1000, **known["training"]},
+        "parallelism": known["parallelism"],
+        "activation_checkpoint": recomputed,
+        "compile": {"enable": True},
+    }
     if words:
         out[f"quantize.linear.{converter}"] = words
     return out
@@ -46,14 +67,24 @@ def _recomputed(recipe: Recipe, layout: Layout) -> dict[str, Any] | None:
     return None if rest else {"mode": "selective", "selective_ac_option": str(every)}
 
 
-def text(recipe: Recipe, layout: Layout, known: dict[str, dict[str, Any]], model: tuple[str, str]) -> str:
+def text(
+    recipe: Recipe, layout: Layout, known: dict[str, dict[str, Any]], model: tuple[str, str]
+) -> str:
     """The file, or '' where 0.2 has no words for the plan."""
     tables = sections(recipe, layout, known, model)
     if tables is None:
         return ""
-    head = (*comments.plan(recipe, layout, f"torch {recipe.framework_version}"),
-            "torchtitan 0.2 reads this: torchrun ... -m torchtitan.train --job.config_file torchtitan.toml")  # fmt: skip
-    body = ["\n".join([f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]) for name, table in tables.items()]
+    head = (
+        *comments.plan(recipe, layout, f"torch {recipe.framework_version}"),
+        (
+            "torchtitan 0.2 reads this: torchrun ... -m torchtitan.train --job.config_file"
+            " torchtitan.toml"
+        ),
+    )
+    body = [
+        "\n".join([f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())])
+        for name, table in tables.items()
+    ]
     return "\n".join(f"# {line}" for line in head) + "\n\n" + "\n\n".join(body) + "\n"
 
 

@@ -1,6 +1,8 @@
-"""Stage layouts for models whose layers no even split fits: layers dealt one by one to the rank that has the least work.
+"""Stage layouts for models whose layers no even split fits: layers dealt one by one to the rank
+that has the least work.
 
-Columns cannot hold them (a layout string belongs to one layout), so they are made of the best layouts that a search has found.
+Columns cannot hold them (a layout string belongs to one layout), so they are made of the best
+layouts that a search has found.
 """
 
 from __future__ import annotations
@@ -20,11 +22,18 @@ VIRTUAL = (1, 2, 4)
 """Virtual stages that are tried."""
 BASES = 2
 """Layouts that are cut anew for each number of pipeline ranks."""
-_LAYOUT_KNOBS = ("stage_layout", "first_layers", "last_layers", "account_for_embedding", "account_for_loss")
+_LAYOUT_KNOBS = (
+    "stage_layout",
+    "first_layers",
+    "last_layers",
+    "account_for_embedding",
+    "account_for_loss",
+)
 
 
 def cuts(recipe: Recipe, legal: Layout, step_s: np.ndarray, fits: np.ndarray) -> Iterator[Layout]:
-    """The fastest fitting layouts of every pp that does not divide the layers, with their layers dealt anew; only those that hold.
+    """The fastest fitting layouts of every pp that does not divide the layers, with their layers
+    dealt anew; only those that hold.
 
     legal: columns; step_s, fits: of each of them.
     """
@@ -44,12 +53,22 @@ def _different(found: list[Layout]) -> list[Layout]:
     """The first of each way to use the GPUs: how its layers are split does not matter here."""
     out: dict[tuple[int, ...], Layout] = {}
     for one in found:
-        out.setdefault((one.tp, one.cp, one.ep, one.etp, one.mbs, one.recompute, one.recompute_modules), one)
+        out.setdefault(
+            (one.tp, one.cp, one.ep, one.etp, one.mbs, one.recompute, one.recompute_modules), one
+        )
     return list(out.values())[:BASES]
 
 
 def _cut(recipe: Recipe, base: Layout) -> Iterator[Layout]:
-    plain = replace(base, v=1, schedule=SCHEDULE_CODE["1f1b"], first_layers=0, last_layers=0, account_for_embedding=0, account_for_loss=0)
+    plain = replace(
+        base,
+        v=1,
+        schedule=SCHEDULE_CODE["1f1b"],
+        first_layers=0,
+        last_layers=0,
+        account_for_embedding=0,
+        account_for_loss=0,
+    )
     _, layer, ends, _ = parts(recipe, plain)
     work = float(layer.first.forward_s + layer.first.backward_s)
     head = float(ends.head_forward_s + ends.head_backward_s) / work
@@ -66,9 +85,11 @@ def _cut(recipe: Recipe, base: Layout) -> Iterator[Layout]:
 
 
 def stage_layout(model: ModelSpec, pp: int, v: int, embedding: float, head: float) -> str:
-    """The layout string of stages as even as can be; empty when a stage before the last would have no layer.
+    """The layout string of stages as even as can be; empty when a stage before the last would have
+    no layer.
 
-    embedding, head: their work over that of a layer; the head's with all that the last stage does beside layers.
+    embedding, head: their work over that of a layer; the head's with all that the last stage does
+    beside layers.
     """
     load = [0.0] * pp
     load[0] += embedding
@@ -76,7 +97,10 @@ def stage_layout(model: ModelSpec, pp: int, v: int, embedding: float, head: floa
     counts = [[0] * v for _ in range(pp)]
     for _ in range(model.num_layers):
         rank = min(range(pp), key=lambda one: (load[one], one == pp - 1, one == 0))
-        ends = [embedding * (rank == 0 and chunk == 0) + head * (rank == pp - 1 and chunk == v - 1) for chunk in range(v)]
+        ends = [
+            embedding * (rank == 0 and chunk == 0) + head * (rank == pp - 1 and chunk == v - 1)
+            for chunk in range(v)
+        ]
         chunk = min(range(v), key=lambda one: (counts[rank][one] + ends[one], one))
         counts[rank][chunk] += 1
         load[rank] += 1.0
@@ -93,8 +117,14 @@ def _written(stages: list[int], mtp_layers: int) -> str:
     out: list[str] = []
     at = 0
     while at < len(texts):
-        same = next((end for end in range(at, len(texts)) if texts[end] != texts[at]), len(texts)) - at
+        same = (
+            next((end for end in range(at, len(texts)) if texts[end] != texts[at]), len(texts)) - at
+        )
         last = at + same == len(texts)
-        out.append(f"({texts[at]}|)*{same}" if same > 2 and not last else "|".join(texts[at : at + same]) + ("" if last else "|"))
+        out.append(
+            f"({texts[at]}|)*{same}"
+            if same > 2 and not last
+            else "|".join(texts[at : at + same]) + ("" if last else "|")
+        )
         at += same
     return "".join(out)

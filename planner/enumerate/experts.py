@@ -1,4 +1,6 @@
-"""What experts and long sequences add to the search: how experts split, what can be recomputed of them, stages that come out uneven."""
+"""What experts and long sequences add to the search: how experts split, what can be recomputed of
+them, stages that come out uneven.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,17 @@ from planner.specs.recipe import Bounds, Recipe
 LONG = 32_768
 """Tokens of a sequence from which on context parallelism is searched unasked."""
 SHORTEST = 4096
-"""Tokens of a sequence that a rank keeps at least when context parallelism is searched unasked: below, the ring outlasts attention."""
+"""Tokens of a sequence that a rank keeps at least when context parallelism is searched unasked:
+below, the ring outlasts attention.
+"""
 MOST_RANKS = 64
 """Largest context-parallel group that is searched unasked."""
 
 
 def modules(recipe: Recipe) -> list[list[str]]:
-    """Sets of modules for selective recomputation, each saving more for more time than the one before."""
+    """Sets of modules for selective recomputation, each saving more for more time than the one
+    before.
+    """
     model = recipe.model
     if not (model.moe or model.mla) or recipe.framework != "megatron":
         return []
@@ -32,16 +38,21 @@ def modules(recipe: Recipe) -> list[list[str]]:
     return sets
 
 
-def expert_splits(recipe: Recipe, columns: dict[str, np.ndarray], divisors: np.ndarray, limits: dict[str, Bounds]) -> tuple[Any, Any, Any]:
+def expert_splits(
+    recipe: Recipe, columns: dict[str, np.ndarray], divisors: np.ndarray, limits: dict[str, Bounds]
+) -> tuple[Any, Any, Any]:
     """Every row with every way to split the experts: (row, ep, etp).
 
-    ep divides the experts, etp is 1 or tp, and both with pp divide the GPUs. Left out is what cannot fit: weights and gradients of a
-    rank's experts beyond the device's memory; unless the question says ep itself.
+    ep divides the experts, etp is 1 or tp, and both with pp divide the GPUs. Left out is what
+    cannot fit: weights and gradients of a rank's experts beyond the device's memory; unless the
+    question says ep itself.
     """
     moe, tp, pp = recipe.model.moe, columns["tp"], columns["pp"]
     rows = np.arange(len(tp))
     if moe is None:
-        ep, etp = (np.full(len(tp), limits[name].low if name in limits else 1) for name in ("ep", "etp"))
+        ep, etp = (
+            np.full(len(tp), limits[name].low if name in limits else 1) for name in ("ep", "etp")
+        )
         return rows, ep, etp
     eps = _allowed(divisors[divisors <= recipe.gpus], limits.get("ep"))
     found = [_split(rows, ep, etp) for ep in eps.tolist() for etp in _widths(tp, limits.get("etp"))]
@@ -49,7 +60,11 @@ def expert_splits(recipe: Recipe, columns: dict[str, np.ndarray], divisors: np.n
     kept = recipe.gpus % (ep * etp * pp[row]) == 0
     if "ep" not in limits:
         layers = moe_layers_below(recipe.model, recipe.model.num_layers)
-        each = (recipe.stack.weight_bytes + recipe.stack.gradient_bytes) * routed_params(recipe.model, moe) * layers
+        each = (
+            (recipe.stack.weight_bytes + recipe.stack.gradient_bytes)
+            * routed_params(recipe.model, moe)
+            * layers
+        )
         kept &= each / (ep * etp * pp[row]) <= recipe.hardware.gpu.usable_bytes
     kept |= not kept.any()  # for the rules to judge
     return row[kept], ep[kept], etp[kept]
@@ -61,27 +76,40 @@ def _split(rows: np.ndarray, ep: int, etp: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _widths(tp: np.ndarray, bounds: Bounds | None) -> list[np.ndarray]:
-    """Columns of etp: 1, and tp where that is another; 0 leaves a row out. What the question fixes is taken."""
+    """Columns of etp: 1, and tp where that is another; 0 leaves a row out. What the question fixes
+    is taken.
+    """
     if bounds is not None and bounds.low == bounds.high:
         return [np.full_like(tp, bounds.low)]
     both = [np.ones_like(tp), np.where(tp > 1, tp, 0)]
-    return both if bounds is None else [np.where((x >= bounds.low) & (x <= bounds.high), x, 0) for x in both]
+    return (
+        both
+        if bounds is None
+        else [np.where((x >= bounds.low) & (x <= bounds.high), x, 0) for x in both]
+    )
 
 
 def _allowed(values: np.ndarray, bounds: Bounds | None) -> np.ndarray:
     if bounds is None:
         return values
-    return np.array([bounds.low]) if bounds.low == bounds.high else values[(values >= bounds.low) & (values <= bounds.high)]
+    return (
+        np.array([bounds.low])
+        if bounds.low == bounds.high
+        else values[(values >= bounds.low) & (values <= bounds.high)]
+    )
 
 
 def sequence_ranks(recipe: Recipe, divisors: np.ndarray) -> np.ndarray:
-    """cp of Megatron's ring when nobody asked: 1, and for long sequences up to 64 as long as ranks keep enough of them."""
+    """cp of Megatron's ring when nobody asked: 1, and for long sequences up to 64 as long as ranks
+    keep enough of them.
+    """
     most = min(recipe.seq_length // SHORTEST, MOST_RANKS) if recipe.seq_length >= LONG else 1
     return divisors[divisors <= max(most, 1)]
 
 
 def uneven_ends(num_layers: int, pp: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Layers of first and last rank where no accounting makes stages even: the ranks between hold ceil(L / pp), the last the fewest.
+    """Layers of first and last rank where no accounting makes stages even: the ranks between hold
+    ceil(L / pp), the last the fewest.
 
     0, 0 where layers divide, counted with or without embedding and loss, or no such split is legal.
     """

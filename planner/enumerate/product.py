@@ -1,4 +1,6 @@
-"""Every layout worth asking about, as one batch: the product of each knob's candidates, legal or not."""
+"""Every layout worth asking about, as one batch: the product of each knob's candidates, legal or
+not.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,23 @@ import numpy as np
 
 from planner.enumerate.experts import expert_splits, sequence_ranks, uneven_ends
 from planner.enumerate.experts import modules as expert_modules
-from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, SCHEDULES, Layout, module_mask
+from planner.layout import (
+    OFFLOAD_CODE,
+    RECOMPUTE_CODE,
+    SCHEDULE_CODE,
+    SCHEDULES,
+    Layout,
+    module_mask,
+)
 from planner.schedules.table import schedule
 from planner.specs.recipe import Bounds, Recipe
 
 MOST_MICRO_BATCH = 16
 """Sequences of a micro-batch, unless the question asks for more."""
 MOST_ZERO = {"megatron": 1}
-"""Sharding stages that are searched: Megatron-FSDP (2, 3) only when the question fixes it, or the stack has no other."""
+"""Sharding stages that are searched: Megatron-FSDP (2, 3) only when the question fixes it, or the
+stack has no other.
+"""
 FIXED = ("group", "first_layers", "last_layers", "cp_a2a")
 """Knobs that take a value only when the question fixes one."""
 BLOCKS = 4
@@ -37,12 +48,24 @@ def within(values: np.ndarray, bounds: Bounds | None) -> np.ndarray:
 
 
 def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
-    """(recompute, modules, quarters of a stage) choices: none, selective by modules, full for a part or for all layers."""
-    none, selective, full = RECOMPUTE_CODE["none"], RECOMPUTE_CODE["selective"], RECOMPUTE_CODE["full"]
-    core = ["core_attn"] if recipe.attention == "unfused" else []  # under flash it saves next to nothing
-    modules = [m for m in (core, [*core, "mlp"]) if m]  # dense layers of Transformer Engine have no separate norm to recompute
+    """(recompute, modules, quarters of a stage) choices: none, selective by modules, full for a
+    part or for all layers.
+    """
+    none, selective, full = (
+        RECOMPUTE_CODE["none"],
+        RECOMPUTE_CODE["selective"],
+        RECOMPUTE_CODE["full"],
+    )
+    core = (
+        ["core_attn"] if recipe.attention == "unfused" else []
+    )  # under flash it saves next to nothing
+    modules = [
+        m for m in (core, [*core, "mlp"]) if m
+    ]  # dense layers of Transformer Engine have no separate norm to recompute
     if recipe.stack.name != "megatron":
-        modules = [m for m in modules if m == ["core_attn"]]  # the others came with megatron-core 0.12
+        modules = [
+            m for m in modules if m == ["core_attn"]
+        ]  # the others came with megatron-core 0.12
     modules = expert_modules(recipe) or modules
     choices = [(none, 0, 0)] + [(selective, module_mask(m), 0) for m in modules]
     choices += [(full, 0, quarter) for quarter in range(BLOCKS)]
@@ -61,11 +84,17 @@ def _accounts(recipe: Recipe) -> list[tuple[int, int]]:
     """(account_for_embedding, account_for_loss) pairs."""
     fixed = [recipe.knobs.get(f"account_for_{end}") for end in ("embedding", "loss")]
     pairs = [(0, 0), (1, 1), (1, 0), (0, 1)]
-    return [p for p in pairs if all(b is None or b.low <= x <= b.high for x, b in zip(p, fixed, strict=True))]
+    return [
+        p
+        for p in pairs
+        if all(b is None or b.low <= x <= b.high for x, b in zip(p, fixed, strict=True))
+    ]
 
 
 def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
-    """(zero, offload, hpz) choices. NVMe where the profile states its speed; hpZ copies the weights over the GPUs of a node."""
+    """(zero, offload, hpz) choices. NVMe where the profile states its speed; hpZ copies the weights
+    over the GPUs of a node.
+    """
     every = recipe.stack.zero_stages
     stages = [z for z in every if z <= MOST_ZERO.get(recipe.framework, 3)] or list(every)
     if "zero" in recipe.knobs:
@@ -73,20 +102,35 @@ def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
     choices = [(zero, 0, 1) for zero in stages]
     if recipe.framework == "deepspeed":
         node = recipe.hardware.node
-        places = [name for name in OFFLOAD_CODE if name.endswith("cpu") or (node.nvme_gbytes_per_s and name.endswith("nvme"))]
-        choices += [(zero, OFFLOAD_CODE[name], 1) for zero in stages for name in places if zero == 3 or (zero and name == places[0])]
+        places = [
+            name
+            for name in OFFLOAD_CODE
+            if name.endswith("cpu") or (node.nvme_gbytes_per_s and name.endswith("nvme"))
+        ]
+        choices += [
+            (zero, OFFLOAD_CODE[name], 1)
+            for zero in stages
+            for name in places
+            if zero == 3 or (zero and name == places[0])
+        ]
         choices += [(3, 0, node.gpus)] * (3 in stages and node.gpus < recipe.gpus)
     for name, at in (("offload", 1), ("hpz", 2)):
         allowed = within(np.array([c[at] for c in choices]), recipe.knobs.get(name))
         kept = [c for c in choices if c[at] in allowed]
         asked = recipe.knobs.get(name)
-        stated = [(z, asked.low, hpz) if at == 1 else (z, away, asked.low) for z, away, hpz in choices] if asked else []
+        stated = (
+            [(z, asked.low, hpz) if at == 1 else (z, away, asked.low) for z, away, hpz in choices]
+            if asked
+            else []
+        )
         choices = kept or stated  # for the rules to judge
     return choices
 
 
 def _sequence_ranks(recipe: Recipe) -> np.ndarray:
-    """Megatron's ring for long sequences, or when the question asks for it; Ulysses inside a node by itself, where heads divide."""
+    """Megatron's ring for long sequences, or when the question asks for it; Ulysses inside a node
+    by itself, where heads divide.
+    """
     every = divisors(recipe.gpus)
     if "cp" in recipe.knobs:
         return within(every, recipe.knobs["cp"])
@@ -109,7 +153,10 @@ def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
         "pp": within(pp[pp <= layers + 2], knobs.get("pp")),
         "cp": _sequence_ranks(recipe),
         "mbs": within(mbs[mbs <= MOST_MICRO_BATCH], knobs.get("mbs")),
-        "v": within(split[split <= (layers if "interleaved" in recipe.stack.schedules else 1)], knobs.get("v")),
+        "v": within(
+            split[split <= (layers if "interleaved" in recipe.stack.schedules else 1)],
+            knobs.get("v"),
+        ),
         "sharding": np.arange(len(_shardings(recipe))),
         "account": np.arange(len(_accounts(recipe))),
         "recompute": np.arange(len(_recomputations(recipe))),
@@ -119,8 +166,9 @@ def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
 def layouts(recipe: Recipe) -> Layout:
     """All combinations as columns.
 
-    dp and m follow from the GPUs and the batch; where they do not divide, a rule removes the row. What cannot differ is left out at once:
-    more virtual stages than layers of a rank, interleaving without a pipeline, accounting where layers divide anyway.
+    dp and m follow from the GPUs and the batch; where they do not divide, a rule removes the row.
+    What cannot differ is left out at once: more virtual stages than layers of a rank, interleaving
+    without a pipeline, accounting where layers divide anyway.
     """
     values = candidates(recipe)
     grid = np.meshgrid(*values.values(), indexing="ij")
@@ -130,7 +178,9 @@ def layouts(recipe: Recipe) -> Layout:
     even = (recipe.model.num_layers + uneven) // knob["pp"]
     divides = recipe.model.num_layers % knob["pp"] == 0
     forced = "account_for_embedding" in recipe.knobs or "account_for_loss" in recipe.knobs
-    kept = ((knob["v"] == 1) | ((knob["pp"] > 1) & (even % knob["v"] == 0))) & ((uneven == 0) | ~divides | forced)
+    kept = ((knob["v"] == 1) | ((knob["pp"] > 1) & (even % knob["v"] == 0))) & (
+        (uneven == 0) | ~divides | forced
+    )
     first, last = _ends(recipe, knob["pp"], knob["v"], uneven)
     kept |= first > 0
     choice = np.array(_recomputations(recipe), int).reshape(-1, 3)[knob["recompute"]]
@@ -149,9 +199,15 @@ def _expert_divisors(recipe: Recipe) -> np.ndarray:
     return divisors(recipe.model.moe.num_experts) if recipe.model.moe else np.array([1])
 
 
-def _ends(recipe: Recipe, pp: np.ndarray, v: np.ndarray, uneven: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Layers of first and last rank, where nothing else makes stages come out; none where the question says how it splits."""
-    asked = {"first_layers", "last_layers", "account_for_embedding", "account_for_loss"} & set(recipe.knobs)
+def _ends(
+    recipe: Recipe, pp: np.ndarray, v: np.ndarray, uneven: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Layers of first and last rank, where nothing else makes stages come out; none where the
+    question says how it splits.
+    """
+    asked = {"first_layers", "last_layers", "account_for_embedding", "account_for_loss"} & set(
+        recipe.knobs
+    )
     if asked or recipe.framework != "megatron":
         return np.zeros_like(pp), np.zeros_like(pp)
     first, last = uneven_ends(recipe.model.num_layers, pp, v)
@@ -165,26 +221,52 @@ def _recompute_layers(recipe: Recipe, choice: np.ndarray, part: np.ndarray) -> n
 
 
 def _schedules(recipe: Recipe, v: np.ndarray) -> np.ndarray:
-    """1f1b or interleaved, as v says; another only when the question fixes it, for the rules to judge."""
+    """1f1b or interleaved, as v says; another only when the question fixes it, for the rules to
+    judge.
+    """
     follows = np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"])
     asked = recipe.knobs.get("schedule")
-    other = asked is not None and asked.low == asked.high and asked.low not in (SCHEDULE_CODE["1f1b"], SCHEDULE_CODE["interleaved"])
+    other = (
+        asked is not None
+        and asked.low == asked.high
+        and asked.low not in (SCHEDULE_CODE["1f1b"], SCHEDULE_CODE["interleaved"])
+    )
     return np.full_like(follows, asked.low) if asked is not None and other else follows
 
 
-def _complete(recipe: Recipe, columns: dict[str, Any], account: np.ndarray, choice: np.ndarray, part: np.ndarray) -> Layout:
+def _complete(
+    recipe: Recipe,
+    columns: dict[str, Any],
+    account: np.ndarray,
+    choice: np.ndarray,
+    part: np.ndarray,
+) -> Layout:
     tp, pp = columns["tp"], columns["pp"]
     dp = np.maximum(recipe.gpus // (tp * pp * columns["cp"]), 1)
     m = np.maximum(recipe.global_batch_size // (dp * columns["mbs"]), 1)
     sp = within(np.array([1 if recipe.stack.sequence_parallel else 0]), recipe.knobs.get("sp"))
-    fixed: dict[str, Any] = {n: b.low for n, b in recipe.knobs.items() if n in FIXED and b.low == b.high}
+    fixed: dict[str, Any] = {
+        n: b.low for n, b in recipe.knobs.items() if n in FIXED and b.low == b.high
+    }
     asked = recipe.knobs.get("schedule")
-    chunks = schedule(SCHEDULES[asked.low]).CHUNKS if asked is not None and asked.low == asked.high else (1, None)
+    chunks = (
+        schedule(SCHEDULES[asked.low]).CHUNKS
+        if asked is not None and asked.low == asked.high
+        else (1, None)
+    )
     layout = Layout(
-        **columns, dp=dp, m=m, sp=int(sp[0]) * (tp > 1), account_for_embedding=account[:, 0], account_for_loss=account[:, 1],
-        recompute=choice[:, 0], recompute_modules=choice[:, 1], recompute_layers=_recompute_layers(recipe, choice, part),
-        schedule=_schedules(recipe, columns["v"]), **fixed,
-    )  # fmt: skip
+        **columns,
+        dp=dp,
+        m=m,
+        sp=int(sp[0]) * (tp > 1),
+        account_for_embedding=account[:, 0],
+        account_for_loss=account[:, 1],
+        recompute=choice[:, 0],
+        recompute_modules=choice[:, 1],
+        recompute_layers=_recompute_layers(recipe, choice, part),
+        schedule=_schedules(recipe, columns["v"]),
+        **fixed,
+    )
     allowed = (columns["v"] >= chunks[0]) & (columns["v"] <= (chunks[1] or columns["v"]))
     if layout.group:
         allowed &= columns["v"] > 1  # a group of micro-batches means nothing without virtual stages

@@ -1,4 +1,6 @@
-"""Any file that someone has: a launch script, a configuration or a log, told apart by its content."""
+"""Any file that someone has: a launch script, a configuration or a log, told apart by its
+content.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,18 @@ SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".slrm", ".ksh", ".zsh",
 LOGS = (".log", ".out", ".err")
 _COMMAND = re.compile(
     r"^\s*(?:[A-Z_]+=\S+\s+)*(?:#!.*sh\b|#SBATCH|export\s+\w+=|torchrun\b|deepspeed\s|accelerate\s+launch|srun\b|mpirun\b|python[\d.]*\s|"
-    r"megatron\s+\w+|swift\s+\w+|ray\s+job|eval\s|source\s|\w+=\(|\w+=\$|if\s+\[|set\s+-)", re.MULTILINE,
-)  # fmt: skip
+    r"megatron\s+\w+|swift\s+\w+|ray\s+job|eval\s|source\s|\w+=\(|\w+=\$|if\s+\[|set\s+-)",
+    re.MULTILINE,
+)
 
 
 def read(path: str | Path, sets: Mapping[str, str] | None = None) -> Reading:
-    """What a file states. Nothing in it is run, nothing is written, and only files beside it are read.
+    """What a file states. Nothing in it is run, nothing is written, and only files beside it are
+    read.
 
-    sets: NAME=VALUE pairs that hold whatever the file says: a script's variables and positional parameters, keys of a configuration.
-    Raises InputError with one sentence where the file cannot be read, is too large, or is none of these.
+    sets: NAME=VALUE pairs that hold whatever the file says: a script's variables and positional
+    parameters, keys of a configuration. Raises InputError with one sentence where the file cannot
+    be read, is too large, or is none of these.
     """
     place = Path(path)
     head = _head(place)
@@ -52,7 +57,12 @@ def told_apart(place: Path, head: str) -> str:
         return "log"
     if head.lstrip("\ufeff \t\r\n").startswith(("{", "---")):
         return "config"
-    if re.search(r"^\s*(?:\[[^\]]+\])?\s*iteration\s+\d+/|RunningAvgSamplesPerSec|-{10,} (?:end of )?arguments -{5,}", head, re.MULTILINE):
+    if re.search(
+        r"^\s*(?:\[[^\]]+\])?\s*iteration\s+\d+/|RunningAvgSamplesPerSec|-{10,} (?:end of"
+        r" )?arguments -{5,}",
+        head,
+        re.MULTILINE,
+    ):
         return "log"
     if _COMMAND.search(head):
         return "script"
@@ -65,7 +75,9 @@ def _head(place: Path) -> str:
             raw = stream.read(1 << 16)
     except (OSError, ValueError) as fault:
         why = getattr(fault, "strerror", None) or fault
-        raise InputError(f"{str(place)[:200]} must be a file that can be read, but got: {why}") from None
+        raise InputError(
+            f"{str(place)[:200]} must be a file that can be read, but got: {why}"
+        ) from None
     return raw.decode("utf-8", "replace")
 
 
@@ -74,7 +86,10 @@ def _log(place: Path) -> Reading:
 
     stated = read_log.read(place).reading
     if stated is None:
-        raise InputError(f"{place.name} must be a script or a configuration, or a log that prints its arguments; but it prints none")
+        raise InputError(
+            f"{place.name} must be a script or a configuration, or a log that prints its arguments;"
+            " but it prints none"
+        )
     return stated
 
 
@@ -83,7 +98,10 @@ def _script(place: Path, sets: dict[str, str]) -> Reading:
 
     raw = place.read_bytes() if place.stat().st_size <= MOST_SCRIPT else None
     if raw is None:
-        raise InputError(f"{place.name} must be a launch script of at most {MOST_SCRIPT:,} bytes, but has {place.stat().st_size:,}")
+        raise InputError(
+            f"{place.name} must be a launch script of at most {MOST_SCRIPT:,} bytes, but has"
+            f" {place.stat().st_size:,}"
+        )
     if b"\0" in raw:
         raise InputError(f"{place.name} must be text, but holds NUL bytes")
     text = raw.decode("utf-8", "replace")

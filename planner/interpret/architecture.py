@@ -1,4 +1,6 @@
-"""The model of a file: named on the command line, described by arguments, in a config.json beside it, or named as a preset."""
+"""The model of a file: named on the command line, described by arguments, in a config.json beside
+it, or named as a preset.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def architecture(plain: dict[str, Any], reading: Reading, stated: str | None) ->
     if megatron_model.stated(plain):
         return _of_arguments(plain, reading)
     if all(plain.get(name) for name in OURS):
-        return Architecture(_of_ours(plain, reading), Value("from-arguments", "flag", "the arguments"))
+        return Architecture(
+            _of_ours(plain, reading), Value("from-arguments", "flag", "the arguments")
+        )
     config = plain.get("hf_config")
     faults = []
     if isinstance(config, dict):
@@ -47,32 +51,58 @@ def architecture(plain: dict[str, Any], reading: Reading, stated: str | None) ->
     known = _preset(name)
     if known:
         return Architecture(known, reading.values.get("model"))
-    why = "; ".join([*faults, f"{name} is no preset"] if name else faults) or "the file names no model"
-    return Architecture(None, None, (Unresolved("model", f"{why}; --model NAME supplies it", reading.file),))
+    why = (
+        "; ".join([*faults, f"{name} is no preset"] if name else faults)
+        or "the file names no model"
+    )
+    return Architecture(
+        None, None, (Unresolved("model", f"{why}; --model NAME supplies it", reading.file),)
+    )
 
 
 def _of_arguments(plain: dict[str, Any], reading: Reading) -> Architecture:
     try:
         spec = megatron_model.model(plain, reading.file)
     except (InputError, ValueError, TypeError) as fault:
-        return Architecture(None, None, (Unresolved("model", " ".join(str(fault).split())[:200], reading.file),))
+        return Architecture(
+            None, None, (Unresolved("model", " ".join(str(fault).split())[:200], reading.file),)
+        )
     says = megatron_model.vocabulary(plain)[1]
     named = _preset(str(plain.get("tokenizer_model") or plain.get("model") or "")) if says else None
     if named:
-        spec, says = spec.model_copy(update={"vocab_size": named.vocab_size}), f"vocab_size: {named.vocab_size:,}, of {named.name}"
-    missing = (Unresolved("vocab_size", f"{says}; --set vocab_size=N supplies it", reading.file),) if says else ()
+        spec, says = (
+            spec.model_copy(update={"vocab_size": named.vocab_size}),
+            f"vocab_size: {named.vocab_size:,}, of {named.name}",
+        )
+    missing = (
+        (Unresolved("vocab_size", f"{says}; --set vocab_size=N supplies it", reading.file),)
+        if says
+        else ()
+    )
     return Architecture(spec, Value(spec.name, "flag", "the arguments"), missing, says)
 
 
 def _of_ours(plain: dict[str, Any], reading: Reading) -> ModelSpec | None:
-    """The model of the training script that `emit` writes for DeepSpeed, whose flags are the words of a model document."""
-    sizes = {name: whole(plain, name) for name in (*OURS, "head_dim", "vocab_size") if plain.get(name)}
+    """The model of the training script that `emit` writes for DeepSpeed, whose flags are the words
+    of a model document.
+    """
+    sizes = {
+        name: whole(plain, name) for name in (*OURS, "head_dim", "vocab_size") if plain.get(name)
+    }
     length = plain.get("seq_length") or 8192
     words = {"activation": "silu", "norm": "rmsnorm", "position": "rope", "attention_bias": "none"}
     fields = {
-        "name": "from-arguments", "family": UNKNOWN, "source": reading.file, **sizes, "max_seq_length": length, "position_rows": length,
+        "name": "from-arguments",
+        "family": UNKNOWN,
+        "source": reading.file,
+        **sizes,
+        "max_seq_length": length,
+        "position_rows": length,
         **{name: plain.get(name) or usual for name, usual in words.items()},
-        **{name: bool(plain.get(name)) for name in ("gated_mlp", "tied_embeddings", "mlp_bias", "qk_norm")},
+        **{
+            name: bool(plain.get(name))
+            for name in ("gated_mlp", "tied_embeddings", "mlp_bias", "qk_norm")
+        },
     }
     try:
         return build(ModelSpec, fields, reading.file)
@@ -81,7 +111,9 @@ def _of_ours(plain: dict[str, Any], reading: Reading) -> ModelSpec | None:
 
 
 def _of_config(config: dict[str, Any], plain: dict[str, Any], reading: Reading) -> ModelSpec:
-    """A config.json beside the file; one that leaves the longest sequence out has at least what the run uses."""
+    """A config.json beside the file; one that leaves the longest sequence out has at least what the
+    run uses.
+    """
     from planner.specs.huggingface import model_from_config
 
     longest = plain.get("seq_length") or 8192
@@ -90,18 +122,30 @@ def _of_config(config: dict[str, Any], plain: dict[str, Any], reading: Reading) 
 
 
 def _preset(name: str) -> ModelSpec | None:
-    """The preset of a name as people write it in paths and job names: the last part, without what converters add."""
+    """The preset of a name as people write it in paths and job names: the last part, without what
+    converters add.
+    """
     tail = name.rstrip("/").rsplit("/", 1)[-1]
-    for text in (tail, tail.removesuffix("-mcore"), tail.removesuffix("-mcore").removesuffix("_mcore").removesuffix("-hf")):
+    for text in (
+        tail,
+        tail.removesuffix("-mcore"),
+        tail.removesuffix("-mcore").removesuffix("_mcore").removesuffix("-hf"),
+    ):
         try:
-            return library.model(text) if text and "." not in text[:1] and not text.endswith((".json", ".yaml", ".yml")) else None
+            return (
+                library.model(text)
+                if text and "." not in text[:1] and not text.endswith((".json", ".yaml", ".yml"))
+                else None
+            )
         except InputError:
             continue
     return None
 
 
 def stand_in(plain: dict[str, Any], layout: Layout, seq_length: int) -> ModelSpec:
-    """A model for the rules alone: what is stated as stated, and the rest such that it breaks none of them."""
+    """A model for the rules alone: what is stated as stated, and the rest such that it breaks none
+    of them.
+    """
     config = plain.get("hf_config") if isinstance(plain.get("hf_config"), dict) else {}
     assert isinstance(config, dict)
     split = math.lcm(layout.tp, layout.cp, 16)
@@ -112,16 +156,42 @@ def stand_in(plain: dict[str, Any], layout: Layout, seq_length: int) -> ModelSpe
     ends = [count for count in (layout.first_layers, layout.last_layers) if count]
     even = sum(ends) + max(layout.pp - len(ends), 0) * layout.v * max(layout.recompute_layers, 1)
     layers = _stated(plain.get("num_layers") or config.get("num_hidden_layers")) or even
-    count = megatron_model.expert_count(plain) or _stated(config.get("num_experts") or config.get("n_routed_experts"))
+    count = megatron_model.expert_count(plain) or _stated(
+        config.get("num_experts") or config.get("n_routed_experts")
+    )
     count = count or (layout.ep * layout.etp if layout.ep > 1 else 0)
     fields = {
-        "name": UNKNOWN, "family": UNKNOWN, "source": "too little is stated", "hidden_size": 64 * split, "ffn_size": 256 * split,
-        "num_layers": layers, "num_heads": heads, "num_kv_heads": groups, "head_dim": width, "vocab_size": 128 * split,
-        "max_seq_length": seq_length, "gated_mlp": True, "tied_embeddings": False, "norm": "rmsnorm", "position": "rope",
-        "moe": {"num_experts": count, "experts_per_token": 1, "expert_ffn_size": 256 * split * layout.etp} if count > 1 else None,
+        "name": UNKNOWN,
+        "family": UNKNOWN,
+        "source": "too little is stated",
+        "hidden_size": 64 * split,
+        "ffn_size": 256 * split,
+        "num_layers": layers,
+        "num_heads": heads,
+        "num_kv_heads": groups,
+        "head_dim": width,
+        "vocab_size": 128 * split,
+        "max_seq_length": seq_length,
+        "gated_mlp": True,
+        "tied_embeddings": False,
+        "norm": "rmsnorm",
+        "position": "rope",
+        "moe": (
+            {
+                "num_experts": count,
+                "experts_per_token": 1,
+                "expert_ffn_size": 256 * split * layout.etp,
+            }
+            if count > 1
+            else None
+        ),
     }
     return build(ModelSpec, fields, "what the file states of the model")
 
 
 def _stated(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e8 else 0
+    return (
+        int(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e8
+        else 0
+    )

@@ -1,6 +1,8 @@
-"""What a framework takes where a file states nothing: Megatron-LM's arguments and DeepSpeed's keys, by version.
+"""What a framework takes where a file states nothing: Megatron-LM's arguments and DeepSpeed's keys,
+by version.
 
-Source of all: [megatron-core] training/arguments.py, core/transformer/transformer_config.py; [deepspeed] runtime/config.py.
+Source of all: [megatron-core] training/arguments.py, core/transformer/transformer_config.py;
+[deepspeed] runtime/config.py.
 """
 
 from __future__ import annotations
@@ -13,36 +15,79 @@ from planner.specs.resolve import VERSIONS
 from planner.specs.versions import KNOWN, Version, version_of
 
 MEGATRON: dict[str, Any] = {
-    "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "context_parallel_size": 1, "expert_model_parallel_size": 1,
-    "sequence_parallel": False, "use_distributed_optimizer": False, "overlap_grad_reduce": False, "overlap_param_gather": False,
-    "bf16": False, "fp16": False, "swiglu": False, "untie_embeddings_and_output_weights": False, "normalization": "LayerNorm",
-    "add_bias_linear": True, "add_qkv_bias": False, "group_query_attention": False, "multi_latent_attention": False,
-    "position_embedding_type": "learned_absolute", "make_vocab_size_divisible_by": 128, "rotary_percent": 1.0,
-    "attention_dropout": 0.1, "hidden_dropout": 0.1, "transformer_impl": "transformer_engine", "optimizer": "adam",
+    "tensor_model_parallel_size": 1,
+    "pipeline_model_parallel_size": 1,
+    "context_parallel_size": 1,
+    "expert_model_parallel_size": 1,
+    "sequence_parallel": False,
+    "use_distributed_optimizer": False,
+    "overlap_grad_reduce": False,
+    "overlap_param_gather": False,
+    "bf16": False,
+    "fp16": False,
+    "swiglu": False,
+    "untie_embeddings_and_output_weights": False,
+    "normalization": "LayerNorm",
+    "add_bias_linear": True,
+    "add_qkv_bias": False,
+    "group_query_attention": False,
+    "multi_latent_attention": False,
+    "position_embedding_type": "learned_absolute",
+    "make_vocab_size_divisible_by": 128,
+    "rotary_percent": 1.0,
+    "attention_dropout": 0.1,
+    "hidden_dropout": 0.1,
+    "transformer_impl": "transformer_engine",
+    "optimizer": "adam",
 }
-"""Of every version that the rules know. Sizes that follow from others are in shape.py and layouts.py."""
+"""Of every version that the rules know. Sizes that follow from others are in shape.py and
+layouts.py.
+"""
 WITH_EXPERTS: dict[str, Any] = {
-    "moe_router_topk": 2, "moe_token_dispatcher_type": "allgather", "moe_layer_freq": 1, "moe_router_score_function": "softmax",
+    "moe_router_topk": 2,
+    "moe_token_dispatcher_type": "allgather",
+    "moe_layer_freq": 1,
+    "moe_router_score_function": "softmax",
 }
 SHARDING_CHANGED: Version = (0, 18)
 """Since then Megatron-FSDP shards weights too unless told otherwise; before, nothing."""
 DEEPSPEED: dict[str, Any] = {"deepspeed.zero_optimization.stage": 0}
 OWN: dict[str, dict[str, Any]] = {
-    "swift": {"bf16": True, "use_distributed_optimizer": True, "overlap_grad_reduce": False, "attention_backend": "flash",
-              "recompute_granularity": "selective", "recompute_modules": ["core_attn"], "add_bias_linear": False,
-              "moe_token_dispatcher_type": "alltoall"},
+    "swift": {
+        "bf16": True,
+        "use_distributed_optimizer": True,
+        "overlap_grad_reduce": False,
+        "attention_backend": "flash",
+        "recompute_granularity": "selective",
+        "recompute_modules": ["core_attn"],
+        "add_bias_linear": False,
+        "moe_token_dispatcher_type": "alltoall",
+    },
     "nemo": {"bf16": True, "use_distributed_optimizer": True},
-    "bridge": {"bf16": True, "use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True,
-               "moe_token_dispatcher_type": "alltoall"},
+    "bridge": {
+        "bf16": True,
+        "use_distributed_optimizer": True,
+        "overlap_grad_reduce": True,
+        "overlap_param_gather": True,
+        "moe_token_dispatcher_type": "alltoall",
+    },
 }
-"""What dresses of Megatron-LM set by themselves: ms-swift's Megatron arguments, NeMo's mixed precision, Megatron-Bridge's recipes."""
+"""What dresses of Megatron-LM set by themselves: ms-swift's Megatron arguments, NeMo's mixed
+precision, Megatron-Bridge's recipes.
+"""
 SINCE_0_18 = ("muon", "dist_muon", "lion")
 """Optimizers that no earlier version has: who states one runs it."""
 BY_KIND = {"swift": ("megatron", "0.15"), "neox": ("deepspeed", "0.16")}
-"""Frameworks that pin another version than the newest: ms-swift's guide installs megatron-core 0.15; GPT-NeoX its own DeepSpeed."""
+"""Frameworks that pin another version than the newest: ms-swift's guide installs megatron-core
+0.15; GPT-NeoX its own DeepSpeed.
+"""
 OBSOLETE = (
-    "checkpoint_activations", "activations_checkpoint_method", "activations_checkpoint_granularity", "checkpoint_num_layers",
-    "partition_activations", "scattered_embeddings",
+    "checkpoint_activations",
+    "activations_checkpoint_method",
+    "activations_checkpoint_granularity",
+    "checkpoint_num_layers",
+    "partition_activations",
+    "scattered_embeddings",
 )
 """Megatron-LM's flags of 2021 and 2022, gone since: the code that takes them is of that time."""
 
@@ -51,10 +96,16 @@ def version(reading: Reading, stated: str | None = None) -> tuple[str, str]:
     """The version whose rules hold, and a sentence where it was not simply stated ('' else)."""
     said = stated or reading.framework_version
     if said is None:
-        framework, pinned = BY_KIND.get(reading.kind, (reading.framework, VERSIONS[reading.framework]))
+        framework, pinned = BY_KIND.get(
+            reading.kind, (reading.framework, VERSIONS[reading.framework])
+        )
         pinned = pinned if framework == reading.framework else VERSIONS[reading.framework]
         optimizer = reading.values.get("optimizer")
-        if reading.framework == "megatron" and optimizer is not None and str(optimizer.value) in SINCE_0_18:
+        if (
+            reading.framework == "megatron"
+            and optimizer is not None
+            and str(optimizer.value) in SINCE_0_18
+        ):
             pinned = max(pinned, "0.18", key=_number)
         return pinned, f"{reading.framework} {pinned}, as the file states no version"
     try:
@@ -63,7 +114,10 @@ def version(reading: Reading, stated: str | None = None) -> tuple[str, str]:
     except InputError:
         known = KNOWN[reading.framework]
         near = known[0] if _number(said) < _number(known[0]) else known[-2]
-        return near, f"rules of {reading.framework} {near}, the nearest to {said[:20]} that is known"
+        return (
+            near,
+            f"rules of {reading.framework} {near}, the nearest to {said[:20]} that is known",
+        )
 
 
 def _number(text: str) -> tuple[int, ...]:
@@ -71,14 +125,29 @@ def _number(text: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in parts)
 
 
-def megatron(framework_version: str, with_experts: bool, kind: str = "megatron") -> dict[str, Value]:
-    """Defaults of Megatron-LM's arguments as values with their origin; those that the file's own framework sets above them."""
+def megatron(
+    framework_version: str, with_experts: bool, kind: str = "megatron"
+) -> dict[str, Value]:
+    """Defaults of Megatron-LM's arguments as values with their origin; those that the file's own
+    framework sets above them.
+    """
     later = version_of("megatron", framework_version) >= SHARDING_CHANGED
     plain = MEGATRON | (WITH_EXPERTS if with_experts else {})
-    plain = {**plain, "data_parallel_sharding_strategy": "optim_grads_params" if later else "no_shard"}
-    below = {name: Value(value, "default", f"Megatron {framework_version}") for name, value in plain.items()}
-    return below | {name: Value(value, "default", kind) for name, value in OWN.get(kind, {}).items()}
+    plain = {
+        **plain,
+        "data_parallel_sharding_strategy": "optim_grads_params" if later else "no_shard",
+    }
+    below = {
+        name: Value(value, "default", f"Megatron {framework_version}")
+        for name, value in plain.items()
+    }
+    return below | {
+        name: Value(value, "default", kind) for name, value in OWN.get(kind, {}).items()
+    }
 
 
 def deepspeed(framework_version: str) -> dict[str, Value]:
-    return {name: Value(value, "default", f"DeepSpeed {framework_version}") for name, value in DEEPSPEED.items()}
+    return {
+        name: Value(value, "default", f"DeepSpeed {framework_version}")
+        for name, value in DEEPSPEED.items()
+    }

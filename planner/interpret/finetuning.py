@@ -1,4 +1,6 @@
-"""What is trained, as a file states it: all weights or adapters, by which optimizer, on packed samples or not."""
+"""What is trained, as a file states it: all weights or adapters, by which optimizer, on packed
+samples or not.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,51 @@ from planner.specs import workload
 from planner.specs.model import ModelSpec
 
 OPTIMIZERS = {
-    "adamw_bnb_8bit": "adam-8bit", "adamw_8bit": "adam-8bit", "paged_adamw_8bit": "adam-8bit", "adafactor": "adafactor", "sgd": "sgd",
-    "muon": "muon", "dist_muon": "muon", "lion": "lion", "lion_32bit": "lion",
+    "adamw_bnb_8bit": "adam-8bit",
+    "adamw_8bit": "adam-8bit",
+    "paged_adamw_8bit": "adam-8bit",
+    "adafactor": "adafactor",
+    "sgd": "sgd",
+    "muon": "muon",
+    "dist_muon": "muon",
+    "lion": "lion",
+    "lion_32bit": "lion",
 }
-"""Names of Hugging Face's --optim and Megatron's --optimizer that keep other states than Adam; all others count as Adam."""
-KINDS = ("hf.finetuning_type", "hf.train_type", "hf.tuner_type", "hf.adapter", "hf.peft_type", "peft.peft_scheme", "peft", "hf.peft")
-RANKS = ("hf.lora_rank", "hf.lora_r", "hf.r", "peft.dim", "peft.lora_tuning.adapter_dim", "lora_rank", "lora_r")
-TARGETS = ("hf.lora_target", "hf.target_modules", "hf.lora_target_modules", "peft.target_modules", "peft.lora_tuning.target_modules")
+"""Names of Hugging Face's --optim and Megatron's --optimizer that keep other states than Adam; all
+others count as Adam.
+"""
+KINDS = (
+    "hf.finetuning_type",
+    "hf.train_type",
+    "hf.tuner_type",
+    "hf.adapter",
+    "hf.peft_type",
+    "peft.peft_scheme",
+    "peft",
+    "hf.peft",
+)
+RANKS = (
+    "hf.lora_rank",
+    "hf.lora_r",
+    "hf.r",
+    "peft.dim",
+    "peft.lora_tuning.adapter_dim",
+    "lora_rank",
+    "lora_r",
+)
+TARGETS = (
+    "hf.lora_target",
+    "hf.target_modules",
+    "hf.lora_target_modules",
+    "peft.target_modules",
+    "peft.lora_tuning.target_modules",
+)
 ALL = ("all", "all-linear", "all_linear")
 USUAL_RANK = 8
 PACKED = ("nemo", "bridge")
-"""Whose packed samples are one sequence a micro-batch; ms-swift and the Trainer join those of a micro-batch."""
+"""Whose packed samples are one sequence a micro-batch; ms-swift and the Trainer join those of a
+micro-batch.
+"""
 QUANTIZED = ("hf.quantization_bit", "hf.load_in_4bit", "hf.load_in_8bit", "hf.quant_bits")
 
 
@@ -34,8 +70,15 @@ class Trained(NamedTuple):
 
 
 def trained(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> Trained:
-    """LoRA, optimizer and packing; words that the cost model does not know are said and left out."""
-    name = str(plain.get("hf.optim") or plain.get("optimizer") or plain.get("deepspeed.optimizer.type") or "").lower()
+    """LoRA, optimizer and packing; words that the cost model does not know are said and left
+    out.
+    """
+    name = str(
+        plain.get("hf.optim")
+        or plain.get("optimizer")
+        or plain.get("deepspeed.optimizer.type")
+        or ""
+    ).lower()
     fields: dict[str, Any] = {"optimizer": OPTIMIZERS.get(name, "adam")}
     fields |= {"packing": True} if plain.get("packing") and reading.kind in PACKED else {}
     if not _adapters(plain) or spec is None:
@@ -45,28 +88,44 @@ def trained(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> 
     try:
         adapters = workload.lora(rank, _targets(plain), spec, reading.framework, (), base)
     except InputError:
-        adapters = workload.lora(min(rank, spec.hidden_size), None, spec, reading.framework, (), base)
+        adapters = workload.lora(
+            min(rank, spec.hidden_size), None, spec, reading.framework, (), base
+        )
     bits = [one for one in QUANTIZED if plain.get(one) and not base]
     why = "weights in 8 bits are counted as 16: memory is less than told"
-    return Trained(fields | {"lora": adapters}, (Unresolved(bits[0], why, reading.file),) if bits else (),
-                   f"adapters of rank {rank}; all other weights are frozen" + (f"; {why}" if bits else ""))
+    return Trained(
+        fields | {"lora": adapters},
+        (Unresolved(bits[0], why, reading.file),) if bits else (),
+        f"adapters of rank {rank}; all other weights are frozen" + (f"; {why}" if bits else ""),
+    )
 
 
 def _four_bits(plain: dict[str, Any]) -> bool:
     """QLoRA: frozen weights in 4 bits."""
-    counts = [whole(plain, name, 0) for name in ("hf.quantization_bit", "hf.quant_bits") if plain.get(name) not in (None, True, False)]
+    counts = [
+        whole(plain, name, 0)
+        for name in ("hf.quantization_bit", "hf.quant_bits")
+        if plain.get(name) not in (None, True, False)
+    ]
     return plain.get("hf.load_in_4bit") is True or 4 in counts
 
 
 def _adapters(plain: dict[str, Any]) -> bool:
     kinds = [str(plain.get(one) or "").lower() for one in KINDS]
-    return any(kind in ("lora", "qlora", "dora") for kind in kinds) or plain.get("hf.use_peft") is True or (
-        not any(kinds) and any(plain.get(one) for one in RANKS[:3]))
+    return (
+        any(kind in ("lora", "qlora", "dora") for kind in kinds)
+        or plain.get("hf.use_peft") is True
+        or (not any(kinds) and any(plain.get(one) for one in RANKS[:3]))
+    )
 
 
 def _targets(plain: dict[str, Any]) -> list[str] | None:
     stated = next((plain[one] for one in TARGETS if plain.get(one)), None)
     if stated is None:
         return None
-    names = [str(one) for one in stated] if isinstance(stated, list) else str(stated).replace(",", " ").split()
+    names = (
+        [str(one) for one in stated]
+        if isinstance(stated, list)
+        else str(stated).replace(",", " ").split()
+    )
     return None if any(name in ALL for name in names) else names

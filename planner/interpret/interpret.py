@@ -1,4 +1,6 @@
-"""A reading understood: defaults filled in, and what it states as the Recipe and the Layout that the cost model and the rules take."""
+"""A reading understood: defaults filled in, and what it states as the Recipe and the Layout that
+the cost model and the rules take.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.intake.reading import Reading, Unresolved, Value
-from planner.interpret import architecture, defaults, finetuning, gpu_count, layout_knobs, stack_choice
+from planner.interpret import (
+    architecture,
+    defaults,
+    finetuning,
+    gpu_count,
+    layout_knobs,
+    stack_choice,
+)
 from planner.interpret.numbers import clean, whole
 from planner.layout import Layout
 from planner.specs.documents import parse_yaml
@@ -21,8 +30,15 @@ from planner.specs.versions import version_of
 SEQUENCE = 2048
 """Tokens of a sample where a fine-tuning script does not say."""
 LENGTHS = (
-    "seq_length", "encoder_seq_length", "max_length", "hf.max_seq_length", "hf.cutoff_len", "hf.model_max_length", "hf.max_length",
-    "hf.max_seq_len", "hf.block_size",
+    "seq_length",
+    "encoder_seq_length",
+    "max_length",
+    "hf.max_seq_length",
+    "hf.cutoff_len",
+    "hf.model_max_length",
+    "hf.max_length",
+    "hf.max_seq_len",
+    "hf.block_size",
 )
 HARDWARE = ("gpu.", "node.", "fabric.", "kernels.")
 
@@ -39,7 +55,9 @@ class Understood:
     recipe: Recipe
     layout: Layout
     sized: bool
-    """Whether the model is known; where it is not, recipe.model stands in for the rules alone and nothing can be costed."""
+    """Whether the model is known; where it is not, recipe.model stands in for the rules alone and
+    nothing can be costed.
+    """
     unresolved: tuple[Unresolved, ...]
     assumed: tuple[str, ...]
 
@@ -50,15 +68,22 @@ class Understood:
 
 
 def understood(
-    reading: Reading, cluster: str | None = None, gpus: int | None = None, model: str | None = None, sets: Mapping[str, str] | None = None,
+    reading: Reading,
+    cluster: str | None = None,
+    gpus: int | None = None,
+    model: str | None = None,
+    sets: Mapping[str, str] | None = None,
 ) -> Understood:
     """The recipe and the layout of a file; what it cannot tell is taken as a default and listed.
 
-    `sets` restates arguments (`seq_length`), the framework's version (`framework_version`), the stack, or figures of the cluster
-    (`fabric.nic_gbytes_per_s`). Raises InputError for options that name nothing known.
+    `sets` restates arguments (`seq_length`), the framework's version (`framework_version`), the
+    stack, or figures of the cluster (`fabric.nic_gbytes_per_s`). Raises InputError for options that
+    name nothing known.
     """
     if reading.kind == "megatron-deepspeed" and set(architecture.OURS) <= reading.values.keys():
-        reading = replace(reading, kind="deepspeed", unknown=())  # the script that `emit` writes: no Megatron, and its own flags
+        reading = replace(
+            reading, kind="deepspeed", unknown=()
+        )  # the script that `emit` writes: no Megatron, and its own flags
     stated = dict(sets or {})
     overrides = [f"{name}={stated.pop(name)}" for name in list(stated) if name.startswith(HARDWARE)]
     asked = stated.pop("framework_version", None)
@@ -74,29 +99,59 @@ def understood(
     spec = shaped.spec or architecture.stand_in(plain, layout, length)
     what = finetuning.trained(plain, reading, shaped.spec)
     said = (count.says, machine.says, shaped.says, length_says, version_says, what.says)
-    recipe = _recipe(plain, reading, (spec, machine.value, count.value, length, batch, version), own_stack, layout)
+    recipe = _recipe(
+        plain,
+        reading,
+        (spec, machine.value, count.value, length, batch, version),
+        own_stack,
+        layout,
+    )
     recipe = recipe.model_copy(update={"assumed": tuple(one for one in said if one), **what.fields})
     values |= {"launch.gpus": count.origin, "launch.hardware": machine.origin}
     values |= {"model": shaped.origin} if shaped.origin else {}
-    values["framework_version"] = Value(version, "option" if asked else "flag" if reading.framework_version else "default", version_says)
+    values["framework_version"] = Value(
+        version,
+        "option" if asked else "flag" if reading.framework_version else "default",
+        version_says,
+    )
     counted = ("launch.gpus", "launch.nodes", "launch.gpus_per_node") if gpus else ()
     still_open = [one for one in reading.unresolved if one.name not in (*stated, *counted)]
     return Understood(
-        reading, values, plain, recipe, layout, shaped.spec is not None,
-        _once((*count.open, *still_open, *machine.open, *shaped.open, *length_open, *what.open)), recipe.assumed,
+        reading,
+        values,
+        plain,
+        recipe,
+        layout,
+        shaped.spec is not None,
+        _once((*count.open, *still_open, *machine.open, *shaped.open, *length_open, *what.open)),
+        recipe.assumed,
     )
 
 
 def again(u: Understood, reading: Reading, gpus: int | None = None) -> Understood:
-    """Another reading of the same launch: what the options said of GPUs, model and version stays."""
+    """Another reading of the same launch: what the options said of GPUs, model and version
+    stays.
+    """
     stated = u.values["launch.gpus"].origin == "option"
-    other = understood(reading, None, gpus or (u.recipe.gpus if stated else None), None, {"framework_version": u.recipe.framework_version})
+    other = understood(
+        reading,
+        None,
+        gpus or (u.recipe.gpus if stated else None),
+        None,
+        {"framework_version": u.recipe.framework_version},
+    )
     count = other.recipe.gpus
     spec = u.recipe.model if u.sized else other.recipe.model
     layout, batch = _layout(other.plain, reading, count, spec if u.sized else None)
-    recipe = other.recipe.model_copy(update={
-        "model": spec, "hardware": u.recipe.hardware, "seq_length": u.recipe.seq_length, "global_batch_size": batch, "lora": u.recipe.lora,
-    })
+    recipe = other.recipe.model_copy(
+        update={
+            "model": spec,
+            "hardware": u.recipe.hardware,
+            "seq_length": u.recipe.seq_length,
+            "global_batch_size": batch,
+            "lora": u.recipe.lora,
+        }
+    )
     return replace(other, recipe=recipe, layout=layout, sized=u.sized)
 
 
@@ -108,7 +163,9 @@ def filled(reading: Reading, version: str, stated: Mapping[str, str]) -> dict[st
         below = defaults.megatron(version, experts, reading.kind)
     elif reading.framework == "deepspeed":
         below = defaults.deepspeed(version)
-    options = {name: Value(_value(text, name), "option", f"--set {name}") for name, text in stated.items()}
+    options = {
+        name: Value(_value(text, name), "option", f"--set {name}") for name, text in stated.items()
+    }
     return {**below, **reading.values, **options}
 
 
@@ -123,37 +180,60 @@ def _once(found: tuple[Unresolved, ...]) -> tuple[Unresolved, ...]:
     return tuple({one.name: one for one in reversed(found)}.values())[::-1]
 
 
-def _length(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> tuple[int, str, tuple[Unresolved, ...]]:
+def _length(
+    plain: dict[str, Any], reading: Reading, spec: ModelSpec | None
+) -> tuple[int, str, tuple[Unresolved, ...]]:
     for name in LENGTHS:
         if plain.get(name):
             return max(whole(plain, name), 1), "", ()
     length = min(SEQUENCE, spec.max_seq_length) if spec else SEQUENCE
     says = f"seq_length: {length:,} tokens, as the file states none"
-    return length, says, (Unresolved("seq_length", f"{says}; --set seq_length=N supplies it", reading.file),)
+    return (
+        length,
+        says,
+        (Unresolved("seq_length", f"{says}; --set seq_length=N supplies it", reading.file),),
+    )
 
 
-def _layout(plain: dict[str, Any], reading: Reading, gpus: int, spec: ModelSpec | None) -> tuple[Layout, int]:
+def _layout(
+    plain: dict[str, Any], reading: Reading, gpus: int, spec: ModelSpec | None
+) -> tuple[Layout, int]:
     if reading.framework == "deepspeed":
         return layout_knobs.deepspeed(plain, gpus)
     if reading.framework == "torch":
         return layout_knobs.torch(plain, gpus)
-    return layout_knobs.megatron(plain, gpus, spec.num_layers if spec else whole(plain, "num_layers", 1))
+    return layout_knobs.megatron(
+        plain, gpus, spec.num_layers if spec else whole(plain, "num_layers", 1)
+    )
 
 
 def _recipe(
-    plain: dict[str, Any], reading: Reading, found: tuple[ModelSpec, HardwareProfile, int, int, int, str], stack: str | None, layout: Layout
+    plain: dict[str, Any],
+    reading: Reading,
+    found: tuple[ModelSpec, HardwareProfile, int, int, int, str],
+    stack: str | None,
+    layout: Layout,
 ) -> Recipe:
     spec, hardware, gpus, length, batch, version = found
     version_of(reading.framework, version)
     precision: Any = stack_choice.precision(plain, reading.framework)
     kernel: Any = stack_choice.attention(plain, reading, hardware, precision != "fp32")
     return Recipe(
-        model=spec, hardware=hardware, stack=stack_choice.stack(plain, reading, stack, layout.dp * layout.cp), gpus=max(gpus, 1),
-        seq_length=length, global_batch_size=batch, precision=precision, framework=reading.framework, framework_version=version,
+        model=spec,
+        hardware=hardware,
+        stack=stack_choice.stack(plain, reading, stack, layout.dp * layout.cp),
+        gpus=max(gpus, 1),
+        seq_length=length,
+        global_batch_size=batch,
+        precision=precision,
+        framework=reading.framework,
+        framework_version=version,
         attention=kernel,
     )
 
 
 def computes(recipe: Recipe) -> bool:
-    """Whether the GPU has matrix products of the training's precision: without, there is nothing to time."""
+    """Whether the GPU has matrix products of the training's precision: without, there is nothing to
+    time.
+    """
     return operand(recipe.precision) in recipe.hardware.gpu.peak_tflops

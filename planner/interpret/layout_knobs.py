@@ -1,4 +1,5 @@
-"""The layout that a file states, in the words of Megatron-LM's arguments or of DeepSpeed's configuration.
+"""The layout that a file states, in the words of Megatron-LM's arguments or of DeepSpeed's
+configuration.
 
 Nothing is judged here: what does not divide is rounded down, and the rules say so.
 """
@@ -15,11 +16,20 @@ from planner.specs import stage_layout
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 TORCH_SCHEDULES = {
-    "1f1b": "1f1b", "gpipe": "gpipe", "interleaved-torch": "interleaved1f1b", "looped-bfs": "loopedbfs", "zbv": "zbvzerobubble",
-    "interleaved-zb": "interleavedzerobubble", "dualpipev": "dualpipev",
+    "1f1b": "1f1b",
+    "gpipe": "gpipe",
+    "interleaved-torch": "interleaved1f1b",
+    "looped-bfs": "loopedbfs",
+    "zbv": "zbvzerobubble",
+    "interleaved-zb": "interleavedzerobubble",
+    "dualpipev": "dualpipev",
 }
 """Our names of torch.distributed.pipelining's schedules, theirs in lower case."""
-OLD_FULL = ("checkpoint_activations", "deepspeed_activation_checkpointing", "activations_checkpoint_method")
+OLD_FULL = (
+    "checkpoint_activations",
+    "deepspeed_activation_checkpointing",
+    "activations_checkpoint_method",
+)
 
 
 def degrees(plain: dict[str, Any]) -> tuple[int, int, int]:
@@ -35,24 +45,55 @@ def megatron(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int
     dp = max(gpus // (tp * pp * cp), 1)
     mbs = max(whole(plain, "micro_batch_size"), 1)
     batch = max(whole(plain, "global_batch_size", mbs * dp), 1)
-    accounts = [int(bool(plain.get(f"account_for_{end}_in_pipeline_split"))) for end in ("embedding", "loss")]
+    accounts = [
+        int(bool(plain.get(f"account_for_{end}_in_pipeline_split")))
+        for end in ("embedding", "loss")
+    ]
     v, text = virtual(plain, pp, layers + sum(accounts))
     exchange = plain.get("hierarchical_context_parallel_sizes")
     kind = plain.get("cp_comm_type")
     kind = kind[0] if isinstance(kind, list) and kind else kind
     parts = exchange if isinstance(exchange, list) and exchange and kind == "a2a+p2p" else [1]
-    a2a = cp if kind == "a2a" else max(whole({"hierarchical_context_parallel_sizes": parts[0]}, "hierarchical_context_parallel_sizes"), 1)
+    a2a = (
+        cp
+        if kind == "a2a"
+        else max(
+            whole(
+                {"hierarchical_context_parallel_sizes": parts[0]},
+                "hierarchical_context_parallel_sizes",
+            ),
+            1,
+        )
+    )
     experts = expert_count(plain) > 0
-    return Layout(
-        tp=tp, pp=pp, dp=dp, cp=cp, ep=max(whole(plain, "expert_model_parallel_size"), 1), v=v, mbs=mbs, m=max(batch // (mbs * dp), 1),
-        etp=max(whole(plain, "expert_tensor_parallel_size", tp), 1) if experts else 1,
-        sp=int(bool(plain.get("sequence_parallel")) and tp > 1),
-        zero=sharding(plain), schedule=SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"], cp_a2a=a2a,
-        group=whole(plain, "microbatch_group_size_per_virtual_pipeline_stage", 0) if v > 1 else 0,
-        first_layers=whole(plain, "decoder_first_pipeline_num_layers", 0), last_layers=whole(plain, "decoder_last_pipeline_num_layers", 0),
-        account_for_embedding=accounts[0], account_for_loss=accounts[1], stage_layout=text,
-        offload=OFFLOAD_CODE["optimizer-cpu" if plain.get("optimizer_cpu_offload") else "none"], **recompute(plain),
-    ), batch
+    return (
+        Layout(
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            cp=cp,
+            ep=max(whole(plain, "expert_model_parallel_size"), 1),
+            v=v,
+            mbs=mbs,
+            m=max(batch // (mbs * dp), 1),
+            etp=max(whole(plain, "expert_tensor_parallel_size", tp), 1) if experts else 1,
+            sp=int(bool(plain.get("sequence_parallel")) and tp > 1),
+            zero=sharding(plain),
+            schedule=SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"],
+            cp_a2a=a2a,
+            group=(
+                whole(plain, "microbatch_group_size_per_virtual_pipeline_stage", 0) if v > 1 else 0
+            ),
+            first_layers=whole(plain, "decoder_first_pipeline_num_layers", 0),
+            last_layers=whole(plain, "decoder_last_pipeline_num_layers", 0),
+            account_for_embedding=accounts[0],
+            account_for_loss=accounts[1],
+            stage_layout=text,
+            offload=OFFLOAD_CODE["optimizer-cpu" if plain.get("optimizer_cpu_offload") else "none"],
+            **recompute(plain),
+        ),
+        batch,
+    )
 
 
 def sharding(plain: dict[str, Any]) -> int:
@@ -71,48 +112,94 @@ def virtual(plain: dict[str, Any], pp: int, layers: int) -> tuple[int, str]:
             return max(len(stage_layout.stages(text)) // pp, 1), text
         except InputError:
             return 1, text
-    direct = whole(plain, "num_virtual_stages_per_pipeline_rank", 0) or whole(plain, "virtual_pipeline_model_parallel_size", 0)
+    direct = whole(plain, "num_virtual_stages_per_pipeline_rank", 0) or whole(
+        plain, "virtual_pipeline_model_parallel_size", 0
+    )
     chunk = whole(plain, "num_layers_per_virtual_pipeline_stage", 0)
     return max(direct or (layers // pp // chunk if chunk > 0 else 1), 1), ""
 
 
 def recompute(plain: dict[str, Any]) -> dict[str, int]:
     """Granularity, modules and layers; the flags of 2021 mean whole layers."""
-    kind = plain.get("recompute_granularity") or ("selective" if plain.get("recompute_activations") else None)
-    old = any(plain.get(name) for name in OLD_FULL) or plain.get("activations_checkpoint_granularity") == "full"
-    kind = str(kind or plain.get("activations_checkpoint_granularity") or ("full" if old else "none"))
+    kind = plain.get("recompute_granularity") or (
+        "selective" if plain.get("recompute_activations") else None
+    )
+    old = (
+        any(plain.get(name) for name in OLD_FULL)
+        or plain.get("activations_checkpoint_granularity") == "full"
+    )
+    kind = str(
+        kind or plain.get("activations_checkpoint_granularity") or ("full" if old else "none")
+    )
     if kind not in RECOMPUTE_CODE or kind == "none":
         return {"recompute": 0, "recompute_modules": 0, "recompute_layers": 0}
     if kind == "full":
         blocks = plain.get("recompute_method") == "block"
-        return {"recompute": RECOMPUTE_CODE["full"], "recompute_modules": 0,
-                "recompute_layers": max(whole(plain, "recompute_num_layers", 0), 0) if blocks else 0}
+        return {
+            "recompute": RECOMPUTE_CODE["full"],
+            "recompute_modules": 0,
+            "recompute_layers": max(whole(plain, "recompute_num_layers", 0), 0) if blocks else 0,
+        }
     listed = plain.get("recompute_modules") or ["core_attn"]
     words = listed if isinstance(listed, list) else str(listed).replace(",", " ").split()
     names = list(dict.fromkeys(name for name in words if name in MODULES))
-    return {"recompute": RECOMPUTE_CODE["selective"], "recompute_modules": module_mask(names), "recompute_layers": 0}
+    return {
+        "recompute": RECOMPUTE_CODE["selective"],
+        "recompute_modules": module_mask(names),
+        "recompute_layers": 0,
+    }
 
 
 def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
-    """The layout and the global batch of a DeepSpeed configuration, with what Megatron-DeepSpeed's or HF's arguments add."""
+    """The layout and the global batch of a DeepSpeed configuration, with what Megatron-DeepSpeed's
+    or HF's arguments add.
+    """
     tp, pp, cp = degrees(plain)
     tp = max(tp, whole(plain, "deepspeed.tensor_parallel.autotp_size"))
     pp = max(pp, whole(plain, "deepspeed.pipeline.stages"), whole(plain, "pipeline_stages"))
-    cp = max(cp, whole(plain, "deepspeed.sequence_parallel_size"), whole(plain, "ds_sequence_parallel_size"))
+    cp = max(
+        cp,
+        whole(plain, "deepspeed.sequence_parallel_size"),
+        whole(plain, "ds_sequence_parallel_size"),
+    )
     dp = max(gpus // (tp * pp * cp), 1)
     mbs, m, batch = triangle(plain, dp)
     experts = expert_count(plain) > 0
-    named = "moe_expert_parallel_size" if plain.get("moe_expert_parallel_size") else "expert_model_parallel_size"
-    ep = max(whole(plain, named), whole(plain, "deepspeed.expert_parallel.autoep_size"), 1) if experts else 1
+    named = (
+        "moe_expert_parallel_size"
+        if plain.get("moe_expert_parallel_size")
+        else "expert_model_parallel_size"
+    )
+    ep = (
+        max(whole(plain, named), whole(plain, "deepspeed.expert_parallel.autoep_size"), 1)
+        if experts
+        else 1
+    )
     blocks = max(whole(plain, "recompute_layers", 0), 0)
-    full = any(plain.get(name) for name in (*OLD_FULL, "hf.gradient_checkpointing")) or recompute(plain)["recompute"] or blocks
-    return Layout(
-        tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, mbs=mbs, m=m, sp=int(bool(plain.get("sequence_parallel")) and tp > 1),
-        zero=min(max(stage(plain), 0), 3), recompute=RECOMPUTE_CODE["full"] if full else 0, recompute_layers=blocks,
-        offload=OFFLOAD_CODE[offload(plain)],
-        hpz=max(whole(plain, "deepspeed.zero_optimization.zero_hpz_partition_size"), 1),
-        schedule=SCHEDULE_CODE["zb-h1" if plain.get("enable_zbh1_pipeline") else "1f1b"],
-    ), batch
+    full = (
+        any(plain.get(name) for name in (*OLD_FULL, "hf.gradient_checkpointing"))
+        or recompute(plain)["recompute"]
+        or blocks
+    )
+    return (
+        Layout(
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            cp=cp,
+            ep=ep,
+            mbs=mbs,
+            m=m,
+            sp=int(bool(plain.get("sequence_parallel")) and tp > 1),
+            zero=min(max(stage(plain), 0), 3),
+            recompute=RECOMPUTE_CODE["full"] if full else 0,
+            recompute_layers=blocks,
+            offload=OFFLOAD_CODE[offload(plain)],
+            hpz=max(whole(plain, "deepspeed.zero_optimization.zero_hpz_partition_size"), 1),
+            schedule=SCHEDULE_CODE["zb-h1" if plain.get("enable_zbh1_pipeline") else "1f1b"],
+        ),
+        batch,
+    )
 
 
 def stage(plain: dict[str, Any]) -> int:
@@ -122,7 +209,10 @@ def stage(plain: dict[str, Any]) -> int:
 
 
 def offload(plain: dict[str, Any]) -> str:
-    found = {part: str(plain.get(f"deepspeed.zero_optimization.offload_{part}.device") or "none") for part in ("param", "optimizer")}
+    found = {
+        part: str(plain.get(f"deepspeed.zero_optimization.offload_{part}.device") or "none")
+        for part in ("param", "optimizer")
+    }
     if found["optimizer"] == "none" and plain.get("deepspeed.zero_optimization.cpu_offload"):
         found["optimizer"] = "cpu"
     for part, word in (("param", "params"), ("optimizer", "optimizer")):
@@ -132,8 +222,15 @@ def offload(plain: dict[str, Any]) -> str:
 
 
 def triangle(plain: dict[str, Any], dp: int) -> tuple[int, int, int]:
-    """(micro-batch, accumulation, batch): what is not stated follows from the rest, as DeepSpeed derives it, rounding down."""
-    mbs = _first(plain, "deepspeed.train_micro_batch_size_per_gpu", "micro_batch_size", "hf.per_device_train_batch_size")
+    """(micro-batch, accumulation, batch): what is not stated follows from the rest, as DeepSpeed
+    derives it, rounding down.
+    """
+    mbs = _first(
+        plain,
+        "deepspeed.train_micro_batch_size_per_gpu",
+        "micro_batch_size",
+        "hf.per_device_train_batch_size",
+    )
     m = _first(plain, "deepspeed.gradient_accumulation_steps", "hf.gradient_accumulation_steps")
     batch = _first(plain, "deepspeed.train_batch_size", "global_batch_size")
     if batch and not mbs and not m:
@@ -149,21 +246,46 @@ def _first(plain: dict[str, Any], *names: str) -> int:
 
 
 def torch(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
-    """torchtitan and FSDP: weights sharded over the data-parallel ranks (zero 3), gathered once a step (2), or copies alone (0)."""
+    """torchtitan and FSDP: weights sharded over the data-parallel ranks (zero 3), gathered once a
+    step (2), or copies alone (0).
+    """
     tp, pp, cp = degrees(plain)
     dp = max(gpus // (tp * pp * cp), 1)
     mbs = _first(plain, "micro_batch_size", "hf.per_device_train_batch_size") or 1
     local = _first(plain, "local_batch_size") if pp > 1 else 0
-    steps = _first(plain, "hf.gradient_accumulation_steps", "gradient_accumulation_steps") or max(local // mbs, 1)
+    steps = _first(plain, "hf.gradient_accumulation_steps", "gradient_accumulation_steps") or max(
+        local // mbs, 1
+    )
     batch = _first(plain, "global_batch_size") or mbs * steps * dp
     schedule = str(plain.get("pipeline_parallel_schedule") or "").lower()
     name = next((own for own, theirs in TORCH_SCHEDULES.items() if theirs == schedule), "1f1b")
     v = 2 if name != "1f1b" and name != "gpipe" and pp > 1 else 1
-    zero = sharding({"use_torch_fsdp2": plain.get("use_torch_fsdp2"), "torch_fsdp2_no_reshard_after_forward":
-                     plain.get("torch_fsdp2_no_reshard_after_forward")})
-    full = plain.get("hf.gradient_checkpointing") or recompute(plain)["recompute"] == RECOMPUTE_CODE["full"]
-    return Layout(
-        tp=tp, pp=pp, dp=dp, cp=cp, ep=max(whole(plain, "expert_model_parallel_size"), 1) if expert_count(plain) else 1, v=v, mbs=mbs,
-        m=max(batch // (mbs * dp), 1), sp=int(tp > 1), zero=zero, recompute=RECOMPUTE_CODE["full"] if full else 0,
-        schedule=SCHEDULE_CODE[name if pp > 1 else "1f1b"],
-    ), batch
+    zero = sharding(
+        {
+            "use_torch_fsdp2": plain.get("use_torch_fsdp2"),
+            "torch_fsdp2_no_reshard_after_forward": plain.get(
+                "torch_fsdp2_no_reshard_after_forward"
+            ),
+        }
+    )
+    full = (
+        plain.get("hf.gradient_checkpointing")
+        or recompute(plain)["recompute"] == RECOMPUTE_CODE["full"]
+    )
+    return (
+        Layout(
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            cp=cp,
+            ep=max(whole(plain, "expert_model_parallel_size"), 1) if expert_count(plain) else 1,
+            v=v,
+            mbs=mbs,
+            m=max(batch // (mbs * dp), 1),
+            sp=int(tp > 1),
+            zero=zero,
+            recompute=RECOMPUTE_CODE["full"] if full else 0,
+            schedule=SCHEDULE_CODE[name if pp > 1 else "1f1b"],
+        ),
+        batch,
+    )

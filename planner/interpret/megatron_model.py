@@ -10,8 +10,14 @@ from planner.specs.documents import build
 from planner.specs.model import ModelSpec
 
 TOKENIZERS = {
-    "GPT2BPETokenizer": 50257, "BertWordPieceLowerCase": 30522, "BertWordPieceCase": 28996, "Llama2Tokenizer": 32000,
-    "Llama3Tokenizer": 128256, "MistralTokenizer": 32000, "TikTokenizer": 131072, "SentencePieceTokenizer": 32000,
+    "GPT2BPETokenizer": 50257,
+    "BertWordPieceLowerCase": 30522,
+    "BertWordPieceCase": 28996,
+    "Llama2Tokenizer": 32000,
+    "Llama3Tokenizer": 128256,
+    "MistralTokenizer": 32000,
+    "TikTokenizer": 131072,
+    "SentencePieceTokenizer": 32000,
 }
 """Entries of the tokenizer that usually goes with a type, where the file does not count them."""
 NEEDED = ("num_layers", "hidden_size", "num_attention_heads")
@@ -36,36 +42,69 @@ def vocabulary(arguments: dict[str, Any]) -> tuple[int, str]:
         return int(arguments["vocab_size"]), ""
     kind = str(arguments.get("tokenizer_type") or "GPT2BPETokenizer")
     size = TOKENIZERS.get(kind, TOKENIZERS["GPT2BPETokenizer"])
-    return size, f"vocab_size: {size:,}, of {kind if kind in TOKENIZERS else 'GPT-2'}, as the file does not count it"
+    return (
+        size,
+        (
+            f"vocab_size: {size:,}, of {kind if kind in TOKENIZERS else 'GPT-2'}, as the file does"
+            " not count it"
+        ),
+    )
 
 
 def padded(entries: int, unit: int, tp: int) -> int:
-    """Rows of the embedding as Megatron pads it: a multiple of make_vocab_size_divisible_by x tp."""
+    """Rows of the embedding as Megatron pads it: a multiple of make_vocab_size_divisible_by x
+    tp.
+    """
     step = max(unit * tp, 1)
     return -(-entries // step) * step
 
 
 def model(arguments: dict[str, Any], where: str) -> ModelSpec:
-    """The model of the arguments, defaults filled in. Rows of the embedding as stated; the cost model pads them as Megatron does.
+    """The model of the arguments, defaults filled in. Rows of the embedding as stated; the cost
+    model pads them as Megatron does.
 
     Raises InputError when sizes are missing or contradict one another.
     """
     missing = [name for name in NEEDED if not arguments.get(name)]
     if missing:
-        raise InputError(f"{where} must state the model, but not {', '.join(missing)}; add --model NAME or --set {missing[0]}=N")
+        raise InputError(
+            f"{where} must state the model, but not {', '.join(missing)}; add --model NAME or --set"
+            f" {missing[0]}=N"
+        )
     heads, hidden = int(arguments["num_attention_heads"]), int(arguments["hidden_size"])
-    gated = bool(arguments.get("swiglu") or arguments.get("gated_linear_unit") or arguments.get("quick_geglu"))
+    gated = bool(
+        arguments.get("swiglu")
+        or arguments.get("gated_linear_unit")
+        or arguments.get("quick_geglu")
+    )
     rows = int(arguments.get("max_position_embeddings") or arguments.get("seq_length") or 2048)
     fields = {
-        "name": "from-arguments", "family": "gpt", "source": where, "hidden_size": hidden, "ffn_size": ffn_size(arguments),
-        "num_layers": int(arguments["num_layers"]), "num_heads": heads, "vocab_size": vocabulary(arguments)[0],
-        "max_seq_length": rows, "gated_mlp": gated, "activation": _activation(arguments),
+        "name": "from-arguments",
+        "family": "gpt",
+        "source": where,
+        "hidden_size": hidden,
+        "ffn_size": ffn_size(arguments),
+        "num_layers": int(arguments["num_layers"]),
+        "num_heads": heads,
+        "vocab_size": vocabulary(arguments)[0],
+        "max_seq_length": rows,
+        "gated_mlp": gated,
+        "activation": _activation(arguments),
         "tied_embeddings": not arguments.get("untie_embeddings_and_output_weights"),
-        "norm": "rmsnorm" if str(arguments.get("normalization", "")).lower() == "rmsnorm" else "layernorm",
-        "attention_bias": _attention_bias(arguments), "mlp_bias": bool(arguments.get("add_bias_linear", True)),
-        "qk_norm": bool(arguments.get("qk_layernorm")), "mtp_layers": int(arguments.get("mtp_num_layers") or 0),
-        "attention_sinks": str(arguments.get("softmax_type") or "vanilla") == "learnable", "window": window(arguments),
-        **_positions(arguments, rows), **_attention(arguments, hidden, heads), "moe": _experts(arguments),
+        "norm": (
+            "rmsnorm"
+            if str(arguments.get("normalization", "")).lower() == "rmsnorm"
+            else "layernorm"
+        ),
+        "attention_bias": _attention_bias(arguments),
+        "mlp_bias": bool(arguments.get("add_bias_linear", True)),
+        "qk_norm": bool(arguments.get("qk_layernorm")),
+        "mtp_layers": int(arguments.get("mtp_num_layers") or 0),
+        "attention_sinks": str(arguments.get("softmax_type") or "vanilla") == "learnable",
+        "window": window(arguments),
+        **_positions(arguments, rows),
+        **_attention(arguments, hidden, heads),
+        "moe": _experts(arguments),
     }
     return build(ModelSpec, fields, where)
 
@@ -86,30 +125,56 @@ def _attention_bias(arguments: dict[str, Any]) -> str:
 
 def _positions(arguments: dict[str, Any], rows: int) -> dict[str, Any]:
     kind = str(arguments.get("position_embedding_type") or "")
-    if arguments.get("use_rotary_position_embeddings") or kind in ("rope", "rotary", "yarn", "mrope"):
+    if arguments.get("use_rotary_position_embeddings") or kind in (
+        "rope",
+        "rotary",
+        "yarn",
+        "mrope",
+    ):
         share = float(arguments.get("rotary_percent") or 1.0)
         return {"position": "rope", "rotary_share": min(share, 1.0) if share > 0 else 1.0}
     if kind in ("none", "relative"):
         return {"position": "none"}
-    return {"position": "alibi"} if kind == "alibi" else {"position": "learned", "position_rows": rows}
+    return (
+        {"position": "alibi"} if kind == "alibi" else {"position": "learned", "position_rows": rows}
+    )
 
 
 def _attention(arguments: dict[str, Any], hidden: int, heads: int) -> dict[str, Any]:
     """Heads: plain, grouped (both flags are needed) or latent."""
     if arguments.get("multi_latent_attention"):
-        nope, rope = int(arguments.get("qk_head_dim") or 128), int(arguments.get("qk_pos_emb_head_dim") or 64)
-        mla = {"q_lora_rank": arguments.get("q_lora_rank"), "kv_lora_rank": int(arguments.get("kv_lora_rank") or 32),
-               "qk_nope_dim": nope, "qk_rope_dim": rope, "v_head_dim": int(arguments.get("v_head_dim") or 128)}
+        nope, rope = (
+            int(arguments.get("qk_head_dim") or 128),
+            int(arguments.get("qk_pos_emb_head_dim") or 64),
+        )
+        mla = {
+            "q_lora_rank": arguments.get("q_lora_rank"),
+            "kv_lora_rank": int(arguments.get("kv_lora_rank") or 32),
+            "qk_nope_dim": nope,
+            "qk_rope_dim": rope,
+            "v_head_dim": int(arguments.get("v_head_dim") or 128),
+        }
         return {"mla": mla, "num_kv_heads": heads, "head_dim": nope + rope}
     grouped = arguments.get("group_query_attention") or arguments.get("num_key_value_heads")
-    groups = int(arguments.get("num_query_groups") or arguments.get("num_key_value_heads") or 1) if grouped else heads
-    return {"num_kv_heads": groups, "head_dim": int(arguments.get("kv_channels") or max(hidden // heads, 1))}
+    groups = (
+        int(arguments.get("num_query_groups") or arguments.get("num_key_value_heads") or 1)
+        if grouped
+        else heads
+    )
+    return {
+        "num_kv_heads": groups,
+        "head_dim": int(arguments.get("kv_channels") or max(hidden // heads, 1)),
+    }
 
 
 def expert_count(arguments: dict[str, Any]) -> int:
-    """Experts of a layer: Megatron's number, Megatron-DeepSpeed's list of which the first counts; 0 of a dense model."""
+    """Experts of a layer: Megatron's number, Megatron-DeepSpeed's list of which the first counts; 0
+    of a dense model.
+    """
     found = arguments.get("num_experts")
-    count = whole({"num_experts": found[0] if isinstance(found, list) and found else found}, "num_experts", 0)
+    count = whole(
+        {"num_experts": found[0] if isinstance(found, list) and found else found}, "num_experts", 0
+    )
     return count if count > 1 else 0
 
 
@@ -122,18 +187,37 @@ def _experts(arguments: dict[str, Any]) -> dict[str, Any] | None:
     groups = int(arguments.get("moe_router_num_groups") or 0)
     biased = bool(arguments.get("add_bias_linear", True))
     return {
-        "num_experts": count, "experts_per_token": int(arguments.get("moe_router_topk") or arguments.get("topk") or 2),
+        "num_experts": count,
+        "experts_per_token": int(arguments.get("moe_router_topk") or arguments.get("topk") or 2),
         "expert_ffn_size": int(arguments.get("moe_ffn_hidden_size") or ffn_size(arguments)),
-        "shared_ffn_size": int(arguments.get("moe_shared_expert_intermediate_size") or 0), "first_dense_layers": dense, "moe_every": every,
-        "router_score": "sigmoid" if score == "sigmoid" else "softmax_first" if arguments.get("moe_router_pre_softmax") else "softmax",
-        "router_bias": "correction" if arguments.get("moe_router_enable_expert_bias") else "linear" if biased else "none",
-        "expert_bias": biased, "shared_gate": bool(arguments.get("moe_shared_expert_gate")),
-        "router_groups": groups, "groups_per_token": int(arguments.get("moe_router_group_topk") or 1) if groups else 0,
+        "shared_ffn_size": int(arguments.get("moe_shared_expert_intermediate_size") or 0),
+        "first_dense_layers": dense,
+        "moe_every": every,
+        "router_score": (
+            "sigmoid"
+            if score == "sigmoid"
+            else "softmax_first"
+            if arguments.get("moe_router_pre_softmax")
+            else "softmax"
+        ),
+        "router_bias": (
+            "correction"
+            if arguments.get("moe_router_enable_expert_bias")
+            else "linear"
+            if biased
+            else "none"
+        ),
+        "expert_bias": biased,
+        "shared_gate": bool(arguments.get("moe_shared_expert_gate")),
+        "router_groups": groups,
+        "groups_per_token": int(arguments.get("moe_router_group_topk") or 1) if groups else 0,
     }
 
 
 def window(arguments: dict[str, Any]) -> dict[str, Any] | None:
-    """Attention in windows: --window-size 127,0 holds 128 tokens; --window-attn-skip-freq N leaves every Nth layer whole, a list each 0."""
+    """Attention in windows: --window-size 127,0 holds 128 tokens; --window-attn-skip-freq N leaves
+    every Nth layer whole, a list each 0.
+    """
     import re
 
     stated = arguments.get("window_size")
@@ -151,7 +235,9 @@ def window(arguments: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def layer_list(text: str, most: int) -> list[int]:
-    """The 0 and 1 of a layer each in a text such as `([0]*3+[1,0]*29)`, at most so many; read as text, never evaluated."""
+    """The 0 and 1 of a layer each in a text such as `([0]*3+[1,0]*29)`, at most so many; read as
+    text, never evaluated.
+    """
     import re
 
     out: list[int] = []
@@ -162,7 +248,9 @@ def layer_list(text: str, most: int) -> list[int]:
 
 
 def _dense_layers(frequency: Any) -> tuple[int, int]:
-    """(dense layers before the first with experts, every which layer has them), of a number, a list, or a text such as `([0]*3+[1]*58)`."""
+    """(dense layers before the first with experts, every which layer has them), of a number, a
+    list, or a text such as `([0]*3+[1]*58)`.
+    """
     if isinstance(frequency, str) and not frequency.isdigit():
         return _first_zeros(frequency), 1
     if isinstance(frequency, list):

@@ -9,33 +9,87 @@ from planner.errors import InputError
 from planner.specs.question import MOST
 
 COUNTS = (
-    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "num_key_value_heads", "kv_channels",
-    "vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by", "max_position_embeddings", "seq_length", "encoder_seq_length",
-    "max_length", "mtp_num_layers", "moe_router_topk", "topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size",
-    "moe_router_num_groups", "moe_router_group_topk", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim",
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
-    "expert_tensor_parallel_size", "micro_batch_size", "global_batch_size", "num_layers_per_virtual_pipeline_stage",
-    "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size", "recompute_num_layers", "zero_stage",
-    "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "microbatch_group_size_per_virtual_pipeline_stage",
-    "launch.gpus", "launch.nodes", "launch.gpus_per_node", "deepspeed.train_batch_size", "deepspeed.train_micro_batch_size_per_gpu",
-    "deepspeed.gradient_accumulation_steps", "deepspeed.zero_optimization.stage", "deepspeed.sequence_parallel_size",
-    "hf.per_device_train_batch_size", "hf.gradient_accumulation_steps",
+    "num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "num_attention_heads",
+    "num_query_groups",
+    "num_key_value_heads",
+    "kv_channels",
+    "vocab_size",
+    "padded_vocab_size",
+    "make_vocab_size_divisible_by",
+    "max_position_embeddings",
+    "seq_length",
+    "encoder_seq_length",
+    "max_length",
+    "mtp_num_layers",
+    "moe_router_topk",
+    "topk",
+    "moe_ffn_hidden_size",
+    "moe_shared_expert_intermediate_size",
+    "moe_router_num_groups",
+    "moe_router_group_topk",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_head_dim",
+    "qk_pos_emb_head_dim",
+    "v_head_dim",
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "micro_batch_size",
+    "global_batch_size",
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+    "virtual_pipeline_model_parallel_size",
+    "recompute_num_layers",
+    "zero_stage",
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "microbatch_group_size_per_virtual_pipeline_stage",
+    "launch.gpus",
+    "launch.nodes",
+    "launch.gpus_per_node",
+    "deepspeed.train_batch_size",
+    "deepspeed.train_micro_batch_size_per_gpu",
+    "deepspeed.gradient_accumulation_steps",
+    "deepspeed.zero_optimization.stage",
+    "deepspeed.sequence_parallel_size",
+    "hf.per_device_train_batch_size",
+    "hf.gradient_accumulation_steps",
 )
 """Whose value anything else than a whole number would make nonsense of."""
 AT_LEAST = {
-    **dict.fromkeys((
-        "num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size", "tensor_model_parallel_size",
-        "pipeline_model_parallel_size", "deepspeed.train_batch_size", "deepspeed.train_micro_batch_size_per_gpu",
-        "deepspeed.gradient_accumulation_steps", "hf.per_device_train_batch_size", "hf.gradient_accumulation_steps",
-    ), 1),
-    "deepspeed.zero_optimization.stage": 0, "zero_stage": 0,
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "num_layers",
+            "hidden_size",
+            "num_attention_heads",
+            "seq_length",
+            "micro_batch_size",
+            "tensor_model_parallel_size",
+            "pipeline_model_parallel_size",
+            "deepspeed.train_batch_size",
+            "deepspeed.train_micro_batch_size_per_gpu",
+            "deepspeed.gradient_accumulation_steps",
+            "hf.per_device_train_batch_size",
+            "hf.gradient_accumulation_steps",
+        ),
+        1,
+    ),
+    "deepspeed.zero_optimization.stage": 0,
+    "zero_stage": 0,
+}
 """Counts that their frameworks refuse below this."""
 FIGURES = ("rotary_percent", "hidden_dropout", "attention_dropout")
 
 
 def clean(plain: dict[str, Any]) -> dict[str, Any]:
-    """The values with counts as whole numbers and figures as numbers; `auto` and what is empty count as not stated.
+    """The values with counts as whole numbers and figures as numbers; `auto` and what is empty
+    count as not stated.
 
     Raises InputError for the first that is neither.
     """
@@ -51,14 +105,20 @@ def clean(plain: dict[str, Any]) -> dict[str, Any]:
     experts = out.get("num_experts")
     experts = experts[0] if isinstance(experts, list) and experts else experts
     if "num_experts" in out:
-        out["num_experts"] = None if _open(experts) or isinstance(experts, list) else whole({"num_experts": experts}, "num_experts")
+        out["num_experts"] = (
+            None
+            if _open(experts) or isinstance(experts, list)
+            else whole({"num_experts": experts}, "num_experts")
+        )
     return out
 
 
 def _enough(count: int, name: str) -> int:
     least = AT_LEAST.get(name)
     if least is not None and count < least:
-        raise InputError(f"{name} must be at least {least}, but got {count:,}; --set {name}=N restates it")
+        raise InputError(
+            f"{name} must be at least {least}, but got {count:,}; --set {name}=N restates it"
+        )
     return count
 
 
@@ -75,9 +135,15 @@ def whole(plain: dict[str, Any], name: str, default: int = 1) -> int:
         number = float(value) if not isinstance(value, (bool, int)) else int(value)  # type: ignore[arg-type]
         count = int(number)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name} must be a whole number, but got {str(value)[:40]!r}; --set {name}=N restates it") from None
+        raise InputError(
+            f"{name} must be a whole number, but got {str(value)[:40]!r}; --set {name}=N"
+            " restates it"
+        ) from None
     if count != number or abs(count) > MOST:
-        raise InputError(f"{name} must be a whole number of at most {MOST:,}, but got {str(value)[:40]}; --set {name}=N restates it")
+        raise InputError(
+            f"{name} must be a whole number of at most {MOST:,}, but got {str(value)[:40]}; --set"
+            f" {name}=N restates it"
+        )
     return count
 
 
@@ -87,5 +153,7 @@ def _figure(value: Any, name: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"{name} must be a number, but got {str(value)[:40]!r}; --set {name}=X restates it")
+        raise InputError(
+            f"{name} must be a number, but got {str(value)[:40]!r}; --set {name}=X restates it"
+        )
     return number

@@ -16,15 +16,25 @@ PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"
 BY_KIND = {"nemo": "nemo-2024", "bridge": "nemo"}
 STATES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 FUSED_LOSS = 12.0
-"""Memory traffic of Transformer Engine's fused cross entropy, bytes per token and vocabulary row, as in NeMo's stack."""
+"""Memory traffic of Transformer Engine's fused cross entropy, bytes per token and vocabulary row,
+as in NeMo's stack.
+"""
 
 
 LOADS = 0.68
-"""Spread (of the logarithm) of the tokens of one expert over the mean, under a router that nothing balances: at that the busiest of 8 ranks
-of 16 experts has 1.3 times the mean, as accuracy/routing.yaml takes it. Set by hand."""
+"""Spread (of the logarithm) of the tokens of one expert over the mean, under a router that nothing
+balances: at that the busiest of 8 ranks of 16 experts has 1.3 times the mean, as
+accuracy/routing.yaml takes it. Set by hand."""
 PACKED = 0.4
-"""Fragmentation with expandable segments over that without: 0.02 in NeMo's runs, which use them, 0.05 in others."""
-LIGER = ("hf.use_liger_kernel", "hf.use_liger", "hf.enable_liger_kernel", "hf.liger_fused_linear_cross_entropy")
+"""Fragmentation with expandable segments over that without: 0.02 in NeMo's runs, which use them,
+0.05 in others.
+"""
+LIGER = (
+    "hf.use_liger_kernel",
+    "hf.use_liger",
+    "hf.enable_liger_kernel",
+    "hf.liger_fused_linear_cross_entropy",
+)
 """Arguments that fuse the head with the loss: logits are never whole."""
 MOST_CAPACITY = 100.0
 ALLOCATORS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
@@ -37,15 +47,27 @@ def precision(plain: dict[str, Any], framework: str) -> str:
     eight = plain.get("fp8_format") or plain.get("fp8")
     if eight and framework == "megatron":
         recipe = str(plain.get("fp8_recipe") or "delayed")
-        return "mxfp8" if recipe == "mxfp8" else f"fp8-{recipe if recipe in ('delayed', 'tensorwise', 'blockwise') else 'delayed'}"
+        return (
+            "mxfp8"
+            if recipe == "mxfp8"
+            else f"fp8-{recipe if recipe in ('delayed', 'tensorwise', 'blockwise') else 'delayed'}"
+        )
     for name in ("bf16", "fp16"):
-        if plain.get(f"deepspeed.{name}.enabled") is True or plain.get(name) is True or plain.get(f"hf.{name}") is True:
+        if (
+            plain.get(f"deepspeed.{name}.enabled") is True
+            or plain.get(name) is True
+            or plain.get(f"hf.{name}") is True
+        ):
             return name
     return "fp32"
 
 
-def attention(plain: dict[str, Any], reading: Reading, hardware: HardwareProfile, halves: bool) -> str:
-    """The kernel that runs: flash needs 16 bits and a GPU of 2020 or later, whatever the flags say."""
+def attention(
+    plain: dict[str, Any], reading: Reading, hardware: HardwareProfile, halves: bool
+) -> str:
+    """The kernel that runs: flash needs 16 bits and a GPU of 2020 or later, whatever the flags
+    say.
+    """
     able = halves and hardware.gpu.compute_capability >= AMPERE
     asked = str(plain.get("attention_backend") or "").rsplit(".", 1)[-1]
     if asked in ("flash", "fused", "unfused"):
@@ -54,7 +76,12 @@ def attention(plain: dict[str, Any], reading: Reading, hardware: HardwareProfile
         megatron = reading.kind in ("megatron-deepspeed", "neox")
         if plain.get("unfused_attention"):
             return "unfused"
-        flash = any(plain.get(name) for name in ("use_flash_attn", "use_flash_attn_v2", "hf.flash_attn")) or not megatron
+        flash = (
+            any(
+                plain.get(name) for name in ("use_flash_attn", "use_flash_attn_v2", "hf.flash_attn")
+            )
+            or not megatron
+        )
         return "flash" if able and flash else "unfused"
     local = asked == "local" or plain.get("transformer_impl") == "local" or obsolete(plain)
     return "flash" if able and (not local or plain.get("use_flash_attn")) else "unfused"
@@ -66,7 +93,9 @@ def obsolete(plain: dict[str, Any]) -> bool:
 
 
 def stack(plain: dict[str, Any], reading: Reading, stated: str | None, dp: int) -> Stack:
-    """The stack of the file's kind, its switches turned as the file turns them; one that is stated is taken as it is."""
+    """The stack of the file's kind, its switches turned as the file turns them; one that is stated
+    is taken as it is.
+    """
     if stated:
         return library.stack(stated)
     if reading.framework == "megatron" and obsolete(plain) and not plain.get("sequence_parallel"):
@@ -82,8 +111,13 @@ def stack(plain: dict[str, Any], reading: Reading, stated: str | None, dp: int) 
 
 
 def _allocator(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
-    """Expandable segments leave less of what is reserved unused; NeMo's and Bridge's stacks have them already."""
-    asked = any("expandable_segments:true" in str(plain.get(name) or "").lower().replace(" ", "") for name in ALLOCATORS)
+    """Expandable segments leave less of what is reserved unused; NeMo's and Bridge's stacks have
+    them already.
+    """
+    asked = any(
+        "expandable_segments:true" in str(plain.get(name) or "").lower().replace(" ", "")
+        for name in ALLOCATORS
+    )
     if not asked or base.name.startswith("nemo"):
         return {}
     return {"reserved_share": 1 + PACKED * (base.reserved_share - 1)}
@@ -102,7 +136,13 @@ def kept_share(capacity: float) -> float:
 def capacity(plain: dict[str, Any]) -> float | None:
     """The capacity factor of the experts, where there is one."""
     value = plain.get("moe_expert_capacity_factor")
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MOST_CAPACITY else None
+    return (
+        float(value)
+        if isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 0 < value <= MOST_CAPACITY
+        else None
+    )
 
 
 def _routing(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
@@ -115,15 +155,24 @@ def _routing(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
 
 
 def _megatron(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
-    """Overlap and dtypes. NeMo and Bridge turn them on by their own defaults, so that only what is stated there counts."""
+    """Overlap and dtypes. NeMo and Bridge turn them on by their own defaults, so that only what is
+    stated there counts.
+    """
     out: dict[str, Any] = {}
     own = base.name != "megatron"
-    for flag, share in (("overlap_grad_reduce", "grad_overlap_share"), ("overlap_param_gather", "param_overlap_share")):
+    for flag, share in (
+        ("overlap_grad_reduce", "grad_overlap_share"),
+        ("overlap_param_gather", "param_overlap_share"),
+    ):
         if not plain.get(flag) and not own:
             out[share] = 0.0
     if plain.get("tp_comm_overlap"):
         out |= {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0}
-    if not own and plain.get("cross_entropy_loss_fusion") and plain.get("cross_entropy_fusion_impl") == "te":
+    if (
+        not own
+        and plain.get("cross_entropy_loss_fusion")
+        and plain.get("cross_entropy_fusion_impl") == "te"
+    ):
         out["loss_bytes"] = FUSED_LOSS
     if not own and _dropout(plain):
         out["dropout"] = True
@@ -133,7 +182,11 @@ def _megatron(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
 
 
 def _dropout(plain: dict[str, Any]) -> bool:
-    return any(float(plain.get(name) or 0) > 0 for name in ("hidden_dropout", "attention_dropout") if _is_number(plain.get(name)))
+    return any(
+        float(plain.get(name) or 0) > 0
+        for name in ("hidden_dropout", "attention_dropout")
+        if _is_number(plain.get(name))
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -143,13 +196,20 @@ def _is_number(value: Any) -> bool:
 def _dtypes(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
     """Bytes of gradients and states.
 
-    Megatron's table (docs, distributed optimizer): fp16 holds 2 + 2 + 16 bytes a parameter (4 of them a copy of the gradients in fp32),
-    bf16 2 + 4 + 12. The copy is counted with the gradients, sharded where the states are.
+    Megatron's table (docs, distributed optimizer): fp16 holds 2 + 2 + 16 bytes a parameter (4 of
+    them a copy of the gradients in fp32), bf16 2 + 4 + 12. The copy is counted with the gradients,
+    sharded where the states are.
     """
     main = str(plain.get("main_grads_dtype") or "fp32")
-    if plain.get("grad_reduce_in_bf16") or (plain.get("use_precision_aware_optimizer") and main == "bf16"):
+    if plain.get("grad_reduce_in_bf16") or (
+        plain.get("use_precision_aware_optimizer") and main == "bf16"
+    ):
         return {"gradient_bytes": 2.0, "grad_reduce_bytes": 2.0, **_moments(plain)}
-    if plain.get("fp16") and not plain.get("bf16") and not plain.get("accumulate_allreduce_grads_in_fp32"):
+    if (
+        plain.get("fp16")
+        and not plain.get("bf16")
+        and not plain.get("accumulate_allreduce_grads_in_fp32")
+    ):
         copy = 4.0 / dp if plain.get("use_distributed_optimizer") else 4.0
         return {"gradient_bytes": 2.0 + copy, "grad_reduce_bytes": 2.0}
     return _moments(plain)
@@ -158,7 +218,10 @@ def _dtypes(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
 def _moments(plain: dict[str, Any]) -> dict[str, Any]:
     if not plain.get("use_precision_aware_optimizer"):
         return {}
-    moments = [STATES.get(str(plain.get(name) or "fp32"), 4.0) for name in ("exp_avg_dtype", "exp_avg_sq_dtype")]
+    moments = [
+        STATES.get(str(plain.get(name) or "fp32"), 4.0)
+        for name in ("exp_avg_dtype", "exp_avg_sq_dtype")
+    ]
     able = plain.get("bf16") and plain.get("use_distributed_optimizer")
     return {"optimizer_state_bytes": 2.0 + 2 * max(moments)} if able else {}
 
@@ -168,4 +231,6 @@ def _fsdp(plain: dict[str, Any]) -> dict[str, Any]:
         return {}
     other = library.stack("megatron-fsdp2")
     kept = ("name",)
-    return {name: getattr(other, name) for name in type(other).model_fields if name not in kept} | {"name": "megatron-fsdp2"}
+    return {name: getattr(other, name) for name in type(other).model_fields if name not in kept} | {
+        "name": "megatron-fsdp2"
+    }

@@ -1,4 +1,6 @@
-"""Attends to the children of one run from their start to their end, under its limits; whatever happens to them is an Outcome."""
+"""Attends to the children of one run from their start to their end, under its limits; whatever
+happens to them is an Outcome.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +13,47 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.launch import verdict
-from planner.launch.children import Children, Command, clean, last_words, listen, listen_until, reported, start, start_guard
+from planner.launch.children import (
+    Children,
+    Command,
+    clean,
+    last_words,
+    listen,
+    listen_until,
+    reported,
+    start,
+    start_guard,
+)
 from planner.launch.outcome import Outcome, Progress, Work
 
 Cancel = Callable[[], bool]
-"""Asked many times a second; True ends the run as interrupted. `threading.Event().is_set` is one."""
+"""Asked many times a second; True ends the run as interrupted. `threading.Event().is_set` is one.
+"""
 LOOK_S = 0.05
 GRACE_S = 2.0
 """After the first child failed the others have this long to end and say why."""
 STUCK_S = 15.0
-"""A child that spoke of too little memory and neither ends nor reports progress for so long will not."""
+"""A child that spoke of too little memory and neither ends nor reports progress for so long will
+not.
+"""
 STOPPED = "stopped by the user"
 
 
 def attend(
-    work: Work, folder: Path, commands: Callable[[Children], Sequence[Command]], progress: Progress | None = None,
-    cancel: Cancel | None = None, began: float | None = None, answers: bool = True,
-) -> tuple[Outcome, bool]:  # fmt: skip
-    """Runs the children in `folder`, which is removed in the end, and says whether they only found their port taken.
+    work: Work,
+    folder: Path,
+    commands: Callable[[Children], Sequence[Command]],
+    progress: Progress | None = None,
+    cancel: Cancel | None = None,
+    began: float | None = None,
+    answers: bool = True,
+) -> tuple[Outcome, bool]:
+    """Runs the children in `folder`, which is removed in the end, and says whether they only found
+    their port taken.
 
-    commands: of the children to start; they read children.request and write children.result, and carry children.token as PPPLAN_RUN.
-    answers: whether rank 0 is among them; without it there may be no result.
+    commands: of the children to start; they read children.request and write children.result, and
+    carry children.token as PPPLAN_RUN. answers: whether rank 0 is among them; without it there may
+    be no result.
     """
     began = time.monotonic() if began is None else began
     children = Children(folder)
@@ -42,7 +64,11 @@ def attend(
         for command in commands(children):
             start(children, command)
         outcome = _until_the_end(work, children, kills, progress, cancel, began)
-        if outcome.state == "crashed" and not answers and all(one.code == 0 for one in children.ended):
+        if (
+            outcome.state == "crashed"
+            and not answers
+            and all(one.code == 0 for one in children.ended)
+        ):
             outcome = replace(outcome, state="done", reason="")
         return outcome, outcome.state == "crashed" and verdict.port_taken(children.ended)
     except KeyboardInterrupt:
@@ -52,13 +78,23 @@ def attend(
 
 
 def _until_the_end(
-    work: Work, children: Children, kills: int | None, progress: Progress | None, cancel: Cancel | None, began: float
+    work: Work,
+    children: Children,
+    kills: int | None,
+    progress: Progress | None,
+    cancel: Cancel | None,
+    began: float,
 ) -> Outcome:
     while True:
         listen(children, LOOK_S)
         pruned, now = reported(children, progress), time.monotonic()
         if pruned:
-            return Outcome("pruned", None, f"stopped as clearly behind after {last_words(children)}", seconds=now - began)
+            return Outcome(
+                "pruned",
+                None,
+                f"stopped as clearly behind after {last_words(children)}",
+                seconds=now - began,
+            )
         if cancel is not None and cancel():
             return Outcome("interrupted", None, STOPPED, seconds=now - began)
         codes = [one.code for one in children.ended]
@@ -67,7 +103,11 @@ def _until_the_end(
         if all(code == 0 for code in codes):
             return _finished(children, began)
         if passed := late(work, now - began, now - children.heard_at):
-            return _failed(children, kills, began) if _short(children) else _hung(children, passed, began)
+            return (
+                _failed(children, kills, began)
+                if _short(children)
+                else _hung(children, passed, began)
+            )
 
 
 def _short(children: Children) -> bool:
@@ -90,8 +130,13 @@ def _hung(children: Children, passed: str, began: float) -> Outcome:
         with contextlib.suppress(ProcessLookupError):
             children.processes[rank].send_signal(signal.SIGABRT)
     listen_until(children, 1.0)
-    reason = f"{passed} with rank {', '.join(map(str, waiting))} of {len(children.ended)} still running; last heard: {last_words(children)}"
-    return Outcome("timeout", None, reason, children.ended[waiting[0]].text, time.monotonic() - began)
+    reason = (
+        f"{passed} with rank {', '.join(map(str, waiting))} of {len(children.ended)} still running;"
+        f" last heard: {last_words(children)}"
+    )
+    return Outcome(
+        "timeout", None, reason, children.ended[waiting[0]].text, time.monotonic() - began
+    )
 
 
 def _failed(children: Children, kills: int | None, began: float) -> Outcome:
@@ -103,7 +148,9 @@ def _failed(children: Children, kills: int | None, began: float) -> Outcome:
 def _finished(children: Children, began: float) -> Outcome:
     seconds = time.monotonic() - began
     try:
-        return Outcome("done", json.loads(children.result.read_text()), "", children.ended[0].text, seconds)
+        return Outcome(
+            "done", json.loads(children.result.read_text()), "", children.ended[0].text, seconds
+        )
     except (OSError, ValueError) as fault:
         reason = f"every rank ended with exit code 0, but rank 0 left no readable result: {fault}"
         return Outcome("crashed", None, reason, children.ended[0].text, seconds)

@@ -1,4 +1,6 @@
-"""Which runners and launchers would work on a machine, and why not; which known cluster it is nearest to."""
+"""Which runners and launchers would work on a machine, and why not; which known cluster it is
+nearest to.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,17 @@ class Diagnosis:
 
 def diagnosis(machine: Machine, megatron: str | None = None) -> Diagnosis:
     """megatron: folder of a clone of Megatron-LM."""
-    return Diagnosis(machine, runners(machine, megatron), launchers(machine), nearest(machine), warnings(machine))
+    return Diagnosis(
+        machine, runners(machine, megatron), launchers(machine), nearest(machine), warnings(machine)
+    )
 
 
 def runners(machine: Machine, megatron: str | None = None) -> tuple[Able, ...]:
     return (
-        Able("torch", *_torch(machine)), Able("deepspeed", *_deepspeed(machine)), Able("megatron", *_megatron(machine, megatron)),
-    )  # fmt: skip
+        Able("torch", *_torch(machine)),
+        Able("deepspeed", *_deepspeed(machine)),
+        Able("megatron", *_megatron(machine, megatron)),
+    )
 
 
 def on_gpus(machine: Machine) -> bool:
@@ -71,9 +77,25 @@ def _torch(machine: Machine) -> tuple[bool, str]:
     if machine.versions["torch"] is None:
         return False, "torch is not installed: pip install 'ppplan[tune]'"
     if on_gpus(machine):
-        return True, f"{len(machine.gpus)} x {machine.gpus[0].name}, torch {machine.versions['torch']} ({machine.torch_build})"
-    reason = f"torch is built for {machine.torch_build}, not for {machine.gpus[0].name}" if machine.gpus else "there is no GPU"
-    return True, f"on {machine.cores} cores with gloo alone, since {reason}: a plan's steps run, but their times are a CPU's"
+        return (
+            True,
+            (
+                f"{len(machine.gpus)} x {machine.gpus[0].name}, torch {machine.versions['torch']}"
+                f" ({machine.torch_build})"
+            ),
+        )
+    reason = (
+        f"torch is built for {machine.torch_build}, not for {machine.gpus[0].name}"
+        if machine.gpus
+        else "there is no GPU"
+    )
+    return (
+        True,
+        (
+            f"on {machine.cores} cores with gloo alone, since {reason}: a plan's steps run, but"
+            " their times are a CPU's"
+        ),
+    )
 
 
 def _deepspeed(machine: Machine) -> tuple[bool, str]:
@@ -81,7 +103,13 @@ def _deepspeed(machine: Machine) -> tuple[bool, str]:
     if not works or machine.versions["deepspeed"] is None:
         return False, why if not works else "deepspeed is not installed: pip install deepspeed"
     if machine.gpus and on_gpus(machine) and not machine.nvcc:
-        return False, "DeepSpeed builds its fused Adam with nvcc, which is not there: install the CUDA toolkit or set CUDA_HOME"
+        return (
+            False,
+            (
+                "DeepSpeed builds its fused Adam with nvcc, which is not there: install the CUDA"
+                " toolkit or set CUDA_HOME"
+            ),
+        )
     return True, f"deepspeed {machine.versions['deepspeed']}, {why}"
 
 
@@ -89,12 +117,24 @@ def _megatron(machine: Machine, folder: str | None) -> tuple[bool, str]:
     if machine.versions["torch"] is None:
         return False, "torch is not installed"
     if not on_gpus(machine):
-        return False, "Megatron-LM runs on GPUs alone, and torch here reaches none" + (f" ({machine.no_gpus})" if machine.no_gpus else "")
+        return False, "Megatron-LM runs on GPUs alone, and torch here reaches none" + (
+            f" ({machine.no_gpus})" if machine.no_gpus else ""
+        )
     if folder is not None and not (Path(folder) / "pretrain_gpt.py").is_file():
         return False, f"{folder} must be a clone of Megatron-LM, but has no pretrain_gpt.py"
     if machine.versions["transformer-engine"] is None:
-        return False, "Megatron-LM's layers are Transformer Engine's, which is not installed: pip install transformer-engine[pytorch]"
-    where = f"{_core(Path(folder))} from {folder}" if folder else "with --megatron-path, the folder of a clone of Megatron-LM"
+        return (
+            False,
+            (
+                "Megatron-LM's layers are Transformer Engine's, which is not installed: pip install"
+                " transformer-engine[pytorch]"
+            ),
+        )
+    where = (
+        f"{_core(Path(folder))} from {folder}"
+        if folder
+        else "with --megatron-path, the folder of a clone of Megatron-LM"
+    )
     return True, f"{where}, on {len(machine.gpus)} x {machine.gpus[0].name}"
 
 
@@ -104,15 +144,20 @@ def _core(folder: Path) -> str:
         said = (folder / "megatron" / "core" / "package_info.py").read_text()
     except OSError:
         return "Megatron-LM"
-    found = {name: number for name, number in re.findall(r"^(MAJOR|MINOR|PATCH) = (\d+)", said, re.MULTILINE)}
+    found = {
+        name: number
+        for name, number in re.findall(r"^(MAJOR|MINOR|PATCH) = (\d+)", said, re.MULTILINE)
+    }
     return "Megatron core " + ".".join(found.get(name, "0") for name in ("MAJOR", "MINOR", "PATCH"))
 
 
 def launchers(machine: Machine) -> tuple[Able, ...]:
     return (
-        Able("local", True, f"ranks of this host, {len(machine.gpus) or machine.cores} at once"), Able("torchrun", *_torchrun(machine)),
-        Able("slurm", *_slurm(machine)), Able("kubernetes", *_kubernetes(machine)),
-    )  # fmt: skip
+        Able("local", True, f"ranks of this host, {len(machine.gpus) or machine.cores} at once"),
+        Able("torchrun", *_torchrun(machine)),
+        Able("slurm", *_slurm(machine)),
+        Able("kubernetes", *_kubernetes(machine)),
+    )
 
 
 def _torchrun(machine: Machine) -> tuple[bool, str]:
@@ -139,7 +184,10 @@ def _kubernetes(machine: Machine) -> tuple[bool, str]:
     if not os.environ.get("PPPLAN_IMAGE"):
         return False, f"PPPLAN_IMAGE must name {VARIABLES['PPPLAN_IMAGE']}"
     context = machine.kubernetes.context or "of this pod"
-    return True, f"kubectl {machine.kubernetes.version}, context {context}; not asked whether it answers"
+    return (
+        True,
+        f"kubectl {machine.kubernetes.version}, context {context}; not asked whether it answers",
+    )
 
 
 def warnings(machine: Machine) -> tuple[str, ...]:
@@ -149,34 +197,79 @@ def warnings(machine: Machine) -> tuple[str, ...]:
     little = 0 < machine.shared_memory_bytes < LITTLE_SHARED_MEMORY_BYTES
     used = sum(gib(one.used_bytes) for one in busy)
     says = (
-        (bool(busy), f"GPU {', '.join(str(one.index) for one in busy)} in use by others: {used:.1f} GiB"),
-        (len(kinds) > 1, f"GPUs of several kinds: {', '.join(sorted(kinds))}; a plan counts on one"),
-        (bool(machine.gpus) and machine.versions["torch"] is not None and not on_gpus(machine),
-         f"torch is built for {machine.torch_build} and will not use {machine.gpus[0].name if machine.gpus else ''}"),
-        (little, f"/dev/shm holds {machine.shared_memory_bytes / 2**20:.0f} MiB, which ranks of a host may fill (docker run --shm-size)"),
-    )  # fmt: skip
+        (
+            bool(busy),
+            f"GPU {', '.join(str(one.index) for one in busy)} in use by others: {used:.1f} GiB",
+        ),
+        (
+            len(kinds) > 1,
+            f"GPUs of several kinds: {', '.join(sorted(kinds))}; a plan counts on one",
+        ),
+        (
+            bool(machine.gpus) and machine.versions["torch"] is not None and not on_gpus(machine),
+            (
+                f"torch is built for {machine.torch_build} and will not use"
+                f" {machine.gpus[0].name if machine.gpus else ''}"
+            ),
+        ),
+        (
+            little,
+            (
+                f"/dev/shm holds {machine.shared_memory_bytes / 2**20:.0f} MiB, which ranks of a"
+                " host may fill (docker run --shm-size)"
+            ),
+        ),
+    )
     return tuple(text for holds, text in says if holds)
 
 
 def nearest(machine: Machine) -> Nearest:
-    """The profile whose GPU is this machine's, by the driver's own name for it; else the one that shares most of the name, then memory."""
+    """The profile whose GPU is this machine's, by the driver's own name for it; else the one that
+    shares most of the name, then memory.
+    """
     if not machine.gpus:
-        return Nearest(None, False, "no GPU to compare with the known clusters; `ppplan calibrate` writes a profile of this machine")
+        return Nearest(
+            None,
+            False,
+            "no GPU to compare with the known clusters; `ppplan calibrate` writes a profile of this"
+            " machine",
+        )
     gpu, profiles = machine.gpus[0], [library.hardware(name) for name in library.clusters()]
     same = [one for one in profiles if gpu.name.lower() in (alias.lower() for alias in one.aliases)]
     typed = [one for one in profiles if machine.product and f"aws-{machine.product}" in one.aliases]
     for one in [*typed, *same][:1]:
-        named = f"instance type {machine.product}" if one in typed else f"{gpu.name} is the GPU of that profile"
-        return Nearest(one.name, True, f"{named}; nodes of {one.node.gpus} there, {len(machine.gpus)} GPUs here")
+        named = (
+            f"instance type {machine.product}"
+            if one in typed
+            else f"{gpu.name} is the GPU of that profile"
+        )
+        return Nearest(
+            one.name,
+            True,
+            f"{named}; nodes of {one.node.gpus} there, {len(machine.gpus)} GPUs here",
+        )
     best = max(profiles, key=lambda one: _likeness(gpu, one))
     if _likeness(gpu, best)[0] == 0:
-        return Nearest(None, False, f"no known cluster has a GPU like {gpu.name}; `ppplan calibrate` writes a profile of this machine")
-    return Nearest(best.name, False, f"{gpu.name} with {gib(gpu.memory_bytes):.0f} GiB is most like its {best.gpu.name} with "
-                   f"{best.gpu.memory_gib:.0f} GiB; `ppplan calibrate` measures this machine itself")  # fmt: skip
+        return Nearest(
+            None,
+            False,
+            f"no known cluster has a GPU like {gpu.name}; `ppplan calibrate` writes a profile of"
+            " this machine",
+        )
+    return Nearest(
+        best.name,
+        False,
+        f"{gpu.name} with {gib(gpu.memory_bytes):.0f} GiB is most like its {best.gpu.name} with "
+        f"{best.gpu.memory_gib:.0f} GiB; `ppplan calibrate` measures this machine itself",
+    )
 
 
 def _likeness(gpu: Gpu, profile: HardwareProfile) -> tuple[int, float, int]:
-    """Words of the name in common; nearness in memory; the plain profile of a GPU before a cloud's."""
-    ours, theirs = (set(_PARTS.findall(name.lower())) - _NOISE for name in (gpu.name, profile.gpu.name))
+    """Words of the name in common; nearness in memory; the plain profile of a GPU before a
+    cloud's.
+    """
+    ours, theirs = (
+        set(_PARTS.findall(name.lower())) - _NOISE for name in (gpu.name, profile.gpu.name)
+    )
     models = {one for one in ours & theirs if any(letter.isdigit() for letter in one)}
     return len(models), -abs(gib(gpu.memory_bytes) - profile.gpu.memory_gib), len(profile.aliases)

@@ -1,4 +1,6 @@
-"""Child processes of one run: started in their own sessions beside a guard, listened to, and gone at the end with all they started."""
+"""Child processes of one run: started in their own sessions beside a guard, listened to, and gone
+at the end with all they started.
+"""
 
 from __future__ import annotations
 
@@ -64,22 +66,34 @@ class Children:
 def findable(variables: dict[str, str]) -> dict[str, str]:
     """The same with this package importable from any folder, installed or not."""
     own = str(Path(__file__).parents[2])
-    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, (variables.get("PYTHONPATH"), own)))}
+    return {
+        **variables,
+        "PYTHONPATH": os.pathsep.join(filter(None, (variables.get("PYTHONPATH"), own))),
+    }
 
 
 def start_guard(children: Children) -> None:
     command = [sys.executable, "-m", "planner.launch.watch", children.token, str(children.folder)]
     children.guard = subprocess.Popen(
-        command, stdin=subprocess.PIPE, start_new_session=True, cwd=children.folder.parent, env=findable(dict(os.environ))
+        command,
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        cwd=children.folder.parent,
+        env=findable(dict(os.environ)),
     )
 
 
 def start(children: Children, command: Command) -> None:
     """Adds one child; the guard learns its process group."""
     process = subprocess.Popen(
-        command.words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        cwd=children.folder, env=findable(command.environment),
-    )  # fmt: skip
+        command.words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        cwd=children.folder,
+        env=findable(command.environment),
+    )
     children.processes.append(process)
     children.ended.append(Ended(len(children.ended), name=command.name))
     assert process.stdout is not None
@@ -90,7 +104,9 @@ def start(children: Children, command: Command) -> None:
 
 
 def tell_guard(children: Children, line: int | list[str]) -> None:
-    """A process group to end, or a command that ends what runs elsewhere; the guard sees to it however this process ends."""
+    """A process group to end, or a command that ends what runs elsewhere; the guard sees to it
+    however this process ends.
+    """
     assert children.guard is not None and children.guard.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         children.guard.stdin.write(json.dumps(line).encode() + b"\n")
@@ -107,7 +123,9 @@ def _no_core(pid: int) -> None:
 
 
 def listen(children: Children, limit_s: float) -> None:
-    """Takes what the children wrote, and notes who ended. A grandchild that keeps a pipe open is not waited for."""
+    """Takes what the children wrote, and notes who ended. A grandchild that keeps a pipe open is
+    not waited for.
+    """
     for key, _ in children.pipes.select(limit_s):
         chunk = os.read(key.fd, CHUNK)
         if chunk:
@@ -124,7 +142,9 @@ def listen(children: Children, limit_s: float) -> None:
 
 
 def _drain(process: subprocess.Popen[bytes], one: Ended) -> None:
-    """What is in the pipe of a child that has ended; at most the pipe's size, as a grandchild may go on writing."""
+    """What is in the pipe of a child that has ended; at most the pipe's size, as a grandchild may
+    go on writing.
+    """
     assert process.stdout is not None
     with contextlib.suppress(BlockingIOError):
         for _ in range(PIPE_CHUNKS):
@@ -162,7 +182,10 @@ def reported(children: Children, progress: Progress | None) -> bool:
 
 
 def last_words(children: Children) -> str:
-    return ", ".join(f"{name} {value}" for name, value in children.last.items()) or "no progress at all"
+    return (
+        ", ".join(f"{name} {value}" for name, value in children.last.items())
+        or "no progress at all"
+    )
 
 
 def clean(children: Children) -> None:

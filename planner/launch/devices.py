@@ -14,7 +14,11 @@ from planner.units import GIB
 MIB = 2**20
 LIMIT_S = 1.2
 """A driver that does not answer by then is said not to."""
-_NVIDIA = ["nvidia-smi", "--query-gpu=index,name,memory.total,memory.used,driver_version", "--format=csv,noheader,nounits"]
+_NVIDIA = [
+    "nvidia-smi",
+    "--query-gpu=index,name,memory.total,memory.used,driver_version",
+    "--format=csv,noheader,nounits",
+]
 _ROCM = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"]
 _TOPOLOGY = ["nvidia-smi", "topo", "-m"]
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
@@ -37,7 +41,9 @@ class Links:
     """How the GPUs of this machine reach one another."""
 
     kinds: dict[str, int]
-    """Pairs by the driver's word: NV18 (that many NVLinks), PIX, PXB, PHB, NODE (ever farther over PCIe), SYS (between sockets)."""
+    """Pairs by the driver's word: NV18 (that many NVLinks), PIX, PXB, PHB, NODE (ever farther over
+    PCIe), SYS (between sockets).
+    """
     domain_gpus: int
     """GPUs of the largest group that NVLink joins; 1 without."""
 
@@ -47,14 +53,24 @@ def ask(words: list[str], limit_s: float = LIMIT_S) -> tuple[str, str]:
     if shutil.which(words[0]) is None:
         return "", f"{words[0]} is not there"
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL, errors="replace")
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            stdin=subprocess.DEVNULL,
+            errors="replace",
+        )
     except subprocess.TimeoutExpired:
         return "", f"{words[0]} did not answer in {limit_s:g} s"
     except OSError as fault:
         return "", f"{words[0]} could not be started: {fault.strerror}"
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
-        return "", f"{words[0]} failed: {said[-1][:200] if said else f'exit code {done.returncode}'}"
+        return (
+            "",
+            f"{words[0]} failed: {said[-1][:200] if said else f'exit code {done.returncode}'}",
+        )
     return done.stdout, ""
 
 
@@ -66,7 +82,10 @@ def gpus() -> tuple[tuple[Gpu, ...], str]:
     amd, why_no_amd = ask(_ROCM)
     if found := from_rocm(amd):
         return found, ""
-    return (), f"{why_no_nvidia or 'nvidia-smi lists no GPU'}; {why_no_amd or 'rocm-smi lists no GPU'}"
+    return (
+        (),
+        f"{why_no_nvidia or 'nvidia-smi lists no GPU'}; {why_no_amd or 'rocm-smi lists no GPU'}",
+    )
 
 
 def from_nvidia(text: str) -> tuple[Gpu, ...]:
@@ -74,8 +93,9 @@ def from_nvidia(text: str) -> tuple[Gpu, ...]:
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines())]
     return tuple(
         Gpu(int(row[0]), row[1], _number(row[2]) * MIB, _number(row[3]) * MIB, row[4], "NVIDIA")
-        for row in rows if len(row) == 5 and row[0].isdecimal()
-    )  # fmt: skip
+        for row in rows
+        if len(row) == 5 and row[0].isdecimal()
+    )
 
 
 def from_rocm(text: str) -> tuple[Gpu, ...]:
@@ -86,9 +106,15 @@ def from_rocm(text: str) -> tuple[Gpu, ...]:
         return ()
     out = []
     for card, said in cards.items():
-        words = {name.lower(): str(value) for name, value in said.items()} if card.startswith("card") and isinstance(said, dict) else {}
+        words = (
+            {name.lower(): str(value) for name, value in said.items()}
+            if card.startswith("card") and isinstance(said, dict)
+            else {}
+        )
         if "vram total memory (b)" in words:
-            total, used = (_number(words.get(f"vram total {kind}memory (b)", "0")) for kind in ("", "used "))
+            total, used = (
+                _number(words.get(f"vram total {kind}memory (b)", "0")) for kind in ("", "used ")
+            )
             name = words.get("card series") or words.get("card model") or "AMD GPU"
             out.append(Gpu(int(card.removeprefix("card")), name, total, used, "", "AMD"))
     return tuple(sorted(out, key=lambda one: one.index))
@@ -109,9 +135,18 @@ def links() -> Links | None:
 def from_topology(text: str) -> Links | None:
     """Pairs of the matrix that `nvidia-smi topo -m` prints, and the groups that NVLink makes."""
     lines = [line.split("\t") for line in _STYLE.sub("", text).splitlines()]
-    rows = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in lines if re.fullmatch(r"GPU\d+", row[0].strip())}
+    rows = {
+        row[0].strip(): [cell.strip() for cell in row[1:]]
+        for row in lines
+        if re.fullmatch(r"GPU\d+", row[0].strip())
+    }
     names = list(rows)
-    pairs = [(i, j, rows[names[i]][j]) for i in range(len(names)) for j in range(i + 1, len(names)) if j < len(rows[names[i]])]
+    pairs = [
+        (i, j, rows[names[i]][j])
+        for i in range(len(names))
+        for j in range(i + 1, len(names))
+        if j < len(rows[names[i]])
+    ]
     if not names:
         return None
     kinds: dict[str, int] = {}

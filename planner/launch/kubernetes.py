@@ -1,4 +1,6 @@
-"""Runs work in Kubernetes: kubectl applies a trial's objects, tells of its pods and their logs, and deletes them in the end."""
+"""Runs work in Kubernetes: kubectl applies a trial's objects, tells of its pods and their logs, and
+deletes them in the end.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,44 @@ from planner.launch.pod import OUTCOME, PROGRESS
 
 ANSWER_S = 60.0
 LOST_LOOKS = 30
-"""Looks in a row at which kubectl did not answer, or at which pods that had been there were gone."""
-_HOPELESS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",
-             "CreateContainerError")  # fmt: skip
+"""Looks in a row at which kubectl did not answer, or at which pods that had been there were gone.
+"""
+_HOPELESS = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+)
 _WORST = ("oom", "crashed", "timeout", "interrupted", "done")
 """Of several pods the state that says most about the run."""
 
 
-def run(work: Work, progress: Progress | None = None, cancel: Cancel | None = None, place: Place | None = None) -> Outcome:
-    """The limit counts from the first pod that runs; waiting for room does not. InputError without an image, or when the cluster does
-    not take the objects."""
+def run(
+    work: Work,
+    progress: Progress | None = None,
+    cancel: Cancel | None = None,
+    place: Place | None = None,
+) -> Outcome:
+    """The limit counts from the first pod that runs; waiting for room does not. InputError without
+    an image, or when the cluster does not take the objects."""
     place = place or here()
     if not place.image:
-        raise InputError(f"--launcher kubernetes must know PPPLAN_IMAGE, {VARIABLES['PPPLAN_IMAGE']}, but it is not set")
+        raise InputError(
+            f"--launcher kubernetes must know PPPLAN_IMAGE, {VARIABLES['PPPLAN_IMAGE']}, but it is"
+            " not set"
+        )
     began, name = time.monotonic(), f"ppplan-{secrets.token_hex(4)}"
     children = Children(Path(tempfile.mkdtemp(prefix="ppplan-run-")))
     try:
         start_guard(children)
         manifest = children.folder / "trial.yaml"
         manifest.write_text(yaml.safe_dump_all(documents(name, work, place), sort_keys=False))
-        tell_guard(children, ["kubectl", "delete", "-f", str(manifest), "--ignore-not-found", "--wait=false"])
+        tell_guard(
+            children,
+            ["kubectl", "delete", "-f", str(manifest), "--ignore-not-found", "--wait=false"],
+        )
         _apply(manifest)
         return _followed(name, work, place, progress, cancel, began)
     except KeyboardInterrupt:
@@ -53,18 +73,35 @@ def run(work: Work, progress: Progress | None = None, cancel: Cancel | None = No
 
 def _apply(manifest: Path) -> None:
     try:
-        done = subprocess.run(["kubectl", "apply", "-f", str(manifest)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            ["kubectl", "apply", "-f", str(manifest)],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
     except OSError:
-        raise InputError("--launcher kubernetes must find kubectl, but it is not there; `ppplan doctor` says what works here") from None
+        raise InputError(
+            "--launcher kubernetes must find kubectl, but it is not there; `ppplan doctor` says"
+            " what works here"
+        ) from None
     if done.returncode:
-        raise InputError(f"the cluster must take the trial's objects, but kubectl said: {' '.join(done.stderr.split())[-300:]}")
+        raise InputError(
+            "the cluster must take the trial's objects, but kubectl said:"
+            f" {' '.join(done.stderr.split())[-300:]}"
+        )
 
 
 def pods(name: str, place: Place) -> list[dict[str, Any]] | None:
     """As the cluster has them, in the order of their names; None when it does not answer."""
     space = ["-n", place.namespace] if place.namespace else []
-    said, fault = ask(["kubectl", "get", "pods", *space, "-l", f"{LABEL}={name}", "-o", "json"], ANSWER_S)
-    return None if fault else sorted(json.loads(said)["items"], key=lambda one: str(one["metadata"]["name"]))
+    said, fault = ask(
+        ["kubectl", "get", "pods", *space, "-l", f"{LABEL}={name}", "-o", "json"], ANSWER_S
+    )
+    return (
+        None
+        if fault
+        else sorted(json.loads(said)["items"], key=lambda one: str(one["metadata"]["name"]))
+    )
 
 
 def _logs(pod: dict[str, Any], place: Place) -> list[str]:
@@ -72,7 +109,14 @@ def _logs(pod: dict[str, Any], place: Place) -> list[str]:
     return ask(["kubectl", "logs", *space, pod["metadata"]["name"]], ANSWER_S)[0].splitlines()
 
 
-def _followed(name: str, work: Work, place: Place, progress: Progress | None, cancel: Cancel | None, began: float) -> Outcome:
+def _followed(
+    name: str,
+    work: Work,
+    place: Place,
+    progress: Progress | None,
+    cancel: Cancel | None,
+    began: float,
+) -> Outcome:
     heard, lost, seen = 0, 0, False
     started: float | None = None
     while True:
@@ -86,15 +130,33 @@ def _followed(name: str, work: Work, place: Place, progress: Progress | None, ca
             return Outcome("crashed", None, f"the pods of {name} were lost", seconds=now - began)
         found = found or []
         if (over := judged(found, nodes(work.ranks, place)[0], now - began)) is not None:
-            return over if over.state != "done" else _answered([_logs(one, place) for one in found], now - began)
+            return (
+                over
+                if over.state != "done"
+                else _answered([_logs(one, place) for one in found], now - began)
+            )
         if any(_phase(one) == "Running" for one in found):
             started = started or now
-            lines = [json.loads(line.removeprefix(PROGRESS)) for one in found for line in _logs(one, place) if line.startswith(PROGRESS)]
+            lines = [
+                json.loads(line.removeprefix(PROGRESS))
+                for one in found
+                for line in _logs(one, place)
+                if line.startswith(PROGRESS)
+            ]
             new, heard = lines[heard:], len(lines)
             if progress is not None and any(progress(line) for line in new):
-                return Outcome("pruned", None, f"stopped as clearly behind after {new}", seconds=now - began)
-        if started is not None and now - started > work.limit_s + 30:  # the pods keep the limit themselves, and say more
-            return Outcome("timeout", None, f"the time limit of {work.limit_s:g} s passed in {name}", seconds=now - began)
+                return Outcome(
+                    "pruned", None, f"stopped as clearly behind after {new}", seconds=now - began
+                )
+        if (
+            started is not None and now - started > work.limit_s + 30
+        ):  # the pods keep the limit themselves, and say more
+            return Outcome(
+                "timeout",
+                None,
+                f"the time limit of {work.limit_s:g} s passed in {name}",
+                seconds=now - began,
+            )
 
 
 def _phase(pod: dict[str, Any]) -> str:
@@ -102,27 +164,43 @@ def _phase(pod: dict[str, Any]) -> str:
 
 
 def judged(found: list[dict[str, Any]], count: int, seconds: float) -> Outcome | None:
-    """None while the pods may still come to an end of their own; "done" when their logs have the answer."""
+    """None while the pods may still come to an end of their own; "done" when their logs have the
+    answer.
+    """
     for pod in found:
         status, name = pod.get("status", {}), pod["metadata"]["name"]
         for container in status.get("containerStatuses", ()):
             state = container.get("state", {})
             if state.get("waiting", {}).get("reason") in _HOPELESS:
                 why = f"{state['waiting']['reason']}: {state['waiting'].get('message', '')}"
-                return Outcome("crashed", None, f"pod {name} cannot start: {why}"[:400], seconds=seconds)
+                return Outcome(
+                    "crashed", None, f"pod {name} cannot start: {why}"[:400], seconds=seconds
+                )
             if state.get("terminated", {}).get("reason") == "OOMKilled":
-                return Outcome("oom", None, f"pod {name} was killed, as its host memory ran out (OOMKilled)", seconds=seconds)
+                return Outcome(
+                    "oom",
+                    None,
+                    f"pod {name} was killed, as its host memory ran out (OOMKilled)",
+                    seconds=seconds,
+                )
         if _phase(pod) == "Failed" and status.get("reason"):
             why = f"{status['reason']} {status.get('message', '')}".strip()
             return Outcome("crashed", None, f"pod {name} failed: {why}"[:400], seconds=seconds)
     over = [one for one in found if _phase(one) in ("Succeeded", "Failed")]
     failed = any(_phase(one) == "Failed" for one in over)
-    return Outcome("done", None, seconds=seconds) if failed or (over and len(over) >= count) else None
+    return (
+        Outcome("done", None, seconds=seconds) if failed or (over and len(over) >= count) else None
+    )
 
 
 def _answered(logs: list[list[str]], seconds: float) -> Outcome:
     """Of the outcomes that the pods wrote, the worst; else the first that has a result."""
-    said = [json.loads(line.removeprefix(OUTCOME)) for lines in logs for line in lines if line.startswith(OUTCOME)]
+    said = [
+        json.loads(line.removeprefix(OUTCOME))
+        for lines in logs
+        for line in lines
+        if line.startswith(OUTCOME)
+    ]
     if not said:
         tail = "\n".join(logs[0][-100:]) if logs else ""
         return Outcome("crashed", None, "a pod failed and left no word of why", tail, seconds)

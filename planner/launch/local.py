@@ -22,14 +22,15 @@ PREFIX = "ppplan-run-"
 def run(work: Work, progress: Progress | None = None, cancel: Cancel | None = None) -> Outcome:
     """Runs the ranks to their end, or to that of the limit; never raises for what a rank does.
 
-    When it returns (Ctrl-C included: state "interrupted") no process of the run is left, nor a file. A port that another process
-    took meanwhile is tried again with another.
+    When it returns (Ctrl-C included: state "interrupted") no process of the run is left, nor a
+    file. A port that another process took meanwhile is tried again with another.
     """
     began, taken = time.monotonic(), True
     _tidy()
     for _ in range(PORT_TRIES):
-        outcome, taken = attend(work, _folder(), lambda children: _ranks(work, children),
-                                progress, cancel, began)  # fmt: skip
+        outcome, taken = attend(
+            work, _folder(), lambda children: _ranks(work, children), progress, cancel, began
+        )
         if not taken:
             break
     return outcome
@@ -53,4 +54,6 @@ def _tidy() -> None:
 def _ranks(work: Work, children: Children) -> list[Command]:
     port = free_port()
     words = [sys.executable, "-m", work.module, str(children.request), str(children.result)]
-    return [Command(words, environment(work, rank, port, children.token)) for rank in range(work.ranks)]
+    return [
+        Command(words, environment(work, rank, port, children.token)) for rank in range(work.ranks)
+    ]

@@ -1,4 +1,6 @@
-"""What this machine has, told in under two seconds: cores, memory, GPUs, versions without importing them, Slurm, Kubernetes."""
+"""What this machine has, told in under two seconds: cores, memory, GPUs, versions without importing
+them, Slurm, Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from planner.launch import devices
 from planner.launch.devices import Gpu, Links, ask
 from planner.launch.rank_environment import cores
 
-PACKAGES = ("torch", "deepspeed", "megatron-core", "transformer-engine", "flash-attn", "optuna", "plotly")
+PACKAGES = (
+    "torch",
+    "deepspeed",
+    "megatron-core",
+    "transformer-engine",
+    "flash-attn",
+    "optuna",
+    "plotly",
+)
 NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 """Names of the wheel that torch's brings along."""
 _BUILD = re.compile(r"^(cuda|hip)\b[^=]*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -84,11 +94,23 @@ def look() -> Machine:
         versions, (total, available) = _versions(), _memory()
         gpus, no_gpus = found.result()
         return Machine(
-            host=socket.gethostname(), system=f"{platform.system()} {platform.release()} {platform.machine()}", product=_product(),
-            python=platform.python_version(), cores=cores(), memory_bytes=total, available_bytes=available, shared_memory_bytes=_shared(),
-            gpus=gpus, no_gpus=no_gpus, links=links.result(), versions=versions, torch_build=_torch_build(), nvcc=_nvcc(),
-            slurm=slurm.result(), kubernetes=kubernetes.result(),
-        )  # fmt: skip
+            host=socket.gethostname(),
+            system=f"{platform.system()} {platform.release()} {platform.machine()}",
+            product=_product(),
+            python=platform.python_version(),
+            cores=cores(),
+            memory_bytes=total,
+            available_bytes=available,
+            shared_memory_bytes=_shared(),
+            gpus=gpus,
+            no_gpus=no_gpus,
+            links=links.result(),
+            versions=versions,
+            torch_build=_torch_build(),
+            nvcc=_nvcc(),
+            slurm=slurm.result(),
+            kubernetes=kubernetes.result(),
+        )
 
 
 def _versions() -> dict[str, str | None]:
@@ -130,7 +152,9 @@ def _memory() -> tuple[float, float]:
     """Bytes in all, and those that a new program can have."""
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        total, available = (float(lines[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+        total, available = (
+            float(lines[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable")
+        )
     except (OSError, KeyError, ValueError):
         return (float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),) * 2
     limit = _limit()
@@ -168,9 +192,14 @@ def _slurm() -> Slurm | None:
     version, _ = ask(["sinfo", "--version"])  # fails too where no controller is configured
     listed, fault = ask(["sinfo", "-h", "-o", "%P|%D|%G"])
     rows = [line.strip().split("|") for line in listed.splitlines() if line.count("|") == 2]
-    partitions = tuple(f"{name.rstrip('*')}: {nodes} node{'s' * (nodes != '1')}" + (f", {kinds}" if kinds != "(null)" else "")
-                       for name, nodes, kinds in rows)  # fmt: skip
-    return Slurm("".join(version.split()[-1:]), os.environ.get("SLURM_JOB_ID", ""), partitions, fault)
+    partitions = tuple(
+        f"{name.rstrip('*')}: {nodes} node{'s' * (nodes != '1')}"
+        + (f", {kinds}" if kinds != "(null)" else "")
+        for name, nodes, kinds in rows
+    )
+    return Slurm(
+        "".join(version.split()[-1:]), os.environ.get("SLURM_JOB_ID", ""), partitions, fault
+    )
 
 
 def _kubernetes() -> Kubernetes | None:
@@ -179,4 +208,6 @@ def _kubernetes() -> Kubernetes | None:
         return None
     version = re.search(r"v\d+\.\d+\.\d+", said)
     context, _ = ask(["kubectl", "config", "current-context"])
-    return Kubernetes(version.group() if version else "", context.strip(), "KUBERNETES_SERVICE_HOST" in os.environ)
+    return Kubernetes(
+        version.group() if version else "", context.strip(), "KUBERNETES_SERVICE_HOST" in os.environ
+    )

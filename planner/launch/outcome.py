@@ -1,4 +1,6 @@
-"""What a child process is asked to do on devices, and what became of it. A failed child is an outcome, never an exception."""
+"""What a child process is asked to do on devices, and what became of it. A failed child is an
+outcome, never an exception.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +9,27 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 State = Literal["done", "pruned", "oom", "crashed", "timeout", "interrupted"]
-"""Finished with a result; stopped by us as clearly behind; out of memory (device or host); exit, signal, NCCL or gloo error; the time
-limit (a hang looks like this); stopped by the user."""
+"""Finished with a result; stopped by us as clearly behind; out of memory (device or host); exit,
+signal, NCCL or gloo error; the time limit (a hang looks like this); stopped by the user."""
 
 Progress = Callable[[dict[str, Any]], bool]
-"""Gets each line that the child reports while it runs ({"step": 3, "step_s": 0.41}); True stops the child as pruned."""
+"""Gets each line that the child reports while it runs ({"step": 3, "step_s": 0.41}); True stops the
+child as pruned.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One run: `python -m module REQUEST.json RESULT.json` on each rank, with torchrun's environment variables
-    (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and PPPLAN_PARENT, the pid that a rank watches:
-    when that process is gone the rank ends itself. Rank 0 writes RESULT.json and appends JSON lines to RESULT.json.progress."""
+    """One run: `python -m module REQUEST.json RESULT.json` on each rank, with torchrun's
+    environment variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
+    and PPPLAN_PARENT, the pid that a rank watches: when that process is gone the rank ends itself.
+    Rank 0 writes RESULT.json and appends JSON lines to RESULT.json.progress.
+    """
 
     module: str
-    """planner.tune.workers.torch_worker, planner.tune.workers.deepspeed_worker, planner.calibrate.worker, ..."""
+    """planner.tune.workers.torch_worker, planner.tune.workers.deepspeed_worker,
+    planner.calibrate.worker, ...
+    """
     request: dict[str, Any]
     """Plain JSON; written to REQUEST.json."""
     ranks: int

@@ -1,4 +1,6 @@
-"""Where trials run when it is not this host: what a launcher must know beyond the work, as environment variables of ppplan state it."""
+"""Where trials run when it is not this host: what a launcher must know beyond the work, as
+environment variables of ppplan state it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,12 @@ from pathlib import Path
 from planner.errors import InputError
 
 VARIABLES = {
-    "PPPLAN_SHARED_DIR": "a folder that all nodes see under the same path (default: the current one)",
-    "PPPLAN_RANKS_PER_NODE": "processes on each node: its GPUs (default 8, or all ranks when there are fewer)",
+    "PPPLAN_SHARED_DIR": (
+        "a folder that all nodes see under the same path (default: the current one)"
+    ),
+    "PPPLAN_RANKS_PER_NODE": (
+        "processes on each node: its GPUs (default 8, or all ranks when there are fewer)"
+    ),
     "PPPLAN_SBATCH": "more options of sbatch or srun, as on a command line",
     "PPPLAN_ENDPOINT": "HOST:PORT of the first node, where torchrun's ranks meet",
     "PPPLAN_IMAGE": "the container image of Kubernetes pods: torch and ppplan",
@@ -40,24 +46,47 @@ class Place:
 def here() -> Place:
     """As VARIABLES say; InputError names the one that is wrong."""
     said = {name: os.environ.get(name, "") for name in VARIABLES}
-    ranks, kind = said["PPPLAN_RANKS_PER_NODE"] or str(RANKS_PER_NODE), said["PPPLAN_KUBERNETES_KIND"] or "Job"
+    ranks, kind = (
+        said["PPPLAN_RANKS_PER_NODE"] or str(RANKS_PER_NODE),
+        said["PPPLAN_KUBERNETES_KIND"] or "Job",
+    )
     if not (ranks.isascii() and ranks.isdecimal() and 1 <= int(ranks) <= 1024):
-        raise InputError(f"PPPLAN_RANKS_PER_NODE must be {VARIABLES['PPPLAN_RANKS_PER_NODE']}, from 1 to 1,024, but got {ranks[:40]!r}")
+        raise InputError(
+            f"PPPLAN_RANKS_PER_NODE must be {VARIABLES['PPPLAN_RANKS_PER_NODE']}, from 1 to 1,024,"
+            f" but got {ranks[:40]!r}"
+        )
     if kind not in ("Job", "JobSet", "PyTorchJob"):
-        raise InputError(f"PPPLAN_KUBERNETES_KIND must be Job, JobSet or PyTorchJob, but got {kind[:40]!r}")
+        raise InputError(
+            f"PPPLAN_KUBERNETES_KIND must be Job, JobSet or PyTorchJob, but got {kind[:40]!r}"
+        )
     folder = Path(said["PPPLAN_SHARED_DIR"] or ".").resolve()
     if not folder.is_dir():
-        raise InputError(f"PPPLAN_SHARED_DIR must be {VARIABLES['PPPLAN_SHARED_DIR']}, but {folder} is no folder")
+        raise InputError(
+            f"PPPLAN_SHARED_DIR must be {VARIABLES['PPPLAN_SHARED_DIR']}, but {folder} is no folder"
+        )
     try:
         words = tuple(shlex.split(said["PPPLAN_SBATCH"]))
     except ValueError as fault:
-        raise InputError(f"PPPLAN_SBATCH must be words as a shell reads them, but {fault}") from None
-    return Place(folder, int(ranks), words, said["PPPLAN_ENDPOINT"], said["PPPLAN_IMAGE"], said["PPPLAN_NAMESPACE"], kind)
+        raise InputError(
+            f"PPPLAN_SBATCH must be words as a shell reads them, but {fault}"
+        ) from None
+    return Place(
+        folder,
+        int(ranks),
+        words,
+        said["PPPLAN_ENDPOINT"],
+        said["PPPLAN_IMAGE"],
+        said["PPPLAN_NAMESPACE"],
+        kind,
+    )
 
 
 def nodes(ranks: int, place: Place) -> tuple[int, int]:
     """(nodes, ranks on each). InputError when they do not come out even."""
     each = min(ranks, place.ranks_per_node)
     if ranks % each:
-        raise InputError(f"ranks must fill whole nodes, but got {ranks} ranks and {each} a node; set PPPLAN_RANKS_PER_NODE")
+        raise InputError(
+            f"ranks must fill whole nodes, but got {ranks} ranks and {each} a node; set"
+            " PPPLAN_RANKS_PER_NODE"
+        )
     return ranks // each, each

@@ -1,4 +1,6 @@
-"""Runs work under Slurm: a batch job a trial, or, inside an allocation, a step of it. Ranks are tasks; nodes share the folder."""
+"""Runs work under Slurm: a batch job a trial, or, inside an allocation, a step of it. Ranks are
+tasks; nodes share the folder.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ from pathlib import Path
 from planner.errors import InputError
 from planner.launch import slurm_says, verdict
 from planner.launch.attend import STOPPED, Cancel, attend, late
-from planner.launch.children import Children, Command, clean, findable, last_words, reported, start_guard, tell_guard
+from planner.launch.children import (
+    Children,
+    Command,
+    clean,
+    findable,
+    last_words,
+    reported,
+    start_guard,
+    tell_guard,
+)
 from planner.launch.devices import ask
 from planner.launch.outcome import Outcome, Progress, Work
 from planner.launch.place import Place, here, nodes
@@ -38,9 +49,14 @@ exec srun --kill-on-bad-exit=1 --cpu-bind=none --output={folder}/task-%t.log {co
 """
 
 
-def run(work: Work, progress: Progress | None = None, cancel: Cancel | None = None, place: Place | None = None) -> Outcome:
-    """A step with srun inside an allocation, else a job with sbatch; the limit counts from the start of the job, not from its
-    submission. InputError when Slurm takes no job."""
+def run(
+    work: Work,
+    progress: Progress | None = None,
+    cancel: Cancel | None = None,
+    place: Place | None = None,
+) -> Outcome:
+    """A step with srun inside an allocation, else a job with sbatch; the limit counts from the
+    start of the job, not from its submission. InputError when Slurm takes no job."""
     place = place or here()
     inside = bool(os.environ.get("SLURM_JOB_ID"))
     return _step(work, progress, cancel, place) if inside else _job(work, progress, cancel, place)
@@ -51,30 +67,66 @@ def sizes(work: Work, place: Place) -> list[str]:
     count, each = nodes(work.ranks, place)
     gpus = [f"--gpus-per-node={each}"] if work.device == "cuda" else []
     minutes = math.ceil((work.limit_s + SPARE_S) / 60)
-    return [f"--nodes={count}", f"--ntasks={work.ranks}", f"--ntasks-per-node={each}", *gpus, f"--time={minutes}", *place.words]
+    return [
+        f"--nodes={count}",
+        f"--ntasks={work.ranks}",
+        f"--ntasks-per-node={each}",
+        *gpus,
+        f"--time={minutes}",
+        *place.words,
+    ]
 
 
 def _task(work: Work, children: Children) -> list[str]:
-    return [sys.executable, "-m", "planner.launch.task", work.module, str(children.request), str(children.result)]
+    return [
+        sys.executable,
+        "-m",
+        "planner.launch.task",
+        work.module,
+        str(children.request),
+        str(children.result),
+    ]
 
 
 def _variables(work: Work) -> dict[str, str]:
     device = {"CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"} if work.device == "cpu" else {}
-    return findable({**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **device, **work.environment})
+    return findable(
+        {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+            **device,
+            **work.environment,
+        }
+    )
 
 
 def _step(work: Work, progress: Progress | None, cancel: Cancel | None, place: Place) -> Outcome:
     """srun is our child; a step that outlives it is cancelled by its name."""
     folder = Path(tempfile.mkdtemp(prefix="ppplan-run-", dir=place.folder))
-    host, _ = ask(["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")], slurm_says.ANSWER_S)
+    host, _ = ask(
+        ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")],
+        slurm_says.ANSWER_S,
+    )
     alone = nodes(work.ranks, place)[0] == 1
-    meet = {"MASTER_ADDR": "127.0.0.1" if alone else (host.split() or ["127.0.0.1"])[0],
-            "MASTER_PORT": str(15_000 + int.from_bytes(os.urandom(2), "big") % 15_000)}  # fmt: skip
+    meet = {
+        "MASTER_ADDR": "127.0.0.1" if alone else (host.split() or ["127.0.0.1"])[0],
+        "MASTER_PORT": str(15_000 + int.from_bytes(os.urandom(2), "big") % 15_000),
+    }
 
     def commands(children: Children) -> list[Command]:
         tell_guard(children, [sys.executable, "-m", "planner.launch.slurm_step", children.token])
-        words = ["srun", f"--job-name={children.token}", "--kill-on-bad-exit=1", "--cpu-bind=none", "--unbuffered", "--exact",
-                 *([] if alone else ["--relative=0"]), *sizes(work, place), *_task(work, children)]  # fmt: skip
+        words = [
+            "srun",
+            f"--job-name={children.token}",
+            "--kill-on-bad-exit=1",
+            "--cpu-bind=none",
+            "--unbuffered",
+            "--exact",
+            *([] if alone else ["--relative=0"]),
+            *sizes(work, place),
+            *_task(work, children),
+        ]
         return [Command(words, {**_variables(work), **meet, "PPPLAN_RUN": children.token}, "srun")]
 
     return attend(work, folder, commands, progress, cancel)[0]
@@ -99,30 +151,60 @@ def _submit(work: Work, children: Children, place: Place) -> str:
     children.request.write_text(json.dumps(work.request))
     script = children.folder / "job.sh"
     python, folder = shlex.quote(sys.executable), shlex.quote(str(children.folder))
-    script.write_text(_SCRIPT.format(python=python, folder=folder, command=shlex.join(_task(work, children))))
+    script.write_text(
+        _SCRIPT.format(python=python, folder=folder, command=shlex.join(_task(work, children)))
+    )
     # Whole nodes: a neighbour's job would be part of what is measured.
     whole = ["--exclusive"] if work.device == "cuda" else []
-    words = ["sbatch", "--parsable", "--job-name=ppplan", f"--output={children.folder}/job.log", f"--chdir={children.folder}",
-             "--no-requeue", *whole, *sizes(work, place), str(script)]  # fmt: skip
+    words = [
+        "sbatch",
+        "--parsable",
+        "--job-name=ppplan",
+        f"--output={children.folder}/job.log",
+        f"--chdir={children.folder}",
+        "--no-requeue",
+        *whole,
+        *sizes(work, place),
+        str(script),
+    ]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, env=_variables(work), stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            words, capture_output=True, text=True, env=_variables(work), stdin=subprocess.DEVNULL
+        )
     except OSError:
-        raise InputError("--launcher slurm must find sbatch, but it is not there; `ppplan doctor` says what would work here") from None
+        raise InputError(
+            "--launcher slurm must find sbatch, but it is not there; `ppplan doctor` says what"
+            " would work here"
+        ) from None
     if done.returncode:
         said = " ".join(done.stderr.split())[-300:]
-        raise InputError(f"sbatch must take the trial's job, but said: {said}; set PPPLAN_SBATCH for more options")
+        raise InputError(
+            f"sbatch must take the trial's job, but said: {said}; set PPPLAN_SBATCH for more"
+            " options"
+        )
     return done.stdout.strip().split(";")[0]
 
 
 def _followed(
-    work: Work, children: Children, number: str, progress: Progress | None, cancel: Cancel | None, place: Place, began: float
+    work: Work,
+    children: Children,
+    number: str,
+    progress: Progress | None,
+    cancel: Cancel | None,
+    place: Place,
+    began: float,
 ) -> Outcome:
     started, lost = None, 0
     while True:
         time.sleep(place.poll_s)
         said, now = slurm_says.job(number), time.monotonic()
         if reported(children, progress):
-            return Outcome("pruned", None, f"stopped as clearly behind after {last_words(children)}", seconds=now - began)
+            return Outcome(
+                "pruned",
+                None,
+                f"stopped as clearly behind after {last_words(children)}",
+                seconds=now - began,
+            )
         if cancel is not None and cancel():
             return Outcome("interrupted", None, STOPPED, seconds=now - began)
         lost = lost + 1 if not said.state else 0
@@ -132,7 +214,13 @@ def _followed(
             started = started or now
             if passed := late(work, now - started, now - max(started, children.heard_at)):
                 tail = slurm_says.tasks(children.folder, work.ranks)[0].text
-                return Outcome("timeout", None, f"{passed} in job {number}; last heard: {last_words(children)}", tail, now - began)
+                return Outcome(
+                    "timeout",
+                    None,
+                    f"{passed} in job {number}; last heard: {last_words(children)}",
+                    tail,
+                    now - began,
+                )
 
 
 def _judged(work: Work, children: Children, number: str, said: Job, seconds: float) -> Outcome:
@@ -140,7 +228,9 @@ def _judged(work: Work, children: Children, number: str, said: Job, seconds: flo
     state = slurm_says.ENDED.get(said.state, "crashed")
     if state == "done" and children.result.exists():
         return Outcome("done", json.loads(children.result.read_text()), "", ranks[0].text, seconds)
-    how = f"job {number} ended as {said.state or 'lost'}" + (f" ({said.reason})" if said.reason not in ("", "None") else "")
+    how = f"job {number} ended as {said.state or 'lost'}" + (
+        f" ({said.reason})" if said.reason not in ("", "None") else ""
+    )
     if state in ("oom", "timeout"):
         return Outcome(state, None, how, ranks[0].text, seconds)
     if any(one.code or one.memory for one in ranks):
@@ -148,4 +238,10 @@ def _judged(work: Work, children: Children, number: str, said: Job, seconds: flo
         return Outcome(found, None, f"{why} ({how})", tail, seconds)
     log = children.folder / "job.log"
     tail = log.read_text(errors="replace")[-verdict.TAIL_BYTES :] if log.exists() else ""
-    return Outcome("crashed", None, f"{how} without a result" if state == "done" else f"{how}, exit code {said.code}", tail, seconds)
+    return Outcome(
+        "crashed",
+        None,
+        f"{how} without a result" if state == "done" else f"{how}, exit code {said.code}",
+        tail,
+        seconds,
+    )

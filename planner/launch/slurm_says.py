@@ -1,4 +1,6 @@
-"""What Slurm's commands say of a job: scontrol and sacct of its state, srun of the tasks that failed."""
+"""What Slurm's commands say of a job: scontrol and sacct of its state, srun of the tasks that
+failed.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,29 @@ ANSWER_S = 30.0
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
 ENDED: dict[str, State] = {
-    "COMPLETED": "done", "FAILED": "crashed", "OUT_OF_MEMORY": "oom", "TIMEOUT": "timeout", "DEADLINE": "timeout", "NODE_FAIL": "crashed",
-    "BOOT_FAIL": "crashed", "PREEMPTED": "crashed", "CANCELLED": "crashed", "REVOKED": "crashed", "LAUNCH_FAILED": "crashed",
-}  # fmt: skip
+    "COMPLETED": "done",
+    "FAILED": "crashed",
+    "OUT_OF_MEMORY": "oom",
+    "TIMEOUT": "timeout",
+    "DEADLINE": "timeout",
+    "NODE_FAIL": "crashed",
+    "BOOT_FAIL": "crashed",
+    "PREEMPTED": "crashed",
+    "CANCELLED": "crashed",
+    "REVOKED": "crashed",
+    "LAUNCH_FAILED": "crashed",
+}
 _FIELD = re.compile(r"(?:^|\s)(JobState|Reason|ExitCode)=(\S+)")
 _TASKS = re.compile(r"srun: error: \S+: tasks? ([\d,\-]+): (.+)")
 _CODE = re.compile(r"Exited with exit code (\d+)")
-_WORDS = {"Segmentation fault": signal.SIGSEGV, "Killed": signal.SIGKILL, "Aborted": signal.SIGABRT, "Bus error": signal.SIGBUS,
-          "Terminated": signal.SIGTERM, "Floating point exception": signal.SIGFPE}  # fmt: skip
+_WORDS = {
+    "Segmentation fault": signal.SIGSEGV,
+    "Killed": signal.SIGKILL,
+    "Aborted": signal.SIGABRT,
+    "Bus error": signal.SIGBUS,
+    "Terminated": signal.SIGTERM,
+    "Floating point exception": signal.SIGFPE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +70,7 @@ def from_scontrol(line: str) -> Job:
 
 
 def from_sacct(text: str) -> Job:
-    """"CANCELLED by 1000|0:15" and the like."""
+    """ "CANCELLED by 1000|0:15" and the like."""
     state, _, code = text.strip().splitlines()[0].partition("|")
     return Job(state.split()[0].rstrip("+") if state.split() else "", "", code)
 
@@ -69,7 +86,10 @@ def tasks(folder: Path, count: int) -> list[Ended]:
         for rank in numbered(numbers):
             if rank < count and not ranks[rank].code:
                 # Once a task has failed srun terminates the others, and kills those that stay.
-                ranks[rank].code, ranks[rank].order = -signal.SIGTERM if order and "Killed" in what else _code(what), order
+                ranks[rank].code, ranks[rank].order = (
+                    (-signal.SIGTERM if order and "Killed" in what else _code(what)),
+                    order,
+                )
                 ranks[rank].memory = ranks[rank].memory or (what if "Out Of Memory" in what else "")
     return ranks
 

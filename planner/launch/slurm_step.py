@@ -1,4 +1,6 @@
-"""Cancels the steps of one name: `python -m planner.launch.slurm_step NAME`. A guard runs it when srun may be gone before its tasks."""
+"""Cancels the steps of one name: `python -m planner.launch.slurm_step NAME`. A guard runs it when
+srun may be gone before its tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What became of a run, told from how its ranks ended and what they wrote: out of memory, communication, signal, exit code."""
+"""What became of a run, told from how its ranks ended and what they wrote: out of memory,
+communication, signal, exit code.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,42 @@ LINE = 400
 _MEMORY_WORDS = (b"emory", b"alloc", b"ALLOC", b"MEMORY")
 """One of them is in whatever _MEMORY finds; a plain search for them is quick on many megabytes."""
 _MEMORY = re.compile(
-    rb"[^\r\n]*(?:OutOfMemoryError|(?:CUDA|HIP|XPU|NPU) out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation"
-    rb"|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|Cuda failure[^\r\n]{0,20}'?out of memory"
-    rb"|DefaultCPUAllocator: (?:can't allocate|not enough) memory|Cannot allocate memory|^MemoryError|std::bad_alloc)[^\r\n]*",
+    rb"[^\r\n]*(?:OutOfMemoryError|(?:CUDA|HIP|XPU|NPU) out of memory|CUDA error: out of"
+    rb" memory|cudaErrorMemoryAllocation"
+    rb"|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|Cuda"
+    rb" failure[^\r\n]{0,20}'?out of memory"
+    rb"|DefaultCPUAllocator: (?:can't allocate|not enough) memory|Cannot allocate"
+    rb" memory|^MemoryError|std::bad_alloc)[^\r\n]*",
     re.MULTILINE,
-)  # fmt: skip
+)
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|[KMGT]iB)")
 _COMMUNICATION = (
-    ("NCCL", re.compile(r"NCCL error|nccl\w+Error|ProcessGroupNCCL|NCCL WARN|collective operation timeout")),
-    ("gloo", re.compile(r"gloo/|ProcessGroupGloo|Gloo \w+ failed|Operation timed out!", re.IGNORECASE)),
-    ("rendezvous", re.compile(r"DistNetworkError|DistStoreError|RendezvousError|TCPStore|Connection (?:reset|refused|closed) by peer")),
-)  # fmt: skip
+    (
+        "NCCL",
+        re.compile(
+            r"NCCL error|nccl\w+Error|ProcessGroupNCCL|NCCL WARN|collective operation timeout"
+        ),
+    ),
+    (
+        "gloo",
+        re.compile(r"gloo/|ProcessGroupGloo|Gloo \w+ failed|Operation timed out!", re.IGNORECASE),
+    ),
+    (
+        "rendezvous",
+        re.compile(
+            r"DistNetworkError|DistStoreError|RendezvousError|TCPStore|Connection"
+            r" (?:reset|refused|closed) by peer"
+        ),
+    ),
+)
 _PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
-_EXCEPTION = re.compile(r"^(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
+_EXCEPTION = re.compile(
+    r"^(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE
+)
 _KINDS = ("memory", "error", "signal", "exit", "communication", "stopped")
-"""Whom to blame when several ranks failed together: those whose peer is gone complain of the connection, or are told to stop."""
+"""Whom to blame when several ranks failed together: those whose peer is gone complain of the
+connection, or are told to stop.
+"""
 
 
 @dataclass(slots=True)
@@ -58,14 +81,18 @@ def hear(ended: Ended, chunk: bytes) -> None:
     seen = bytes(ended.tail[-LINE:]) + chunk
     open_ = ended.cut or not ended.memory
     if open_ and any(word in seen for word in _MEMORY_WORDS) and (found := _MEMORY.search(seen)):
-        ended.memory = max(ended.memory, found.group().decode(errors="replace").strip()[:LINE], key=len)
+        ended.memory = max(
+            ended.memory, found.group().decode(errors="replace").strip()[:LINE], key=len
+        )
         ended.cut = found.end() == len(seen)
     ended.tail += chunk
     del ended.tail[:-TAIL_BYTES]
 
 
 def kernel_kills() -> int | None:
-    """Processes that Linux has killed for want of memory since it started; None where it does not tell."""
+    """Processes that Linux has killed for want of memory since it started; None where it does not
+    tell.
+    """
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -74,17 +101,29 @@ def kernel_kills() -> int | None:
 
 
 def port_taken(ranks: list[Ended]) -> bool:
-    """Whether the run failed only because another process took the port between our look and its use."""
+    """Whether the run failed only because another process took the port between our look and its
+    use.
+    """
     return any(one.code and _PORT_TAKEN.search(one.text) for one in ranks)
 
 
-def failure(ranks: list[Ended], kills_before: int | None, kills_now: int | None) -> tuple[State, str, str]:
-    """(state, one sentence, tail of what the rank to blame wrote) of a run in which at least one rank failed."""
+def failure(
+    ranks: list[Ended], kills_before: int | None, kills_now: int | None
+) -> tuple[State, str, str]:
+    """(state, one sentence, tail of what the rank to blame wrote) of a run in which at least one
+    rank failed.
+    """
     failed = [one for one in ranks if one.code or one.memory]
     first = min(failed, key=lambda one: (_KINDS.index(_kind(one)), one.order))
-    short = first.code == -signal.SIGKILL and (kills_before is None or kills_now is None or kills_now > kills_before)
+    short = first.code == -signal.SIGKILL and (
+        kills_before is None or kills_now is None or kills_now > kills_before
+    )
     state: State = "oom" if _kind(first) == "memory" or short else "crashed"
-    return state, f"{first.name or f'rank {first.rank} of {len(ranks)}'} {_sentence(first, short)}", first.text
+    return (
+        state,
+        f"{first.name or f'rank {first.rank} of {len(ranks)}'} {_sentence(first, short)}",
+        first.text,
+    )
 
 
 def _kind(one: Ended) -> str:
@@ -124,13 +163,17 @@ def _signal(number: int) -> str:
 
 
 def _channel(one: Ended) -> str:
-    """Whether what stopped the rank is the network between ranks: its exception says so, or, without one, its last lines."""
+    """Whether what stopped the rank is the network between ranks: its exception says so, or,
+    without one, its last lines.
+    """
     said = _exception(one) or one.text[-2000:]
     return next((name for name, pattern in _COMMUNICATION if pattern.search(said)), "")
 
 
 def _exception(one: Ended) -> str:
-    found = [line for line in _EXCEPTION.findall(one.text) if "ChildFailedError" not in line]  # torchrun's, of a rank that said more
+    found = [
+        line for line in _EXCEPTION.findall(one.text) if "ChildFailedError" not in line
+    ]  # torchrun's, of a rank that said more
     return found[-1].strip()[:LINE] if found else ""
 
 

@@ -1,7 +1,8 @@
-"""No child outlives whoever started it: a rank watches its parent, and a guard beside the ranks ends what is left of them.
+"""No child outlives whoever started it: a rank watches its parent, and a guard beside the ranks
+ends what is left of them.
 
-The guard is `python -m planner.launch.watch TOKEN FOLDER`; its stdin is a pipe that only the parent holds, so that it closes however the
-parent ends, kill -9 included.
+The guard is `python -m planner.launch.watch TOKEN FOLDER`; its stdin is a pipe that only the parent
+holds, so that it closes however the parent ends, kill -9 included.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def started_at(pid: int) -> str:
-    """Clock ticks from boot to the start of a process; empty when there is none, or no /proc. Tells a reused pid from the first."""
+    """Clock ticks from boot to the start of a process; empty when there is none, or no /proc. Tells
+    a reused pid from the first.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -36,7 +39,9 @@ def started_at(pid: int) -> str:
 
 
 def alive(pid: int, started: str = "") -> bool:
-    """Whether that process runs still; with `started` of started_at(), whether it is the same one."""
+    """Whether that process runs still; with `started` of started_at(), whether it is the same
+    one.
+    """
     if Path("/proc/self/stat").exists():
         now = started_at(pid)
         return bool(now) and started in ("", now)
@@ -50,8 +55,9 @@ def alive(pid: int, started: str = "") -> bool:
 
 
 def watch_parent() -> None:
-    """Called first thing in a rank: when the process named by PPPLAN_PARENT is gone, this one ends at once. Without that variable
-    (a rank that torchrun or Slurm started, which end their own) nothing is watched."""
+    """Called first thing in a rank: when the process named by PPPLAN_PARENT is gone, this one ends
+    at once. Without that variable (a rank that torchrun or Slurm started, which end their own)
+    nothing is watched."""
     if not os.environ.get(PARENT):
         return
     pid = int(os.environ[PARENT])
@@ -87,13 +93,19 @@ def _die_with(pid: int) -> None:
 
 
 def _of_runs() -> dict[int, dict[str, str]]:
-    """Variables of each live process that some run started, whatever group or session it moved to; none without /proc."""
+    """Variables of each live process that some run started, whatever group or session it moved to;
+    none without /proc.
+    """
     found, marked = {}, f"{TOKEN}=".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             text = (entry / "environ").read_bytes()
             if marked in text and started_at(int(entry.name)):
-                found[int(entry.name)] = dict(line.split("=", 1) for line in text.decode(errors="replace").split("\0") if "=" in line)
+                found[int(entry.name)] = dict(
+                    line.split("=", 1)
+                    for line in text.decode(errors="replace").split("\0")
+                    if "=" in line
+                )
     return found
 
 
@@ -102,10 +114,16 @@ def _holders(token: str) -> set[int]:
 
 
 def sweep_orphans() -> None:
-    """Kills what is left of runs whose parent, named in their variables, is gone: where both parent and guard were killed."""
+    """Kills what is left of runs whose parent, named in their variables, is gone: where both parent
+    and guard were killed.
+    """
     for pid, variables in _of_runs().items():
         parent = variables.get(PARENT, "")
-        if parent.isdecimal() and pid != os.getpid() and not alive(int(parent), variables.get(STARTED, "")):
+        if (
+            parent.isdecimal()
+            and pid != os.getpid()
+            and not alive(int(parent), variables.get(STARTED, ""))
+        ):
             _kill(pid)
 
 
@@ -115,7 +133,9 @@ def _kill(pid: int) -> None:
 
 
 def sweep(token: str, groups: tuple[int, ...] = (), limit_s: float = SWEEP_S) -> bool:
-    """Kills all processes of those groups and all that carry the token (but this one) until none is left; False if some are."""
+    """Kills all processes of those groups and all that carry the token (but this one) until none is
+    left; False if some are.
+    """
     for group in groups:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
@@ -130,13 +150,19 @@ def sweep(token: str, groups: tuple[int, ...] = (), limit_s: float = SWEEP_S) ->
 
 
 def main() -> None:
-    """The guard: waits for the end of its parent, then leaves nothing of the run behind. Lines of its stdin are process groups, and
-    commands as JSON that end what runs elsewhere."""
+    """The guard: waits for the end of its parent, then leaves nothing of the run behind. Lines of
+    its stdin are process groups, and commands as JSON that end what runs elsewhere."""
     token, folder = sys.argv[1:3]
     lines = [json.loads(line) for line in sys.stdin]
     for words in (one for one in lines if isinstance(one, list)):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(words, timeout=COMMAND_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                words,
+                timeout=COMMAND_S,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
     sweep(token, tuple(one for one in lines if isinstance(one, int)))
     shutil.rmtree(folder, ignore_errors=True)
 

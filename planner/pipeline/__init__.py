@@ -1,11 +1,27 @@
-"""Pipelines on the simulator: one schedule, all of them, the fewest micro-batches for a bubble, and forward-only ones."""
+"""Pipelines on the simulator: one schedule, all of them, the fewest micro-batches for a bubble, and
+forward-only ones.
+"""
 
 from __future__ import annotations
 
 from planner.pipeline.inverse import Fewest, smallest_m
 from planner.pipeline.serving.serve import Served, simulate_forward_only
-from planner.pipeline.timelines import Comparison, Simulated, Work, compare_schedules, simulate_schedule
+from planner.pipeline.timelines import (
+    Comparison,
+    Simulated,
+    Work,
+    compare_schedules,
+    simulate_schedule,
+)
 
 __all__ = [
-    "Comparison", "Fewest", "Served", "Simulated", "Work", "compare_schedules", "simulate_forward_only", "simulate_schedule", "smallest_m",
-]  # fmt: skip
+    "Comparison",
+    "Fewest",
+    "Served",
+    "Simulated",
+    "Work",
+    "compare_schedules",
+    "simulate_forward_only",
+    "simulate_schedule",
+    "smallest_m",
+]

@@ -34,18 +34,28 @@ class Fewest:
     reason: str = ""
 
 
-def smallest_m(name: str, pp: int, bubble: float, v: int | None = None, group: int | None = None, work: Work | None = None) -> Fewest:
-    """The fewest micro-batches that the schedule accepts and whose bubble (idle time over makespan) is under `bubble`.
+def smallest_m(
+    name: str,
+    pp: int,
+    bubble: float,
+    v: int | None = None,
+    group: int | None = None,
+    work: Work | None = None,
+) -> Fewest:
+    """The fewest micro-batches that the schedule accepts and whose bubble (idle time over makespan)
+    is under `bubble`.
 
-    Doubles m until the bubble is under it, halves the gap, then looks at the 2 p counts below one by one, as what a schedule
-    accepts and leaves idle may depend on remainders (automatic schedules take any m: there the gap is halved to the end).
-    Raises InputError.
+    Doubles m until the bubble is under it, halves the gap, then looks at the 2 p counts below one
+    by one, as what a schedule accepts and leaves idle may depend on remainders (automatic schedules
+    take any m: there the gap is halved to the end). Raises InputError.
     """
     work = work or Work()
     check_sizes(pp, 1, v, group)
     check_work(work)
     if not 0 < bubble < 1:
-        raise InputError(f"bubble must be a share between 0 and 1, such as 0.1 for 10%, but got {bubble}")
+        raise InputError(
+            f"bubble must be a share between 0 and 1, such as 0.1 for 10%, but got {bubble}"
+        )
     asked = _Asked(name, pp, chunks(name, v), group, work)
     best, seen = _first_under(asked, bubble)
     if best is None:
@@ -103,7 +113,9 @@ def _last_under(asked: _Asked, bubble: float, best: Simulated) -> Simulated:
 
 
 def _at_or_above(asked: _Asked, m: int, end: int) -> Simulated | None:
-    """The timeline of the first accepted count from m on, below `end`, among as many as remainders can rule out."""
+    """The timeline of the first accepted count from m on, below `end`, among as many as remainders
+    can rule out.
+    """
     counts = range(m, min(end, m + 2 * asked.pp + (asked.group or 0) + 1))
     return next((found for count in counts if (found := _try(asked, count)) is not None), None)
 
@@ -117,11 +129,22 @@ def _try(asked: _Asked, m: int) -> Simulated | None:
 
 
 def _why_not(asked: _Asked, seen: Simulated | None) -> str:
-    """The bubble that more micro-batches do not mend. Raises InputError when the schedule accepts no count at all."""
+    """The bubble that more micro-batches do not mend. Raises InputError when the schedule accepts
+    no count at all.
+    """
     if seen is None:
         check_legal(asked.name, asked.pp, asked.most, asked.v, asked.group)
-        raise InputError(f"{asked.name} accepts no number of micro-batches up to {asked.most:,} with pp={asked.pp}, v={asked.v}")
+        raise InputError(
+            f"{asked.name} accepts no number of micro-batches up to {asked.most:,} with"
+            f" pp={asked.pp}, v={asked.v}"
+        )
     if seen.m < asked.most // 4:
-        return f"at m={seen.m:,} the bubble is {seen.timeline.bubble_share:.2%}, and {asked.name} takes no more micro-batches"
-    return (f"at m={seen.m:,} the bubble is still {seen.timeline.bubble_share:.2%}: what is left comes from transfers, unequal stages "
-            "or the schedule itself, and more micro-batches do not remove it")  # fmt: skip
+        return (
+            f"at m={seen.m:,} the bubble is {seen.timeline.bubble_share:.2%}, and {asked.name}"
+            " takes no more micro-batches"
+        )
+    return (
+        f"at m={seen.m:,} the bubble is still {seen.timeline.bubble_share:.2%}: what is left comes"
+        " from transfers, unequal stages or the schedule itself, and more micro-batches do not"
+        " remove it"
+    )

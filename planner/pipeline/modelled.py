@@ -22,12 +22,19 @@ from planner.specs.resolve import recipe_and_layout
 from planner.specs.stage_layout import stages
 
 MATRICES = ("heads split over tp", "ffn splits over tp")
-WIDTHS = (*MATRICES, "sequence splits over cp", "sequence splits over tp", "positions reach the sequence", "stack has sequence parallelism")
+WIDTHS = (
+    *MATRICES,
+    "sequence splits over cp",
+    "sequence splits over tp",
+    "positions reach the sequence",
+    "stack has sequence parallelism",
+)
 """Rules without which the times of a stage mean nothing."""
 
 
 def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], name: str) -> Work:
-    """The work with the durations of the model's stages: embedding on the first, head and loss on the last. Seconds.
+    """The work with the durations of the model's stages: embedding on the first, head and loss on
+    the last. Seconds.
 
     stated: the words of the question that were given; words: all words. Raises InputError.
     """
@@ -46,13 +53,21 @@ def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], n
     blocks = bool(words["blocking"])
     if words["blocking"] is None and name in ("1f1b", "interleaved"):
         blocks = blocking(recipe, replace(layout, v=chunks(name, words["v"])))
-    how = "transfers block the sender, as Megatron-LM's exchange in pairs does" if blocks else "transfers run beside the work"
+    how = (
+        "transfers block the sender, as Megatron-LM's exchange in pairs does"
+        if blocks
+        else "transfers run beside the work"
+    )
     said = f"tp {layout.tp}, mbs {layout.mbs}"
-    return replace(asked, measured=measured, unit="s", blocking=blocks, assumed=(*recipe.assumed, said, how))
+    return replace(
+        asked, measured=measured, unit="s", blocking=blocks, assumed=(*recipe.assumed, said, how)
+    )
 
 
 def check_widths(recipe: Recipe, layout: Layout, rules: tuple[str, ...] = WIDTHS) -> None:
-    """The model's widths split as the layout says, whichever schedule and framework runs it. Raises InputError."""
+    """The model's widths split as the layout says, whichever schedule and framework runs it. Raises
+    InputError.
+    """
     broken = [one.message for one in breaches(recipe, layout) if one.rule in rules]
     if broken:
         raise InputError(broken[0])
@@ -63,8 +78,18 @@ def _check_layers(recipe: Recipe, layout: Layout) -> None:
     pp, v, layers = layout.pp, layout.v, recipe.model.num_layers
     count = len(stages(layout.stage_layout)) if layout.stage_layout else pp * v
     if count != pp * v:
-        raise InputError(f"stage-layout must have pp x v = {pp} x {v} stages, but has {count}; state --v {max(count // pp, 1)}")
-    placed = [count for rank in chunk_layers(recipe.model, layout, recipe.stack.stage_head_share) for count in rank]
+        raise InputError(
+            f"stage-layout must have pp x v = {pp} x {v} stages, but has {count}; state --v"
+            f" {max(count // pp, 1)}"
+        )
+    placed = [
+        count
+        for rank in chunk_layers(recipe.model, layout, recipe.stack.stage_head_share)
+        for count in rank
+    ]
     if sum(placed) != layers or min(placed) < 0:
-        raise InputError(f"the {layers} layers of {recipe.model.name} must divide over pp x v = {pp} x {v} stages, but do not; "
-                         "change pp or v, or move layers with --first-layers, --last-layers, --account-for-...")  # fmt: skip
+        raise InputError(
+            f"the {layers} layers of {recipe.model.name} must divide over pp x v = {pp} x {v}"
+            " stages, but do not; change pp or v, or move layers with --first-layers,"
+            " --last-layers, --account-for-..."
+        )

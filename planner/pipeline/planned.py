@@ -18,8 +18,8 @@ BARS = 800
 
 
 def planned(recipe: Recipe, layout: Layout) -> Simulated | None:
-    """The layout's pipeline in seconds, of as many micro-batches as a picture can show; None without a pipeline, or where it cannot be
-    ordered."""
+    """The layout's pipeline in seconds, of as many micro-batches as a picture can show; None
+    without a pipeline, or where it cannot be ordered."""
     if layout.pp == 1 or refused(recipe, layout):
         return None
     turn = layout.group or layout.pp
@@ -27,6 +27,14 @@ def planned(recipe: Recipe, layout: Layout) -> Simulated | None:
     shown = layout if layout.m <= most else replace(layout, m=most + layout.m % turn)
     spent, transfer, blocks = stage_times(recipe, shown)
     rows = order(shown, spent, transfer)
-    timeline = simulate(rows, np.tile(spent, (rows.stages // len(spent), 1)), transfer=transfer, blocking=blocks)
-    cut = (f"The first {shown.m} of {layout.m} micro-batches are shown",) if shown.m < layout.m else ()
-    return Simulated(SCHEDULES[layout.schedule], layout.pp, shown.m, layout.v, rows, timeline, "s", cut)
+    timeline = simulate(
+        rows, np.tile(spent, (rows.stages // len(spent), 1)), transfer=transfer, blocking=blocks
+    )
+    cut = (
+        (f"The first {shown.m} of {layout.m} micro-batches are shown",)
+        if shown.m < layout.m
+        else ()
+    )
+    return Simulated(
+        SCHEDULES[layout.schedule], layout.pp, shown.m, layout.v, rows, timeline, "s", cut
+    )

@@ -38,7 +38,9 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the stages have to do: times of one full 1/p of the model, of which a chunk takes 1/v."""
+    """What the stages have to do: times of one full 1/p of the model, of which a chunk takes
+    1/v.
+    """
 
     forward: float = 1.0
     input_grad: float = 1.0
@@ -85,24 +87,47 @@ class Comparison:
     refused: tuple[tuple[str, str], ...]
 
 
-def simulate_schedule(name: str, pp: int, m: int, v: int | None = None, group: int | None = None, work: Work | None = None) -> Simulated:
-    """The timeline of a named schedule; v none: the fewest virtual stages that the schedule takes. Raises InputError."""
+def simulate_schedule(
+    name: str,
+    pp: int,
+    m: int,
+    v: int | None = None,
+    group: int | None = None,
+    work: Work | None = None,
+) -> Simulated:
+    """The timeline of a named schedule; v none: the fewest virtual stages that the schedule takes.
+    Raises InputError.
+    """
     work = work or Work()
     check_sizes(pp, m, v, group)
     check_work(work)
     known = inspect.signature(schedule(name).order).parameters
     for knob, value in (("group", group), ("memory_limit", work.memory_limit)):
         if value is not None and knob not in known:
-            others = ", ".join(other for other, module in SCHEDULES.items() if knob in inspect.signature(module.order).parameters)
-            raise InputError(f"{knob.replace('_', '-')} is a word of {others or 'no schedule'}, but the schedule is {name}; leave it out")
+            others = ", ".join(
+                other
+                for other, module in SCHEDULES.items()
+                if knob in inspect.signature(module.order).parameters
+            )
+            raise InputError(
+                f"{knob.replace('_', '-')} is a word of {others or 'no schedule'}, but the schedule"
+                f" is {name}; leave it out"
+            )
     found = _run(name, pp, m, chunks(name, v), group, work)
     if work.pair is not None and not any(rows[:, PAIR].any() for rows in found.order.actions):
-        raise InputError(f"pair is the time of a forward and a backward that overlap, but the order of {name} has none; leave it out")
+        raise InputError(
+            f"pair is the time of a forward and a backward that overlap, but the order of {name}"
+            " has none; leave it out"
+        )
     return found
 
 
-def compare_schedules(pp: int, m: int, v: int | None = None, group: int | None = None, work: Work | None = None) -> Comparison:
-    """Every legal schedule: v (none: 2) virtual stages where a schedule has a choice, its own number where not."""
+def compare_schedules(
+    pp: int, m: int, v: int | None = None, group: int | None = None, work: Work | None = None
+) -> Comparison:
+    """Every legal schedule: v (none: 2) virtual stages where a schedule has a choice, its own
+    number where not.
+    """
     work = work or Work()
     check_sizes(pp, m, v, group)
     check_work(work)
@@ -119,7 +144,11 @@ def compare_schedules(pp: int, m: int, v: int | None = None, group: int | None =
 
 def _rank(one: Simulated) -> tuple[float, float, int]:
     """Fastest first; as fast to nine digits, then fewer activations, then fewer messages."""
-    return float(f"{one.timeline.makespan:.9g}"), float(one.timeline.peak_in_flight.max()) / one.v, one.timeline.messages
+    return (
+        float(f"{one.timeline.makespan:.9g}"),
+        float(one.timeline.peak_in_flight.max()) / one.v,
+        one.timeline.messages,
+    )
 
 
 def chunks(name: str, v: int | None) -> int:
@@ -136,22 +165,33 @@ def is_automatic(name: str) -> bool:
 def check_legal(name: str, pp: int, m: int, v: int, group: int | None = None) -> None:
     """Raises InputError where the implementation does not accept the sizes."""
     legal = schedule(name).legal
-    legal(pp, m, v, **({"group": group} if group and "group" in inspect.signature(legal).parameters else {}))
+    legal(
+        pp,
+        m,
+        v,
+        **({"group": group} if group and "group" in inspect.signature(legal).parameters else {}),
+    )
 
 
 def check_sizes(pp: int, m: int, v: int | None = None, group: int | None = None) -> None:
     """Whole positive numbers, few enough ranks. Raises InputError."""
     for word, value in (("pp", pp), ("microbatches", m), ("v", v), ("group", group)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
             raise InputError(f"{word} must be a whole number of at least 1, but got {value!r}")
     if pp > MAX_RANKS:
         raise InputError(f"pp must be at most {MAX_RANKS:,} ranks, but got {pp:,}")
 
 
 def check_count(pp: int, m: int, v: int, most: int) -> None:
-    """Few enough actions: forward, input gradient and weight gradient of every chunk. Raises InputError."""
+    """Few enough actions: forward, input gradient and weight gradient of every chunk. Raises
+    InputError.
+    """
     if 3 * pp * m * v > most:
-        raise InputError(f"pp x microbatches x v must be at most {most // 3:,}, but got {pp:,} x {m:,} x {v:,}")
+        raise InputError(
+            f"pp x microbatches x v must be at most {most // 3:,}, but got {pp:,} x {m:,} x {v:,}"
+        )
 
 
 def check_work(work: Work) -> None:
@@ -160,16 +200,27 @@ def check_work(work: Work) -> None:
     for word in words:
         value = getattr(work, word)
         if value is not None and not 0 <= value <= LONGEST:
-            raise InputError(f"{word.replace('_', '-')} must be a finite time from 0 to {LONGEST:g}, but got {value}")
+            raise InputError(
+                f"{word.replace('_', '-')} must be a finite time from 0 to {LONGEST:g}, but got"
+                f" {value}"
+            )
     for scale in work.stage_scale or ():
         if not 0 < scale <= LONGEST:
-            raise InputError(f"stage-scale must be finite factors above 0, at most {LONGEST:g}, but got {scale}")
+            raise InputError(
+                f"stage-scale must be finite factors above 0, at most {LONGEST:g}, but got {scale}"
+            )
     if work.measured is None and work.forward + work.input_grad + work.weight_grad <= 0:
         raise InputError("forward and backward must take some time together, but both are 0")
     if not 0 <= work.weight_retained <= 1:
-        raise InputError(f"weight-retained must be a share between 0 and 1, but got {work.weight_retained}")
-    if work.memory_limit is not None and not (math.isfinite(work.memory_limit) and work.memory_limit > 0):
-        raise InputError(f"memory-limit must be a finite number of stages above 0, but got {work.memory_limit}")
+        raise InputError(
+            f"weight-retained must be a share between 0 and 1, but got {work.weight_retained}"
+        )
+    if work.memory_limit is not None and not (
+        math.isfinite(work.memory_limit) and work.memory_limit > 0
+    ):
+        raise InputError(
+            f"memory-limit must be a finite number of stages above 0, but got {work.memory_limit}"
+        )
 
 
 def _choice(name: str, v: int | None) -> int:
@@ -177,25 +228,37 @@ def _choice(name: str, v: int | None) -> int:
     return int(least if least == most else (2 if v is None else v))
 
 
-def _run(name: str, pp: int, m: int, v: int, group: int | None, work: Work, compared: bool = False) -> Simulated:
+def _run(
+    name: str, pp: int, m: int, v: int, group: int | None, work: Work, compared: bool = False
+) -> Simulated:
     check_count(pp, m, v, MAX_COMPARED if compared else MAX_ACTIONS)
     check_legal(name, pp, m, v, group)
     order = _order(name, pp, m, v, group, work)
     spent = durations(order, v, work)
-    timeline = simulate(order, spent.stages, spent.transfer, work.blocking, work.weight_retained, spent.pairs)
+    timeline = simulate(
+        order, spent.stages, spent.transfer, work.blocking, work.weight_retained, spent.pairs
+    )
     return Simulated(name, pp, m, v, order, timeline, work.unit, work.assumed)
 
 
 def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work) -> Order:
-    """The order; automatic schedules plan theirs for the durations, on stages placed as a V when a rank has two."""
+    """The order; automatic schedules plan theirs for the durations, on stages placed as a V when a
+    rank has two.
+    """
     if not is_automatic(name):
         return order_of(name, pp, m, v, group=group or 0)
     placement = v_shaped(pp) if v == 2 else looped(pp, v)
     spent = durations(Order((np.empty((0, 4), np.int32),) * pp, *placement), v, work)
     return order_of(
-        name, pp, m, v, durations=spent.stages, transfer=spent.transfer, weight_retained=work.weight_retained,
+        name,
+        pp,
+        m,
+        v,
+        durations=spent.stages,
+        transfer=spent.transfer,
+        weight_retained=work.weight_retained,
         memory_limit=work.memory_limit,
-    )  # fmt: skip
+    )
 
 
 def durations(order: Order, v: int, work: Work) -> Durations:
@@ -204,5 +267,9 @@ def durations(order: Order, v: int, work: Work) -> Durations:
         return work.measured(order, v)
     times = (work.forward, work.input_grad, work.weight_grad)
     stages = stage_durations(order, v, *times, work.stage_scale, work.head_extra)
-    pairs = None if work.pair is None else pair_durations(order, v, work.pair, work.stage_scale, work.head_extra)
+    pairs = (
+        None
+        if work.pair is None
+        else pair_durations(order, v, work.pair, work.stage_scale, work.head_extra)
+    )
     return Durations(stages, pairs, work.transfer)

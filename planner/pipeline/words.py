@@ -10,20 +10,55 @@ from planner.errors import InputError, unknown
 from planner.pipeline.inverse import Fewest, smallest_m
 from planner.pipeline.serving.scenario import ServingScenario, StageCost, read_scenario, scenario
 from planner.pipeline.serving.serve import Served, alternatives, simulate_forward_only
-from planner.pipeline.timelines import Comparison, Simulated, Work, check_sizes, compare_schedules, simulate_schedule
+from planner.pipeline.timelines import (
+    Comparison,
+    Simulated,
+    Work,
+    check_sizes,
+    compare_schedules,
+    simulate_schedule,
+)
 from planner.schedules.table import SCHEDULES
 
 QUESTION = (
-    "model", "cluster", "set", "seq_length", "tp", "mbs", "cp", "sp", "recompute", "precision", "stack", "attention",
-    "account_for_embedding", "account_for_loss", "first_layers", "last_layers", "stage_layout",
-)  # fmt: skip
+    "model",
+    "cluster",
+    "set",
+    "seq_length",
+    "tp",
+    "mbs",
+    "cp",
+    "sp",
+    "recompute",
+    "precision",
+    "stack",
+    "attention",
+    "account_for_embedding",
+    "account_for_loss",
+    "first_layers",
+    "last_layers",
+    "stage_layout",
+)
 """Words of a model on a cluster."""
 TIMES = ("forward", "backward", "input_grad", "weight_grad", "pair", "transfer")
-ORDERS = ("schedule", "pp", "microbatches", "v", "group", "bubble", "memory_limit", "blocking", "stage_scale", *TIMES)
+ORDERS = (
+    "schedule",
+    "pp",
+    "microbatches",
+    "v",
+    "group",
+    "bubble",
+    "memory_limit",
+    "blocking",
+    "stage_scale",
+    *TIMES,
+)
 """Words of a training schedule, none of which a scenario takes."""
 DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys((*ORDERS, *QUESTION, "forward_only")), "weight_retained": 1.0, "head_extra": 0.0,
-}  # fmt: skip
+    **dict.fromkeys((*ORDERS, *QUESTION, "forward_only")),
+    "weight_retained": 1.0,
+    "head_extra": 0.0,
+}
 """Every word, with what holds where it is not stated."""
 
 
@@ -40,7 +75,9 @@ Answer = Simulated | Comparison | Fewest | ServedAnswer
 
 
 def stated(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Every word of a question that states some: `m` for short, factors as text or numbers. InputError for a word that there is not."""
+    """Every word of a question that states some: `m` for short, factors as text or numbers.
+    InputError for a word that there is not.
+    """
     short = {("microbatches" if word == "m" else word): value for word, value in words.items()}
     for word in short:
         if word not in DEFAULTS:
@@ -52,7 +89,9 @@ def stated(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer(words: Mapping[str, Any]) -> Answer:
-    """One schedule, all of them, the fewest micro-batches, or a forward-only pipeline. Raises InputError."""
+    """One schedule, all of them, the fewest micro-batches, or a forward-only pipeline. Raises
+    InputError.
+    """
     if words["forward_only"] is not None:
         return _served(words)
     name, pp, v, group = _name(words), words["pp"], words["v"], words["group"]
@@ -67,22 +106,38 @@ def answer(words: Mapping[str, Any]) -> Answer:
 def work(words: Mapping[str, Any], name: str) -> Work:
     """Times of the words, or of a model on a cluster."""
     asked = Work(
-        stage_scale=_factors(words["stage_scale"]), head_extra=words["head_extra"], weight_retained=words["weight_retained"],
-        memory_limit=words["memory_limit"], pair=words["pair"], transfer=words["transfer"] or 0.0, blocking=bool(words["blocking"]),
-    )  # fmt: skip
+        stage_scale=_factors(words["stage_scale"]),
+        head_extra=words["head_extra"],
+        weight_retained=words["weight_retained"],
+        memory_limit=words["memory_limit"],
+        pair=words["pair"],
+        transfer=words["transfer"] or 0.0,
+        blocking=bool(words["blocking"]),
+    )
     if words["model"] is None:
         stray = [word for word in QUESTION if words[word] not in (None, [])]
         if stray:
-            raise InputError(f"--{stray[0].replace('_', '-')} speaks of a model, but none is stated; add --model NAME")
+            raise InputError(
+                f"--{stray[0].replace('_', '-')} speaks of a model, but none is stated; add --model"
+                " NAME"
+            )
         forward, input_grad, weight_grad = _times(words)
         return replace(asked, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
     stray = [word for word in (*TIMES, "stage_scale") if words[word] is not None]
     if stray or words["head_extra"]:
         first = (stray or ["head_extra"])[0].replace("_", "-")
-        raise InputError(f"times come from the model or from words, not both, but got --model and --{first}; leave one out")
+        raise InputError(
+            f"times come from the model or from words, not both, but got --model and --{first};"
+            " leave one out"
+        )
     from planner.pipeline.modelled import modelled
 
-    return modelled(asked, {word: words[word] for word in QUESTION if words[word] not in (None, [])}, words, name)
+    return modelled(
+        asked,
+        {word: words[word] for word in QUESTION if words[word] not in (None, [])},
+        words,
+        name,
+    )
 
 
 def _times(words: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -93,16 +148,25 @@ def _times(words: Mapping[str, Any]) -> tuple[float, float, float]:
         half = (2.0 if backward is None else backward) / 2
         return forward, half, half
     if backward is not None:
-        raise InputError("the backward must be stated once: give --backward, or --input-grad and --weight-grad, not both")
+        raise InputError(
+            "the backward must be stated once: give --backward, or --input-grad and --weight-grad,"
+            " not both"
+        )
     if inputs is None or weights is None:
-        raise InputError(f"--input-grad and --weight-grad go together, but --{'input' if inputs is None else 'weight'}-grad is missing")
+        raise InputError(
+            "--input-grad and --weight-grad go together, but"
+            f" --{'input' if inputs is None else 'weight'}-grad is missing"
+        )
     return forward, inputs, weights
 
 
 def _name(words: Mapping[str, Any]) -> str:
     name = words["schedule"]
     if name is None:
-        raise InputError("a schedule must be stated, but got none; add --schedule NAME (see `ppplan schedules`), or --forward-only FILE")
+        raise InputError(
+            "a schedule must be stated, but got none; add --schedule NAME (see `ppplan schedules`),"
+            " or --forward-only FILE"
+        )
     name = str(name).strip().lower()
     if name != "all" and name not in SCHEDULES:
         raise unknown("schedule", words["schedule"], (*SCHEDULES, "all"))
@@ -113,9 +177,14 @@ def _stated(words: Mapping[str, Any]) -> None:
     if words["pp"] is None:
         raise InputError("the pipeline ranks must be stated, but got none; add --pp P")
     if words["bubble"] is None and words["microbatches"] is None:
-        raise InputError("micro-batches must be stated, but got none; add --microbatches M, or --bubble 0.1 for the fewest under 10%")
+        raise InputError(
+            "micro-batches must be stated, but got none; add --microbatches M, or --bubble 0.1 for"
+            " the fewest under 10%"
+        )
     if words["bubble"] is not None and words["microbatches"] is not None:
-        raise InputError("--bubble looks for the micro-batches, but --microbatches states them; leave one out")
+        raise InputError(
+            "--bubble looks for the micro-batches, but --microbatches states them; leave one out"
+        )
     if words["bubble"] is not None and words["schedule"] == "all":
         raise InputError("--bubble needs one schedule, but got all; name one")
     check_sizes(words["pp"], words["microbatches"] or 1, words["v"], words["group"])
@@ -127,18 +196,32 @@ def _factors(text: str | None) -> tuple[float, ...] | None:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"stage-scale must be numbers with commas between, such as 1,1,1,1.2, but got {text[:60]!r}") from None
+        raise InputError(
+            "stage-scale must be numbers with commas between, such as 1,1,1,1.2, but got"
+            f" {text[:60]!r}"
+        ) from None
 
 
 def _served(words: Mapping[str, Any]) -> ServedAnswer:
     own = ("model", "cluster", "tp")
-    stray = [word for word in (*ORDERS, *QUESTION) if word not in own and words[word] not in (None, [])]
-    stray += [word for word, default in (("head_extra", 0.0), ("weight_retained", 1.0)) if words[word] != default]
+    stray = [
+        word for word in (*ORDERS, *QUESTION) if word not in own and words[word] not in (None, [])
+    ]
+    stray += [
+        word
+        for word, default in (("head_extra", 0.0), ("weight_retained", 1.0))
+        if words[word] != default
+    ]
     if stray:
-        raise InputError(f"--forward-only takes a scenario alone, but got --{stray[0].replace('_', '-')} too; leave one out")
+        raise InputError(
+            f"--forward-only takes a scenario alone, but got --{stray[0].replace('_', '-')} too;"
+            " leave one out"
+        )
     path = words["forward_only"]
     document = read_scenario(path)
-    document |= {word: words[word] for word in ("model", "cluster", "tp") if words[word] is not None}
+    document |= {
+        word: words[word] for word in ("model", "cluster", "tp") if words[word] is not None
+    }
     asked = scenario(document, str(path))
     if not isinstance(asked, ServingScenario):
         return ServedAnswer(simulate_forward_only(asked), ())

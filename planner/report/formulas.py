@@ -1,4 +1,6 @@
-"""What the code says of itself: formulas, sources and assumptions out of docstrings, meanings of terms out of their dataclass."""
+"""What the code says of itself: formulas, sources and assumptions out of docstrings, meanings of
+terms out of their dataclass.
+"""
 
 from __future__ import annotations
 
@@ -32,23 +34,36 @@ def cost_formulas() -> list[Formula]:
     """Every function of planner.cost that states a formula, by module."""
     import planner.cost
 
-    names = sorted(module.name for module in pkgutil.walk_packages(planner.cost.__path__, "planner.cost."))
+    names = sorted(
+        module.name for module in pkgutil.walk_packages(planner.cost.__path__, "planner.cost.")
+    )
     return [found for name in names for found in module_formulas(import_module(name))]
 
 
 def module_formulas(module: ModuleType) -> Iterator[Formula]:
     """Functions of a module with a `Formula:` line, in the order of the file."""
-    functions = [x for x in vars(module).values() if inspect.isfunction(x) and x.__module__ == module.__name__]
+    functions = [
+        x
+        for x in vars(module).values()
+        if inspect.isfunction(x) and x.__module__ == module.__name__
+    ]
     for function in sorted(functions, key=lambda x: x.__code__.co_firstlineno):
         text = inspect.getdoc(function) or ""
         said = labelled(text)
         if "Formula" in said:
             room = module.__name__.removeprefix("planner.")
-            yield Formula(room, function.__name__, text.splitlines()[0], *(said.get(one, "") for one in LABELS))
+            yield Formula(
+                room,
+                function.__name__,
+                text.splitlines()[0],
+                *(said.get(one, "") for one in LABELS),
+            )
 
 
 def labelled(text: str) -> dict[str, str]:
-    """The labelled lines of a docstring; lines that follow one, up to a blank line or the next label, belong to it."""
+    """The labelled lines of a docstring; lines that follow one, up to a blank line or the next
+    label, belong to it.
+    """
     out: dict[str, str] = {}
     label = ""
     for line in text.splitlines():

@@ -26,17 +26,23 @@ def check(path: str | Path) -> None:
 
 
 def check_all(paths: Sequence[str], read: Iterable[str] = ()) -> None:
-    """InputError unless every file can be written, has its own name and is none of those that are read."""
+    """InputError unless every file can be written, has its own name and is none of those that are
+    read.
+    """
     for path in paths:
         check(path)
         if sum(_same(path, other) for other in paths) > 1:
             raise InputError(f"every file must have its own name, but {path} is named twice")
         if any(_same(path, other) for other in read):
-            raise InputError(f"{path} must be a new file, but it is read too and would be lost; name another")
+            raise InputError(
+                f"{path} must be a new file, but it is read too and would be lost; name another"
+            )
 
 
 def write_all(contents: Mapping[str, str | bytes]) -> None:
-    """Writes each content beside its place, and moves them there when all are written. A pipe or device is written to as it is."""
+    """Writes each content beside its place, and moves them there when all are written. A pipe or
+    device is written to as it is.
+    """
     beside: dict[Path, str] = {}
     path = Path()
     try:
@@ -56,7 +62,9 @@ def write_all(contents: Mapping[str, str | bytes]) -> None:
 
 
 def _beside(path: Path, data: bytes, beside: dict[Path, str]) -> None:
-    """A file in the same folder; its name is noted before it is filled, so that the caller can clear it away."""
+    """A file in the same folder; its name is noted before it is filled, so that the caller can
+    clear it away.
+    """
     handle, beside[path] = tempfile.mkstemp(prefix=".ppplan-", dir=path.absolute().parent)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
@@ -70,4 +78,6 @@ def _same(one: str, other: str) -> bool:
 
 
 def _cannot(path: Path, fault: Exception) -> InputError:
-    return InputError(f"{path} must be a file to write, but: {getattr(fault, 'strerror', None) or fault}")
+    return InputError(
+        f"{path} must be a file to write, but: {getattr(fault, 'strerror', None) or fault}"
+    )

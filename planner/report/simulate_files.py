@@ -28,18 +28,29 @@ Drawn = tuple[Chart, Sequence[str], Sequence[Sequence[str]]]
 """A chart, and the table that a page shows under it: its head and rows."""
 
 
-def check(found_all: bool, gantt: str | None, trace_file: str | None, csv: str | None, order: bool) -> None:
-    """Before the work: a picture's kind by its suffix; pictures, traces and orders are of one schedule. Raises InputError."""
+def check(
+    found_all: bool, gantt: str | None, trace_file: str | None, csv: str | None, order: bool
+) -> None:
+    """Before the work: a picture's kind by its suffix; pictures, traces and orders are of one
+    schedule. Raises InputError.
+    """
     save.check_all([path for path in (gantt, trace_file, csv) if path is not None])
     if gantt is not None and Path(gantt).suffix.lower() not in PICTURES:
-        raise InputError(f"--gantt must be a file that ends in {', '.join(PICTURES)}, but got {gantt}")
+        raise InputError(
+            f"--gantt must be a file that ends in {', '.join(PICTURES)}, but got {gantt}"
+        )
     if found_all:
         for name, value in (("gantt", gantt), ("trace", trace_file), ("order", order or None)):
             if value is not None:
-                raise InputError(f"--{name} is of one schedule, but the schedule is all; name one (--csv writes the table)")
+                raise InputError(
+                    f"--{name} is of one schedule, but the schedule is all; name one (--csv writes"
+                    " the table)"
+                )
 
 
-def contents(found: Answer, gantt: str | None, trace_file: str | None, csv: str | None) -> dict[str, str | bytes]:
+def contents(
+    found: Answer, gantt: str | None, trace_file: str | None, csv: str | None
+) -> dict[str, str | bytes]:
     """Path -> content of every file asked for; all made before any is written."""
     made: dict[str, str | bytes] = {}
     if isinstance(found, Fewest) and found.simulated is None:
@@ -49,7 +60,11 @@ def contents(found: Answer, gantt: str | None, trace_file: str | None, csv: str 
     if trace_file is not None:
         made[trace_file] = _one_pool(found, trace.trace, trace.passage_trace)
     if csv is not None:
-        made[csv] = compared_csv(found) if isinstance(found, Comparison) else _one_pool(found, trace.actions_csv, trace.batches_csv)
+        made[csv] = (
+            compared_csv(found)
+            if isinstance(found, Comparison)
+            else _one_pool(found, trace.actions_csv, trace.batches_csv)
+        )
     return made
 
 
@@ -59,17 +74,24 @@ def document(found: Answer, order: bool) -> dict[str, Any]:
         return simulate_json.compared(found)
     if isinstance(found, ServedAnswer):
         others = [{"name": name, **simulate_json.served(one)} for name, one in found.others]
-        return simulate_json.served(found.served) | {"others": others, "assumed": list(found.assumed)}
+        return simulate_json.served(found.served) | {
+            "others": others,
+            "assumed": list(found.assumed),
+        }
     one = found.simulated if isinstance(found, Fewest) else found
     text = {"order": to_text(one.order).splitlines()} if order and one is not None else {}
-    return (simulate_json.fewest(found) if isinstance(found, Fewest) else simulate_json.simulated(found)) | text
+    return (
+        simulate_json.fewest(found) if isinstance(found, Fewest) else simulate_json.simulated(found)
+    ) | text
 
 
 def order_text(found: Answer) -> str:
     """A rank's actions a line, in torch's notation."""
     one = found.simulated if isinstance(found, Fewest) else found
     if not isinstance(one, Simulated):
-        raise InputError("--order is of one training schedule, but none was simulated; name a --schedule")
+        raise InputError(
+            "--order is of one training schedule, but none was simulated; name a --schedule"
+        )
     return to_text(one.order)
 
 
@@ -83,7 +105,11 @@ def text(found: Answer, width: int, files: Sequence[str]) -> Group:
         view = simulate.schedule(found, width)
     else:
         view = serve.report(found.served, found.others, found.assumed, width)
-    return Group(view, paragraph("Files", ", ".join(files))) if files and not no(found) else Group(view, Text(end=""))
+    return (
+        Group(view, paragraph("Files", ", ".join(files)))
+        if files and not no(found)
+        else Group(view, Text(end=""))
+    )
 
 
 def no(found: Answer) -> bool:
@@ -94,15 +120,26 @@ def no(found: Answer) -> bool:
 
 def compared_csv(found: Comparison) -> str:
     """A schedule a row."""
-    lines = ["schedule,pp,m,v,makespan,span,bubble_share,span_bubble_share,peak_in_flight_stages,messages"]
+    lines = [
+        "schedule,pp,m,v,makespan,span,bubble_share,span_bubble_share,peak_in_flight_stages,messages"
+    ]
     for done in found.schedules:
         line = done.timeline
-        figures = (line.makespan, line.span, line.bubble_share, line.span_bubble_share, float(line.peak_in_flight.max()) / done.v)
-        lines.append(f"{done.schedule},{done.pp},{done.m},{done.v},{','.join(repr(float(x)) for x in figures)},{line.messages}")
+        figures = (
+            line.makespan,
+            line.span,
+            line.bubble_share,
+            line.span_bubble_share,
+            float(line.peak_in_flight.max()) / done.v,
+        )
+        numbers = ",".join(repr(float(figure)) for figure in figures)
+        lines.append(f"{done.schedule},{done.pp},{done.m},{done.v},{numbers},{line.messages}")
     return "\n".join(lines) + "\n"
 
 
-def _picture(suffix: str, chart: Chart, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str | bytes:
+def _picture(
+    suffix: str, chart: Chart, head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> str | bytes:
     if suffix == ".png":
         return png(chart)
     return svg(chart) if suffix == ".svg" else html(chart, head, rows)
@@ -117,7 +154,11 @@ def _drawn(found: Answer) -> Drawn:
     return simulate.chart(one), simulate.RANK_COLUMNS, simulate.rank_rows(one)
 
 
-def _one_pool(found: Answer, of_order: Callable[[Simulated], str], of_passage: Callable[[Any, tuple[int, ...]], str]) -> str:
+def _one_pool(
+    found: Answer,
+    of_order: Callable[[Simulated], str],
+    of_passage: Callable[[Any, tuple[int, ...]], str],
+) -> str:
     if isinstance(found, ServedAnswer):
         pool = _pool(found)
         return of_passage(pool.passed, pool.returns)
@@ -128,5 +169,8 @@ def _one_pool(found: Answer, of_order: Callable[[Simulated], str], of_passage: C
 
 def _pool(found: ServedAnswer) -> Any:
     if found.served.passed is None:
-        raise InputError("a picture, trace or CSV is of one pipeline, but the scenario has two pools; use mode: prefill or mode: decode")
+        raise InputError(
+            "a picture, trace or CSV is of one pipeline, but the scenario has two pools; use mode:"
+            " prefill or mode: decode"
+        )
     return found.served

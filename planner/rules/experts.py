@@ -1,4 +1,6 @@
-"""Rules of models with experts: how they split over ep and etp, and what Megatron-LM asks of them; windows and latents too."""
+"""Rules of models with experts: how they split over ep and etp, and what Megatron-LM asks of them;
+windows and latents too.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,24 @@ AMPERE = 8.0
 def _split(recipe: Recipe, layout: Layout) -> Any:
     """ep and etp are 1 without experts; with them ep divides their number."""
     moe = recipe.model.moe
-    return (layout.ep == 1) & (layout.etp == 1) if moe is None else divides(layout.ep, moe.num_experts)
+    return (
+        (layout.ep == 1) & (layout.etp == 1) if moe is None else divides(layout.ep, moe.num_experts)
+    )
 
 
 def _split_says(recipe: Recipe, layout: Layout) -> str:
     moe = recipe.model.moe
-    return "a dense model has no experts: ep and etp must be 1" if moe is None else try_knob("ep", moe.num_experts, layout.ep)
+    return (
+        "a dense model has no experts: ep and etp must be 1"
+        if moe is None
+        else try_knob("ep", moe.num_experts, layout.ep)
+    )
 
 
 def _groups(recipe: Recipe, layout: Layout) -> Any:
-    """Experts fold over all ranks of a pipeline stage, cp not excepted; in floats, as a column of small integers would wrap."""
+    """Experts fold over all ranks of a pipeline stage, cp not excepted; in floats, as a column of
+    small integers would wrap.
+    """
     if recipe.model.moe is None:
         return True
     return recipe.gpus % np.maximum(1.0 * layout.etp * layout.ep * layout.pp, 1) == 0
@@ -52,17 +62,34 @@ def dense_width(recipe: Recipe) -> int:
 
 
 SIZES = (
-    Rule("experts split over ep", _split,
-         "ep must divide the experts, but got ep={layout.ep}, etp={layout.etp} and {recipe.model.name}", _split_says),
-    Rule("gpus split over etp * ep * pp", _groups,
-         "etp * ep * pp must divide the GPUs, but got {layout.etp} * {layout.ep} * {layout.pp} and {recipe.gpus} GPUs", _groups_out),
-    Rule("expert width splits over etp", lambda recipe, layout: divides(layout.etp, _expert_width(recipe)),
-         "etp must divide the width of an expert, but got etp={layout.etp} and {recipe.model.name}",
-         lambda recipe, layout: try_knob("etp", _expert_width(recipe), layout.etp)),
-    Rule("shared experts split over tp", lambda recipe, layout: divides(layout.tp, _shared_width(recipe)),
-         "tp must divide the width of the shared experts, but got tp={layout.tp} and {recipe.model.name}",
-         lambda recipe, layout: try_knob("tp", _shared_width(recipe), layout.tp)),
-)  # fmt: skip
+    Rule(
+        "experts split over ep",
+        _split,
+        "ep must divide the experts, but got ep={layout.ep}, etp={layout.etp} and"
+        " {recipe.model.name}",
+        _split_says,
+    ),
+    Rule(
+        "gpus split over etp * ep * pp",
+        _groups,
+        "etp * ep * pp must divide the GPUs, but got {layout.etp} * {layout.ep} * {layout.pp} and"
+        " {recipe.gpus} GPUs",
+        _groups_out,
+    ),
+    Rule(
+        "expert width splits over etp",
+        lambda recipe, layout: divides(layout.etp, _expert_width(recipe)),
+        "etp must divide the width of an expert, but got etp={layout.etp} and {recipe.model.name}",
+        lambda recipe, layout: try_knob("etp", _expert_width(recipe), layout.etp),
+    ),
+    Rule(
+        "shared experts split over tp",
+        lambda recipe, layout: divides(layout.tp, _shared_width(recipe)),
+        "tp must divide the width of the shared experts, but got tp={layout.tp} and"
+        " {recipe.model.name}",
+        lambda recipe, layout: try_knob("tp", _shared_width(recipe), layout.tp),
+    ),
+)
 """Of every framework."""
 
 
@@ -79,30 +106,47 @@ def _alone(recipe: Recipe, layout: Layout) -> Any:
 
 
 def _overlap_recomputes(recipe: Recipe, layout: Layout) -> Any:
-    whole = (layout.recompute == RECOMPUTE_CODE["full"]) | ((layout.recompute_modules & module_mask(["moe"])) > 0)
+    whole = (layout.recompute == RECOMPUTE_CODE["full"]) | (
+        (layout.recompute_modules & module_mask(["moe"])) > 0
+    )
     return _alone(recipe, layout) | (whole == 0)
 
 
 def modules(recipe: Recipe) -> int:
-    """Bit mask of what selective recomputation can name: the parts that the model has, and norms that are modules of their own."""
+    """Bit mask of what selective recomputation can name: the parts that the model has, and norms
+    that are modules of their own.
+    """
     model, fp8_delayed = recipe.model, recipe.precision == "fp8-delayed"
     grouped = recipe.hardware.gpu.compute_capability >= AMPERE
-    names = ["core_attn"] + ["mlp"] * model.has_dense_mlp + ["mla_up_proj"] * (model.mla is not None)
+    names = (
+        ["core_attn"] + ["mlp"] * model.has_dense_mlp + ["mla_up_proj"] * (model.mla is not None)
+    )
     if model.moe:
-        names += ["moe"] + ["shared_experts"] * (model.moe.shared_ffn_size > 0) + ["moe_act"] * (grouped and not fp8_delayed)
-    # NOTE: of dense layers Transformer Engine has the norms inside the linear ones: the parser takes "layernorm" and nothing happens.
+        names += (
+            ["moe"]
+            + ["shared_experts"] * (model.moe.shared_ffn_size > 0)
+            + ["moe_act"] * (grouped and not fp8_delayed)
+        )
+    # NOTE: of dense layers Transformer Engine has the norms inside the linear ones: the parser
+    # takes "layernorm" and nothing happens.
     if (model.moe or model.mla) and not fp8_delayed:
         names.append("layernorm")
     return module_mask(names)
 
 
 def aligned_widths(recipe: Recipe, layout: Layout, size: int) -> Any:
-    """Whether the widths of all experts on a rank are multiples of what low-precision GEMMs need."""
-    return divides(size * layout.etp, _expert_width(recipe)) & divides(size * layout.tp, _shared_width(recipe))
+    """Whether the widths of all experts on a rank are multiples of what low-precision GEMMs
+    need.
+    """
+    return divides(size * layout.etp, _expert_width(recipe)) & divides(
+        size * layout.tp, _shared_width(recipe)
+    )
 
 
 def chunk_of_predictions(stages: Sequence[str], pp: int) -> str:
-    """What is wrong with the place of the multi-token-prediction layers (m) in a stage layout; empty when it holds."""
+    """What is wrong with the place of the multi-token-prediction layers (m) in a stage layout;
+    empty when it holds.
+    """
     held = [index for index, stage in enumerate(stages) if "m" in stage]
     if not held:
         return ""
@@ -112,30 +156,63 @@ def chunk_of_predictions(stages: Sequence[str], pp: int) -> str:
     if len(held) > 1:
         return "all its m must be in one stage"
     last_chunk = held[0] >= len(stages) - pp
-    return "" if last_chunk and (held[0] % pp or pp == 1) else "its m must be in the last stage of a rank other than the first"
+    return (
+        ""
+        if last_chunk and (held[0] % pp or pp == 1)
+        else "its m must be in the last stage of a rank other than the first"
+    )
 
 
 MEGATRON = (
-    Rule("biases of experts need etp 1", _bias,
-         "experts with biases must not be split, but got etp={layout.etp}", lambda recipe, layout: "try etp 1"),
-    Rule("experts need sequence parallelism", _sequence_parallel,
-         "a model with experts must use sequence parallelism when tp > 1, but got tp={layout.tp} with sp off",
-         lambda recipe, layout: "turn sequence parallelism on, or try tp 1"),
-    Rule("overlapped exchange needs virtual stages",
-         lambda recipe, layout: _alone(recipe, layout) | (layout.pp == 1) | (layout.v > 1),
-         "where experts' exchange runs beside another micro-batch a pipeline must interleave, but got pp={layout.pp} and v={layout.v}",
-         lambda recipe, layout: "try v 2 or more, or pp 1"),
-    Rule("overlapped exchange keeps its experts", _overlap_recomputes,
-         "where experts' exchange runs beside another micro-batch neither whole layers nor the module moe are recomputed, but got "
-         "recompute={knobs[recompute]} {knobs[recompute_modules]}", lambda recipe, layout: "try selective recomputation without moe"),
-    Rule("overlapped exchange predicts one token",
-         lambda recipe, layout: _alone(recipe, layout) | (recipe.model.mtp_layers <= 1),
-         "where experts' exchange runs beside another micro-batch one multi-token-prediction layer is the most, but got "
-         "{recipe.model.mtp_layers}", lambda recipe, layout: "use a stack without the overlap"),
-    Rule("overlapped exchange runs in 16 bits", lambda recipe, layout: _alone(recipe, layout) | (recipe.precision != "fp32"),
-         "where experts' exchange runs beside another micro-batch the model must be in bf16 or fp16, but got {recipe.precision}",
-         lambda recipe, layout: "try bf16"),
-    Rule("HybridEP came with 0.16", lambda recipe, layout: recipe.model.moe is None or recipe.stack.experts.dispatcher != "hybridep",
-         "the dispatcher HybridEP is in Megatron-LM since 0.16, but got {recipe.framework_version}",
-         lambda recipe, layout: "use a later version, or another stack", before=(0, 16)),
-)  # fmt: skip
+    Rule(
+        "biases of experts need etp 1",
+        _bias,
+        "experts with biases must not be split, but got etp={layout.etp}",
+        lambda recipe, layout: "try etp 1",
+    ),
+    Rule(
+        "experts need sequence parallelism",
+        _sequence_parallel,
+        "a model with experts must use sequence parallelism when tp > 1, but got tp={layout.tp}"
+        " with sp off",
+        lambda recipe, layout: "turn sequence parallelism on, or try tp 1",
+    ),
+    Rule(
+        "overlapped exchange needs virtual stages",
+        lambda recipe, layout: _alone(recipe, layout) | (layout.pp == 1) | (layout.v > 1),
+        "where experts' exchange runs beside another micro-batch a pipeline must interleave, but"
+        " got pp={layout.pp} and v={layout.v}",
+        lambda recipe, layout: "try v 2 or more, or pp 1",
+    ),
+    Rule(
+        "overlapped exchange keeps its experts",
+        _overlap_recomputes,
+        "where experts' exchange runs beside another micro-batch neither whole layers nor the"
+        " module moe are recomputed, but got recompute={knobs[recompute]}"
+        " {knobs[recompute_modules]}",
+        lambda recipe, layout: "try selective recomputation without moe",
+    ),
+    Rule(
+        "overlapped exchange predicts one token",
+        lambda recipe, layout: _alone(recipe, layout) | (recipe.model.mtp_layers <= 1),
+        "where experts' exchange runs beside another micro-batch one multi-token-prediction layer"
+        " is the most, but got {recipe.model.mtp_layers}",
+        lambda recipe, layout: "use a stack without the overlap",
+    ),
+    Rule(
+        "overlapped exchange runs in 16 bits",
+        lambda recipe, layout: _alone(recipe, layout) | (recipe.precision != "fp32"),
+        "where experts' exchange runs beside another micro-batch the model must be in bf16 or fp16,"
+        " but got {recipe.precision}",
+        lambda recipe, layout: "try bf16",
+    ),
+    Rule(
+        "HybridEP came with 0.16",
+        lambda recipe, layout: (
+            recipe.model.moe is None or recipe.stack.experts.dispatcher != "hybridep"
+        ),
+        "the dispatcher HybridEP is in Megatron-LM since 0.16, but got {recipe.framework_version}",
+        lambda recipe, layout: "use a later version, or another stack",
+        before=(0, 16),
+    ),
+)

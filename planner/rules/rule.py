@@ -26,11 +26,17 @@ class Rule:
 
     name: str
     holds: Callable[[Recipe, Layout], Any]
-    """True or False, or a column of them when the layout holds columns; never raises, never divides by zero."""
+    """True or False, or a column of them when the layout holds columns; never raises, never divides
+    by zero.
+    """
     says: str
-    """What must hold and what we got: a format over recipe, layout and knobs (the layout with names for codes)."""
+    """What must hold and what we got: a format over recipe, layout and knobs (the layout with names
+    for codes).
+    """
     way_out: Callable[[Recipe, Layout], str] = _no_way_out
-    """The nearest change that would make it hold, for one layout; empty when there is none to offer."""
+    """The nearest change that would make it hold, for one layout; empty when there is none to
+    offer.
+    """
     since: Version = FIRST
     before: Version = NEVER
 
@@ -44,7 +50,9 @@ class Breach:
 
 
 def divides(divisor: Numeric, number: Numeric) -> Any:
-    """Whether number is a multiple of divisor; a divisor below 1 counts as 1 (another rule removes it)."""
+    """Whether number is a multiple of divisor; a divisor below 1 counts as 1 (another rule removes
+    it).
+    """
     return number % np.maximum(divisor, 1) == 0
 
 
@@ -54,9 +62,15 @@ def quotient(number: Numeric, divisor: Numeric) -> Numeric:
 
 
 def near_divisors(number: int, wanted: int) -> list[int]:
-    """The divisors of number next to wanted: the one below and the one above, as far as there are."""
+    """The divisors of number next to wanted: the one below and the one above, as far as there
+    are.
+    """
     below = next((d for d in range(min(wanted, number), 0, -1) if number % d == 0), None)
-    above = next((d for d in range(max(wanted, 1), number + 1) if number % d == 0), None) if number <= 1_000_000 else None
+    above = (
+        next((d for d in range(max(wanted, 1), number + 1) if number % d == 0), None)
+        if number <= 1_000_000
+        else None
+    )
     return sorted({d for d in (below, above) if d is not None})
 
 

@@ -1,4 +1,6 @@
-"""Megatron-LM's rules of weights, gradients and optimizer states: offload, narrow states, torch's FSDP2."""
+"""Megatron-LM's rules of weights, gradients and optimizer states: offload, narrow states, torch's
+FSDP2.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from planner.specs.recipe import Recipe
 
 
 def _known(recipe: Recipe, layout: Layout) -> Any:
-    return ((layout.offload == 0) | (layout.offload == OFFLOAD_CODE["optimizer-cpu"])) & (layout.hpz == 1)
+    return ((layout.offload == 0) | (layout.offload == OFFLOAD_CODE["optimizer-cpu"])) & (
+        layout.hpz == 1
+    )
 
 
 def _narrow(recipe: Recipe) -> bool:
@@ -29,35 +33,72 @@ def _distributed(recipe: Recipe, layout: Layout) -> Any:
     return (layout.zero >= 1) & _not_by_torch(recipe, layout)
 
 
-
 def _not_by_torch(recipe: Recipe, layout: Layout) -> Any:
     return ~np.asarray(sharded_by_torch(recipe, layout))
 
 
 RULES = (
-    Rule("Megatron offloads the optimizer alone", _known,
-         "Megatron-LM keeps the optimizer in host memory at most (optimizer-cpu, and no hpz), but got offload={knobs[offload]}, "
-         "hpz={layout.hpz}", lambda recipe, layout: "try optimizer-cpu, hpz 1, or --framework deepspeed"),
-    Rule("offload needs the distributed optimizer", lambda recipe, layout: (layout.offload == 0) | (layout.zero == 1),
-         "the optimizer goes to host memory under the distributed optimizer (zero 1), but got zero={layout.zero}",
-         lambda recipe, layout: "try zero 1"),
-    Rule("Megatron has the optimizer states", _states_known,
-         "optimizer states must take 12 bytes a parameter (fp32), or 10, 6 or 4 (moments in fp32, bf16, fp8 of the precision-aware "
-         "optimizer), but {recipe.stack.name} has {recipe.stack.optimizer_state_bytes}",
-         lambda recipe, layout: "change optimizer_state_bytes of the stack"),
-    Rule("narrow optimizer states are distributed", lambda recipe, layout: not _narrow(recipe) or _distributed(recipe, layout),
-         "optimizer states in fewer than 32 bits need the distributed optimizer, but got zero={layout.zero}",
-         lambda recipe, layout: "try zero 1"),
-    Rule("narrow optimizer states belong to bf16", lambda recipe, layout: not _narrow(recipe) or recipe.precision not in ("fp16", "fp32"),
-         "the main weight is kept as what bf16 leaves out, but got {recipe.precision}", lambda recipe, layout: "try bf16"),
-    Rule("FSDP2 has no pipeline", lambda recipe, layout: _not_by_torch(recipe, layout) | (layout.pp == 1),
-         "torch's FSDP2 works without a pipeline, but got zero={layout.zero} and pp={layout.pp}", lambda recipe, layout: "try pp 1"),
-    Rule("FSDP2 splits no experts", lambda recipe, layout: _not_by_torch(recipe, layout) | (layout.ep == 1),
-         "torch's FSDP2 works without expert parallelism, but got zero={layout.zero} and ep={layout.ep}",
-         lambda recipe, layout: "try ep 1, or stack megatron"),
-    Rule("FSDP2 needs untied embeddings", lambda recipe, layout: _not_by_torch(recipe, layout) | (not recipe.model.tied_embeddings),
-         "torch's FSDP2 needs embedding and head apart, but {recipe.model.name} shares them", lambda recipe, layout: "try stack megatron"),
-    Rule("FSDP2 has no fp16", lambda recipe, layout: _not_by_torch(recipe, layout) | (recipe.precision != "fp16"),
-         "torch's FSDP2 under Megatron-LM has no fp16, but got it", lambda recipe, layout: "try bf16, or stack megatron"),
-)  # fmt: skip
-"""Source of all: [megatron-core] training/arguments.py validate_args, core/optimizer/optimizer_config.py."""
+    Rule(
+        "Megatron offloads the optimizer alone",
+        _known,
+        "Megatron-LM keeps the optimizer in host memory at most (optimizer-cpu, and no hpz), but"
+        " got offload={knobs[offload]}, hpz={layout.hpz}",
+        lambda recipe, layout: "try optimizer-cpu, hpz 1, or --framework deepspeed",
+    ),
+    Rule(
+        "offload needs the distributed optimizer",
+        lambda recipe, layout: (layout.offload == 0) | (layout.zero == 1),
+        "the optimizer goes to host memory under the distributed optimizer (zero 1), but got"
+        " zero={layout.zero}",
+        lambda recipe, layout: "try zero 1",
+    ),
+    Rule(
+        "Megatron has the optimizer states",
+        _states_known,
+        "optimizer states must take 12 bytes a parameter (fp32), or 10, 6 or 4 (moments in fp32,"
+        " bf16, fp8 of the precision-aware optimizer), but {recipe.stack.name} has"
+        " {recipe.stack.optimizer_state_bytes}",
+        lambda recipe, layout: "change optimizer_state_bytes of the stack",
+    ),
+    Rule(
+        "narrow optimizer states are distributed",
+        lambda recipe, layout: not _narrow(recipe) or _distributed(recipe, layout),
+        "optimizer states in fewer than 32 bits need the distributed optimizer, but got"
+        " zero={layout.zero}",
+        lambda recipe, layout: "try zero 1",
+    ),
+    Rule(
+        "narrow optimizer states belong to bf16",
+        lambda recipe, layout: not _narrow(recipe) or recipe.precision not in ("fp16", "fp32"),
+        "the main weight is kept as what bf16 leaves out, but got {recipe.precision}",
+        lambda recipe, layout: "try bf16",
+    ),
+    Rule(
+        "FSDP2 has no pipeline",
+        lambda recipe, layout: _not_by_torch(recipe, layout) | (layout.pp == 1),
+        "torch's FSDP2 works without a pipeline, but got zero={layout.zero} and pp={layout.pp}",
+        lambda recipe, layout: "try pp 1",
+    ),
+    Rule(
+        "FSDP2 splits no experts",
+        lambda recipe, layout: _not_by_torch(recipe, layout) | (layout.ep == 1),
+        "torch's FSDP2 works without expert parallelism, but got zero={layout.zero} and"
+        " ep={layout.ep}",
+        lambda recipe, layout: "try ep 1, or stack megatron",
+    ),
+    Rule(
+        "FSDP2 needs untied embeddings",
+        lambda recipe, layout: _not_by_torch(recipe, layout) | (not recipe.model.tied_embeddings),
+        "torch's FSDP2 needs embedding and head apart, but {recipe.model.name} shares them",
+        lambda recipe, layout: "try stack megatron",
+    ),
+    Rule(
+        "FSDP2 has no fp16",
+        lambda recipe, layout: _not_by_torch(recipe, layout) | (recipe.precision != "fp16"),
+        "torch's FSDP2 under Megatron-LM has no fp16, but got it",
+        lambda recipe, layout: "try bf16, or stack megatron",
+    ),
+)
+"""Source of all: [megatron-core] training/arguments.py validate_args,
+core/optimizer/optimizer_config.py.
+"""

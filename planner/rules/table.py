@@ -1,4 +1,6 @@
-"""Which rules bind a recipe, and their two readings: a mask over many layouts, sentences about one."""
+"""Which rules bind a recipe, and their two readings: a mask over many layouts, sentences about
+one.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +16,53 @@ from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
 BY_FRAMEWORK: dict[str, tuple[Rule, ...]] = {
-    "megatron": megatron.RULES, "deepspeed": deepspeed.RULES, "torch": (*sizes.RULES, *training.PACKED),
-}  # fmt: skip
+    "megatron": megatron.RULES,
+    "deepspeed": deepspeed.RULES,
+    "torch": (*sizes.RULES, *training.PACKED),
+}
 NARROW = 2**15
-"""Below this a product of two columns fits 32 bits, whose remainder is eight times faster than that of 64."""
+"""Below this a product of two columns fits 32 bits, whose remainder is eight times faster than that
+of 64.
+"""
 
 
 def rules_for(recipe: Recipe) -> tuple[Rule, ...]:
-    """The rules of the recipe's framework that its version has. Raises InputError for an unknown version."""
+    """The rules of the recipe's framework that its version has. Raises InputError for an unknown
+    version.
+    """
     version = version_of(recipe.framework, recipe.framework_version)
-    return tuple(rule for rule in BY_FRAMEWORK[recipe.framework] if rule.since <= version < rule.before)
+    return tuple(
+        rule for rule in BY_FRAMEWORK[recipe.framework] if rule.since <= version < rule.before
+    )
 
 
 def _narrow(value: Any) -> Any:
-    small = isinstance(value, np.ndarray) and value.dtype.kind == "i" and len(value) and abs(value).max() < NARROW
+    small = (
+        isinstance(value, np.ndarray)
+        and value.dtype.kind == "i"
+        and len(value)
+        and abs(value).max() < NARROW
+    )
     return value.astype(np.int32, copy=False) if small else value
 
 
-SCHEDULE_RULES = ("stack runs the schedule", "Megatron runs the schedule", "DeepSpeed runs the schedule")
-"""Rules that a question waives which fixes a schedule that its framework cannot run: planned on request, and marked."""
+SCHEDULE_RULES = (
+    "stack runs the schedule",
+    "Megatron runs the schedule",
+    "DeepSpeed runs the schedule",
+)
+"""Rules that a question waives which fixes a schedule that its framework cannot run: planned on
+request, and marked.
+"""
 
 
-def mask(recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()) -> tuple[np.ndarray, dict[str, int]]:
+def mask(
+    recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()
+) -> tuple[np.ndarray, dict[str, int]]:
     """Which layouts hold every rule but the waived ones, and how many each rule removed.
 
-    A layout is counted at the first rule, in the order of rules_for, that removes it: the counts add up to what is gone.
-    Rules that removed nothing are left out.
+    A layout is counted at the first rule, in the order of rules_for, that removes it: the counts
+    add up to what is gone. Rules that removed nothing are left out.
     """
     narrow = replace(layout, **{f.name: _narrow(getattr(layout, f.name)) for f in fields(layout)})
     ok = np.ones(len(layout), dtype=bool)
@@ -65,8 +88,12 @@ def breaches(recipe: Recipe, layout: Layout) -> tuple[Breach, ...]:
 
 
 def nearest_refusal(recipe: Recipe, layout: Layout) -> str:
-    """Of many layouts, none legal: what refuses the first of those that break the fewest rules, with the way out; empty without any."""
+    """Of many layouts, none legal: what refuses the first of those that break the fewest rules,
+    with the way out; empty without any.
+    """
     if not len(layout):
         return ""
-    broken = sum(~np.broadcast_to(rule.holds(recipe, layout), len(layout)) for rule in rules_for(recipe))
+    broken = sum(
+        ~np.broadcast_to(rule.holds(recipe, layout), len(layout)) for rule in rules_for(recipe)
+    )
     return "; ".join(one.message for one in breaches(recipe, layout[int(np.argmin(broken))]))

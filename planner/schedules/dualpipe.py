@@ -1,4 +1,6 @@
-"""DualPipe: microbatches enter at both ends of the pipeline; each rank holds two full stages, one of each direction."""
+"""DualPipe: microbatches enter at both ends of the pipeline; each rank holds two full stages, one
+of each direction.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ CHUNKS = (1, 1)
 
 
 def legal(p: int, m: int, v: int = 1) -> None:
-    """p and m even, m >= 2p (m counts both directions). Raises InputError. Source: [deepseek2024], its implementation's checks."""
+    """p and m even, m >= 2p (m counts both directions). Raises InputError. Source: [deepseek2024],
+    its implementation's checks.
+    """
     limits.sizes(NAME, p, m, v, CHUNKS)
     limits.even(NAME, "p", p)
     limits.even(NAME, "m", m)
@@ -22,31 +26,50 @@ def legal(p: int, m: int, v: int = 1) -> None:
 
 
 def order(p: int, m: int, v: int = 1) -> Order:
-    """Stages 0..p-1 are one direction, p..2p-1 the other (stage p+s on rank p-1-s); microbatches count per direction."""
+    """Stages 0..p-1 are one direction, p..2p-1 the other (stage p+s on rank p-1-s); microbatches
+    count per direction.
+    """
     legal(p, m, v)
     ranks = []
     for rank in range(p):
         one, other = rank, 2 * p - 1 - rank
         from_start = rank < p // 2
-        ranks.append(rank_rows(p // 2, rank if from_start else p - 1 - rank, m // 2, (one, other) if from_start else (other, one)))
+        ranks.append(
+            rank_rows(
+                p // 2,
+                rank if from_start else p - 1 - rank,
+                m // 2,
+                (one, other) if from_start else (other, one),
+            )
+        )
     return from_rows(ranks, two_way(p))
 
 
 def makespan(
-    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric, pair: Numeric | None = None
+    p: Numeric,
+    m: Numeric,
+    v: Numeric,
+    forward: Numeric,
+    input_grad: Numeric,
+    weight_grad: Numeric,
+    pair: Numeric | None = None,
 ) -> Numeric:
-    """Time of a step; times are of one full 1/p of the model; pair: an overlapped forward and backward (None = their sum).
+    """Time of a step; times are of one full 1/p of the model; pair: an overlapped forward and
+    backward (None = their sum).
 
     Formula: m T + (p/2 - 1) (pair + b + w - 3 w), T = f + b + w
     Source:  [deepseek2024 table 2]
-    Assumes: f = b = w; pair = T; no transfer time. With a shorter pair only the idle time of the busiest rank holds.
+    Assumes: f = b = w; pair = T; no transfer time. With a shorter pair only the idle time of the
+             busiest rank holds.
     """
     total = forward + input_grad + weight_grad
     overlapped = total if pair is None else pair
     return m * total + (p / 2 - 1) * (overlapped + input_grad - 2 * weight_grad)
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds (pair = T)."""
     return np.equal(forward, input_grad) & np.equal(input_grad, weight_grad) & (m >= 2 * p)
 

@@ -1,4 +1,6 @@
-"""DualPipeV: DualPipe cut in half; p ranks hold 2p stages placed as a V, so that parameters are held once."""
+"""DualPipeV: DualPipe cut in half; p ranks hold 2p stages placed as a V, so that parameters are
+held once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ CHUNKS = (2, 2)
 
 
 def legal(p: int, m: int, v: int = 2) -> None:
-    """Exactly two stages a rank, m >= 2p. Raises InputError. Source: [torch-pipelining], [deepseek2024]."""
+    """Exactly two stages a rank, m >= 2p. Raises InputError. Source: [torch-pipelining],
+    [deepseek2024].
+    """
     limits.sizes(NAME, p, m, v, CHUNKS)
     limits.at_least(NAME, m, 2 * p, "2p")
 
@@ -22,24 +26,36 @@ def legal(p: int, m: int, v: int = 2) -> None:
 def order(p: int, m: int, v: int = 2) -> Order:
     """The way down the V is the first stream, the way up the second."""
     legal(p, m, v)
-    return from_rows([rank_rows(p, rank, m, (rank, 2 * p - 1 - rank)) for rank in range(p)], v_shaped(p))
+    return from_rows(
+        [rank_rows(p, rank, m, (rank, 2 * p - 1 - rank)) for rank in range(p)], v_shaped(p)
+    )
 
 
 def makespan(
-    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric, pair: Numeric | None = None
+    p: Numeric,
+    m: Numeric,
+    v: Numeric,
+    forward: Numeric,
+    input_grad: Numeric,
+    weight_grad: Numeric,
+    pair: Numeric | None = None,
 ) -> Numeric:
-    """Time of a step; times are of one full 1/p of the model; pair: an overlapped forward and backward (None = their sum).
+    """Time of a step; times are of one full 1/p of the model; pair: an overlapped forward and
+    backward (None = their sum).
 
     Formula: m T + (p - 1) (pair + b + w - 3 w) / 2, T = f + b + w
     Source:  [deepseek2024 table 2], its repository's figure for DualPipeV
-    Assumes: f = b = w; pair = T; no transfer time. With a shorter pair only the idle time of the busiest rank holds.
+    Assumes: f = b = w; pair = T; no transfer time. With a shorter pair only the idle time of the
+             busiest rank holds.
     """
     total = forward + input_grad + weight_grad
     overlapped = total if pair is None else pair
     return m * total + (p - 1) * (overlapped + input_grad - 2 * weight_grad) / 2
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds (pair = T)."""
     return np.equal(forward, input_grad) & np.equal(input_grad, weight_grad) & (m >= 2 * p)
 

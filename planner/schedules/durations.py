@@ -24,14 +24,20 @@ def stage_durations(
 ) -> Floats:
     """(S, 4) durations for the simulator: forward, fused backward, input gradient, weight gradient.
 
-    stage_scale: a factor a rank, or one a stage. head_extra: the LM head and loss, this share of a full 1/p of the model (not / v), on
-    the last stage of every chain. Raises InputError.
+    stage_scale: a factor a rank, or one a stage. head_extra: the LM head and loss, this share of a
+    full 1/p of the model (not / v), on the last stage of every chain. Raises InputError.
     """
     one = np.array([forward, input_grad + weight_grad, input_grad, weight_grad])
     return one * _sizes(order, v, stage_scale, head_extra)[:, None]
 
 
-def pair_durations(order: Order, v: int, pair: float, stage_scale: Sequence[float] | None = None, head_extra: float = 0.0) -> Floats:
+def pair_durations(
+    order: Order,
+    v: int,
+    pair: float,
+    stage_scale: Sequence[float] | None = None,
+    head_extra: float = 0.0,
+) -> Floats:
     """(S,) durations of overlapped pairs from the time of a pair of one full 1/p of the model."""
     return pair * _sizes(order, v, stage_scale, head_extra)
 
@@ -49,4 +55,7 @@ def _scale(order: Order, stage_scale: Sequence[float] | None) -> Floats:
         return scale
     if len(scale) == order.ranks:
         return scale[order.rank_of_stage]
-    raise InputError(f"stage scale must have one factor a rank ({order.ranks}) or a stage ({order.stages}), but got {len(scale)}")
+    raise InputError(
+        f"stage scale must have one factor a rank ({order.ranks}) or a stage ({order.stages}), but"
+        f" got {len(scale)}"
+    )

@@ -23,7 +23,9 @@ def order(p: int, m: int, v: int = 1) -> Order:
     return Order(tuple(alternate(turn, turn, m) for turn in turns), *looped(p))
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of a step; times are of one full 1/p of the model.
 
     Formula: (m + p - 1) T, T = forward + input_grad + weight_grad
@@ -33,7 +35,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return (m + p - 1) * (forward + input_grad + weight_grad)
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds."""
     return (m >= 1) & (v == 1)
 

@@ -1,4 +1,6 @@
-"""Interleaved 1F1B of Megatron-LM: v chunks a rank, microbatches in groups (microbatch_group_size_per_virtual_pipeline_stage)."""
+"""Interleaved 1F1B of Megatron-LM: v chunks a rank, microbatches in groups
+(microbatch_group_size_per_virtual_pipeline_stage).
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,27 @@ CHUNKS = (2, None)
 
 
 def legal(p: int, m: int, v: int = 2, group: int = 0) -> None:
-    """Group g (0 = p) with p <= g <= m, and m mod g either 0 or >= p; at least two ranks. Raises InputError.
+    """Group g (0 = p) with p <= g <= m, and m mod g either 0 or >= p; at least two ranks. Raises
+    InputError.
 
     Source: [megatron-core], its checks before the interleaved schedule runs.
     """
     limits.sizes(NAME, p, m, v, CHUNKS)
     if p < 2:
-        raise InputError(f"{NAME} needs at least two pipeline ranks, but got p={p}; use gpipe or 1f1b for one rank")
+        raise InputError(
+            f"{NAME} needs at least two pipeline ranks, but got p={p}; use gpipe or 1f1b for one"
+            " rank"
+        )
     size = group or p
     if not p <= size <= m:
-        raise InputError(f"{NAME} needs p <= group <= m, but got p={p}, group={size}, m={m}; {_way_out(p, m)}")
+        raise InputError(
+            f"{NAME} needs p <= group <= m, but got p={p}, group={size}, m={m}; {_way_out(p, m)}"
+        )
     if 0 < m % size < p:
-        raise InputError(f"{NAME} needs m mod group to be 0 or at least p, but got {m} mod {size} = {m % size}, p={p}; {_way_out(p, m)}")
+        raise InputError(
+            f"{NAME} needs m mod group to be 0 or at least p, but got {m} mod {size} = {m % size},"
+            f" p={p}; {_way_out(p, m)}"
+        )
 
 
 def _way_out(p: int, m: int) -> str:
@@ -41,14 +52,21 @@ def order(p: int, m: int, v: int = 2, group: int = 0) -> Order:
 
 
 def in_rounds(p: int, m: int, v: int, group: int, per_hop: int) -> Order:
-    """The fused order for any group: `per_hop` more chunk forwards in the fill for each rank further from the last."""
+    """The fused order for any group: `per_hop` more chunk forwards in the fill for each rank
+    further from the last.
+    """
     table = rounds(m, v, group)
     fills = [(v - 1) * group + per_hop * (p - 1 - rank) for rank in range(p)]
-    actions = tuple(alternate(on_rank(table, rank, p), on_rank(table, rank, p, v), fill) for rank, fill in enumerate(fills))
+    actions = tuple(
+        alternate(on_rank(table, rank, p), on_rank(table, rank, p, v), fill)
+        for rank, fill in enumerate(fills)
+    )
     return Order(actions, *looped(p, v))
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of a step; times are of one full 1/p of the model.
 
     Formula: m T + (p - 1) T / v, T = forward + input_grad + weight_grad
@@ -58,7 +76,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return (m + (p - 1) / v) * (forward + input_grad + weight_grad)
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds."""
     return (m >= p) & (v >= 1)
 
@@ -73,7 +93,9 @@ def bubble_share(p: Numeric, m: Numeric, v: Numeric = 1) -> Numeric:
     return (p - 1) / (v * m + p - 1)
 
 
-def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric, group: Numeric = 0) -> Numeric:
+def peak_in_flight(
+    p: Numeric, m: Numeric, v: Numeric, rank: Numeric, group: Numeric = 0
+) -> Numeric:
     """Activations held by a rank (from 0) at the peak, in chunks; group 0 = p.
 
     Formula: min(m v, (v - 1) g + 2 (p - 1 - rank) + 1)
@@ -85,7 +107,8 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric, group: Num
 
 
 def messages(p: Numeric, m: Numeric, v: Numeric) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward; the wrap from the last rank to the first included.
+    """Tensors that cross ranks in a step, forward and backward; the wrap from the last rank to the
+    first included.
 
     Formula: 2 m (p v - 1), none when p = 1
     Source:  [narayanan2021 sec. 2.2]
@@ -99,6 +122,7 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
 
     Formula: 2 (p v - 1) c
     Source:  [narayanan2021 sec. 2.2], derived from the order and compared with the simulator
-    Assumes: equal chunks and transfers; group p divides m; c <= min(forward, input_grad + weight_grad) / v: beyond, it grows with m.
+    Assumes: equal chunks and transfers; group p divides m; c <= min(forward, input_grad +
+             weight_grad) / v: beyond, it grows with m.
     """
     return 2 * (p * v - 1) * transfer * (p > 1)

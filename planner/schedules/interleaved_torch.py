@@ -1,6 +1,8 @@
-"""Interleaved 1F1B of torch: rounds of m / max(1, m // p) microbatches, so that m need not be a multiple of p.
+"""Interleaved 1F1B of torch: rounds of m / max(1, m // p) microbatches, so that m need not be a
+multiple of p.
 
-With v = 1 it is not 1F1B: it fills with 2 (p-1-i) forwards, holds more activations, and hides transfers better.
+With v = 1 it is not 1F1B: it fills with 2 (p-1-i) forwards, holds more activations, and hides
+transfers better.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ CHUNKS = (1, None)
 
 
 def legal(p: int, m: int, v: int = 2) -> None:
-    """The number of rounds, max(1, m // p), divides m. Raises InputError. Source: [torch-pipelining]."""
+    """The number of rounds, max(1, m // p), divides m. Raises InputError. Source:
+    [torch-pipelining].
+    """
     limits.sizes(NAME, p, m, v, CHUNKS)
     whole_rounds(NAME, p, m)
 
@@ -28,7 +32,9 @@ def whole_rounds(name: str, p: int, m: int) -> None:
     if m % count:
         fits = [n for n in range(1, m + 2 * p) if n % max(1, n // p) == 0]
         below, above = max(n for n in fits if n < m), min(n for n in fits if n > m)
-        got = f"{name} needs m to be a multiple of its {count} rounds (m // p), but got m={m}, p={p}"
+        got = (
+            f"{name} needs m to be a multiple of its {count} rounds (m // p), but got m={m}, p={p}"
+        )
         raise InputError(f"{got}; use m={below} or m={above}")
 
 
@@ -43,7 +49,9 @@ def order(p: int, m: int, v: int = 2) -> Order:
     return interleaved.in_rounds(p, m, v, int(round_size(p, m)), 2)
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of a step; times are of one full 1/p of the model.
 
     Formula: m T + (p - 1) T / v, T = forward + input_grad + weight_grad
@@ -53,7 +61,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return interleaved.makespan(p, m, v, forward, input_grad, weight_grad)
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds."""
     return m >= p
 

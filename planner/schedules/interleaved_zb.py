@@ -1,4 +1,6 @@
-"""Interleaved zero bubble of torch (InterleavedZeroBubble): ZB-H1's idea with v chunks a rank and torch's rounds."""
+"""Interleaved zero bubble of torch (InterleavedZeroBubble): ZB-H1's idea with v chunks a rank and
+torch's rounds.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +17,32 @@ CHUNKS = (1, None)
 
 
 def legal(p: int, m: int, v: int = 2) -> None:
-    """The number of rounds, max(1, m // p), divides m. Raises InputError. Source: [torch-pipelining]."""
+    """The number of rounds, max(1, m // p), divides m. Raises InputError. Source:
+    [torch-pipelining].
+    """
     limits.sizes(NAME, p, m, v, CHUNKS)
     whole_rounds(NAME, p, m)
 
 
 def order(p: int, m: int, v: int = 2) -> Order:
-    """Rank i fills with (v-1) round + (p-1-i) forwards; weight gradients come i places after their input gradients."""
+    """Rank i fills with (v-1) round + (p-1-i) forwards; weight gradients come i places after their
+    input gradients.
+    """
     legal(p, m, v)
     size = int(round_size(p, m))
     table = rounds(m, v, size)
     actions = tuple(
-        alternate_split(on_rank(table, rank, p), on_rank(table, rank, p, v), (v - 1) * size + p - 1 - rank, rank) for rank in range(p)
+        alternate_split(
+            on_rank(table, rank, p), on_rank(table, rank, p, v), (v - 1) * size + p - 1 - rank, rank
+        )
+        for rank in range(p)
     )
     return Order(actions, *looped(p, v))
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of a step; times are of one full 1/p of the model.
 
     Formula: m (f + b + w) + (p - 1) max(f, b, f + b - w) / v
@@ -42,7 +53,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return ideal + (zb_h1.makespan(p, m, 1, forward, input_grad, weight_grad) - ideal) / v
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds."""
     return m >= p
 

@@ -1,4 +1,6 @@
-"""Breadth-first pipeline: every chunk runs all its microbatches before the next; backwards in reverse, chunks and microbatches."""
+"""Breadth-first pipeline: every chunk runs all its microbatches before the next; backwards in
+reverse, chunks and microbatches.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def order(p: int, m: int, v: int = 2) -> Order:
     return Order(tuple(alternate(turn, turn[::-1], m * v) for turn in turns), *looped(p, v))
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of a step; times are of one full 1/p of the model.
 
     Formula: m T + (p - 1) T / v, T = forward + input_grad + weight_grad
@@ -36,7 +40,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return interleaved.makespan(p, m, v, forward, input_grad, weight_grad)
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds."""
     return m >= p
 

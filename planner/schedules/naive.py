@@ -15,7 +15,9 @@ def legal(p: int, m: int, v: int = 1) -> None:
     """m = 1: the batch is not split. Raises InputError."""
     limits.sizes(NAME, p, m, v, CHUNKS)
     if m != 1:
-        raise InputError(f"{NAME} runs the batch as one microbatch, but got m={m}; use m=1, or gpipe for several")
+        raise InputError(
+            f"{NAME} runs the batch as one microbatch, but got m={m}; use m=1, or gpipe for several"
+        )
 
 
 def order(p: int, m: int, v: int = 1) -> Order:
@@ -24,7 +26,9 @@ def order(p: int, m: int, v: int = 1) -> Order:
     return gpipe.order(p, m)
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of the one microbatch through all ranks.
 
     Formula: p T, T = forward + input_grad + weight_grad
@@ -34,7 +38,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return gpipe.makespan(p, m, v, forward, input_grad, weight_grad)
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds."""
     return (m == 1) & (v == 1)
 

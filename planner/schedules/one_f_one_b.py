@@ -1,4 +1,6 @@
-"""1F1B (PipeDream-Flush): fill, alternate, drain. The same order in Megatron-LM, DeepSpeed and torch (torch asks for m >= p)."""
+"""1F1B (PipeDream-Flush): fill, alternate, drain. The same order in Megatron-LM, DeepSpeed and
+torch (torch asks for m >= p).
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ def order(p: int, m: int, v: int = 1) -> Order:
     """Rank i fills with p-1-i forwards."""
     legal(p, m, v)
     turns = [counted(rank, m) for rank in range(p)]
-    return Order(tuple(alternate(turn, turn, p - 1 - rank) for rank, turn in enumerate(turns)), *looped(p))
+    return Order(
+        tuple(alternate(turn, turn, p - 1 - rank) for rank, turn in enumerate(turns)), *looped(p)
+    )
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of a step; times are of one full 1/p of the model.
 
     Formula: (m + p - 1) T, T = forward + input_grad + weight_grad
@@ -35,7 +41,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return gpipe.makespan(p, m, v, forward, input_grad, weight_grad)
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds."""
     return (m >= 1) & (v == 1)
 
@@ -71,7 +79,8 @@ def messages(p: Numeric, m: Numeric, v: Numeric = 1) -> Numeric:
 
 
 def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
-    """What asynchronous transfers add to the makespan: about 2 c (p-1)/p a microbatch, as p - rank in flight is one round trip.
+    """What asynchronous transfers add to the makespan: about 2 c (p-1)/p a microbatch, as p - rank
+    in flight is one round trip.
 
     Formula: 2 c (p - 1 + (m - 2) - floor((m - 2) / p)) for m >= 2; 2 c (p - 1) for m = 1
     Source:  [narayanan2021 sec. 2.2], derived from the order and compared with the simulator
@@ -82,10 +91,13 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
 
 
 def blocking_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
-    """What blocking transfers add to the makespan: the sender waits too, as in Megatron's 1F1B without interleaving.
+    """What blocking transfers add to the makespan: the sender waits too, as in Megatron's 1F1B
+    without interleaving.
 
-    Formula: c (2 (p - 1) + 2 m - 3) for m >= 2; c (p - 1 + m) for p = 2; 2 c (p - 1) for m = 1; none for p = 1
-    Source:  [megatron-core], derived from the order (by hand for p = 2 and 4) and compared with the simulator
+    Formula: c (2 (p - 1) + 2 m - 3) for m >= 2; c (p - 1 + m) for p = 2; 2 c (p - 1) for m = 1;
+             none for p = 1
+    Source:  [megatron-core], derived from the order (by hand for p = 2 and 4) and compared with the
+             simulator
     Assumes: equal stages and transfers; any c.
     """
     sends = np.where(np.equal(p, 2), m + 1, 2 * (p - 1) + np.maximum(2 * m - 3, 0))

@@ -1,8 +1,10 @@
 """The schedules by name. To add one: write a file like its neighbours and add it here.
 
-A schedule's file holds NAME; CHUNKS, the least and most virtual stages a rank (None = no limit); legal(p, m, v, ...), which raises
-InputError outside the limits of the implementation; order(p, m, v, ...), an Order. Closed forms only where they exist: makespan, span,
-exact (where those hold), peak_in_flight, messages, bubble_share, exposed_transfer; all but `order` and `legal` take numpy columns.
+A schedule's file holds NAME; CHUNKS, the least and most virtual stages a rank (None = no limit);
+legal(p, m, v, ...), which raises InputError outside the limits of the implementation; order(p, m,
+v, ...), an Order. Closed forms only where they exist: makespan, span, exact (where those hold),
+peak_in_flight, messages, bubble_share, exposed_transfer; all but `order` and `legal` take numpy
+columns.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def schedule(name: str) -> ModuleType:
 
 
 def order(name: str, p: int, m: int, v: int, **knobs: Any) -> Order:
-    """The order of a named schedule; of the knobs (group, durations, transfer, memory_limit) it takes those that it knows."""
+    """The order of a named schedule; of the knobs (group, durations, transfer, memory_limit) it
+    takes those that it knows.
+    """
     build = schedule(name).order
     taken = inspect.signature(build).parameters
     made: Order = build(p, m, v, **{knob: value for knob, value in knobs.items() if knob in taken})

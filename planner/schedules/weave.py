@@ -1,4 +1,6 @@
-"""How forwards and backwards of one rank interleave: shared by the schedules that fill, alternate and drain."""
+"""How forwards and backwards of one rank interleave: shared by the schedules that fill, alternate
+and drain.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,16 @@ def alternate(forwards: Ints, backwards: Ints, fill: int) -> Ints:
 
 
 def alternate_split(forwards: Ints, backwards: Ints, fill: int, delay: int) -> Ints:
-    """As alternate, with the backward split: each weight gradient follows the input gradient `delay` places later.
+    """As alternate, with the backward split: each weight gradient follows the input gradient
+    `delay` places later.
 
     What is left at the end runs weight gradients last. Returns (3n, 4) rows.
     """
     n = len(forwards)
     step = np.arange(n)
-    place = np.concatenate((3 * (step - min(fill, n)), 3 * step + 1, 3 * np.minimum(step + delay, n - 1) + 2))
+    place = np.concatenate(
+        (3 * (step - min(fill, n)), 3 * step + 1, 3 * np.minimum(step + delay, n - 1) + 2)
+    )
     everything = np.concatenate((rows(forwards, F), rows(backwards, I), rows(backwards, W)))
     return everything[np.argsort(place, kind="stable")]
 
@@ -49,7 +54,9 @@ def counted(stage: int, m: int) -> Ints:
 
 
 def rounds(m: int, v: int, group: int) -> Ints:
-    """(m*v, 2) chunk and microbatch in Megatron's order: chunk by chunk within each group of microbatches; the last group is the rest."""
+    """(m*v, 2) chunk and microbatch in Megatron's order: chunk by chunk within each group of
+    microbatches; the last group is the rest.
+    """
     whole = m - m % group
     return np.concatenate((_groups(0, whole, v, group), _groups(whole, m, v, max(m - whole, 1))))
 
@@ -63,6 +70,8 @@ def _groups(first: int, last: int, v: int, size: int) -> Ints:
 
 
 def on_rank(table: Ints, rank: int, p: int, v: int = 0) -> Ints:
-    """(n, 2) stage and microbatch of a rank's turns in a table of chunks; with v, the chunks run backwards (v-1 first)."""
+    """(n, 2) stage and microbatch of a rank's turns in a table of chunks; with v, the chunks run
+    backwards (v-1 first).
+    """
     chunk = v - 1 - table[:, 0] if v else table[:, 0]
     return np.stack((chunk * p + rank, table[:, 1]), axis=1)

@@ -1,4 +1,6 @@
-"""ZB-H1: 1F1B with the backward split; weight gradients fill the drain at the activation memory of 1F1B."""
+"""ZB-H1: 1F1B with the backward split; weight gradients fill the drain at the activation memory of
+1F1B.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,28 @@ CHUNKS = (1, 1)
 def legal(p: int, m: int, v: int = 1) -> None:
     """m >= p: below, nothing is left to fill the drain with. Raises InputError.
 
-    The authors' generator asks for m >= 2p; torch's InterleavedZeroBubble with one stage a rank gives the same order for m >= p.
+    The authors' generator asks for m >= 2p; torch's InterleavedZeroBubble with one stage a rank
+    gives the same order for m >= p.
     """
     limits.sizes(NAME, p, m, v, CHUNKS)
     limits.at_least(NAME, m, p, "p")
 
 
 def order(p: int, m: int, v: int = 1) -> Order:
-    """Rank i fills with p-1-i forwards; its weight gradients come i places after their input gradients."""
+    """Rank i fills with p-1-i forwards; its weight gradients come i places after their input
+    gradients.
+    """
     limits.sizes(NAME, p, m, v, CHUNKS)
     turns = [counted(rank, m) for rank in range(p)]
-    return Order(tuple(alternate_split(turn, turn, p - 1 - rank, rank) for rank, turn in enumerate(turns)), *looped(p))
+    return Order(
+        tuple(alternate_split(turn, turn, p - 1 - rank, rank) for rank, turn in enumerate(turns)),
+        *looped(p),
+    )
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of a step; times are of one full 1/p of the model.
 
     Formula: m (f + b + w) + (p - 1) max(f, b, f + b - w)
@@ -40,7 +50,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return m * (forward + input_grad + weight_grad) + (p - 1) * gap
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where the makespan holds."""
     return m >= p
 

@@ -1,4 +1,6 @@
-"""ZB-H2: the fill takes twice as many forwards, so that no rank waits once it has begun; about twice the activations of 1F1B."""
+"""ZB-H2: the fill takes twice as many forwards, so that no rank waits once it has begun; about
+twice the activations of 1F1B.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,23 @@ def legal(p: int, m: int, v: int = 1) -> None:
 
 
 def order(p: int, m: int, v: int = 1) -> Order:
-    """Rank i fills with 2 (p-1-i) forwards; its weight gradients come 2i places after their input gradients."""
+    """Rank i fills with 2 (p-1-i) forwards; its weight gradients come 2i places after their input
+    gradients.
+    """
     limits.sizes(NAME, p, m, v, CHUNKS)
     turns = [counted(rank, m) for rank in range(p)]
-    return Order(tuple(alternate_split(turn, turn, 2 * (p - 1 - rank), 2 * rank) for rank, turn in enumerate(turns)), *looped(p))
+    return Order(
+        tuple(
+            alternate_split(turn, turn, 2 * (p - 1 - rank), 2 * rank)
+            for rank, turn in enumerate(turns)
+        ),
+        *looped(p),
+    )
 
 
-def span(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def span(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """The longest time between a rank's own first start and last end.
 
     Formula: m (f + b + w) + (p - 1) max(0, b - f, f + b - 2w)
@@ -37,18 +49,25 @@ def span(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numer
     return m * (forward + input_grad + weight_grad) + (p - 1) * gap
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
-    """Time of a step; times are of one full 1/p of the model. Zero bubble holds for the span only: the stagger (p-1) f stays.
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
+    """Time of a step; times are of one full 1/p of the model. Zero bubble holds for the span only:
+    the stagger (p-1) f stays.
 
     Formula: m (f + b + w) + (p - 1) max(f, b - f, f + b - 2w)
     Source:  [qi2023 sec. 2.3], generalised to unequal times and compared with the simulator
     Assumes: equal stages; no transfer time; m >= 2p.
     """
-    gap = np.maximum(np.maximum(forward, input_grad - forward), forward + input_grad - 2 * weight_grad)
+    gap = np.maximum(
+        np.maximum(forward, input_grad - forward), forward + input_grad - 2 * weight_grad
+    )
     return m * (forward + input_grad + weight_grad) + (p - 1) * gap
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where makespan and span hold."""
     return m >= 2 * p
 

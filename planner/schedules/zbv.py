@@ -1,6 +1,8 @@
-"""ZBV as torch's table (ZBVZeroBubble): two chunks a rank placed as a V, for equal forward, input gradient and weight gradient.
+"""ZBV as torch's table (ZBVZeroBubble): two chunks a rank placed as a V, for equal forward, input
+gradient and weight gradient.
 
-Zero bubble in the span sense only, and only for equal times; the automatic variant adapts to others.
+Zero bubble in the span sense only, and only for equal times; the automatic variant adapts to
+others.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ Row = tuple[int, int, int]
 
 
 def legal(p: int, m: int, v: int = 2) -> None:
-    """Exactly two stages a rank; any m (below 2p-1 the table of 2p-1 is cut). Raises InputError. Source: [torch-pipelining]."""
+    """Exactly two stages a rank; any m (below 2p-1 the table of 2p-1 is cut). Raises InputError.
+    Source: [torch-pipelining].
+    """
     limits.sizes(NAME, p, m, v, CHUNKS)
 
 
@@ -38,7 +42,10 @@ def _rank(p: int, m: int, rank: int) -> list[Row]:
         rows += [(up, F, j), (down, F, fill + j)]
     for j in range(p - rank):
         rows += [(up, F, rank + j), *_both(up, j)]
-    ahead, steady = fill + rank, m - p  # forwards done on the way down; turns until the way up has all of its own
+    ahead, steady = (
+        fill + rank,
+        m - p,
+    )  # forwards done on the way down; turns until the way up has all of its own
     for j in range(steady):
         rows += [(down, F, ahead + j)] if ahead + j < m else []
         rows += [*_both(down, j), (up, F, p + j), *_both(up, p - rank + j)]
@@ -50,7 +57,9 @@ def _both(stage: int, j: int) -> list[Row]:
 
 
 def _drain(p: int, m: int, rank: int, steady: int) -> list[Row]:
-    """Input gradients of both chunks in turn, then those of the first chunk with its waiting weight gradients, then what is left."""
+    """Input gradients of both chunks in turn, then those of the first chunk with its waiting weight
+    gradients, then what is left.
+    """
     down, up = rank, 2 * p - 1 - rank
     rows: list[Row] = []
     for j in range(rank):
@@ -61,7 +70,9 @@ def _drain(p: int, m: int, rank: int, steady: int) -> list[Row]:
     return rows + [(down, W, j) for j in range(m - rank, m)]
 
 
-def span(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def span(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """The longest time between a rank's own first start and last end.
 
     Formula: m (f + b + w)
@@ -71,7 +82,9 @@ def span(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numer
     return m * (forward + input_grad + weight_grad) + 0 * p
 
 
-def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def makespan(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Time of a step; times are of one full 1/p of the model.
 
     Formula: m (f + b + w) + (p - 1) f / 2
@@ -81,7 +94,9 @@ def makespan(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: N
     return m * (forward + input_grad + weight_grad) + (p - 1) * forward / 2
 
 
-def exact(p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric) -> Numeric:
+def exact(
+    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
+) -> Numeric:
     """Where makespan and span hold."""
     return np.equal(forward, input_grad) & np.equal(input_grad, weight_grad) & (m >= 2 * p - 1)
 
@@ -97,7 +112,8 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric
 
 
 def messages(p: Numeric, m: Numeric, v: Numeric = 2) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward; the turn of the V stays on the last rank.
+    """Tensors that cross ranks in a step, forward and backward; the turn of the V stays on the last
+    rank.
 
     Formula: 4 m (p - 1)
     Source:  [qi2023 sec. 6]

@@ -1,4 +1,6 @@
-"""DeepSpeed's ways to run a layout: its engine alone, its PipelineModule, or Megatron-DeepSpeed with its own model code."""
+"""DeepSpeed's ways to run a layout: its engine alone, its PipelineModule, or Megatron-DeepSpeed
+with its own model code.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,14 @@ from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
 PARTITION_RULES = (0, 18)
-"""Since then AutoTP takes rules for a model of one's own; before, it reads Hugging Face models alone."""
+"""Since then AutoTP takes rules for a model of one's own; before, it reads Hugging Face models
+alone.
+"""
 
 
 def in_megatron(recipe: Recipe, layout: Layout) -> Any:
-    """Whether Megatron-DeepSpeed runs it: tensor parallelism in a pipeline, the ZB-H1 schedule, tensor parallelism before AutoTP's rules.
+    """Whether Megatron-DeepSpeed runs it: tensor parallelism in a pipeline, the ZB-H1 schedule,
+    tensor parallelism before AutoTP's rules.
 
     A column when the layout holds columns.
     """

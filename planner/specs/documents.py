@@ -1,4 +1,6 @@
-"""Documents as people write them: read YAML and JSON, build the frozen document, say every fault in plain words."""
+"""Documents as people write them: read YAML and JSON, build the frozen document, say every fault in
+plain words.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +17,43 @@ from pydantic import BaseModel, ValidationError
 from planner.errors import InputError
 
 MAX_BYTES = 2 * 2**20
-"""Profiles, presets and config.json are a few KB; weights or a tokenizer given by mistake are not."""
+"""Profiles, presets and config.json are a few KB; weights or a tokenizer given by mistake are not.
+"""
 
 Document = TypeVar("Document", bound=BaseModel)
 MAX_FAULTS = 6
 """Faults that one message names; the rest are counted."""
 LARGEST, SMALLEST = 1e13, 1e-12
-"""Of figures in a profile or a stack, other than 0: beyond them lie slips of the pen, whose products overflow."""
+"""Of figures in a profile or a stack, other than 0: beyond them lie slips of the pen, whose
+products overflow.
+"""
 
 
 def _fields(loader: Any, node: Any, deep: bool = False) -> dict[Any, Any]:
     """A mapping's fields, each stated once: YAML itself lets the last one win in silence."""
-    stated = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
+    stated = [
+        key.value
+        for key, _ in node.value
+        if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"
+    ]
     if len(set(stated)) < len(stated):
         twice = next(key for key, _ in node.value if stated.count(key.value) > 1)
-        raise yaml.MarkedYAMLError(problem=f"{str(twice.value)[:60]!r} is stated twice", problem_mark=twice.start_mark)
+        raise yaml.MarkedYAMLError(
+            problem=f"{str(twice.value)[:60]!r} is stated twice", problem_mark=twice.start_mark
+        )
     made: dict[Any, Any] = yaml.SafeLoader.construct_mapping(loader, node, deep)
     return made
 
 
-_Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {"construct_mapping": _fields})
+_Loader: Any = type(
+    "_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {"construct_mapping": _fields}
+)
 # YAML 1.1 takes 1e-3 for text; people who write profiles do not.
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
 
 
 def parse_yaml(text: str) -> Any:
@@ -45,15 +62,25 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """The text of a small file; InputError for one that is missing, unreadable, huge or not text."""
+    """The text of a small file; InputError for one that is missing, unreadable, huge or not
+    text.
+    """
     try:
         if not path.is_file():
-            raise InputError(f"{path} must be a readable file, but {'it is a directory' if path.is_dir() else 'there is none'}")
+            raise InputError(
+                f"{path} must be a readable file, but"
+                f" {'it is a directory' if path.is_dir() else 'there is none'}"
+            )
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path} must be a document of at most {MAX_BYTES:,} bytes, but it has {path.stat().st_size:,}")
+            raise InputError(
+                f"{path} must be a document of at most {MAX_BYTES:,} bytes, but it has"
+                f" {path.stat().st_size:,}"
+            )
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as fault:
-        raise InputError(f"{path} must be UTF-8 text, but byte {fault.start} is not; is it a binary file?") from None
+        raise InputError(
+            f"{path} must be UTF-8 text, but byte {fault.start} is not; is it a binary file?"
+        ) from None
     except (OSError, ValueError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else str(fault)
         raise InputError(f"{path} must be a readable file, but: {reason}") from None
@@ -69,7 +96,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=_pairs) if kind == "JSON" else parse_yaml(text)
     except json.JSONDecodeError as fault:
-        raise InputError(f"{path} must be valid JSON, but line {fault.lineno}: {fault.msg}") from None
+        raise InputError(
+            f"{path} must be valid JSON, but line {fault.lineno}: {fault.msg}"
+        ) from None
     except yaml.YAMLError as fault:
         raise InputError(f"{path} must be valid YAML, but {_yaml_fault(fault)}") from None
     except RecursionError:
@@ -86,16 +115,24 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:60]!r} is stated twice")
+        raise ValueError(
+            f"{next(name for name in names if names.count(name) > 1)[:60]!r} is stated twice"
+        )
     return made
 
 
 def check_figures(document: BaseModel, where: str) -> None:
-    """InputError for a number that no machine and no software has: too large, too small, or a share that hides more than all."""
+    """InputError for a number that no machine and no software has: too large, too small, or a share
+    that hides more than all.
+    """
     for path, value in _numbers(document.model_dump(), ""):
-        most = 1.0 if path.endswith("overlap_share") else 2.0 if path.endswith("_share") else LARGEST
+        most = (
+            1.0 if path.endswith("overlap_share") else 2.0 if path.endswith("_share") else LARGEST
+        )
         if value > most or 0 < abs(value) < SMALLEST:
-            raise InputError(f"{where}: {path} must be 0 or from {SMALLEST:g} to {most:g}, but got {value:g}")
+            raise InputError(
+                f"{where}: {path} must be 0 or from {SMALLEST:g} to {most:g}, but got {value:g}"
+            )
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
@@ -120,9 +157,11 @@ def build(kind: type[Document], data: Mapping[str, Any], where: str) -> Document
 
 
 def _tuples(value: Any, done: dict[int, Any], depth: int = 0) -> Any:
-    """Lists as tuples: strict validation then refuses true for 1 and text for numbers, but takes a YAML list.
+    """Lists as tuples: strict validation then refuses true for 1 and text for numbers, but takes a
+    YAML list.
 
-    `done` holds what was converted: YAML anchors may repeat a part a billion times without holding it twice.
+    `done` holds what was converted: YAML anchors may repeat a part a billion times without holding
+    it twice.
     """
     if depth > 20:
         raise RecursionError
@@ -189,7 +228,9 @@ def _nearest(kind: type[BaseModel], loc: tuple[Any, ...]) -> str:
     names: list[str] = list(kind.model_fields)
     for part in loc[:-1]:
         field = kind.model_fields.get(str(part))
-        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+        if field is None or not (
+            isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        ):
             return ""
         kind, names = field.annotation, list(field.annotation.model_fields)
     near = get_close_matches(str(loc[-1]), names, n=1, cutoff=0.5)

@@ -10,7 +10,9 @@ from planner.errors import InputError
 from planner.specs.documents import read_mapping
 
 OWN = ("name", "aliases", "price_usd_per_gpu_hour", "price_source", "max_gpus", "note")
-"""What a base does not hand down: how a machine is called, what it costs, how many there are, what is said of it."""
+"""What a base does not hand down: how a machine is called, what it costs, how many there are, what
+is said of it.
+"""
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 Find = Callable[[str], Path]
@@ -18,16 +20,21 @@ Find = Callable[[str], Path]
 
 
 def merged(path: Path, find: Find) -> dict[str, Any]:
-    """The fields of a profile over those of its base, and of its base's base; groups merge field by field, null drops a field.
+    """The fields of a profile over those of its base, and of its base's base; groups merge field by
+    field, null drops a field.
 
-    Errors: InputError for a base that is not known, and for profiles that extend one another in a circle.
+    Errors: InputError for a base that is not known, and for profiles that extend one another in a
+    circle.
     """
     chain, documents = [path], [read_mapping(path)]
     while "extends" in documents[-1]:
         base = _base(documents[-1].pop("extends"), chain[-1], find)
         if _same(base) in map(_same, chain):
             circle = " -> ".join(one.name for one in (*chain, base))
-            raise InputError(f"{path.name}: extends must end at a profile that extends nothing, but goes in a circle: {circle}")
+            raise InputError(
+                f"{path.name}: extends must end at a profile that extends nothing, but goes in a"
+                f" circle: {circle}"
+            )
         chain.append(base)
         documents.append(read_mapping(base))
     out = documents.pop()
@@ -39,8 +46,10 @@ def merged(path: Path, find: Find) -> dict[str, Any]:
 def _base(said: Any, where: Path, find: Find) -> Path:
     """The file that is meant: a path is looked up beside the document that names it."""
     if not isinstance(said, str) or not said.strip():
-        raise InputError(f"{where.name}: extends must be the name or the path of one profile, but got {repr(said)[:60]}; leave it out "
-                         "where every figure is stated")  # fmt: skip
+        raise InputError(
+            f"{where.name}: extends must be the name or the path of one profile, but got"
+            f" {repr(said)[:60]}; leave it out where every figure is stated"
+        )
     beside = where.parent / said
     try:
         there = said.lower().endswith(_SUFFIXES) and beside.is_file()
@@ -54,11 +63,15 @@ def _same(path: Path) -> Path:
 
 
 def _over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Groups of fields merge; everything else, lists too, is replaced; null drops what the base has."""
+    """Groups of fields merge; everything else, lists too, is replaced; null drops what the base
+    has.
+    """
     out = dict(base)
     for key, value in changes.items():
         before = out.get(key)
-        out[key] = _over(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+        out[key] = (
+            _over(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+        )
         if value is None:
             del out[key]
     return out

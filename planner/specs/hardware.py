@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from planner.units import GB, GIB, MICRO, TERA
 
 Share = Annotated[float, Field(gt=0, le=2)]
-"""A fraction of 1: 80 for 80% is caught. Some may pass 1 a little: a gain, an efficiency over a cautious peak."""
+"""A fraction of 1: 80 for 80% is caught. Some may pass 1 a little: a gain, an efficiency over a
+cautious peak.
+"""
 
 
 class _Document(BaseModel):
@@ -29,7 +39,8 @@ class GemmRates(_Document):
 
 
 class AttentionRates(_Document):
-    """Causal forward: t = fixed + 2 b a s^2 d / (peak * efficiency) * (1 + seq_half/s) * (1 + heads_half/(b a)).
+    """Causal forward: t = fixed + 2 b a s^2 d / (peak * efficiency) * (1 + seq_half/s) * (1 +
+    heads_half/(b a)).
 
     Backward: 2.5 times the FLOPs at backward_share of the forward's rate.
     """
@@ -73,17 +84,25 @@ class Gpu(_Document):
 
 
 class Kernels(_Document):
-    """Rates of kernels, fitted to measurements; where there are none, the nearest relative's and `assumed` says so."""
+    """Rates of kernels, fitted to measurements; where there are none, the nearest relative's and
+    `assumed` says so.
+    """
 
     gemm: dict[str, GemmRates]
-    """By precision of the operands: bf16 (also used for fp16), fp32, fp8, fp8-block, fp4, as far as measured."""
+    """By precision of the operands: bf16 (also used for fp16), fp32, fp8, fp8-block, fp4, as far as
+    measured.
+    """
     attention: AttentionRates
     memory_efficiency_share: Share
     """Of HBM bandwidth that a memory-bound kernel reaches."""
     sustained_share: Share
-    """Speed of long training runs over short cool benchmarks: clocks under power limits, cache misses."""
+    """Speed of long training runs over short cool benchmarks: clocks under power limits, cache
+    misses.
+    """
     attention_sustained_share: Share | None = None
-    """The same for attention, which draws less power than matrix products; as theirs when not given."""
+    """The same for attention, which draws less power than matrix products; as theirs when not
+    given.
+    """
     assumed: str = ""
     """Not empty: what was not measured on this GPU, and whose rates stand in."""
     source: str
@@ -94,7 +113,9 @@ class Link(_Document):
 
     gbytes_per_s: PositiveFloat
     efficiency: Annotated[dict[PositiveInt, Share], Field(min_length=1)]
-    """Bus bandwidth of a large collective over gbytes_per_s, by members of the group on this hop class."""
+    """Bus bandwidth of a large collective over gbytes_per_s, by members of the group on this hop
+    class.
+    """
     base_us: NonNegativeFloat
     """Latency of any collective or message."""
     hop_us: NonNegativeFloat
@@ -102,7 +123,8 @@ class Link(_Document):
     all_reduce_gain: Share = 1.0
     """In-switch reduction (NVLS): all-reduce bus bandwidth over that of all-gather."""
     send_gbytes_per_s: PositiveFloat | None = None
-    """What one message between two reaches, where it is not what a collective of two does (gloo)."""
+    """What one message between two reaches, where it is not what a collective of two does (gloo).
+    """
     source: str
 
     @property
@@ -127,7 +149,9 @@ class Node(_Document):
 
     gpus: PositiveInt
     domain_gpus: PositiveInt
-    """GPUs that reach each other over NVLink (or its like): 8 in an HGX box, 72 in an NVL72, 1 without."""
+    """GPUs that reach each other over NVLink (or its like): 8 in an HGX box, 72 in an NVL72, 1
+    without.
+    """
     domain: Link
     """Inside the NVLink domain."""
     host: Link
@@ -158,13 +182,16 @@ class Fabric(_Document):
     straggler_share: NonNegativeFloat = 0.0
     """Slowdown of a step per doubling of the number of nodes."""
     pod_gpus: PositiveInt | None = None
-    """GPUs among which the network has full bandwidth: below one set of leaf switches, or one aggregation pod; None: all."""
+    """GPUs among which the network has full bandwidth: below one set of leaf switches, or one
+    aggregation pod; None: all.
+    """
     oversubscription: Annotated[float, Field(ge=1)] = 1.0
     """Bandwidth of a pod's NICs over that of its uplinks: 7 for 1:7."""
     sites: PositiveInt = 1
     """Datacentres over which a run is spread evenly."""
     site_gbytes_per_s: NonNegativeFloat = 0.0
-    """What one site sends to the next over the link between them, all GPUs together, one direction."""
+    """What one site sends to the next over the link between them, all GPUs together, one direction.
+    """
     site_latency_us: NonNegativeFloat = 0.0
     """One way between sites: 5 us a kilometre of fibre, and what stands in it."""
     source: str
@@ -172,9 +199,14 @@ class Fabric(_Document):
     @model_validator(mode="after")
     def _whole(self) -> Fabric:
         if self.oversubscription > 1 and self.pod_gpus is None:
-            raise ValueError(f"pod_gpus must be stated with an oversubscription, but got {self.oversubscription:g} and none")
+            raise ValueError(
+                "pod_gpus must be stated with an oversubscription, but got"
+                f" {self.oversubscription:g} and none"
+            )
         if self.sites > 1 and not self.site_gbytes_per_s:
-            raise ValueError(f"site_gbytes_per_s must be above 0 between sites, but got {self.sites} sites and 0")
+            raise ValueError(
+                f"site_gbytes_per_s must be above 0 between sites, but got {self.sites} sites and 0"
+            )
         return self
 
 
@@ -195,19 +227,26 @@ class HardwareProfile(_Document):
 
     @model_validator(mode="after")
     def _needed_rates(self) -> HardwareProfile:
-        missing = [f"gpu.peak_tflops.{key}" for key in ("fp32", "fp16") if key not in self.gpu.peak_tflops]
+        missing = [
+            f"gpu.peak_tflops.{key}" for key in ("fp32", "fp16") if key not in self.gpu.peak_tflops
+        ]
         missing += [] if "bf16" in self.kernels.gemm else ["kernels.gemm.bf16"]
         if missing:
             raise ValueError(f"{' and '.join(missing)} must be there, but got none")
         if self.gpu.usable_gib > self.gpu.memory_gib:
-            raise ValueError(f"gpu.usable_gib must be at most gpu.memory_gib, but got {self.gpu.usable_gib:g} of {self.gpu.memory_gib:g}")
+            raise ValueError(
+                f"gpu.usable_gib must be at most gpu.memory_gib, but got {self.gpu.usable_gib:g} of"
+                f" {self.gpu.memory_gib:g}"
+            )
         return self
 
     @model_validator(mode="after")
     def _whole_domains(self) -> HardwareProfile:
         if self.node.gpus % self.node.domain_gpus and self.node.domain_gpus % self.node.gpus:
             got = f"{self.node.gpus} and {self.node.domain_gpus}"
-            raise ValueError(f"node.gpus and node.domain_gpus must divide one another, but got {got}")
+            raise ValueError(
+                f"node.gpus and node.domain_gpus must divide one another, but got {got}"
+            )
         return self
 
     @property

@@ -1,4 +1,6 @@
-"""Models from a Hugging Face config.json: planner/specs/families.py says how each architecture's is read."""
+"""Models from a Hugging Face config.json: planner/specs/families.py says how each architecture's is
+read.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,23 @@ from planner.specs.families import FAMILIES, Family
 from planner.specs.model import Count, ModelSpec, Width
 
 _ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu", "gelu_pytorch_tanh": "gelu",
-    "relu2": "squared_relu", "relu": "relu",
-}  # fmt: skip
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "relu2": "squared_relu",
+    "relu": "relu",
+}
 _WINDOWED = {"sliding_attention": "sliding", "chunked_attention": "chunked"}
 _MORE = "the rest of the file is understood; write it as a model YAML"
 
 
 class _Config(BaseModel):
-    """The fields that are read. What does not change size or cost (rope_scaling, quantization_config, torch_dtype, ...) may be there."""
+    """The fields that are read. What does not change size or cost (rope_scaling,
+    quantization_config, torch_dtype, ...) may be there.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -80,7 +90,8 @@ class _Config(BaseModel):
 
 
 def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpec:
-    """The model of a config.json; InputError for an architecture that is not understood and for missing or wrong fields.
+    """The model of a config.json; InputError for an architecture that is not understood and for
+    missing or wrong fields.
 
     Of a multimodal model the text part alone, which its note says.
     """
@@ -118,13 +129,22 @@ def _read(family: Family, config: dict[str, Any], where: str) -> _Config:
     try:
         return build(_Config, _named(family, config), where)
     except InputError as fault:
-        said = re.sub(r"\b(\w+)(?= must | is missing)", lambda found: family.names.get(found[1], found[1]), str(fault))
+        said = re.sub(
+            r"\b(\w+)(?= must | is missing)",
+            lambda found: family.names.get(found[1], found[1]),
+            str(fault),
+        )
         raise InputError(said) from None
 
 
 def _plain(family: Family, config: dict[str, Any]) -> dict[str, Any]:
     """The file's fields with what its class adds, nested ones under their dotted path too."""
-    nested = {f"{outer}.{key}": x for outer, held in config.items() if isinstance(held, dict) for key, x in held.items()}
+    nested = {
+        f"{outer}.{key}": x
+        for outer, held in config.items()
+        if isinstance(held, dict)
+        for key, x in held.items()
+    }
     flat = {**config, **nested}
     return {**flat, **(family.prepare(flat) if family.prepare else {})}
 
@@ -135,7 +155,11 @@ def _named(family: Family, config: dict[str, Any]) -> dict[str, Any]:
     hidden = {common for common, name in family.names.items() if name != common}
     rest = {key: x for key, x in config.items() if key not in hidden}
     out = {**family.defaults, **rest, **own}
-    if family.ffn_times and not out.get("intermediate_size") and isinstance(out.get("hidden_size"), int):
+    if (
+        family.ffn_times
+        and not out.get("intermediate_size")
+        and isinstance(out.get("hidden_size"), int)
+    ):
         out["intermediate_size"] = family.ffn_times * out["hidden_size"]
     return out
 
@@ -144,16 +168,23 @@ def _check(family: Family, config: dict[str, Any], where: str) -> None:
     """Switches are true or false; what the family cannot vary has its value."""
     for key in family.switches:
         if config.get(key) is not None and not isinstance(config[key], bool):
-            raise InputError(f"{where}: {key} must be true or false, but got {str(config[key])[:60]!r}")
+            raise InputError(
+                f"{where}: {key} must be true or false, but got {str(config[key])[:60]!r}"
+            )
     for key, value in family.must.items():
         if config.get(key) is not None and config[key] != value:
-            raise InputError(f"{where}: {key} must be {str(value).lower()}, but got {str(config[key])[:60]}: not understood; {_MORE}")
+            raise InputError(
+                f"{where}: {key} must be {str(value).lower()}, but got {str(config[key])[:60]}: not"
+                f" understood; {_MORE}"
+            )
 
 
 def _activation(read: _Config, where: str) -> str:
     said = read.hidden_activation or read.hidden_act or "silu"
     if said not in _ACTIVATIONS:
-        raise InputError(f"{where}: hidden_act must be one of {', '.join(_ACTIVATIONS)}, but got {said[:60]!r}")
+        raise InputError(
+            f"{where}: hidden_act must be one of {', '.join(_ACTIVATIONS)}, but got {said[:60]!r}"
+        )
     return _ACTIVATIONS[said]
 
 
@@ -164,21 +195,35 @@ def _attention(read: _Config, family: Family, where: str) -> dict[str, Any]:
     given = read.head_dim or family.defaults.get("head_dim")
     if given is None and read.hidden_size % read.num_attention_heads:
         raise InputError(
-            f"{where}: hidden_size must be a multiple of num_attention_heads, but got {read.hidden_size} and {read.num_attention_heads}; "
-            "or give head_dim"
+            f"{where}: hidden_size must be a multiple of num_attention_heads, but got"
+            f" {read.hidden_size} and {read.num_attention_heads}; or give head_dim"
         )
     head_dim = given or read.hidden_size // read.num_attention_heads
-    return {"num_kv_heads": read.num_key_value_heads or read.num_attention_heads, "head_dim": head_dim}
+    return {
+        "num_kv_heads": read.num_key_value_heads or read.num_attention_heads,
+        "head_dim": head_dim,
+    }
 
 
 def _latent(read: _Config, where: str) -> dict[str, Any]:
     if set(read.indexer_types or ()) - {"full"}:
-        raise InputError(f"{where}: indexer_types must be full in every layer, but some layers share an indexer: not understood")
-    indexer = {"num_heads": read.index_n_heads, "head_dim": read.index_head_dim, "keys_per_query": read.index_topk}
+        raise InputError(
+            f"{where}: indexer_types must be full in every layer, but some layers share an indexer:"
+            " not understood"
+        )
+    indexer = {
+        "num_heads": read.index_n_heads,
+        "head_dim": read.index_head_dim,
+        "keys_per_query": read.index_topk,
+    }
     mla = {
-        "q_lora_rank": read.q_lora_rank, "kv_lora_rank": read.kv_lora_rank, "qk_nope_dim": read.qk_nope_head_dim,
-        "qk_rope_dim": read.qk_rope_head_dim, "v_head_dim": read.v_head_dim, "indexer": indexer if read.index_n_heads else None,
-    }  # fmt: skip
+        "q_lora_rank": read.q_lora_rank,
+        "kv_lora_rank": read.kv_lora_rank,
+        "qk_nope_dim": read.qk_nope_head_dim,
+        "qk_rope_dim": read.qk_rope_head_dim,
+        "v_head_dim": read.v_head_dim,
+        "indexer": indexer if read.index_n_heads else None,
+    }
     width = (read.qk_nope_head_dim or 0) + (read.qk_rope_head_dim or 0)
     return {"mla": mla, "num_kv_heads": read.num_attention_heads, "head_dim": width}
 
@@ -193,31 +238,53 @@ def _positions(read: _Config, family: Family, where: str) -> dict[str, Any]:
     if share:
         out["rotary_share"] = share
     if read.no_rope_layers:
-        _, every = _pattern([not has for has in read.no_rope_layers], read.num_hidden_layers, "no_rope_layers", where)
+        _, every = _pattern(
+            [not has for has in read.no_rope_layers],
+            read.num_hidden_layers,
+            "no_rope_layers",
+            where,
+        )
         return {**out, "no_rope_every": every}
-    return {**out, "no_rope_every": read.no_rope_layer_interval} if read.no_rope_layer_interval else out
+    return (
+        {**out, "no_rope_every": read.no_rope_layer_interval}
+        if read.no_rope_layer_interval
+        else out
+    )
 
 
 def _rope(read: _Config, key: str, where: str) -> float | None:
-    """As rope_parameters states it (for the layers that see all), else as the file does at its top, as Transformers takes it."""
+    """As rope_parameters states it (for the layers that see all), else as the file does at its top,
+    as Transformers takes it.
+    """
     nested = read.rope_parameters or {}
     nested = nested["full_attention"] if isinstance(nested.get("full_attention"), dict) else nested
     value = nested.get(key, getattr(read, key))
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-        raise InputError(f"{where}: rope_parameters.{key} must be a number, but got {str(value)[:60]!r}")
+        raise InputError(
+            f"{where}: rope_parameters.{key} must be a number, but got {str(value)[:60]!r}"
+        )
     return None if value is None else float(value)
 
 
 def _pattern(whole: Sequence[bool], layers: int, field: str, where: str) -> tuple[int, int]:
-    """(first, every): entry i is true when i < first or (i + 1) % every == 0; every 0: nowhere beyond the first."""
+    """(first, every): entry i is true when i < first or (i + 1) % every == 0; every 0: nowhere
+    beyond the first.
+    """
     if len(whole) < layers:
-        raise InputError(f"{where}: {field} must have an entry for each of {layers} layers, but has {len(whole)}")
+        raise InputError(
+            f"{where}: {field} must have an entry for each of {layers} layers, but has {len(whole)}"
+        )
     flags = list(whole[:layers])
     leading = next((i for i, x in enumerate(flags) if not x), layers)
     for first, every in ((f, e) for f in sorted({0, leading}) for e in (0, *range(2, layers + 1))):
-        if all(x == (i < first or (every > 0 and (i + 1) % every == 0)) for i, x in enumerate(flags)):
+        if all(
+            x == (i < first or (every > 0 and (i + 1) % every == 0)) for i, x in enumerate(flags)
+        ):
             return first, every
-    raise InputError(f"{where}: {field} must repeat with every n-th layer, but its pattern is another: not understood; {_MORE}")
+    raise InputError(
+        f"{where}: {field} must repeat with every n-th layer, but its pattern is another: not"
+        f" understood; {_MORE}"
+    )
 
 
 def _window(read: _Config, where: str) -> dict[str, Any] | None:
@@ -231,9 +298,19 @@ def _window(read: _Config, where: str) -> dict[str, Any] | None:
         if not windowed:
             return None
         kind = next(iter(windowed.values()))
-        first, every = _pattern([x not in windowed for x in read.layer_types], read.num_hidden_layers, "layer_types", where)
+        first, every = _pattern(
+            [x not in windowed for x in read.layer_types],
+            read.num_hidden_layers,
+            "layer_types",
+            where,
+        )
     tokens = read.attention_chunk_size if kind == "chunked" else read.sliding_window
-    if not tokens or tokens >= read.max_position_embeddings or read.use_sliding_window is False or first >= read.num_hidden_layers:
+    if (
+        not tokens
+        or tokens >= read.max_position_embeddings
+        or read.use_sliding_window is False
+        or first >= read.num_hidden_layers
+    ):
         return None
     return {"tokens": tokens, "kind": kind, "full_every": every, "first_full_layers": first}
 
@@ -244,23 +321,38 @@ def _experts(read: _Config, family: Family, where: str) -> dict[str, Any]:
     if family.experts is None:
         _dense(read, family, where)
         return mtp
-    missing = [key for key in ("num_experts", "num_experts_per_tok", "moe_intermediate_size") if getattr(read, key) is None]
+    missing = [
+        key
+        for key in ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
+        if getattr(read, key) is None
+    ]
     if missing:
         raise InputError(f"{where}: " + "; ".join(f"{key} is missing" for key in missing))
     moe = {
-        **family.experts, **_routing(read, family.experts.get("router_score", "softmax")), "num_experts": read.num_experts,
-        "experts_per_token": read.num_experts_per_tok, "expert_ffn_size": read.moe_intermediate_size, "moe_every": read.moe_every or 1,
-        "shared_ffn_size": read.shared_expert_intermediate_size or (read.n_shared_experts or 0) * (read.moe_intermediate_size or 0),
+        **family.experts,
+        **_routing(read, family.experts.get("router_score", "softmax")),
+        "num_experts": read.num_experts,
+        "experts_per_token": read.num_experts_per_tok,
+        "expert_ffn_size": read.moe_intermediate_size,
+        "moe_every": read.moe_every or 1,
+        "shared_ffn_size": (
+            read.shared_expert_intermediate_size
+            or (read.n_shared_experts or 0) * (read.moe_intermediate_size or 0)
+        ),
         "first_dense_layers": _first_dense(read, where),
-    }  # fmt: skip
+    }
     return {"moe": moe, **mtp}
 
 
 def _dense(read: _Config, family: Family, where: str) -> None:
-    """Transformers drops experts in silence where the class has none; whoever wrote them meant another class."""
+    """Transformers drops experts in silence where the class has none; whoever wrote them meant
+    another class.
+    """
     if (read.num_experts or 0) > 1 or (read.num_local_experts or 0) > 1:
-        raise InputError(f"{where}: a model of family {family.fixed['family']} must have no experts, but got "
-                         f"{read.num_experts or read.num_local_experts}; name the architecture that has them")  # fmt: skip
+        raise InputError(
+            f"{where}: a model of family {family.fixed['family']} must have no experts, but got "
+            f"{read.num_experts or read.num_local_experts}; name the architecture that has them"
+        )
 
 
 def _routing(read: _Config, score: str) -> dict[str, Any]:
@@ -275,7 +367,9 @@ def _routing(read: _Config, score: str) -> dict[str, Any]:
 
 
 def _first_dense(read: _Config, where: str) -> int:
-    """Dense layers before the first with experts; the file may list layers instead of counting them."""
+    """Dense layers before the first with experts; the file may list layers instead of counting
+    them.
+    """
     layers, every = range(read.num_hidden_layers), read.moe_every or 1
     if read.moe_layers:
         listed = set(read.moe_layers)
@@ -287,12 +381,19 @@ def _first_dense(read: _Config, where: str) -> int:
         return read.first_k_dense_replace or 0
     first = min(listed, default=len(layers))
     if listed != {i for i in layers if i >= first and (i + 1) % every == 0}:
-        raise InputError(f"{where}: layers with experts must be every n-th after the first ones, but the file lists others; {_MORE}")
+        raise InputError(
+            f"{where}: layers with experts must be every n-th after the first ones, but the file"
+            f" lists others; {_MORE}"
+        )
     return first if first >= every else 0
 
 
 def _note(read: _Config, found: Found) -> str:
     """What of the released model is left out."""
     said = [f"the text part of {found.whole} alone"] if found.whole else []
-    said += [f"without the {read.num_mtp_modules} multi-token-prediction modules that the file names"] if read.num_mtp_modules else []
+    said += (
+        [f"without the {read.num_mtp_modules} multi-token-prediction modules that the file names"]
+        if read.num_mtp_modules
+        else []
+    )
     return f"model: {', '.join(said)}" if said else ""

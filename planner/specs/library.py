@@ -34,8 +34,15 @@ def model(name_or_path: str) -> ModelSpec:
         path = path / "config.json"
         if not path.is_file():
             way_out = "pass a preset name, a config.json or a model YAML"
-            raise InputError(f"a model folder must hold config.json, but {path.parent} has none; {way_out}")
-    name = _ODD.sub("-", path.absolute().parent.name if path.stem == "config" else path.stem).strip("-") or "model"
+            raise InputError(
+                f"a model folder must hold config.json, but {path.parent} has none; {way_out}"
+            )
+    name = (
+        _ODD.sub("-", path.absolute().parent.name if path.stem == "config" else path.stem).strip(
+            "-"
+        )
+        or "model"
+    )
     data = read_mapping(path)
     if path.suffix.lower() == ".json" and not {"name", "family"} <= data.keys():
         from planner.specs.huggingface import model_from_config
@@ -45,7 +52,9 @@ def model(name_or_path: str) -> ModelSpec:
 
 
 def hardware(name_or_path: str, overrides: Sequence[str] = ()) -> HardwareProfile:
-    """A profile by name or path, its base's fields below its own, with single figures replaced: `fabric.nic_gbytes_per_s=12.5`."""
+    """A profile by name or path, its base's fields below its own, with single figures replaced:
+    `fabric.nic_gbytes_per_s=12.5`.
+    """
     path = _profile(name_or_path)
     profile = _checked(HardwareProfile, merged(path, _profile), _where(path))
     if not overrides:
@@ -73,10 +82,15 @@ def _checked(kind: type[Document], data: dict[str, Any], where: str) -> Document
 
 
 def _named(document: Document, where: str) -> Document:
-    """Names stand in launch scripts, file names and on the terminal: a line break or a quote there would be obeyed."""
+    """Names stand in launch scripts, file names and on the terminal: a line break or a quote there
+    would be obeyed.
+    """
     name = str(getattr(document, "name", ""))
     if not name or len(name) > 100 or _ODD.search(name):
-        raise InputError(f"{where}: name must be of letters, digits and . _ + - alone, at most 100, but got {name[:60]!r}")
+        raise InputError(
+            f"{where}: name must be of letters, digits and . _ + - alone, at most 100, but got"
+            f" {name[:60]!r}"
+        )
     return document
 
 
@@ -93,7 +107,9 @@ def stacks() -> list[str]:
 
 
 def local_gpus() -> tuple[str, ...]:
-    """The GPUs in this machine as nvidia-smi names them; none where it is not there or does not answer."""
+    """The GPUs in this machine as nvidia-smi names them; none where it is not there or does not
+    answer.
+    """
     import shutil
     import subprocess
 
@@ -101,24 +117,29 @@ def local_gpus() -> tuple[str, ...]:
         return ()
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=3, check=True).stdout
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=3, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(line.strip() for line in answer.splitlines() if line.strip())
 
 
 def local_cluster() -> str | None:
-    """The profile of the GPUs in this machine; None without GPUs, without a profile, or with several kinds of them."""
+    """The profile of the GPUs in this machine; None without GPUs, without a profile, or with
+    several kinds of them.
+    """
     found = {_find(name, profiles_folder()) for name in local_gpus()}
     path = found.pop() if len(found) == 1 else None
     return path.stem if path else None
 
 
 def fold(name: str) -> str:
-    """What names have in common: case, dots, underscores and the Hub's owner do not count, nor do -hf, -base, -instruct, -chat, -it.
+    """What names have in common: case, dots, underscores and the Hub's owner do not count, nor do
+    -hf, -base, -instruct, -chat, -it.
 
-    `meta-llama/Llama-3.1-70B-Instruct` and `llama3.1-70b` both give `llama3-1-70b`. Dots become hyphens rather than vanish:
-    gpt-1.8b is not gpt-18b.
+    `meta-llama/Llama-3.1-70B-Instruct` and `llama3.1-70b` both give `llama3-1-70b`. Dots become
+    hyphens rather than vanish: gpt-1.8b is not gpt-18b.
     """
     text = re.sub(r"[\s._-]+", "-", name.rsplit("/", 1)[-1].lower()).strip("-")
     text = re.sub(r"(?<=[a-z])-(?=\d)", "", text).removeprefix("meta-").removeprefix("nvidia-")
@@ -132,7 +153,9 @@ def profiles_folder() -> Path:
 
 
 def _names(folder: Path) -> list[str]:
-    return sorted(name.removesuffix(".yaml") for name in os.listdir(folder) if name.endswith(".yaml"))
+    return sorted(
+        name.removesuffix(".yaml") for name in os.listdir(folder) if name.endswith(".yaml")
+    )
 
 
 def _where(path: Path) -> str:
@@ -142,7 +165,9 @@ def _where(path: Path) -> str:
 def _document(name: str, folder: Path, known: Callable[[], list[str]], kind: str) -> Path:
     """A path when it looks like one, else a name, else a path again."""
     if not str(name).strip():
-        raise InputError(f"{kind} must be a name or a path, but got nothing; known: {', '.join(known())}")
+        raise InputError(
+            f"{kind} must be a name or a path, but got nothing; known: {', '.join(known())}"
+        )
     path = _path(name)
     looks = path.suffix.lower() in _SUFFIXES or name.startswith((".", "/", "~"))
     there = _exists(path)
@@ -152,7 +177,9 @@ def _document(name: str, folder: Path, known: Callable[[], list[str]], kind: str
     if found is not None or there:
         return found or path
     if looks:
-        raise InputError(f"{kind} must be a known name or an existing path, but there is no {name[:200]}")
+        raise InputError(
+            f"{kind} must be a known name or an existing path, but there is no {name[:200]}"
+        )
     raise unknown(kind, name, known())
 
 
@@ -175,12 +202,16 @@ def _find(name: str, folder: Path) -> Path | None:
     if re.fullmatch(r"[\w.-]{1,100}", name) and (folder / f"{name}.yaml").is_file():
         return folder / f"{name}.yaml"
     wanted, names = fold(name), _names(folder)
-    matches = [x for x in names if fold(x) == wanted] or [x for x in names if wanted in map(fold, _aliases(folder / f"{x}.yaml"))]
+    matches = [x for x in names if fold(x) == wanted] or [
+        x for x in names if wanted in map(fold, _aliases(folder / f"{x}.yaml"))
+    ]
     return folder / f"{matches[0]}.yaml" if matches else None
 
 
 def _aliases(path: Path) -> list[str]:
-    """The one line `aliases: [...]`, read without the rest of the document: a scan of all presets takes milliseconds."""
+    """The one line `aliases: [...]`, read without the rest of the document: a scan of all presets
+    takes milliseconds.
+    """
     found = re.search(r"^aliases: *\[(.*)\]", path.read_text(encoding="utf-8"), re.MULTILINE)
     return [alias.strip() for alias in found.group(1).split(",")] if found else []
 
@@ -189,14 +220,19 @@ def _set(data: dict[str, Any], profile: HardwareProfile, override: str) -> None:
     """Replaces one figure in the dumped profile."""
     dotted, equals, text = override.partition("=")
     if not equals or not dotted.strip():
-        raise InputError(f"--set must read FIELD=VALUE, such as fabric.nic_gbytes_per_s=12.5, but got {override[:80]!r}")
+        raise InputError(
+            "--set must read FIELD=VALUE, such as fabric.nic_gbytes_per_s=12.5, but got"
+            f" {override[:80]!r}"
+        )
     known = _paths(profile)
     if dotted.strip() not in known:
         raise unknown("--set field", dotted.strip(), known)
     try:
         value = parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise InputError(f"--set {dotted} must get one plain value, but got {text[:80]!r}") from None
+        raise InputError(
+            f"--set {dotted} must get one plain value, but got {text[:80]!r}"
+        ) from None
     *outer, last = dotted.strip().split(".")
     at: Any = data
     for part in outer:
@@ -207,12 +243,18 @@ def _set(data: dict[str, Any], profile: HardwareProfile, override: str) -> None:
 def _paths(node: Any, before: str = "") -> list[str]:
     """Every dotted path to a single figure of a document."""
     if isinstance(node, BaseModel):
-        pairs: list[tuple[Any, Any]] = [(name, getattr(node, name)) for name in type(node).model_fields]
+        pairs: list[tuple[Any, Any]] = [
+            (name, getattr(node, name)) for name in type(node).model_fields
+        ]
     elif isinstance(node, dict):
         pairs = list(node.items())
     else:
         return [before]
-    return [path for key, value in pairs for path in _paths(value, f"{before}.{key}" if before else str(key))]
+    return [
+        path
+        for key, value in pairs
+        for path in _paths(value, f"{before}.{key}" if before else str(key))
+    ]
 
 
 def _key(at: Any, part: str) -> Any:

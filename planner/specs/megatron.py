@@ -10,8 +10,8 @@ from planner.specs.recipe import Recipe
 WHOLE_STATES = 12.0
 """Bytes a parameter of Adam's states in 32 bits: main weight and two moments."""
 MOMENTS = {10.0: "fp32", 6.0: "bf16", 4.0: "fp8"}
-"""Types of the precision-aware optimizer's moments by bytes a parameter of all states; of the main weight it keeps the 16 bits
-beyond the bf16 weight (store_param_remainders).
+"""Types of the precision-aware optimizer's moments by bytes a parameter of all states; of the main
+weight it keeps the 16 bits beyond the bf16 weight (store_param_remainders).
 
 Source: [megatron-core] core/optimizer/optimizer_config.py; Transformer Engine's FusedAdam.
 """
@@ -20,7 +20,8 @@ NARROW = {"precision-aware-fp32": "fp32", "precision-aware": "bf16", "precision-
 
 
 def exchange_overlaps(recipe: Recipe, layout: Layout) -> Any:
-    """Whether dispatch and combine of experts run beside another micro-batch's compute: as the stack does, where there is an exchange.
+    """Whether dispatch and combine of experts run beside another micro-batch's compute: as the
+    stack does, where there is an exchange.
 
     A column when the layout holds columns and the stack overlaps.
     """

@@ -14,9 +14,11 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Moe(BaseModel):
-    """Mixture of experts: which layers have one, its experts, its router. Experts are gated and activated as the model's MLP is.
+    """Mixture of experts: which layers have one, its experts, its router. Experts are gated and
+    activated as the model's MLP is.
 
-    Layer i, counted from 0, has experts when i >= first_dense_layers and (i + 1) % moe_every == 0; the others have the dense MLP.
+    Layer i, counted from 0, has experts when i >= first_dense_layers and (i + 1) % moe_every == 0;
+    the others have the dense MLP.
     """
 
     model_config = _FROZEN
@@ -33,7 +35,9 @@ class Moe(BaseModel):
     first_dense_layers: Count = 0
     moe_every: Width = 1
     router_bias: Literal["none", "linear", "correction"] = "none"
-    """linear: a trained bias of the router (gpt-oss); correction: the balancing bias, stored, moved by no gradient (DeepSeek-V3)."""
+    """linear: a trained bias of the router (gpt-oss); correction: the balancing bias, stored, moved
+    by no gradient (DeepSeek-V3).
+    """
     router_score: Literal["softmax", "softmax_first", "sigmoid"] = "softmax"
     """Softmax over the chosen experts, softmax over all before the choice, or sigmoid."""
     router_groups: Count = 0
@@ -49,15 +53,28 @@ class Moe(BaseModel):
     @model_validator(mode="after")
     def _choice(self) -> Moe:
         if self.experts_per_token > self.num_experts:
-            raise ValueError(f"experts_per_token must be at most num_experts, but got {self.experts_per_token} and {self.num_experts}")
-        if self.router_groups and (self.num_experts % self.router_groups or not 1 <= self.groups_per_token <= self.router_groups):
-            got = f"{self.router_groups} groups, {self.groups_per_token} a token, and {self.num_experts} experts"
-            raise ValueError(f"router_groups must divide num_experts and hold groups_per_token, but got {got}")
+            raise ValueError(
+                f"experts_per_token must be at most num_experts, but got {self.experts_per_token}"
+                f" and {self.num_experts}"
+            )
+        if self.router_groups and (
+            self.num_experts % self.router_groups
+            or not 1 <= self.groups_per_token <= self.router_groups
+        ):
+            got = (
+                f"{self.router_groups} groups, {self.groups_per_token} a token, and"
+                f" {self.num_experts} experts"
+            )
+            raise ValueError(
+                f"router_groups must divide num_experts and hold groups_per_token, but got {got}"
+            )
         return self
 
 
 class Indexer(BaseModel):
-    """Sparse attention's indexer (DeepSeek-V3.2, GLM-5): small heads that choose which keys a query sees."""
+    """Sparse attention's indexer (DeepSeek-V3.2, GLM-5): small heads that choose which keys a query
+    sees.
+    """
 
     model_config = _FROZEN
 
@@ -67,7 +84,9 @@ class Indexer(BaseModel):
 
 
 class Mla(BaseModel):
-    """Multi-head latent attention: keys and values, and usually queries, go through a narrow latent."""
+    """Multi-head latent attention: keys and values, and usually queries, go through a narrow
+    latent.
+    """
 
     model_config = _FROZEN
 
@@ -89,8 +108,8 @@ class Mla(BaseModel):
 
 
 class Window(BaseModel):
-    """Layers whose attention sees a part of the sequence. Layer i, counted from 0, sees all of it when i < first_full_layers or
-    (i + 1) % full_every == 0."""
+    """Layers whose attention sees a part of the sequence. Layer i, counted from 0, sees all of it
+    when i < first_full_layers or (i + 1) % full_every == 0."""
 
     model_config = _FROZEN
 
@@ -103,7 +122,9 @@ class Window(BaseModel):
 
 
 class ModelSpec(BaseModel):
-    """A decoder-only transformer, dense or with experts. Widths are of the whole model, before any split."""
+    """A decoder-only transformer, dense or with experts. Widths are of the whole model, before any
+    split.
+    """
 
     model_config = _FROZEN
 
@@ -112,7 +133,8 @@ class ModelSpec(BaseModel):
     aliases: tuple[str, ...] = ()
     hidden_size: Width
     ffn_size: Width
-    """Width of the dense MLP, one branch. A model all of whose layers have experts does not use it."""
+    """Width of the dense MLP, one branch. A model all of whose layers have experts does not use it.
+    """
     num_layers: Width
     num_heads: Width
     num_kv_heads: Width
@@ -152,12 +174,16 @@ class ModelSpec(BaseModel):
     qk_norm: bool = False
     """A norm on queries and on keys; which one: qk_norm_kind."""
     qk_norm_kind: Literal["per_head", "full_width", "per_head_own_weight", "l2"] = "per_head"
-    """One weight of width head_dim (Qwen3); over all heads at once (OLMo 2); a weight for each head (Command R+); none (Llama 4)."""
+    """One weight of width head_dim (Qwen3); over all heads at once (OLMo 2); a weight for each head
+    (Command R+); none (Llama 4).
+    """
     window: Window | None = None
     mla: Mla | None = None
     moe: Moe | None = None
     mtp_layers: Annotated[int, Field(ge=0, le=100)] = 0
-    """Multi-token-prediction layers that are trained with the model; total_params leaves them out, as publishers do."""
+    """Multi-token-prediction layers that are trained with the model; total_params leaves them out,
+    as publishers do.
+    """
     parameters: PositiveInt | None = None
     """Published exact count, where there is one: a test compares."""
     frameworks: tuple[str, ...] = ("megatron", "deepspeed", "torch")
@@ -169,9 +195,14 @@ class ModelSpec(BaseModel):
     @model_validator(mode="after")
     def _heads(self) -> ModelSpec:
         if self.num_heads % self.num_kv_heads:
-            raise ValueError(f"num_heads must be a multiple of num_kv_heads, but got {self.num_heads} and {self.num_kv_heads}")
+            raise ValueError(
+                f"num_heads must be a multiple of num_kv_heads, but got {self.num_heads} and"
+                f" {self.num_kv_heads}"
+            )
         if self.position == "learned" and not self.position_rows:
-            raise ValueError("a learned position table needs position_rows, but got none; usually max_seq_length")
+            raise ValueError(
+                "a learned position table needs position_rows, but got none; usually max_seq_length"
+            )
         return self
 
     @model_validator(mode="after")
@@ -180,7 +211,10 @@ class ModelSpec(BaseModel):
             got = f"{self.head_dim} and {self.mla.qk_nope_dim} + {self.mla.qk_rope_dim}"
             raise ValueError(f"with mla, head_dim must be qk_nope_dim + qk_rope_dim, but got {got}")
         if self.mla and self.num_kv_heads != self.num_heads:
-            raise ValueError(f"with mla, num_kv_heads must be num_heads, but got {self.num_kv_heads} and {self.num_heads}")
+            raise ValueError(
+                f"with mla, num_kv_heads must be num_heads, but got {self.num_kv_heads} and"
+                f" {self.num_heads}"
+            )
         return self
 
     @property
@@ -194,4 +228,9 @@ class ModelSpec(BaseModel):
     @property
     def has_dense_mlp(self) -> bool:
         """Whether any layer uses ffn_size."""
-        return self.moe is None or self.moe.first_dense_layers > 0 or self.moe.moe_every > 1 or self.moe.dense_residual
+        return (
+            self.moe is None
+            or self.moe.first_dense_layers > 0
+            or self.moe.moe_every > 1
+            or self.moe.dense_residual
+        )

@@ -20,7 +20,9 @@ SIZES = ("tp", "pp", "dp", "cp", "v", "mbs", "m")
 
 
 class SavedPlan(BaseModel):
-    """The question with every word stated, the layout, what the cost model said of it, and what it came from."""
+    """The question with every word stated, the layout, what the cost model said of it, and what it
+    came from.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,16 +35,23 @@ class SavedPlan(BaseModel):
     profile: dict[str, Any]
     """Name and source of the hardware profile, and the figures of it that were changed."""
     switches: dict[str, Any] = {}
-    """Overlap switches and bucket sizes that `tune` found to be faster than the defaults, by the software's own words."""
+    """Overlap switches and bucket sizes that `tune` found to be faster than the defaults, by the
+    software's own words.
+    """
     measured: dict[str, Any] | None = None
-    """Of a plan that `tune` refined: what was measured of its layout, where, and beside how many others."""
+    """Of a plan that `tune` refined: what was measured of its layout, where, and beside how many
+    others.
+    """
 
 
 def read(path: str | Path) -> SavedPlan:
     """A plan file; InputError names every fault of it."""
     data = read_mapping(Path(path))
     if "layout" not in data and "model" in data:
-        raise InputError(f"{path} must be a saved plan, but it is a recipe; `ppplan recommend {path} --out DIR` writes DIR/plan.yaml")
+        raise InputError(
+            f"{path} must be a saved plan, but it is a recipe; `ppplan recommend {path} --out DIR`"
+            " writes DIR/plan.yaml"
+        )
     saved = build(SavedPlan, data, str(path))
     check_switches(saved.switches, str(path))
     return saved
@@ -51,50 +60,85 @@ def read(path: str | Path) -> SavedPlan:
 def read_question(path: str | Path) -> Question:
     """The question of a recipe file or of a saved plan."""
     data = read_mapping(Path(path))
-    return question(data.get("question", {}) if "layout" in data and "question" in data else data, str(path))
+    return question(
+        data.get("question", {}) if "layout" in data and "question" in data else data, str(path)
+    )
 
 
 def read_layout(path: str | Path) -> Question:
     """The question that states the layout of a saved plan; a recipe file's own words else."""
     data = read_mapping(Path(path))
-    return asked(build(SavedPlan, data, str(path)), str(path)) if "layout" in data else question(data, str(path))
+    return (
+        asked(build(SavedPlan, data, str(path)), str(path))
+        if "layout" in data
+        else question(data, str(path))
+    )
 
 
 def asked(saved: SavedPlan, where: str) -> Question:
     """The question that states the saved layout: what `explain` and `emit` resolve again."""
     _check_layout(saved.layout, where)
     kept = {word: value for word, value in saved.question.items() if word not in LAYOUT_WORDS}
-    knobs = {word: value for word, value in saved.layout.items() if word in LAYOUT_WORDS and value not in ("", [], ())}
+    knobs = {
+        word: value
+        for word, value in saved.layout.items()
+        if word in LAYOUT_WORDS and value not in ("", [], ())
+    }
     return question({**kept, **knobs}, where)
 
 
 def _check_layout(layout: dict[str, Any], where: str) -> None:
-    """A layout is whole and of known words: a default in place of a lost or misspelt one would be another plan. Raises InputError."""
+    """A layout is whole and of known words: a default in place of a lost or misspelt one would be
+    another plan. Raises InputError.
+    """
     known = [*(field.name for field in fields(Layout)), "gbs"]
     for word in layout:
         if word not in known:
             raise InputError(f"{where}: {unknown('a word of layout', word, known)}")
     lost = [word for word in (*SIZES, "schedule", "recompute") if layout.get(word) is None]
     if lost:
-        raise InputError(f"{where}: layout must state {', '.join(lost)}, but does not; `ppplan recommend --out DIR` writes a whole plan")
+        raise InputError(
+            f"{where}: layout must state {', '.join(lost)}, but does not; `ppplan recommend --out"
+            " DIR` writes a whole plan"
+        )
     batch = [layout[word] for word in ("dp", "mbs", "m")]
-    if "gbs" in layout and all(isinstance(size, int) for size in batch) and layout["gbs"] != math.prod(batch):
-        raise InputError(f"{where}: layout.gbs must be dp x mbs x m = {math.prod(batch)}, but got {str(layout['gbs'])[:40]}; leave it out")
+    if (
+        "gbs" in layout
+        and all(isinstance(size, int) for size in batch)
+        and layout["gbs"] != math.prod(batch)
+    ):
+        raise InputError(
+            f"{where}: layout.gbs must be dp x mbs x m = {math.prod(batch)}, but got"
+            f" {str(layout['gbs'])[:40]}; leave it out"
+        )
 
 
 def stated(words: Question, recipe: Recipe) -> Question:
-    """The question with its defaults written out, so that it reads the same on another machine and with another version."""
-    return words.model_copy(update={
-        "model": _kept(words.model, recipe.model.name),
-        "cluster": _kept(words.cluster, recipe.hardware.name),
-        "stack": _kept(words.stack, recipe.stack.name),
-        "gpus": recipe.gpus, "seq_length": recipe.seq_length, "global_batch_size": recipe.global_batch_size, "global_batch_tokens": None,
-        "precision": recipe.precision, "framework": recipe.framework, "framework_version": recipe.framework_version,
-        "attention": recipe.attention,
-    })  # fmt: skip
+    """The question with its defaults written out, so that it reads the same on another machine and
+    with another version.
+    """
+    return words.model_copy(
+        update={
+            "model": _kept(words.model, recipe.model.name),
+            "cluster": _kept(words.cluster, recipe.hardware.name),
+            "stack": _kept(words.stack, recipe.stack.name),
+            "gpus": recipe.gpus,
+            "seq_length": recipe.seq_length,
+            "global_batch_size": recipe.global_batch_size,
+            "global_batch_tokens": None,
+            "precision": recipe.precision,
+            "framework": recipe.framework,
+            "framework_version": recipe.framework_version,
+            "attention": recipe.attention,
+        }
+    )
 
 
 def _kept(word: str | None, name: str) -> str:
     """The name of a preset, or the whole path of a document of one's own."""
-    own = word is not None and ("/" in word or word.endswith((".yaml", ".yml", ".json"))) and Path(word).exists()
+    own = (
+        word is not None
+        and ("/" in word or word.endswith((".yaml", ".yml", ".json")))
+        and Path(word).exists()
+    )
     return str(Path(str(word)).resolve()) if own else name

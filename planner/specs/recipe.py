@@ -11,7 +11,17 @@ from planner.specs.model import ModelSpec
 from planner.specs.stack import Stack
 from planner.specs.workload import Frozen, Lora, Optimizer
 
-Precision = Literal["bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "fp8-rowwise", "fp8-blockwise", "mxfp8", "nvfp4"]
+Precision = Literal[
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8-delayed",
+    "fp8-tensorwise",
+    "fp8-rowwise",
+    "fp8-blockwise",
+    "mxfp8",
+    "nvfp4",
+]
 
 
 class Bounds(BaseModel):
@@ -23,7 +33,9 @@ class Bounds(BaseModel):
 
 
 class Recipe(BaseModel):
-    """The question. What changes learning (batch, sequence length, precision) is here, never in the search."""
+    """The question. What changes learning (batch, sequence length, precision) is here, never in the
+    search.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,20 +50,28 @@ class Recipe(BaseModel):
     framework_version: str = "0.19"
     attention: Literal["flash", "fused", "unfused"] = "flash"
     knobs: dict[str, Bounds] = {}
-    """Limits of the search by layout field: tp, pp, dp, mbs, m, v, zero, sp, recompute, schedule (as codes), ..."""
+    """Limits of the search by layout field: tp, pp, dp, mbs, m, v, zero, sp, recompute, schedule
+    (as codes), ...
+    """
     max_memory_gib: PositiveFloat | None = None
     optimizer: Optimizer = "adam"
-    """Which update; adam keeps the states that the stack says, the others have theirs (cost/memory/optimizer_states.py)."""
+    """Which update; adam keeps the states that the stack says, the others have theirs
+    (cost/memory/optimizer_states.py).
+    """
     lora: Lora | None = None
     """Adapters: nothing else is trained then. None: the weights themselves are trained."""
     frozen: tuple[Frozen, ...] = ()
     """Parts of the model that are not trained, where there are no adapters."""
     packing: bool | None = None
-    """True: samples of mean_length tokens fill a sequence, each attends to itself; False: one padded sample each; None: whole sequences."""
+    """True: samples of mean_length tokens fill a sequence, each attends to itself; False: one
+    padded sample each; None: whole sequences.
+    """
     mean_length: PositiveInt | None = None
     """Mean tokens of a sample; None: samples are as long as the sequence."""
     switches: dict[str, bool | int] = {}
-    """Overlap switches and bucket sizes that a software is told, by its own words (specs/switches.py); the cost model knows none."""
+    """Overlap switches and bucket sizes that a software is told, by its own words
+    (specs/switches.py); the cost model knows none.
+    """
     assumed: tuple[str, ...] = ()
     """What was not stated and got a default, in words."""
     tokens_per_step_note: str = ""
@@ -69,7 +89,11 @@ class Recipe(BaseModel):
     @property
     def used_share(self) -> float:
         """Of the tokens of a sequence those that are no padding."""
-        return min(self.mean_length / self.seq_length, 1.0) if self.packing is False and self.mean_length else 1.0
+        return (
+            min(self.mean_length / self.seq_length, 1.0)
+            if self.packing is False and self.mean_length
+            else 1.0
+        )
 
     @property
     def tokens(self) -> int:

@@ -1,4 +1,5 @@
-"""Residuals: how far published runs lie from their predictions; what the range of an estimate comes from.
+"""Residuals: how far published runs lie from their predictions; what the range of an estimate comes
+from.
 
 The document residuals.yaml is written by planner.accuracy.maintain.residuals.
 """
@@ -16,7 +17,9 @@ from planner.specs.recipe import Recipe
 from planner.units import TERA
 
 REGIMES = (0.15, 0.35)
-"""Bounds of the predicted model FLOP utilisation (of the dense bf16 peak) between runs that mostly wait and runs that mostly compute."""
+"""Bounds of the predicted model FLOP utilisation (of the dense bf16 peak) between runs that mostly
+wait and runs that mostly compute.
+"""
 UNKNOWN = 1.3
 """How much wider, as a power, a range becomes for a GPU whose kernels were not measured."""
 
@@ -37,7 +40,12 @@ def regime(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> Numeric:
 
 
 def _nearest(recipe: Recipe, index: int) -> tuple[float, float]:
-    for names in ((recipe.stack.name, recipe.hardware.gpu.name), (recipe.stack.name, ""), ("", recipe.hardware.gpu.name), ("", "")):
+    for names in (
+        (recipe.stack.name, recipe.hardware.gpu.name),
+        (recipe.stack.name, ""),
+        ("", recipe.hardware.gpu.name),
+        ("", ""),
+    ):
         for one in _ranges():
             if (one["stack"], one["gpu"], one["regime"]) == (*names, index):
                 return one["low"], one["high"]
@@ -45,7 +53,9 @@ def _nearest(recipe: Recipe, index: int) -> tuple[float, float]:
 
 
 def residual_range(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> tuple[Numeric, Numeric]:
-    """Measured over predicted time, the 10% and the 90% quantile of the nearest runs: same stack and GPU, stack, GPU, any."""
+    """Measured over predicted time, the 10% and the 90% quantile of the nearest runs: same stack
+    and GPU, stack, GPU, any.
+    """
     at = regime(recipe, flops_per_s_per_gpu)
     power = UNKNOWN if recipe.hardware.kernels.assumed else 1.0
     bounds = np.array([_nearest(recipe, index) for index in range(len(REGIMES) + 1)]) ** power

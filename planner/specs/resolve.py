@@ -1,4 +1,6 @@
-"""A question with every document loaded and every default chosen: the Recipe, and the one layout that `explain` speaks of."""
+"""A question with every document loaded and every default chosen: the Recipe, and the one layout
+that `explain` speaks of.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,17 @@ STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp
 ON_PROCESSORS = {"torch": "torch-gloo"}
 """Where the profile is of a processor."""
 VERSIONS = {"megatron": "0.19", "deepspeed": "0.19", "torch": "2.13"}
-PRECISIONS = ("bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "fp8-rowwise", "fp8-blockwise", "mxfp8", "nvfp4")
+PRECISIONS = (
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8-delayed",
+    "fp8-tensorwise",
+    "fp8-rowwise",
+    "fp8-blockwise",
+    "mxfp8",
+    "nvfp4",
+)
 ATTENTIONS = ("flash", "fused", "unfused")
 AMPERE = 8.0
 """Compute capability."""
@@ -35,32 +47,63 @@ class Chosen(NamedTuple):
 
 
 def recipe(asked: Question) -> Recipe:
-    """The question for the search. InputError when a name is unknown or words contradict one another."""
+    """The question for the search. InputError when a name is unknown or words contradict one
+    another.
+    """
     if asked.gpus is None:
         raise InputError("gpus must be stated, but got none; add --gpus N")
     return _recipe(asked, asked.gpus, 1)
 
 
 def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
-    """The question that states one layout: degrees not stated are 1, dp follows from the GPUs, m from the batch."""
+    """The question that states one layout: degrees not stated are 1, dp follows from the GPUs, m
+    from the batch.
+    """
     degree = {word: _one(asked, word) for word in RANGED}
     tp, pp, cp = degree["tp"] or 1, degree["pp"] or 1, degree["cp"] or 1
     gpus, dp = _gpus_and_dp(asked.gpus, degree["dp"], tp, pp, cp)
     mbs, v = degree["mbs"] or 1, degree["v"] or 1
     unit = dp * mbs * (pp if v > 1 else 1)
-    stated = asked.model_copy(update={"global_batch_size": dp * mbs * degree["m"]}) if degree["m"] and not _batch_stated(asked) else asked
+    stated = (
+        asked.model_copy(update={"global_batch_size": dp * mbs * degree["m"]})
+        if degree["m"] and not _batch_stated(asked)
+        else asked
+    )
     question = _recipe(stated, gpus, unit)
     m = _micro_batches(question.global_batch_size, dp, mbs, degree["m"])
     stack = question.stack
-    kept: dict[str, Any] = {word: int(value) for word in (*SWITCHES, *LAYERS) if (value := getattr(asked, word)) is not None}
+    kept: dict[str, Any] = {
+        word: int(value)
+        for word in (*SWITCHES, *LAYERS)
+        if (value := getattr(asked, word)) is not None
+    }
     kept.setdefault("sp", int(tp > 1 and stack.sequence_parallel))
     zero = stack.zero if degree["zero"] is None else degree["zero"]
     schedule = SCHEDULE_CODE[asked.schedule or ("interleaved" if v > 1 else "1f1b")]
     if asked.group and v == 1:
-        raise InputError(f"group must go with virtual stages, v above 1, but got group {asked.group} and v 1; leave one out")
-    layout = Layout(tp=tp, pp=pp, dp=dp, cp=cp, ep=degree["ep"] or 1, etp=degree["etp"] or _etp(question, tp), v=v, mbs=mbs, m=m, zero=zero,
-                    hpz=degree["hpz"] or 1, cp_a2a=degree["cp_a2a"] or 1, offload=OFFLOAD_CODE[asked.offload or "none"],
-                    schedule=schedule, stage_layout=asked.stage_layout or "", **kept, **_recompute(asked))  # fmt: skip
+        raise InputError(
+            f"group must go with virtual stages, v above 1, but got group {asked.group} and v 1;"
+            " leave one out"
+        )
+    layout = Layout(
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=cp,
+        ep=degree["ep"] or 1,
+        etp=degree["etp"] or _etp(question, tp),
+        v=v,
+        mbs=mbs,
+        m=m,
+        zero=zero,
+        hpz=degree["hpz"] or 1,
+        cp_a2a=degree["cp_a2a"] or 1,
+        offload=OFFLOAD_CODE[asked.offload or "none"],
+        schedule=schedule,
+        stage_layout=asked.stage_layout or "",
+        **kept,
+        **_recompute(asked),
+    )
     return question, layout
 
 
@@ -74,7 +117,10 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     cluster = _cluster(asked)
     hardware = library.hardware(cluster.value, asked.set)
     if hardware.max_gpus and gpus > hardware.max_gpus:
-        raise InputError(f"gpus must be at most the {hardware.max_gpus:,} that {hardware.name} has (max_gpus), but got {gpus:,}")
+        raise InputError(
+            f"gpus must be at most the {hardware.max_gpus:,} that {hardware.name} has (max_gpus),"
+            f" but got {gpus:,}"
+        )
     stack = _stack(asked, hardware.gpu.architecture)
     _recompute(asked)  # words that contradict one another are refused before any search
     precision = _precision(asked, hardware)
@@ -84,34 +130,70 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
     version = asked.framework_version or VERSIONS[stack.framework]
     version_of(stack.framework, version)
     attention = _attention(asked, stack, hardware)
-    rates = Chosen(None, hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}")
+    rates = Chosen(
+        None,
+        hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}",
+    )
     note, other = Chosen(None, model.note), _requested(asked, stack)
     trained = tuning.trained(asked, model, stack, seq_length.value)
     return Recipe(
-        **trained.words, hardware=hardware, gpus=gpus, seq_length=seq_length.value, global_batch_size=batch.value,
-        precision=precision.value, framework=stack.framework, framework_version=version, attention=attention.value,
-        knobs=limits(asked), max_memory_gib=asked.max_memory_gib,
-        assumed=(*(one.says for one in (cluster, _nodes(gpus, hardware), precision, seq_length, batch, attention, rates, note, other)
-                   if one.says),
-                 *trained.assumed),
-    )  # fmt: skip
+        **trained.words,
+        hardware=hardware,
+        gpus=gpus,
+        seq_length=seq_length.value,
+        global_batch_size=batch.value,
+        precision=precision.value,
+        framework=stack.framework,
+        framework_version=version,
+        attention=attention.value,
+        knobs=limits(asked),
+        max_memory_gib=asked.max_memory_gib,
+        assumed=(
+            *(
+                one.says
+                for one in (
+                    cluster,
+                    _nodes(gpus, hardware),
+                    precision,
+                    seq_length,
+                    batch,
+                    attention,
+                    rates,
+                    note,
+                    other,
+                )
+                if one.says
+            ),
+            *trained.assumed,
+        ),
+    )
 
 
 def _attention(asked: Question, stack: Stack, hardware: HardwareProfile) -> Chosen:
     """As asked, else the stack's; Megatron's flash kernels need Ampere or later."""
     if asked.attention is not None:
         return Chosen(_of("attention", asked.attention, ATTENTIONS), "")
-    if stack.framework == "megatron" and stack.attention == "flash" and 0 < hardware.gpu.compute_capability < AMPERE:
-        return Chosen("unfused", f"attention: unfused, as flash attention needs compute capability 8.0, and {hardware.gpu.name} has "
-                                 f"{hardware.gpu.compute_capability}")  # fmt: skip
+    if (
+        stack.framework == "megatron"
+        and stack.attention == "flash"
+        and 0 < hardware.gpu.compute_capability < AMPERE
+    ):
+        return Chosen(
+            "unfused",
+            "attention: unfused, as flash attention needs compute capability 8.0, and"
+            f" {hardware.gpu.name} has {hardware.gpu.compute_capability}",
+        )
     return Chosen(stack.attention, "")
 
 
 def _refuse_uncosted(model: ModelSpec) -> None:
     """What the cost formulas do not know must not be answered as if it were something else."""
     if model.mla and model.mla.indexer:
-        raise InputError(f"model must be one whose attention is costed, but {model.name} chooses its keys by an indexer (sparse "
-                         f"attention), which is not; `ppplan models {model.name}` shows its parameters")  # fmt: skip
+        raise InputError(
+            f"model must be one whose attention is costed, but {model.name} chooses its keys by an"
+            f" indexer (sparse attention), which is not; `ppplan models {model.name}` shows its"
+            " parameters"
+        )
 
 
 def _cluster(asked: Question) -> Chosen:
@@ -124,28 +206,51 @@ def _cluster(asked: Question) -> Chosen:
 
 
 def _nodes(gpus: int, hardware: HardwareProfile) -> Chosen:
-    """Counts above a node that do not fill nodes: launch files then use fewer GPUs of each node than the cost model thinks."""
+    """Counts above a node that do not fill nodes: launch files then use fewer GPUs of each node
+    than the cost model thinks.
+    """
     node = hardware.node.gpus
     partly = gpus > node and gpus % node
-    return Chosen(None, f"gpus: {gpus:,} do not fill nodes of {node}; ranks are taken to fill them in order" if partly else "")
+    return Chosen(
+        None,
+        (
+            f"gpus: {gpus:,} do not fill nodes of {node}; ranks are taken to fill them in order"
+            if partly
+            else ""
+        ),
+    )
 
 
 def _requested(asked: Question, stack: Stack) -> Chosen:
     """A schedule that the stack cannot run is planned on request, and marked."""
     if asked.schedule is None or asked.schedule in stack.schedules:
         return Chosen(asked.schedule, "")
-    return Chosen(asked.schedule, f"schedule: {asked.schedule}, which {stack.name} does not run; planned on request, not to be launched")
+    return Chosen(
+        asked.schedule,
+        f"schedule: {asked.schedule}, which {stack.name} does not run; planned on request, not to"
+        " be launched",
+    )
 
 
 def _stack(asked: Question, architecture: str) -> Stack:
     """The stack named, else that of the framework on such a device; the two must agree."""
     framework = _of("framework", asked.framework, tuple(STACKS))
-    name = asked.stack or (ON_PROCESSORS.get(framework or "") if architecture == "cpu" else None) or STACKS[framework or "megatron"]
+    name = (
+        asked.stack
+        or (ON_PROCESSORS.get(framework or "") if architecture == "cpu" else None)
+        or STACKS[framework or "megatron"]
+    )
     if not asked.stack and name not in library.stacks():
-        raise InputError(f"framework must be one that this version has a stack for ({_covered()}), but got {framework}")
+        raise InputError(
+            f"framework must be one that this version has a stack for ({_covered()}), but got"
+            f" {framework}"
+        )
     stack = library.stack(name)
     if framework and stack.framework != framework:
-        raise InputError(f"framework and stack must agree, but stack {stack.name} is of {stack.framework}, not {framework}; leave one out")
+        raise InputError(
+            f"framework and stack must agree, but stack {stack.name} is of {stack.framework}, not"
+            f" {framework}; leave one out"
+        )
     return stack
 
 
@@ -154,7 +259,9 @@ def _covered() -> str:
 
 
 def _precision(asked: Question, hardware: HardwareProfile) -> Chosen:
-    """bf16, or fp16 on GPUs that have no bf16 (V100, T4), or fp32 where fp16 is no faster (processors)."""
+    """bf16, or fp16 on GPUs that have no bf16 (V100, T4), or fp32 where fp16 is no faster
+    (processors).
+    """
     peaks = hardware.gpu.peak_tflops
     if asked.precision is None:
         half = "fp16" if peaks["fp16"] > peaks["fp32"] else "fp32"
@@ -162,7 +269,10 @@ def _precision(asked: Question, hardware: HardwareProfile) -> Chosen:
         return Chosen("bf16", "precision: bf16") if "bf16" in peaks else older
     precision = _of("precision", asked.precision, PRECISIONS)
     if operand(str(precision)) not in peaks:
-        raise InputError(f"precision must be one that {hardware.gpu.name} computes ({', '.join(peaks)}), but got {precision}")
+        raise InputError(
+            f"precision must be one that {hardware.gpu.name} computes ({', '.join(peaks)}), but got"
+            f" {precision}"
+        )
     return Chosen(precision, "")
 
 
@@ -186,19 +296,28 @@ def _batch_stated(asked: Question) -> bool:
 
 
 def _batch(asked: Question, seq_length: int, gpus: int, unit: int) -> Chosen:
-    """Sequences a step: as stated, or about 4M tokens in a number that the GPUs (or dp * mbs of one layout) can share."""
+    """Sequences a step: as stated, or about 4M tokens in a number that the GPUs (or dp * mbs of one
+    layout) can share.
+    """
     if asked.global_batch_size:
         return Chosen(asked.global_batch_size, "")
     wanted = (asked.global_batch_tokens or TOKENS) / seq_length
     size = _shared(wanted, gpus) if unit == 1 else max(round(wanted / unit), 1) * unit
     if asked.global_batch_tokens:
-        near = f"global_batch_size: {size:,}, {size * seq_length:,} tokens, near the {asked.global_batch_tokens:,} asked for"
+        near = (
+            f"global_batch_size: {size:,}, {size * seq_length:,} tokens, near the"
+            f" {asked.global_batch_tokens:,} asked for"
+        )
         return Chosen(size, "" if size * seq_length == asked.global_batch_tokens else near)
-    return Chosen(size, f"global_batch_size: {size:,} sequences, {size * seq_length / 1e6:.1f}M tokens")
+    return Chosen(
+        size, f"global_batch_size: {size:,} sequences, {size * seq_length / 1e6:.1f}M tokens"
+    )
 
 
 def _shared(wanted: float, gpus: int) -> int:
-    """Near `wanted`, a multiple of the odd part of the GPU count and of as many twos as leave it within an eighth."""
+    """Near `wanted`, a multiple of the odd part of the GPU count and of as many twos as leave it
+    within an eighth.
+    """
     odd = gpus // (gpus & -gpus)
     if odd > wanted:
         return max(round(wanted), 1)
@@ -212,7 +331,9 @@ def _one(asked: Question, word: str) -> int | None:
     bound = bounds(word, getattr(asked, word))
     if bound and bound.low != bound.high:
         out = f"ranges are for recommend, --sweep {word}={bound.low},{bound.high} gives a table"
-        raise InputError(f"{word} must be one number in a layout, but got {bound.low}..{bound.high}; {out}")
+        raise InputError(
+            f"{word} must be one number in a layout, but got {bound.low}..{bound.high}; {out}"
+        )
     return bound.low if bound else None
 
 
@@ -226,7 +347,10 @@ def _gpus_and_dp(gpus: int | None, dp: int | None, tp: int, pp: int, cp: int) ->
         raise InputError(f"gpus must be tp x pp x cp x dp, but got {got}; leave out --dp or --gpus")
     if gpus % rest:
         near = max(gpus // rest, 1) * rest
-        raise InputError(f"gpus must be a multiple of tp x pp x cp, but got {gpus} and {product} = {rest}; try {near} GPUs")
+        raise InputError(
+            f"gpus must be a multiple of tp x pp x cp, but got {gpus} and {product} = {rest}; try"
+            f" {near} GPUs"
+        )
     return gpus, gpus // rest
 
 
@@ -234,19 +358,34 @@ def _micro_batches(size: int, dp: int, mbs: int, m: int | None) -> int:
     share = dp * mbs
     if size % share:
         near = max(size // share, 1) * share
-        raise InputError(f"global_batch_size must be a multiple of dp x mbs, but got {size} and dp {dp} x mbs {mbs} = {share}; try {near}")
+        raise InputError(
+            f"global_batch_size must be a multiple of dp x mbs, but got {size} and dp {dp} x mbs"
+            f" {mbs} = {share}; try {near}"
+        )
     if m is not None and m * share != size:
-        raise InputError(f"global_batch_size must be dp x mbs x m, but got {size} and {dp} x {mbs} x {m} = {share * m}; leave out --m")
+        raise InputError(
+            f"global_batch_size must be dp x mbs x m, but got {size} and {dp} x {mbs} x {m} ="
+            f" {share * m}; leave out --m"
+        )
     return size // share
 
 
 def _recompute(asked: Question) -> dict[str, int]:
-    """Named modules mean selective, a count of layers means full; selective alone is the attention core, as in Megatron."""
-    name = asked.recompute or ("selective" if asked.recompute_modules else "full" if asked.recompute_layers else "none")
+    """Named modules mean selective, a count of layers means full; selective alone is the attention
+    core, as in Megatron.
+    """
+    name = asked.recompute or (
+        "selective" if asked.recompute_modules else "full" if asked.recompute_layers else "none"
+    )
     if asked.recompute_modules and name != "selective":
-        raise InputError(f"recompute_modules must go with recompute selective, but got recompute {name}; leave one out")
+        raise InputError(
+            f"recompute_modules must go with recompute selective, but got recompute {name}; leave"
+            " one out"
+        )
     if asked.recompute_layers and name != "full":
-        raise InputError(f"recompute_layers must go with recompute full, but got recompute {name}; leave one out")
+        raise InputError(
+            f"recompute_layers must go with recompute full, but got recompute {name}; leave one out"
+        )
     modules = asked.recompute_modules or (("core_attn",) if name == "selective" else ())
     return {"recompute": RECOMPUTE_CODE[name], "recompute_modules": module_mask(list(modules))}
 

@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat
 
 
 class AttentionShares(BaseModel):
-    """Speed of a stack's attention kernel over the profile's, by GPU architecture: FlashAttention-2 does not use what Hopper brought."""
+    """Speed of a stack's attention kernel over the profile's, by GPU architecture: FlashAttention-2
+    does not use what Hopper brought.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -31,7 +33,9 @@ class CastBytes(BaseModel):
 
 
 class KeptBytes(BaseModel):
-    """What autograd keeps of operations that are not fused, beyond what their fused kernels keep: bytes per token and unit of one layer."""
+    """What autograd keeps of operations that are not fused, beyond what their fused kernels keep:
+    bytes per token and unit of one layer.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -42,9 +46,13 @@ class KeptBytes(BaseModel):
     activation: NonNegativeFloat = 0.0
     """Per ffn unit: the activated branch beside both branches and their product."""
     scores: NonNegativeFloat = 0.0
-    """Without flash attention, per element of the s x s scores: the softmax in fp32 beside its 16-bit copy."""
+    """Without flash attention, per element of the s x s scores: the softmax in fp32 beside its
+    16-bit copy.
+    """
     logits: NonNegativeFloat = 0.0
-    """On the last stage, per vocabulary row: outputs that lie in the pipeline's buffers while the layers go backward."""
+    """On the last stage, per vocabulary row: outputs that lie in the pipeline's buffers while the
+    layers go backward.
+    """
 
 
 class Experts(BaseModel):
@@ -53,17 +61,23 @@ class Experts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
-    """How tokens reach their experts: NCCL's all-to-all of every copy; DeepEP and HybridEP send a token once to each NVLink domain."""
+    """How tokens reach their experts: NCCL's all-to-all of every copy; DeepEP and HybridEP send a
+    token once to each NVLink domain.
+    """
     quantized_dispatch: bool = False
     """With 8-bit products tokens travel to the experts in 8 bits; they return in 16."""
     bandwidth_share: PositiveFloat = 1.0
     """Bandwidth that dispatch and combine reach over that of large collectives."""
     overlap_share: NonNegativeFloat = 0.0
-    """Share of dispatch and combine that may hide behind another micro-batch's compute (Megatron's --overlap-moe-expert-parallel-comm)."""
+    """Share of dispatch and combine that may hide behind another micro-batch's compute (Megatron's
+    --overlap-moe-expert-parallel-comm).
+    """
     imbalance: PositiveFloat = 1.0
     """Tokens of the busiest rank over the mean; benchmarks force 1."""
     permute_bytes: NonNegativeFloat = 16.0
-    """Memory traffic of sorting tokens by expert and back: bytes per routed copy and hidden unit, each way."""
+    """Memory traffic of sorting tokens by expert and back: bytes per routed copy and hidden unit,
+    each way.
+    """
     router_bytes: NonNegativeFloat = 24.0
     """Memory traffic of scores, choice and auxiliary loss: bytes per token and expert, each way."""
     grouped_share: PositiveFloat = 1.0
@@ -74,7 +88,9 @@ class Experts(BaseModel):
     latent_launch_us: NonNegativeFloat = 100.0
     """The same of latent attention, each way."""
     wait_us: NonNegativeFloat = 0.0
-    """Each way, what nothing hides: the host waits for the counts of tokens per expert before it can launch the products on them."""
+    """Each way, what nothing hides: the host waits for the counts of tokens per expert before it
+    can launch the products on them.
+    """
 
 
 class Stack(BaseModel):
@@ -85,7 +101,9 @@ class Stack(BaseModel):
     name: str
     framework: Literal["megatron", "deepspeed", "torch"]
     attention: Literal["flash", "fused", "unfused"]
-    """Default kernel: flash; cuDNN's fused attention; or unfused, the scores in memory (whose softmax: see scores_bytes_forward)."""
+    """Default kernel: flash; cuDNN's fused attention; or unfused, the scores in memory (whose
+    softmax: see scores_bytes_forward).
+    """
     sequence_parallel: bool
     """Whether sp is available (and then on when tp > 1)."""
     zero: int
@@ -99,9 +117,13 @@ class Stack(BaseModel):
     launch_us_tp: NonNegativeFloat
     """More, when the layer is split over tp: one collective call after another."""
     launches_ahead: bool = True
-    """Whether launches hide behind the device's work; not where the processor that launches computes too."""
+    """Whether launches hide behind the device's work; not where the processor that launches
+    computes too.
+    """
     elementwise_bytes_forward: NonNegativeFloat
-    """Memory traffic of norms, residuals, dropout: bytes per token and hidden unit, forward, without the MLP's activation."""
+    """Memory traffic of norms, residuals, dropout: bytes per token and hidden unit, forward,
+    without the MLP's activation.
+    """
     elementwise_bytes_backward: NonNegativeFloat
     activation_bytes_forward: NonNegativeFloat
     """Memory traffic of the MLP's activation function: bytes per token and ffn unit."""
@@ -109,7 +131,9 @@ class Stack(BaseModel):
     rope_bytes: NonNegativeFloat
     """Memory traffic of rotary embedding: bytes per token and query or key unit, each way."""
     accumulate_bytes: NonNegativeFloat
-    """Memory traffic of adding a weight gradient to the main gradient, bytes a weight beyond the product's own output."""
+    """Memory traffic of adding a weight gradient to the main gradient, bytes a weight beyond the
+    product's own output.
+    """
     loss_bytes: NonNegativeFloat
     """Memory traffic of the loss, forward and backward, bytes per token and vocabulary row."""
     logits_bytes: NonNegativeFloat
@@ -122,7 +146,9 @@ class Stack(BaseModel):
     p2p_scatter_over_tp: bool
     """Activations between stages are split over tp even without sp (Megatron of 2021)."""
     post_validation: bool = False
-    """Split-backward schedules end a step rank by rank: the optimizer is checked afterwards, so a step lasts the span, not the makespan."""
+    """Split-backward schedules end a step rank by rank: the optimizer is checked afterwards, so a
+    step lasts the span, not the makespan.
+    """
     p2p_overlap: bool
     """Interleaved p2p runs beside compute."""
     grad_reduce_bytes: PositiveFloat
@@ -134,7 +160,9 @@ class Stack(BaseModel):
     tp_overlap_share: NonNegativeFloat
     """Share of tp communication hidden behind GEMMs besides the weight-gradient overlap."""
     tp_grad_overlap_share: NonNegativeFloat
-    """Share of the input gradient's reduction that may hide behind the weight-gradient product (0 before 2022)."""
+    """Share of the input gradient's reduction that may hide behind the weight-gradient product (0
+    before 2022).
+    """
     overlap_tax_share: NonNegativeFloat
     """Slowdown of compute while NCCL runs beside it."""
     optimizer_bytes: PositiveFloat
@@ -156,67 +184,111 @@ class Stack(BaseModel):
     """Standard deviation of that ratio together with the model's own error."""
     attention_shares: AttentionShares = AttentionShares()
     scores_temporary_bytes: NonNegativeFloat = 4.0
-    """Without flash attention: gradients of the scores at the peak of a layer's backward pass, bytes an element."""
+    """Without flash attention: gradients of the scores at the peak of a layer's backward pass,
+    bytes an element.
+    """
     kept_bytes: KeptBytes = KeptBytes()
     tp_reduces_backward: PositiveFloat = 2.0
-    """All-reduces of input gradients in a layer's backward pass without sp; one a column-parallel product where each reduces its own."""
+    """All-reduces of input gradients in a layer's backward pass without sp; one a column-parallel
+    product where each reduces its own.
+    """
     gathered_inputs_kept: bool = False
     """With sp linears keep their gathered inputs instead of gathering them again."""
     gathered_logits: bool = False
-    """Logits are gathered over tp: loss and its memory are of the whole vocabulary on every rank."""
+    """Logits are gathered over tp: loss and its memory are of the whole vocabulary on every rank.
+    """
     head_recomputed: bool = False
     """Full recomputation repeats the head too."""
     gradients_all_reduced: bool = False
     """Sharded optimizers get their gradients by an all-reduce too."""
     gradient_step_bytes: NonNegativeFloat = 0.0
-    """Memory traffic of gradients before the optimizer, bytes a parameter of the rank: flattening, conversion, norm."""
+    """Memory traffic of gradients before the optimizer, bytes a parameter of the rank: flattening,
+    conversion, norm.
+    """
     split_items: tuple[int, int] = (0, 0)
-    """What an even split of the pipeline counts as layers before and after them: embedding; final norm and head."""
+    """What an even split of the pipeline counts as layers before and after them: embedding; final
+    norm and head.
+    """
     cast_bytes: CastBytes = CastBytes()
-    """Memory traffic of quantizing an operand, bytes an element, by precision: inputs once forward, output gradients once backward."""
+    """Memory traffic of quantizing an operand, bytes an element, by precision: inputs once forward,
+    output gradients once backward.
+    """
     ring_bytes: NonNegativeFloat = 0.0
-    """Memory traffic of joining partial results in a context-parallel ring: bytes per token, query unit and hop, each way."""
+    """Memory traffic of joining partial results in a context-parallel ring: bytes per token, query
+    unit and hop, each way.
+    """
     recompute_early_stop: bool = False
-    """Full recomputation of a layer ends with the last tensor that its backward pass needs: the MLP's last product is not repeated."""
+    """Full recomputation of a layer ends with the last tensor that its backward pass needs: the
+    MLP's last product is not repeated.
+    """
     gathered_bytes: NonNegativeFloat = 0.0
-    """Bytes a parameter of the copy that is gathered where weights are a sharded master (FSDP); 0 where weights are gathered."""
+    """Bytes a parameter of the copy that is gathered where weights are a sharded master (FSDP); 0
+    where weights are gathered.
+    """
     gathered_layers: NonNegativeFloat = 0.0
-    """Whole layers that are held at a time when weights are sharded: the one in use, those fetched ahead, one of gradients (FSDP)."""
+    """Whole layers that are held at a time when weights are sharded: the one in use, those fetched
+    ahead, one of gradients (FSDP).
+    """
     gathered_params: NonNegativeFloat = 0.0
-    """Whole parameters that are held at a time when weights are sharded one by one (DeepSpeed's stage3_max_live_parameters)."""
+    """Whole parameters that are held at a time when weights are sharded one by one (DeepSpeed's
+    stage3_max_live_parameters).
+    """
     shard_calls: PositiveFloat = 1.0
     """Collectives that gather one layer of sharded weights."""
     shard_overlap_share: NonNegativeFloat = 1.0
-    """Share of the gathers of sharded weights that may hide behind compute: they are fetched ahead."""
+    """Share of the gathers of sharded weights that may hide behind compute: they are fetched ahead.
+    """
     shard_bandwidth_share: PositiveFloat = 1.0
-    """Bandwidth that collectives of sharded weights reach between nodes, over that of large messages."""
+    """Bandwidth that collectives of sharded weights reach between nodes, over that of large
+    messages.
+    """
     host_update_params_per_s: PositiveFloat = 4.0e9
-    """Parameters that Adam on the processors of one node updates a second (DeepSpeedCPUAdam), with fp32 states in host memory."""
+    """Parameters that Adam on the processors of one node updates a second (DeepSpeedCPUAdam), with
+    fp32 states in host memory.
+    """
     quantized_gathers: bool = False
     """With 8-bit products sequence parallelism gathers 8-bit tensors (Transformer Engine)."""
     quantized_activations: bool = False
     """With 8-bit products the inputs of linears are kept in 8 bits (Transformer Engine)."""
     dummy_gradient_bytes: NonNegativeFloat = 0.0
-    """Bytes a weight of one layer, and of the head: what autograd gets where products add to the main gradient (Transformer Engine)."""
+    """Bytes a weight of one layer, and of the head: what autograd gets where products add to the
+    main gradient (Transformer Engine).
+    """
     experts: Experts = Experts()
     collective_us_crossing: NonNegativeFloat = 0.0
-    """Where the pipeline's stages lie on several nodes: CPU time of one tp collective, per rank of its group (found in nanotron's runs)."""
+    """Where the pipeline's stages lie on several nodes: CPU time of one tp collective, per rank of
+    its group (found in nanotron's runs).
+    """
     stage_head_share: NonNegativeFloat = 0.0
-    """Not 0: layers are dealt to pipeline stages by size, the head weighing this share of its products over a layer's (nanotron)."""
+    """Not 0: layers are dealt to pipeline stages by size, the head weighing this share of its
+    products over a layer's (nanotron).
+    """
     sharded_at_end: bool = False
-    """With the optimizer sharded, gradients are reduced at once after the last backward pass, not beside it."""
+    """With the optimizer sharded, gradients are reduced at once after the last backward pass, not
+    beside it.
+    """
     reduce_mib: NonNegativeFloat = 0.0
-    """Size of one message of a reduction beside the backward pass; 0: large enough that latency does not count."""
+    """Size of one message of a reduction beside the backward pass; 0: large enough that latency
+    does not count.
+    """
     gather_us: NonNegativeFloat = 0.0
-    """CPU time of gathering updated parameters, per tensor and rank of the group: slices joined one by one."""
+    """CPU time of gathering updated parameters, per tensor and rank of the group: slices joined one
+    by one.
+    """
     gathered_kept_share: NonNegativeFloat = 0.0
-    """Share of sp's gathered inputs that stays allocated until the backward pass where no pipeline holds up the CPU."""
+    """Share of sp's gathered inputs that stays allocated until the backward pass where no pipeline
+    holds up the CPU.
+    """
     unit_gradient_bytes: NonNegativeFloat = 0.0
-    """Bytes a parameter once a backward pass is over: 16-bit gradients not yet added to the main ones, flat copies to send."""
+    """Bytes a parameter once a backward pass is over: 16-bit gradients not yet added to the main
+    ones, flat copies to send.
+    """
     workspace_mib: NonNegativeFloat = 0.0
     """What libraries take from the allocator for the whole run."""
     fsdp: Literal["megatron", "torch"] = "megatron"
     """Under Megatron-LM zero 2 and 3 are its own FSDP, or torch's FSDP2."""
     gradients_deferred: bool = False
-    """Sharded gradients are held whole and reduced once a step, with the last micro-batch (FSDP's no_sync)."""
+    """Sharded gradients are held whole and reduced once a step, with the last micro-batch (FSDP's
+    no_sync).
+    """
     source: str

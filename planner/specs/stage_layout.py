@@ -1,6 +1,7 @@
 """Megatron's --pipeline-model-parallel-layout.
 
-`E` embedding, `t` layer, `m` multi-token prediction, `L` loss, `|` between stages; repeats as `t*7` and `(tt|)*3`.
+`E` embedding, `t` layer, `m` multi-token prediction, `L` loss, `|` between stages; repeats as `t*7`
+and `(tt|)*3`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ _LONGEST = 100_000
 
 
 def stages(text: str) -> tuple[str, ...]:
-    """Letters of every stage in order: all pipeline ranks of virtual stage 0, then those of virtual stage 1, ...
+    """Letters of every stage in order: all pipeline ranks of virtual stage 0, then those of virtual
+    stage 1, ...
 
     Source: [megatron-core], core/transformer/pipeline_parallel_layer_layout.py.
     Raises InputError for letters that mean nothing here and for repeats that grow beyond reason.
@@ -23,11 +25,16 @@ def stages(text: str) -> tuple[str, ...]:
     plain = text.replace(",", "").replace(" ", "")
     for pattern in (_GROUP, _LETTER):
         if sum(int(times) * len(part) for part, times in pattern.findall(plain)) > _LONGEST:
-            raise InputError(f"a stage layout must stay under {_LONGEST:,} letters, but got {text[:60]!r}")
+            raise InputError(
+                f"a stage layout must stay under {_LONGEST:,} letters, but got {text[:60]!r}"
+            )
         plain = pattern.sub(lambda found: found[1] * int(found[2]), plain)
     strange = sorted(set(plain) - set("EtmL|"))
     if strange:
-        raise InputError(f"a stage layout holds E, t, m, L, |, (...)*n and x*n, but got {strange[0]!r} in {text[:60]!r}")
+        raise InputError(
+            f"a stage layout holds E, t, m, L, |, (...)*n and x*n, but got {strange[0]!r} in"
+            f" {text[:60]!r}"
+        )
     return tuple(plain.split("|"))
 
 

@@ -9,30 +9,59 @@ from typing import Any
 from planner.errors import InputError, unknown
 from planner.specs.question import LAYERS, RANGED, SWITCHES
 
-WORDS = (*RANGED, *SWITCHES, *LAYERS, "schedule", "recompute", "offload", "stage_layout", "gpus",
-         "global_batch_size", "global_batch_tokens",
-         "seq_length", "precision", "attention", "stack", "cluster")  # fmt: skip
+WORDS = (
+    *RANGED,
+    *SWITCHES,
+    *LAYERS,
+    "schedule",
+    "recompute",
+    "offload",
+    "stage_layout",
+    "gpus",
+    "global_batch_size",
+    "global_batch_tokens",
+    "seq_length",
+    "precision",
+    "attention",
+    "stack",
+    "cluster",
+)
 """What may be swept."""
 MOST = 2000
 """Rows of a sweep."""
 _SHORT = {"gbs": "global_batch_size", "microbatches": "m"}
-_SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+_SWITCH = {
+    "on": True,
+    "true": True,
+    "yes": True,
+    "1": True,
+    "off": False,
+    "false": False,
+    "no": False,
+    "0": False,
+}
 _RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
 
 
 def sweeps(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """Values by word, in the order given. InputError for a word that is unknown or stated twice, and for no values."""
+    """Values by word, in the order given. InputError for a word that is unknown or stated twice,
+    and for no values.
+    """
     out: dict[str, list[Any]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         word = name.strip().lstrip("-").replace("-", "_")
         word = _SHORT.get(word, word)
         if not equals or not values.strip():
-            raise InputError(f"--sweep must read WORD=VALUE,VALUE such as v=1,2,4, but got {text[:60]!r}")
+            raise InputError(
+                f"--sweep must read WORD=VALUE,VALUE such as v=1,2,4, but got {text[:60]!r}"
+            )
         if word not in WORDS:
             raise unknown("a swept word", word, WORDS)
         if word in out:
-            raise InputError(f"--sweep must name a word once, but got {word} twice; write {word}=A,B,C")
+            raise InputError(
+                f"--sweep must name a word once, but got {word} twice; write {word}=A,B,C"
+            )
         out[word] = [value for part in values.split(",") for value in _values(word, part.strip())]
     return out
 

@@ -1,4 +1,6 @@
-"""The words of a question about what is trained, resolved: adapters, frozen parts, optimizer, samples."""
+"""The words of a question about what is trained, resolved: adapters, frozen parts, optimizer,
+samples.
+"""
 
 from __future__ import annotations
 
@@ -18,35 +20,63 @@ BITS = {"16bit": "16", "nf4": "4"}
 @dataclass(frozen=True, slots=True)
 class Trained:
     words: dict[str, Any]
-    """Fields of the Recipe: model and stack as they are trained, optimizer, lora, frozen, packing, mean_length."""
+    """Fields of the Recipe: model and stack as they are trained, optimizer, lora, frozen, packing,
+    mean_length.
+    """
     assumed: tuple[str, ...]
 
 
 def trained(asked: Question, model: ModelSpec, stack: Stack, seq_length: int) -> Trained:
-    """What the question says of the training itself. InputError where words contradict one another."""
+    """What the question says of the training itself. InputError where words contradict one
+    another.
+    """
     name = workload.optimizer(asked.optimizer)
     frozen = _frozen(asked, model)
-    lora = workload.lora(asked.lora_rank, asked.lora_targets, model, stack.framework, frozen, asked.lora_base)
+    lora = workload.lora(
+        asked.lora_rank, asked.lora_targets, model, stack.framework, frozen, asked.lora_base
+    )
     said = _lora_said(asked, lora) if lora else ()
     if (lora or frozen) and model.mtp_layers:
         model = model.model_copy(update={"mtp_layers": 0})
-        said = (*said, "multi-token prediction: left out, as fine-tuning with frozen weights does not train it")
+        said = (
+            *said,
+            (
+                "multi-token prediction: left out, as fine-tuning with frozen weights does not"
+                " train it"
+            ),
+        )
     packing, length = _samples(asked, seq_length)
-    words = {"model": model, "stack": _stack(stack, name), "optimizer": name, "lora": lora, "frozen": frozen, "packing": packing,
-             "mean_length": length}  # fmt: skip
+    words = {
+        "model": model,
+        "stack": _stack(stack, name),
+        "optimizer": name,
+        "lora": lora,
+        "frozen": frozen,
+        "packing": packing,
+        "mean_length": length,
+    }
     return Trained(words, (*said, *_samples_said(packing, length, seq_length)))
 
 
 def _frozen(asked: Question, model: ModelSpec) -> tuple[str, ...]:
     parts = workload.frozen(asked.frozen)
     if model.tied_embeddings and ("embedding" in parts) != ("head" in parts):
-        raise InputError(f"embedding and head of {model.name} are one table: freeze both or none, but got frozen {', '.join(parts)}")
+        raise InputError(
+            f"embedding and head of {model.name} are one table: freeze both or none, but got frozen"
+            f" {', '.join(parts)}"
+        )
     return parts
 
 
 def _lora_said(asked: Question, lora: workload.Lora) -> tuple[str, ...]:
     stated = () if asked.lora_targets else (f"lora_targets: {', '.join(lora.targets)}",)
-    return (*stated, f"LoRA: frozen weights in {BITS[lora.base]} bits, adapters in 16 bits with 32-bit states, no dropout before them")
+    return (
+        *stated,
+        (
+            f"LoRA: frozen weights in {BITS[lora.base]} bits, adapters in 16 bits with 32-bit"
+            " states, no dropout before them"
+        ),
+    )
 
 
 def _stack(stack: Stack, name: str) -> Stack:
@@ -54,8 +84,10 @@ def _stack(stack: Stack, name: str) -> Stack:
     if name not in NARROW:
         return stack
     if stack.optimizer_state_bytes != WHOLE_STATES or stack.framework != "megatron":
-        raise InputError(f"optimizer {name} is Megatron-LM's, whose states are else {WHOLE_STATES:g} bytes a parameter, but got stack "
-                         f"{stack.name}; try optimizer adam")  # fmt: skip
+        raise InputError(
+            f"optimizer {name} is Megatron-LM's, whose states are else {WHOLE_STATES:g} bytes a"
+            f" parameter, but got stack {stack.name}; try optimizer adam"
+        )
     held = next(size for size, moments in MOMENTS.items() if moments == NARROW[name])
     moved = max(stack.optimizer_bytes - 2 * (WHOLE_STATES - held), 2.0)
     return stack.model_copy(update={"optimizer_state_bytes": held, "optimizer_bytes": moved})
@@ -65,10 +97,16 @@ def _samples(asked: Question, seq_length: int) -> tuple[bool | None, int | None]
     """A mean length alone means padding; packing needs a mean length."""
     if asked.mean_length is None:
         if asked.packing is not None:
-            raise InputError("packing must go with the mean tokens of a sample, but got none; add --mean-length N")
+            raise InputError(
+                "packing must go with the mean tokens of a sample, but got none; add"
+                " --mean-length N"
+            )
         return None, None
     if asked.mean_length > seq_length:
-        raise InputError(f"mean_length must be at most seq_length, but got {asked.mean_length:,} and {seq_length:,}")
+        raise InputError(
+            f"mean_length must be at most seq_length, but got {asked.mean_length:,} and"
+            f" {seq_length:,}"
+        )
     return bool(asked.packing), asked.mean_length
 
 
@@ -76,7 +114,15 @@ def _samples_said(packing: bool | None, length: int | None, seq_length: int) -> 
     if length is None:
         return ()
     if packing:
-        return (f"packing: {seq_length / length:.1f} samples of {length:,} tokens fill a sequence of {seq_length:,}; all of one length, "
-                "each attends to itself alone",)  # fmt: skip
-    return (f"padding: a sample of {length:,} tokens fills {length / seq_length:.0%} of a sequence of {seq_length:,}, the rest is computed "
-            "for nothing",)  # fmt: skip
+        return (
+            (
+                f"packing: {seq_length / length:.1f} samples of {length:,} tokens fill a sequence"
+                f" of {seq_length:,}; all of one length, each attends to itself alone"
+            ),
+        )
+    return (
+        (
+            f"padding: a sample of {length:,} tokens fills {length / seq_length:.0%} of a sequence"
+            f" of {seq_length:,}, the rest is computed for nothing"
+        ),
+    )

@@ -23,7 +23,9 @@ def version_of(framework: str, text: str) -> Version:
     short = ".".join(plain.split(".")[:2])
     if short not in KNOWN[framework]:
         known = ", ".join(KNOWN[framework])
-        raise InputError(f"framework version must be one of {known} for {framework}, but got {text[:40]!r}")
+        raise InputError(
+            f"framework version must be one of {known} for {framework}, but got {text[:40]!r}"
+        )
     if short == "main":
         return _MAIN[framework]
     major, minor = short.split(".")

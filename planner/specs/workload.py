@@ -1,4 +1,6 @@
-"""What is trained: all weights or some, adapters beside frozen ones (LoRA), by which optimizer, on whole or short samples."""
+"""What is trained: all weights or some, adapters beside frozen ones (LoRA), by which optimizer, on
+whole or short samples.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,64 @@ from planner.errors import InputError, unknown
 from planner.specs.model import ModelSpec
 
 OPTIMIZERS = (
-    "adam", "precision-aware", "precision-aware-fp32", "precision-aware-fp8", "adam-8bit", "adafactor", "muon", "lion", "sgd",
-)  # fmt: skip
-OPTIMIZER_ALIASES = {"adamw": "adam", "dist_muon": "muon", "precision-aware-bf16": "precision-aware"}
+    "adam",
+    "precision-aware",
+    "precision-aware-fp32",
+    "precision-aware-fp8",
+    "adam-8bit",
+    "adafactor",
+    "muon",
+    "lion",
+    "sgd",
+)
+OPTIMIZER_ALIASES = {
+    "adamw": "adam",
+    "dist_muon": "muon",
+    "precision-aware-bf16": "precision-aware",
+}
 Optimizer = Literal[
-    "adam", "precision-aware", "precision-aware-fp32", "precision-aware-fp8", "adam-8bit", "adafactor", "muon", "lion", "sgd"
+    "adam",
+    "precision-aware",
+    "precision-aware-fp32",
+    "precision-aware-fp8",
+    "adam-8bit",
+    "adafactor",
+    "muon",
+    "lion",
+    "sgd",
 ]
 FROZEN = ("embedding", "attention", "mlp", "norms", "head")
 """Parts of a model whose weights can be frozen; mlp: experts, shared experts and router too."""
 Frozen = Literal["embedding", "attention", "mlp", "norms", "head"]
 TARGETS = ("qkv", "proj", "fc1", "fc2")
-"""Linears as Megatron has them, query, key and value (and both branches of a gated MLP) in one: one adapter for them all."""
+"""Linears as Megatron has them, query, key and value (and both branches of a gated MLP) in one: one
+adapter for them all.
+"""
 APART = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Linears as Hugging Face has them, an adapter each."""
-Target = Literal["qkv", "proj", "fc1", "fc2", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+Target = Literal[
+    "qkv",
+    "proj",
+    "fc1",
+    "fc2",
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+]
 TARGET_ALIASES = {
-    "linear_qkv": "qkv", "attention_qkv": "qkv", "linear_proj": "proj", "attention_dense": "proj", "linear_fc1": "fc1",
-    "linear_fc2": "fc2", "mlp_fc1": "fc1", "mlp_fc2": "fc2",
-}  # fmt: skip
+    "linear_qkv": "qkv",
+    "attention_qkv": "qkv",
+    "linear_proj": "proj",
+    "attention_dense": "proj",
+    "linear_fc1": "fc1",
+    "linear_fc2": "fc2",
+    "mlp_fc1": "fc1",
+    "mlp_fc2": "fc2",
+}
 SAME = {"o_proj": "proj", "down_proj": "fc2"}
 _PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "fc1": ("gate_proj", "up_proj")}
 MOST_RANK = 4096
@@ -36,14 +78,18 @@ BASES = ("16bit", "nf4")
 
 
 class Lora(BaseModel):
-    """Low-rank adapters beside frozen linears: of each target two matrices, rank x inputs and outputs x rank, are all that is trained."""
+    """Low-rank adapters beside frozen linears: of each target two matrices, rank x inputs and
+    outputs x rank, are all that is trained.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: PositiveInt
     targets: tuple[Target, ...] = TARGETS  # type: ignore[assignment]
     base: Literal["16bit", "nf4"] = "16bit"
-    """How the frozen linears of the layers are kept: nf4 is QLoRA's 4 bits with doubly quantized scales, turned to 16 bits where used."""
+    """How the frozen linears of the layers are kept: nf4 is QLoRA's 4 bits with doubly quantized
+    scales, turned to 16 bits where used.
+    """
 
     @field_validator("targets")
     @classmethod
@@ -53,7 +99,9 @@ class Lora(BaseModel):
 
 
 def optimizer(name: str | None) -> str:
-    """The optimizer's own name; Adam when none is stated. InputError for an unknown one, with the nearest."""
+    """The optimizer's own name; Adam when none is stated. InputError for an unknown one, with the
+    nearest.
+    """
     if name is None:
         return "adam"
     plain = name.strip().lower()
@@ -64,20 +112,31 @@ def optimizer(name: str | None) -> str:
 
 
 def frozen(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Frozen parts in one order; InputError for an unknown one, or when nothing is left to train."""
+    """Frozen parts in one order; InputError for an unknown one, or when nothing is left to
+    train.
+    """
     for name in names or ():
         if name not in FROZEN:
             raise unknown("a part to freeze", name, FROZEN)
     found = tuple(part for part in FROZEN if part in (names or ()))
     if len(found) == len(FROZEN):
-        raise InputError("something must be trained, but all parts are frozen; leave one out, or train adapters with --lora-rank")
+        raise InputError(
+            "something must be trained, but all parts are frozen; leave one out, or train adapters"
+            " with --lora-rank"
+        )
     return found
 
 
 def lora(
-    rank: int | None, targets: Sequence[str] | None, model: ModelSpec, framework: str, frozen_parts: Sequence[str], base: str | None = None
+    rank: int | None,
+    targets: Sequence[str] | None,
+    model: ModelSpec,
+    framework: str,
+    frozen_parts: Sequence[str],
+    base: str | None = None,
 ) -> Lora | None:
-    """The adapters; all linears unless targets say otherwise: as Megatron has them, or as Hugging Face does for the other frameworks.
+    """The adapters; all linears unless targets say otherwise: as Megatron has them, or as Hugging
+    Face does for the other frameworks.
 
     Raises InputError where words contradict one another or the model has no such linear.
     """
@@ -86,14 +145,27 @@ def lora(
     if rank is None:
         if targets or base:
             word = "lora_targets" if targets else "lora_base"
-            raise InputError(f"{word} must go with lora_rank, but got {', '.join(targets or (str(base),))} alone; add --lora-rank 16")
+            raise InputError(
+                f"{word} must go with lora_rank, but got {', '.join(targets or (str(base),))}"
+                " alone; add --lora-rank 16"
+            )
         return None
     if frozen_parts:
-        raise InputError(f"with lora_rank all but the adapters is frozen, but got frozen {', '.join(frozen_parts)} too; leave it out")
+        raise InputError(
+            "with lora_rank all but the adapters is frozen, but got frozen"
+            f" {', '.join(frozen_parts)} too; leave it out"
+        )
     if not 1 <= rank <= min(MOST_RANK, model.hidden_size):
         most = min(MOST_RANK, model.hidden_size)
-        raise InputError(f"lora_rank must be from 1 to {most:,} for {model.name}, but got {rank:,}; 8 to 64 are usual")
-    usual = TARGETS if framework == "megatron" or model.mla else tuple(name for name in APART if model.gated_mlp or name != "gate_proj")
+        raise InputError(
+            f"lora_rank must be from 1 to {most:,} for {model.name}, but got {rank:,}; 8 to 64 are"
+            " usual"
+        )
+    usual = (
+        TARGETS
+        if framework == "megatron" or model.mla
+        else tuple(name for name in APART if model.gated_mlp or name != "gate_proj")
+    )
     return Lora(rank=rank, targets=_targets(targets or usual, model), base=base or "16bit")  # type: ignore[arg-type]
 
 
@@ -105,12 +177,21 @@ def _targets(names: Sequence[str], model: ModelSpec) -> tuple[str, ...]:
         if plain not in known:
             raise unknown("a LoRA target", name, (*known, *TARGET_ALIASES))
         if plain == "gate_proj" and not model.gated_mlp:
-            raise InputError(f"lora_targets must be linears of the model, but {model.name} has no gate_proj; try up_proj")
+            raise InputError(
+                f"lora_targets must be linears of the model, but {model.name} has no gate_proj; try"
+                " up_proj"
+            )
         if model.mla and plain in _PARTS["qkv"]:
-            raise InputError(f"lora_targets of latent attention must be qkv (all of its projections) or proj, but got {name}; try qkv")
+            raise InputError(
+                "lora_targets of latent attention must be qkv (all of its projections) or proj,"
+                f" but got {name}; try qkv"
+            )
         found.append(SAME.get(plain, plain))
     for whole, parts in _PARTS.items():
         both = [part for part in parts if part in found]
         if whole in found and both:
-            raise InputError(f"a linear must have one adapter, but lora_targets name {whole} and its part {both[0]}; leave one out")
+            raise InputError(
+                f"a linear must have one adapter, but lora_targets name {whole} and its part"
+                f" {both[0]}; leave one out"
+            )
     return tuple(dict.fromkeys(found))

@@ -1,4 +1,6 @@
-"""`tune`: a saved plan in; trials on real devices; the refined plan, the table of trials and an overlay profile out."""
+"""`tune`: a saved plan in; trials on real devices; the refined plan, the table of trials and an
+overlay profile out.
+"""
 
 from __future__ import annotations
 
@@ -69,13 +71,26 @@ class Tuned:
 
 
 def tune(
-    path: str | Path, trials: int = 10, runner: str = "torch", launcher: str = "local", storage: str | None = None,
-    study: str | None = None, resume: bool = False, limit_s: float = 600.0, devices: int | None = None, out: str | Path | None = None,
-    megatron_path: str | Path | None = None, repeats: int = 2, switches: int = 4, tell: Tell | None = None,
-) -> Tuned:  # fmt: skip
-    """Refines a saved plan by measuring layouts around it; the trials of a study add up to `trials`, over all its workers.
+    path: str | Path,
+    trials: int = 10,
+    runner: str = "torch",
+    launcher: str = "local",
+    storage: str | None = None,
+    study: str | None = None,
+    resume: bool = False,
+    limit_s: float = 600.0,
+    devices: int | None = None,
+    out: str | Path | None = None,
+    megatron_path: str | Path | None = None,
+    repeats: int = 2,
+    switches: int = 4,
+    tell: Tell | None = None,
+) -> Tuned:
+    """Refines a saved plan by measuring layouts around it; the trials of a study add up to
+    `trials`, over all its workers.
 
-    Errors: InputError for a plan that cannot be read or run, a storage that cannot be opened, a study of another plan.
+    Errors: InputError for a plan that cannot be read or run, a storage that cannot be opened, a
+    study of another plan.
     """
     if not 1 <= trials <= MOST_TRIALS:
         raise InputError(f"trials must be from 1 to {MOST_TRIALS:,}, but got {trials:,}")
@@ -85,7 +100,10 @@ def tune(
         raise InputError(f"repeats must be from 0 to 100, but got {repeats:,}")
     plan = Path(path)
     saved = plans.read(plan)
-    asked, (recipe, first) = plans.read_question(plan), resolve.recipe_and_layout(plans.asked(saved, str(plan)))
+    asked, (recipe, first) = (
+        plans.read_question(plan),
+        resolve.recipe_and_layout(plans.asked(saved, str(plan))),
+    )
     recipe = recipe.model_copy(update={"knobs": resolve.recipe(plans.stated(asked, recipe)).knobs})
     bench = table.bench(recipe, runner, launcher, devices, limit_s, megatron_path)
     target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
@@ -95,14 +113,18 @@ def tune(
     candidates = space(recipe, first, lambda layout: table.refused(recipe, bench, layout))
     candidates = replace(candidates, switches=effective(first, saved.switches, offered))
     size = Size(trials, max(trials // 2, 1), repeats, switches)
-    opened = studies.create(storages.opened(where), name, _fingerprint(recipe, first, bench), resume, candidates, size)
+    opened = studies.create(
+        storages.opened(where), name, _fingerprint(recipe, first, bench), resume, candidates, size
+    )
 
     def measured(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         return table.measure(recipe, bench, candidate, progress)
 
     with _ends_softly():
         interrupted = studies.refine(opened, candidates, measured, size, tell or _silent, offered)
-    return _answer(plan, saved, asked, recipe, first, bench, candidates, opened, where, target, interrupted)
+    return _answer(
+        plan, saved, asked, recipe, first, bench, candidates, opened, where, target, interrupted
+    )
 
 
 def _named(name: str | None, plan: Path, runner: str) -> str:
@@ -110,7 +132,10 @@ def _named(name: str | None, plan: Path, runner: str) -> str:
     if not NAME.fullmatch(named):
         if name is None:
             return f"plan-{runner}"
-        raise InputError(f"study must be a name of letters, digits and . _ + -, at most 100, but got {named[:60]!r}")
+        raise InputError(
+            "study must be a name of letters, digits and . _ + -, at most 100, but got"
+            f" {named[:60]!r}"
+        )
     return named
 
 
@@ -119,17 +144,32 @@ def _silent(row: Row, rows: tuple[Row, ...]) -> None:
 
 
 def _fingerprint(recipe: Recipe, first: Layout, bench: Bench) -> dict[str, Any]:
-    """What must be the same for times to be comparable; entries are named in the message when they differ."""
+    """What must be the same for times to be comparable; entries are named in the message when they
+    differ.
+    """
     import hashlib
 
     documents = (recipe.model, recipe.hardware, recipe.stack)
-    digest = hashlib.sha256("".join(one.model_dump_json() for one in documents).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(
+        "".join(one.model_dump_json() for one in documents).encode()
+    ).hexdigest()[:16]
     return {
-        "model": recipe.model.name, "cluster": recipe.hardware.name, "gpus": recipe.gpus, "seq_length": recipe.seq_length,
-        "global_batch_size": recipe.global_batch_size, "precision": recipe.precision, "attention": recipe.attention,
-        "framework": recipe.framework, "framework_version": recipe.framework_version, "stack": recipe.stack.name,
-        "runner": bench.runner, "device": bench.device, "devices": bench.devices, "layout": key(first), "documents": digest,
-    }  # fmt: skip
+        "model": recipe.model.name,
+        "cluster": recipe.hardware.name,
+        "gpus": recipe.gpus,
+        "seq_length": recipe.seq_length,
+        "global_batch_size": recipe.global_batch_size,
+        "precision": recipe.precision,
+        "attention": recipe.attention,
+        "framework": recipe.framework,
+        "framework_version": recipe.framework_version,
+        "stack": recipe.stack.name,
+        "runner": bench.runner,
+        "device": bench.device,
+        "devices": bench.devices,
+        "layout": key(first),
+        "documents": digest,
+    }
 
 
 @contextmanager
@@ -150,9 +190,18 @@ def _ends_softly() -> Iterator[None]:
 
 
 def _answer(
-    plan: Path, saved: plans.SavedPlan, asked: Question, recipe: Recipe, first: Layout, bench: Bench, candidates: Space,
-    study: Any, where: str, target: Path, interrupted: bool,
-) -> Tuned:  # fmt: skip
+    plan: Path,
+    saved: plans.SavedPlan,
+    asked: Question,
+    recipe: Recipe,
+    first: Layout,
+    bench: Bench,
+    candidates: Space,
+    study: Any,
+    where: str,
+    target: Path,
+    interrupted: bool,
+) -> Tuned:
     rows = studies.told(study)
     fastest = best(rows)
     measured = {one.key: one for one in combined(rows)}
@@ -163,16 +212,35 @@ def _answer(
     if fastest is not None:
         stated = plans.stated(asked, recipe)
         texts["plan.yaml"] = refined_plan.plan(stated, recipe, fastest, before, rows, today)
-        fitted, why = corrected(recipe, str(stated.cluster), asked.set, rows, _source(fastest, bench, today))
+        fitted, why = corrected(
+            recipe, str(stated.cluster), asked.set, rows, _source(fastest, bench, today)
+        )
     if fitted is not None:
         texts[f"{fitted.name}.yaml"] = fitted.text
     return Tuned(
-        str(plan), recipe, first, rows, fastest, refined_plan.speedup(fastest, before), refined_plan.error(rows), where, study.study_name, bench,
-        len(candidates.candidates), candidates.certain_oom, fitted, write_all(target, texts), interrupted, json.loads(texts["study.json"]),
+        str(plan),
+        recipe,
+        first,
+        rows,
+        fastest,
+        refined_plan.speedup(fastest, before),
+        refined_plan.error(rows),
+        where,
+        study.study_name,
+        bench,
+        len(candidates.candidates),
+        candidates.certain_oom,
+        fitted,
+        write_all(target, texts),
+        interrupted,
+        json.loads(texts["study.json"]),
         why,
-    )  # fmt: skip
+    )
 
 
 def _source(one: Row, bench: Bench, today: str) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in one.versions)
-    return f"{one.host or platform.node()} ({one.device or bench.device}), {today}, {versions or bench.runner}"
+    return (
+        f"{one.host or platform.node()} ({one.device or bench.device}), {today},"
+        f" {versions or bench.runner}"
+    )

@@ -10,11 +10,36 @@ from planner.accuracy.columns import COLUMNS
 from planner.accuracy.validate import PUBLISHED
 
 ROW: dict[str, Any] = {
-    "source": "mine", "model": "gpt-test", "layers": 24, "hidden": 2048, "heads": 16, "kv_heads": 16, "ffn": 8192, "vocab": 51200,
-    "tied_embed": 1, "gated_mlp": 0, "hardware": "a100-80g-sxm", "gpus": 8, "gpus_per_node": 8, "tp": 2, "sp": 0, "pp": 2, "vpp": 1,
-    "dp": 2, "cp": 1, "zero": 0, "mbs": 2, "gbs_sequences": 32, "seq": 1024, "precision": "fp16", "attention": "unfused",
-    "recompute": "full", "schedule": "1f1b", "step_time_s": 1.0, "stack": "megatron-2021",
-}  # fmt: skip
+    "source": "mine",
+    "model": "gpt-test",
+    "layers": 24,
+    "hidden": 2048,
+    "heads": 16,
+    "kv_heads": 16,
+    "ffn": 8192,
+    "vocab": 51200,
+    "tied_embed": 1,
+    "gated_mlp": 0,
+    "hardware": "a100-80g-sxm",
+    "gpus": 8,
+    "gpus_per_node": 8,
+    "tp": 2,
+    "sp": 0,
+    "pp": 2,
+    "vpp": 1,
+    "dp": 2,
+    "cp": 1,
+    "zero": 0,
+    "mbs": 2,
+    "gbs_sequences": 32,
+    "seq": 1024,
+    "precision": "fp16",
+    "attention": "unfused",
+    "recompute": "full",
+    "schedule": "1f1b",
+    "step_time_s": 1.0,
+    "stack": "megatron-2021",
+}
 """A run that states everything."""
 
 

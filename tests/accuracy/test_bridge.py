@@ -19,7 +19,10 @@ CARD = "NVIDIA-NeMo/Megatron-Bridge examples/model_verification_cards/deepseek-v
 
 def test_only_its_performance_guides_speak_of_its_recipes() -> None:
     assert bridge.states("llama3-70b", CARD, "bf16") == () and not bridge.of_last(CARD)
-    assert dict(bridge.states("llama3-70b", GUIDE, "bf16")) == {"gradient_bytes": 2.0, "grad_reduce_bytes": 2.0}
+    assert dict(bridge.states("llama3-70b", GUIDE, "bf16")) == {
+        "gradient_bytes": 2.0,
+        "grad_reduce_bytes": 2.0,
+    }
     assert dict(bridge.states("llama3-70b", GUIDE, "fp8-tensorwise"))["weight_bytes"] == 1.0
     assert bridge.of_last(GUIDE)
 
@@ -27,8 +30,19 @@ def test_only_its_performance_guides_speak_of_its_recipes() -> None:
 def test_fields_go_to_the_stack_or_to_its_experts() -> None:
     found = dispatchers.document("megatron", bridge.states("moonlight-16b-a3b", GUIDE, "bf16"))
     plain = library.stack("megatron")
-    assert (found.gradient_bytes, found.optimizer_state_bytes, found.experts.imbalance) == (2.0, 8.0, 1.3)
-    assert found.model_copy(update={name: getattr(plain, name) for name in (*bridge.HALVED, *bridge.NARROW, "experts")}) == plain
+    assert (found.gradient_bytes, found.optimizer_state_bytes, found.experts.imbalance) == (
+        2.0,
+        8.0,
+        1.3,
+    )
+    assert (
+        found.model_copy(
+            update={
+                name: getattr(plain, name) for name in (*bridge.HALVED, *bridge.NARROW, "experts")
+            }
+        )
+        == plain
+    )
     assert dispatchers.document("megatron", ()) == plain
 
 
@@ -39,33 +53,74 @@ def test_figures_of_words_have_sources() -> None:
 
 @pytest.mark.parametrize("pp, v", [(4, 1), (8, 1)])
 def test_last_rank_is_the_simulated_last_stage(pp: int, v: int) -> None:
-    words = {"model": "llama3-70b", "cluster": "h100-sxm", "gpus": 8 * pp, "tp": 8, "pp": pp, "v": v, "global_batch_size": 32}
+    words = {
+        "model": "llama3-70b",
+        "cluster": "h100-sxm",
+        "gpus": 8 * pp,
+        "tp": 8,
+        "pp": pp,
+        "v": v,
+        "global_batch_size": 32,
+    }
     recipe, layout = resolve.recipe_and_layout(api.question(**words))
     last = estimate(recipe, layout, exact=True).stages[-1]
-    assert bridge.last_memory(recipe, layout).device_bytes == pytest.approx(last.memory_bytes, rel=1e-9)
+    assert bridge.last_memory(recipe, layout).device_bytes == pytest.approx(
+        last.memory_bytes, rel=1e-9
+    )
 
 
 def test_a_guide_logs_the_last_rank_with_gradients_in_16_bits() -> None:
-    """The same run on a guide's page and on a card: 2 bytes fewer a parameter, and the rank whose activations are fewest."""
-    cells = {"model": "llama3-70b", "hardware": "h100-sxm", "gpus": 32, "tp": 8, "pp": 4, "vpp": 1, "dp": 1, "mbs": 1, "gbs_sequences": 32,
-             "seq": 4096, "precision": "bf16", "sp": 1, "zero": 1, "recompute": "none", "stack": "megatron"}  # fmt: skip
-    rows = pd.DataFrame([{**cells, "source": "one", "source_ref": page} for page in (GUIDE, CARD)], columns=list(COLUMNS))
+    """The same run on a guide's page and on a card: 2 bytes fewer a parameter, and the rank whose
+    activations are fewest.
+    """
+    cells = {
+        "model": "llama3-70b",
+        "hardware": "h100-sxm",
+        "gpus": 32,
+        "tp": 8,
+        "pp": 4,
+        "vpp": 1,
+        "dp": 1,
+        "mbs": 1,
+        "gbs_sequences": 32,
+        "seq": 4096,
+        "precision": "bf16",
+        "sp": 1,
+        "zero": 1,
+        "recompute": "none",
+        "stack": "megatron",
+    }
+    rows = pd.DataFrame(
+        [{**cells, "source": "one", "source_ref": page} for page in (GUIDE, CARD)],
+        columns=list(COLUMNS),
+    )
     guide, card = predicted(rows)["predicted_allocated_gib"]
     # 20 layers of 855.6 M parameters over tp 8, and a table of 1.05 G: 2.27 G a rank at either end.
     gradients = 2 * (20 * 855_654_400 + 128_256 * 8192) / 8 / GIB
-    # In flight 1 micro-batch in place of 4: three times 20 layers of at least 16 bytes a token and hidden unit, over tp.
+    # In flight 1 micro-batch in place of 4: three times 20 layers of at least 16 bytes a token and
+    # hidden unit, over tp.
     fewer = 3 * 20 * 16 * 4096 * 8192 / 8 / GIB
     assert card - guide > gradients + fewer
     assert card - guide < gradients + 3 * fewer
 
 
-@pytest.mark.parametrize("notes, stack, dispatcher, waits", [
-    ("ep_overlap=True; item=pretrain_performance; performance item", "nemo", "alltoall", True),
-    ("cuda_graph=full_iteration; ep_overlap=True; dispatcher=flex; dispatcher_backend=hybridep; performance item", "megatron-bridge",
-     "hybridep", False),
-    ("dispatcher_backend=hybridep; performance item", "nemo", "hybridep", True),
-    ("1F1B A2A overlap; HybridEP", "megatron-bridge", "hybridep", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "notes, stack, dispatcher, waits",
+    [
+        ("ep_overlap=True; item=pretrain_performance; performance item", "nemo", "alltoall", True),
+        (
+            (
+                "cuda_graph=full_iteration; ep_overlap=True; dispatcher=flex;"
+                " dispatcher_backend=hybridep; performance item"
+            ),
+            "megatron-bridge",
+            "hybridep",
+            False,
+        ),
+        ("dispatcher_backend=hybridep; performance item", "nemo", "hybridep", True),
+        ("1F1B A2A overlap; HybridEP", "megatron-bridge", "hybridep", False),
+    ],
+)
 def test_a_card_runs_what_it_names(notes: str, stack: str, dispatcher: str, waits: bool) -> None:
     found = dict(dispatchers.facts(notes, CARD, "gb200-nvl72"))
     assert dispatchers.software_of("megatron", notes, CARD) == stack

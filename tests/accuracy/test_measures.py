@@ -19,20 +19,39 @@ TIMES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=2, ma
 def table(expected: list[float], real: list[float], **columns: object) -> pd.DataFrame:
     """Predicted and measured rows of one setting."""
     rows = pd.DataFrame({"predicted_step_s": expected, "measured_step_s": real}, dtype=float)
-    fixed = {"source": "s", "model": "m", "hardware": "h", "gpus": 8.0, "seq": 1024.0, "gbs_sequences": 4.0, "memory_error": np.nan,
-             "oom": np.nan, "predicted_oom_probability": 0.0}  # fmt: skip
+    fixed = {
+        "source": "s",
+        "model": "m",
+        "hardware": "h",
+        "gpus": 8.0,
+        "seq": 1024.0,
+        "gbs_sequences": 4.0,
+        "memory_error": np.nan,
+        "oom": np.nan,
+        "predicted_oom_probability": 0.0,
+    }
     rows = rows.assign(**fixed | columns)
     low, high = rows["predicted_step_s"] * 0.9, rows["predicted_step_s"] * 1.1
-    return rows.assign(error=rows["predicted_step_s"] / rows["measured_step_s"] - 1, predicted_step_s_low=low, predicted_step_s_high=high)
+    return rows.assign(
+        error=rows["predicted_step_s"] / rows["measured_step_s"] - 1,
+        predicted_step_s_low=low,
+        predicted_step_s_high=high,
+    )
 
 
 def test_figures_by_hand() -> None:
-    found = measures.figures(table([1.1, 1.8, 4.0, 9.0], [1.0, 2.0, 4.0, 6.0], memory_error=[0.1, -0.3, 0.2, np.nan]))
+    found = measures.figures(
+        table([1.1, 1.8, 4.0, 9.0], [1.0, 2.0, 4.0, 6.0], memory_error=[0.1, -0.3, 0.2, np.nan])
+    )
     assert found["median_abs_error"] == pytest.approx(0.1)  # of 0.1, 0.1, 0, 0.5
-    assert found["p90_abs_error"] == pytest.approx(0.1 + 0.7 * 0.4)  # between the third and the fourth
+    assert found["p90_abs_error"] == pytest.approx(
+        0.1 + 0.7 * 0.4
+    )  # between the third and the fourth
     assert found["bias"] == pytest.approx(0.125)
     assert found["kendall_tau"] == 1.0
-    assert found["inside_range_share"] == 0.5  # 1.0 in 0.99..1.21, 2.0 not in 1.62..1.98, 4.0 in, 6.0 not in 8.1..9.9
+    assert (
+        found["inside_range_share"] == 0.5
+    )  # 1.0 in 0.99..1.21, 2.0 not in 1.62..1.98, 4.0 in, 6.0 not in 8.1..9.9
     assert found["memory_median_abs_error"] == pytest.approx(0.2)
 
 
@@ -76,7 +95,9 @@ def test_ranks_count_inside_settings_only() -> None:
 def test_sources_weigh_the_same_whatever_their_rows() -> None:
     few = table([1.5, 1.5], [1.0, 1.0], source="few")
     many = table([1.1] * 50, [1.0] * 50, source="many")
-    assert measures.overall(pd.concat([few, many], ignore_index=True))["median_abs_error"] == pytest.approx(0.3)
+    assert measures.overall(pd.concat([few, many], ignore_index=True))[
+        "median_abs_error"
+    ] == pytest.approx(0.3)
 
 
 def test_sources_without_a_figure_do_not_count() -> None:
@@ -88,15 +109,36 @@ def test_sources_without_a_figure_do_not_count() -> None:
 
 
 def test_oom_by_hand() -> None:
-    chance, real = [0.95, 0.99, 0.05, 0.02, 0.5, 0.9, 0.1, 0.93, 0.01], [1, 0, 0, 1, 1, 1, 0, np.nan, np.nan]
+    chance, real = (
+        [0.95, 0.99, 0.05, 0.02, 0.5, 0.9, 0.1, 0.93, 0.01],
+        [
+            1,
+            0,
+            0,
+            1,
+            1,
+            1,
+            0,
+            np.nan,
+            np.nan,
+        ],
+    )
     found = measures.oom(table([1.0] * 9, [1.0] * 9, oom=real, predicted_oom_probability=chance))
-    counts = {name: found[name] for name in ("true_oom", "false_oom", "true_fit", "false_fit", "in_band")}
+    counts = {
+        name: found[name] for name in ("true_oom", "false_oom", "true_fit", "false_fit", "in_band")
+    }
     assert counts == {"true_oom": 1, "false_oom": 1, "true_fit": 1, "false_fit": 1, "in_band": 3}
     squares = [0.05**2, 0.99**2, 0.05**2, 0.98**2, 0.5**2, 0.1**2, 0.1**2]
     assert found["brier"] == pytest.approx(sum(squares) / 7)
-    assert [(step["rows"], round(step["predicted"], 4), round(step["observed"], 4)) for step in found["bins"]] == [
-        (2, 0.035, 0.5), (1, 0.1, 0.0), (1, 0.5, 1.0), (3, round((0.95 + 0.99 + 0.9) / 3, 4), round(2 / 3, 4)),
-    ]  # fmt: skip
+    assert [
+        (step["rows"], round(step["predicted"], 4), round(step["observed"], 4))
+        for step in found["bins"]
+    ] == [
+        (2, 0.035, 0.5),
+        (1, 0.1, 0.0),
+        (1, 0.5, 1.0),
+        (3, round((0.95 + 0.99 + 0.9) / 3, 4), round(2 / 3, 4)),
+    ]
 
 
 def test_brier_weighs_sources_equally() -> None:

@@ -35,14 +35,23 @@ def test_slow_runs_are_ranked_below_fast_ones(rows: pd.DataFrame) -> None:
 
 
 def test_memory_in_gib(rows: pd.DataFrame) -> None:
-    """The unit is GiB: read as GB the same peaks would be 7% smaller, and the model as far off on the other side."""
+    """The unit is GiB: read as GB the same peaks would be 7% smaller, and the model as far off on
+    the other side.
+    """
     assert rows["memory_error"].abs().median() < 0.06
     assert abs(rows["memory_error"].median()) < 0.03
 
 
 def test_gathers_across_nodes_pay_efa(rows: pd.DataFrame) -> None:
-    """1.34B, one sequence, tp 8, 16, 32 without data parallelism: 74, 128 and 291 ms a micro-batch."""
-    part = rows[(rows["model"] == "llama-1.34b") & (rows["pp"] == 1) & (rows["dp"] == 1) & (rows["mbs"] == 1)]
+    """1.34B, one sequence, tp 8, 16, 32 without data parallelism: 74, 128 and 291 ms a
+    micro-batch.
+    """
+    part = rows[
+        (rows["model"] == "llama-1.34b")
+        & (rows["pp"] == 1)
+        & (rows["dp"] == 1)
+        & (rows["mbs"] == 1)
+    ]
     found = part.set_index("tp")["predicted_step_s"] / 256
     assert found[8] == pytest.approx(0.074, rel=0.2)
     assert found[16] == pytest.approx(0.128, rel=0.2)

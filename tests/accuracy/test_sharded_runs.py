@@ -6,7 +6,9 @@ from planner.accuracy.validate import validate
 
 
 def test_zero_3_over_hundreds_of_nodes() -> None:
-    """SC21 table 2, DeepSpeed ZeRO-3 without model parallelism: 175B and 530B on 384 to 2,240 A100."""
+    """SC21 table 2, DeepSpeed ZeRO-3 without model parallelism: 175B and 530B on 384 to 2,240
+    A100.
+    """
     rows = validate(source="narayanan_sc21", where="zero == 3 and oom != 1").rows
     assert len(rows) == 6
     assert rows["error"].abs().max() < 0.10
@@ -14,7 +16,9 @@ def test_zero_3_over_hundreds_of_nodes() -> None:
 
 def test_530b_needs_more_than_560_gpus() -> None:
     """SC21 table 2: a micro-batch of 4 ran on 640 GPUs and did not fit on 560."""
-    rows = validate(source="narayanan_sc21", where="zero == 3 and mbs == 4 and gpus in (560, 640)").rows
+    rows = validate(
+        source="narayanan_sc21", where="zero == 3 and mbs == 4 and gpus in (560, 640)"
+    ).rows
     chance = dict(zip(rows["gpus"], rows["predicted_oom_probability"], strict=True))
     assert 0.1 < chance[640] < chance[560]
     assert chance[640] < 0.9
@@ -32,7 +36,9 @@ def test_mpt_under_fsdp() -> None:
 
 
 def test_llama_8b_under_zero_2() -> None:
-    """ml-engineering: 8 GPUs, one sequence of 8,192 each, no recomputation: 99 GiB reserved; 461 model TFLOP/s on H200."""
+    """ml-engineering: 8 GPUs, one sequence of 8,192 each, no recomputation: 99 GiB reserved; 461
+    model TFLOP/s on H200.
+    """
     rows = validate(source="mlengineering_h200_b200", where="zero == 2").rows
     assert len(rows) == 2
     assert rows["memory_error"].abs().max() < 0.05

@@ -15,7 +15,10 @@ from tests.accuracy.runs import row
 
 
 def asked(count: int) -> list[simulated.Asked]:
-    runs = [run(row(tp=1, pp=2, dp=4, mbs=1, schedule="zb-h1", gbs_sequences=16 * (i + 1))) for i in range(count)]
+    runs = [
+        run(row(tp=1, pp=2, dp=4, mbs=1, schedule="zb-h1", gbs_sequences=16 * (i + 1)))
+        for i in range(count)
+    ]
     return [(one.recipe, one.layouts[0]) for one in runs]
 
 

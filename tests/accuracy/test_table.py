@@ -14,11 +14,21 @@ from planner.errors import InputError
 def test_the_table_says_what_validate_found() -> None:
     found = validate([PUBLISHED / "korthikanti2022.csv", PUBLISHED / "nemo_automodel.csv"])
     lines = table.table(found).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if line.startswith("|")
+    ]
     assert len({len(row) for row in cells}) == 1
-    assert [row[0] for row in cells[2:]] == ["korthikanti2022", "nemo_automodel", "**all, sources weighted equally**"]
+    assert [row[0] for row in cells[2:]] == [
+        "korthikanti2022",
+        "nemo_automodel",
+        "**all, sources weighted equally**",
+    ]
     assert cells[2][2] == "14 of 14"
-    assert float(cells[2][3].rstrip("%")) == pytest.approx(100 * found.groups[0]["median_abs_error"], abs=0.051)
+    assert float(cells[2][3].rstrip("%")) == pytest.approx(
+        100 * found.groups[0]["median_abs_error"], abs=0.051
+    )
     assert lines[-1].startswith("Not predicted: ") and "not modelled" in lines[-1]
 
 
@@ -29,13 +39,18 @@ def test_only_what_is_between_the_markers_changes() -> None:
     assert table.replaced(new, "new") == new
 
 
-@pytest.mark.parametrize("text", ["", table.BEGIN, f"{table.END} {table.BEGIN}", f"{table.BEGIN}{table.BEGIN}{table.END}"])
+@pytest.mark.parametrize(
+    "text",
+    ["", table.BEGIN, f"{table.END} {table.BEGIN}", f"{table.BEGIN}{table.BEGIN}{table.END}"],
+)
 def test_missing_markers_are_said(text: str) -> None:
     with pytest.raises(InputError, match="accuracy:begin"):
         table.replaced(text, "new")
 
 
-def test_a_file_without_markers_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_markers_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(table, "validate", lambda: validate([PUBLISHED / "korthikanti2022.csv"]))
     file = tmp_path / "README.md"
     file.write_text("nothing")

@@ -1,4 +1,6 @@
-"""Readings made by hand: a command line without any shell, a DeepSpeed configuration as a mapping."""
+"""Readings made by hand: a command line without any shell, a DeepSpeed configuration as a
+mapping.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,15 @@ from typing import Any
 
 from planner.intake.reading import Reading, Value
 
-GPT = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 50304 "
+GPT = (
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096"
+    " --max-position-embeddings 4096 --vocab-size 50304 "
+)
 LLAMA_70B = (
-    "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention --num-query-groups 8 "
-    "--seq-length 4096 --max-position-embeddings 4096 --swiglu --disable-bias-linear --untie-embeddings-and-output-weights "
-    "--normalization RMSNorm --position-embedding-type rope --vocab-size 128256 "
+    "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64"
+    " --group-query-attention --num-query-groups 8 --seq-length 4096 --max-position-embeddings 4096"
+    " --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --normalization RMSNorm"
+    " --position-embedding-type rope --vocab-size 128256 "
 )
 
 
@@ -20,7 +26,9 @@ def megatron(flags: str, gpus: int = 8, kind: str = "megatron", **more: Any) -> 
     for part in (" " + flags).split(" --")[1:]:
         name, *words = part.split()
         plain = [_plain(word) for word in words]
-        values[name.replace("-", "_")] = Value(True if not plain else plain[0] if len(plain) == 1 else plain, "flag", f"--{name}")
+        values[name.replace("-", "_")] = Value(
+            True if not plain else plain[0] if len(plain) == 1 else plain, "flag", f"--{name}"
+        )
     if values.pop("disable_bias_linear", None):
         values["add_bias_linear"] = Value(False, "flag", "--disable-bias-linear")
     values["launch.gpus"] = Value(gpus, "flag", "torchrun")
@@ -38,7 +46,11 @@ def deepspeed(config: dict[str, Any], kind: str = "deepspeed", **more: Any) -> R
 def _flat(config: dict[str, Any], before: str) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = []
     for key, value in config.items():
-        out += _flat(value, f"{before}.{key}") if isinstance(value, dict) else [(f"{before}.{key}", value)]
+        out += (
+            _flat(value, f"{before}.{key}")
+            if isinstance(value, dict)
+            else [(f"{before}.{key}", value)]
+        )
     return out
 
 

@@ -15,14 +15,22 @@ from planner.intake.frameworks.detect import read as read_document
 from planner.intake.reading import Reading, Value
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 
-TIGHT = LLAMA_70B + "--bf16 --micro-batch-size 1 --global-batch-size 32 --use-distributed-optimizer --tensor-model-parallel-size 8 " \
-                    "--sequence-parallel"
+TIGHT = (
+    LLAMA_70B + "--bf16 --micro-batch-size 1 --global-batch-size 32 --use-distributed-optimizer"
+    " --tensor-model-parallel-size 8 --sequence-parallel"
+)
 
 
 def applied(reading: Reading, way: Way) -> Reading:
     """The reading with a way out taken."""
-    values = {name: one for name, one in reading.values.items() if way.values.get(name, one) is not None}
-    values |= {name: Value(value, "flag", "changed") for name, value in way.values.items() if value is not None}
+    values = {
+        name: one for name, one in reading.values.items() if way.values.get(name, one) is not None
+    }
+    values |= {
+        name: Value(value, "flag", "changed")
+        for name, value in way.values.items()
+        if value is not None
+    }
     return Reading(reading.file, reading.kind, reading.framework, None, values)
 
 
@@ -42,15 +50,21 @@ def test_every_way_to_fit_fits() -> None:
 
 
 def test_every_way_to_be_legal_is_legal() -> None:
-    reading = megatron(GPT.replace("32 --hidden", "30 --hidden") + "--bf16 --micro-batch-size 1 --global-batch-size 16 "
-                       "--pipeline-model-parallel-size 4", 4)
+    reading = megatron(
+        GPT.replace("32 --hidden", "30 --hidden")
+        + "--bf16 --micro-batch-size 1 --global-batch-size 16 --pipeline-model-parallel-size 4",
+        4,
+    )
     said = next(one for one in checked(reading, "h100-sxm").findings if one.severity == "error")
     for way in said.ways:
         assert again(reading, way, "h100-sxm").verdict != "invalid", way
 
 
 def test_gains_are_what_the_estimate_says() -> None:
-    flags = "--bf16 --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 8"
+    flags = (
+        "--bf16 --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64"
+        " --tensor-model-parallel-size 8"
+    )
     reading = megatron(GPT + flags)
     answer = checked(reading, "h100-sxm")
     faster = [one for one in answer.findings if one.rule == "faster"]
@@ -58,34 +72,61 @@ def test_gains_are_what_the_estimate_says() -> None:
     for one in faster:
         after = again(reading, one.ways[0], "h100-sxm")
         assert after.verdict == "fits" and after.estimate is not None and one.gain is not None
-        assert answer.estimate.step_s - after.estimate.step_s == pytest.approx(one.gain["step_s_saved"], rel=0.05)
+        assert answer.estimate.step_s - after.estimate.step_s == pytest.approx(
+            one.gain["step_s_saved"], rel=0.05
+        )
 
 
 def test_the_best_plan_is_no_slower() -> None:
-    answer = checked(megatron(TIGHT + " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1", 32), "h100-sxm")
+    answer = checked(
+        megatron(
+            TIGHT
+            + " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+            32,
+        ),
+        "h100-sxm",
+    )
     assert answer.best is not None and answer.estimate is not None
     assert answer.best.estimate.step_s < answer.estimate.step_s and answer.best.estimate.fits
 
 
 def test_more_gpus_where_nothing_else_is_enough() -> None:
     """epfLLM#6: 41.3e9 parameters, 18 bytes each, over 8 GPUs of 80 GB are 86.5 GiB; 16 fit."""
-    flags = ("--tensor-model-parallel-size 8 --num-layers 60 --hidden-size 8192 --ffn-hidden-size 32768 --num-attention-heads 128 "
-             "--group-query-attention --num-query-groups 8 --kv-channels 64 --seq-length 2048 --max-position-embeddings 2048 "
-             "--micro-batch-size 1 --global-batch-size 8 --bf16 --vocab-size 65024 --disable-bias-linear --use-rotary-position-embeddings "
-             "--sequence-parallel")
-    said = next(one for one in checked(megatron(flags, 8), "a100-80g-sxm").findings if one.rule == "memory fits the GPU")
+    flags = (
+        "--tensor-model-parallel-size 8 --num-layers 60 --hidden-size 8192 --ffn-hidden-size 32768"
+        " --num-attention-heads 128 --group-query-attention --num-query-groups 8 --kv-channels 64"
+        " --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size"
+        " 8 --bf16 --vocab-size 65024 --disable-bias-linear --use-rotary-position-embeddings"
+        " --sequence-parallel"
+    )
+    said = next(
+        one
+        for one in checked(megatron(flags, 8), "a100-80g-sxm").findings
+        if one.rule == "memory fits the GPU"
+    )
     assert any(way.values.get("launch.gpus") == 16 for way in said.ways)
 
 
 def test_a_configuration_is_written_again(tmp_path: Path) -> None:
-    config = {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 1,
-              "zero_optimization": {"stage": 3}, "fp16": {"enabled": True}}
+    config = {
+        "train_batch_size": 256,
+        "train_micro_batch_size_per_gpu": 8,
+        "gradient_accumulation_steps": 1,
+        "zero_optimization": {"stage": 3},
+        "fp16": {"enabled": True},
+    }
     path = tmp_path / "ds.json"
     path.write_text(json.dumps(config, indent=2))
     answer = fixed(checked(read_document(path), "a100-80g-sxm", 8), tmp_path / "fixed.json")
-    assert json.loads((tmp_path / "fixed.json").read_text()) == {**config, "gradient_accumulation_steps": 4}
+    assert json.loads((tmp_path / "fixed.json").read_text()) == {
+        **config,
+        "gradient_accumulation_steps": 4,
+    }
     assert json.loads(path.read_text()) == config
-    assert '+  "gradient_accumulation_steps": 4,' in answer.diff and '-  "gradient_accumulation_steps": 1,' in answer.diff
+    assert (
+        '+  "gradient_accumulation_steps": 4,' in answer.diff
+        and '-  "gradient_accumulation_steps": 1,' in answer.diff
+    )
     assert checked(read_document(tmp_path / "fixed.json"), "a100-80g-sxm", 8).verdict == "fits"
 
 
@@ -94,7 +135,15 @@ def test_nothing_to_fix_and_the_file_itself_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1}))
     with pytest.raises(InputError, match="must have something to change"):
         fixed(checked(read_document(path), gpus=8), tmp_path / "out.json")
-    path.write_text(json.dumps({"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1}))
+    path.write_text(
+        json.dumps(
+            {
+                "train_batch_size": 9,
+                "train_micro_batch_size_per_gpu": 2,
+                "gradient_accumulation_steps": 1,
+            }
+        )
+    )
     with pytest.raises(InputError, match="another file"):
         fixed(checked(read_document(path), gpus=8), path)
 
@@ -106,18 +155,37 @@ def test_set_reads_name_and_value(text: str) -> None:
 
 
 def test_what_is_not_known_leaves_the_rest_checked() -> None:
-    config: dict[str, Any] = {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}
+    config: dict[str, Any] = {
+        "train_batch_size": 256,
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": 8,
+    }
     fits, broken = (checked(deepspeed(config), "a100-80g-sxm", gpus) for gpus in (8, 1))
     assert (fits.verdict, broken.verdict) == ("fits", "invalid")
-    assert fits.estimate is None and any(one.rule == "memory and time not known" for one in fits.findings)
+    assert fits.estimate is None and any(
+        one.rule == "memory and time not known" for one in fits.findings
+    )
 
 
 def test_ways_out_of_rules_that_one_knob_breaks_stand_once() -> None:
-    """tp 3 divides neither 8 GPUs nor 32 heads nor 16,384 columns; tp 2 mends all, and is listed with the first."""
-    flags = GPT + "--bf16 --tensor-model-parallel-size 3 --micro-batch-size 1 --global-batch-size 64"
-    errors = [one for one in checked(megatron(flags), "h100-sxm").findings if one.severity == "error"]
+    """tp 3 divides neither 8 GPUs nor 32 heads nor 16,384 columns; tp 2 mends all, and is listed
+    with the first.
+    """
+    flags = (
+        GPT + "--bf16 --tensor-model-parallel-size 3 --micro-batch-size 1 --global-batch-size 64"
+    )
+    errors = [
+        one for one in checked(megatron(flags), "h100-sxm").findings if one.severity == "error"
+    ]
     rules = [one.rule for one in errors]
-    assert rules[0] == "gpus are tp * pp * dp * cp" and {"heads split over tp", "ffn splits over tp"} <= set(rules)
-    assert ["Legal would be" in one.message for one in errors] == [True] + [False] * (len(errors) - 1)
+    assert rules[0] == "gpus are tp * pp * dp * cp" and {
+        "heads split over tp",
+        "ffn splits over tp",
+    } <= set(rules)
+    assert ["Legal would be" in one.message for one in errors] == [True] + [False] * (
+        len(errors) - 1
+    )
     assert all(one.message.endswith(f"those of: {rules[0]}") for one in errors[1:])
-    assert all({"tensor_model_parallel_size": 2} in [way.values for way in one.ways] for one in errors)
+    assert all(
+        {"tensor_model_parallel_size": 2} in [way.values for way in one.ways] for one in errors
+    )

@@ -1,4 +1,6 @@
-"""A log beside the prediction: figures of the lines, errors by hand arithmetic, memory that ran out."""
+"""A log beside the prediction: figures of the lines, errors by hand arithmetic, memory that ran
+out.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,23 @@ from planner.report.json.check import document
 from planner.report.text.check import _verdict
 from tests.advice.by_hand import GPT, megatron
 
-FLAGS = GPT + "--bf16 --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 8"
-OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 786.00 MiB. GPU 0 has a total capacity of 79.11 GiB"
+FLAGS = (
+    GPT + "--bf16 --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64"
+    " --tensor-model-parallel-size 8"
+)
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 786.00 MiB. GPU 0 has a total"
+    " capacity of 79.11 GiB"
+)
 
 
 def lines(milliseconds: float, count: int = 12) -> str:
-    return "".join(f" iteration {step:8}/ 100 | consumed samples: {step * 64} | elapsed time per iteration (ms): {milliseconds} | "
-                   f"learning rate: 1.0E-04 | global batch size:    64 | lm loss: 2.0E+00 | number of nan iterations: 0 |\n"
-                   for step in range(1, count + 1))
+    return "".join(
+        f" iteration {step:8}/ 100 | consumed samples: {step * 64} | elapsed time per iteration"
+        f" (ms): {milliseconds} | learning rate: 1.0E-04 | global batch size:    64 | lm loss:"
+        " 2.0E+00 | number of nan iterations: 0 |\n"
+        for step in range(1, count + 1)
+    )
 
 
 def log(path: Path, text: str) -> read_log.Log:
@@ -39,13 +50,18 @@ def test_step_time_beside_the_prediction(tmp_path: Path) -> None:
 
 
 def test_a_step_far_from_the_prediction_is_a_warning(tmp_path: Path) -> None:
-    far, near = (checked(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(ms))) for ms in (60000.0, 0.0))
+    far, near = (
+        checked(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(ms)))
+        for ms in (60000.0, 0.0)
+    )
     assert [one.severity for one in far.findings if one.rule == "measured"] == ["warning"]
     assert [one for one in near.findings if one.rule == "measured"] == []
 
 
 def test_memory_that_ran_out_is_the_verdict(tmp_path: Path) -> None:
-    answer = checked(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(8000.0) + OOM + "\n"))
+    answer = checked(
+        megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(8000.0) + OOM + "\n")
+    )
     assert answer.verdict == "oom" and answer.oom is not None
     assert answer.oom["requested_gib"] == pytest.approx(786 / 1024)
 
@@ -69,13 +85,19 @@ def test_a_log_without_arguments_tells_its_batch_and_says_what_is_guessed(tmp_pa
     assert any("prints no arguments" in note for note in answer.understood.reading.notes)
 
 
-def test_a_log_without_arguments_predicts_nothing_of_a_layout_that_nobody_stated(tmp_path: Path) -> None:
-    """8B parameters with 18 bytes each are 144 GB on every GPU of pure data parallelism: steps that ran prove another layout."""
+def test_a_log_without_arguments_predicts_nothing_of_a_layout_that_nobody_stated(
+    tmp_path: Path,
+) -> None:
+    """8B parameters with 18 bytes each are 144 GB on every GPU of pure data parallelism: steps that
+    ran prove another layout.
+    """
     (tmp_path / "train.log").write_text(lines(8000.0))
     words = {"cluster": "h100-sxm", "gpus": 8, "model": "llama3-8b"}
     answer = api.check(tmp_path / "train.log", **words)
     assert answer.verdict == "fits" and answer.estimate is None and answer.best is None
-    assert [(one.severity, one.rule) for one in answer.findings] == [("warning", "layout not known")]
+    assert [(one.severity, one.rule) for one in answer.findings] == [
+        ("warning", "layout not known")
+    ]
     assert answer.measured is not None and answer.measured["step_s"] == pytest.approx(8.0)
     assert document(answer)["layout"] is None and "GPUs, layout not known" in str(_verdict(answer))
     stated = api.check(tmp_path / "train.log", **words, sets=["tensor_model_parallel_size=1"])
@@ -88,4 +110,7 @@ def test_memory_that_ran_out_in_a_log_without_arguments_is_evidence(tmp_path: Pa
     (tmp_path / "train.log").write_text(lines(8000.0) + OOM + "\n")
     answer = api.check(tmp_path / "train.log", cluster="h100-sxm", gpus=8, model="llama3-8b")
     assert answer.verdict == "oom" and str(_verdict(answer)).startswith("It ran out of memory: ")
-    assert [one.rule for one in answer.findings] == ["the log ran out of memory", "layout not known"]
+    assert [one.rule for one in answer.findings] == [
+        "the log ran out of memory",
+        "layout not known",
+    ]

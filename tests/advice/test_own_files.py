@@ -11,10 +11,21 @@ from planner import api
 
 @pytest.mark.parametrize(
     ("model", "gpus", "framework"),
-    [("llama3-70b", 64, "megatron"), ("qwen3-30b-a3b", 16, "megatron"), ("llama3-8b", 16, "deepspeed")],
+    [
+        ("llama3-70b", 64, "megatron"),
+        ("qwen3-30b-a3b", 16, "megatron"),
+        ("llama3-8b", 16, "deepspeed"),
+    ],
 )
 def test_files_are_read_back(model: str, gpus: int, framework: str, tmp_path: Path) -> None:
-    asked = api.question(model=model, gpus=gpus, cluster="h100-sxm", framework=framework, seq_length=4096, global_batch_size=256)
+    asked = api.question(
+        model=model,
+        gpus=gpus,
+        cluster="h100-sxm",
+        framework=framework,
+        seq_length=4096,
+        global_batch_size=256,
+    )
     answer = api.recommend(asked, top=1, out=tmp_path / "out")
     assert answer.search is not None
     plan = answer.search.plans[0]
@@ -22,6 +33,10 @@ def test_files_are_read_back(model: str, gpus: int, framework: str, tmp_path: Pa
     assert got.understood.layout.named() == plan.layout.named()
     assert got.verdict == "fits" and got.estimate is not None
     assert got.estimate.step_s == pytest.approx(plan.estimate.step_s, rel=0.01)
-    assert got.estimate.memory.allocated_bytes == pytest.approx(plan.estimate.memory.allocated_bytes, rel=0.01)
-    assert got.estimate.memory_bytes < plan.estimate.memory_bytes  # the file asks for expandable segments, a plan does not count on them
+    assert got.estimate.memory.allocated_bytes == pytest.approx(
+        plan.estimate.memory.allocated_bytes, rel=0.01
+    )
+    assert (
+        got.estimate.memory_bytes < plan.estimate.memory_bytes
+    )  # the file asks for expandable segments, a plan does not count on them
     assert [one.message for one in got.findings if one.severity == "error"] == []

@@ -1,4 +1,6 @@
-"""Branches that hang on what nobody sets: what is missing may stand in one of them, so nothing is called an error for its absence."""
+"""Branches that hang on what nobody sets: what is missing may stand in one of them, so nothing is
+called an error for its absence.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ if [ $DO = true ]; then
 elif [ $DO = false ]; then
     do_option=""
 fi
-torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 \\
-  --max-position-embeddings 1024 --vocab-size 32000 --bf16 --micro-batch-size 1 --global-batch-size 8 --overlap-param-gather $do_option
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 \
+--num-attention-heads 16 --seq-length 1024 \\
+  --max-position-embeddings 1024 --vocab-size 32000 --bf16 --micro-batch-size 1 \
+--global-batch-size 8 --overlap-param-gather $do_option
 """
 RULE = "parameters gather with the distributed optimizer"
 

@@ -1,4 +1,6 @@
-"""What files mean: sizes by hand arithmetic from published configurations and from Megatron's own defaults."""
+"""What files mean: sizes by hand arithmetic from published configurations and from Megatron's own
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,29 @@ def states_gib(flags: str, gpus: int, cluster: str = "a100-80g-sxm") -> float:
 
 
 def test_llama_from_arguments_is_llama() -> None:
-    u = understood(megatron(LLAMA_70B + "--bf16 --micro-batch-size 1 --global-batch-size 8"), "h100-sxm")
-    assert total_params(u.recipe.model) == 70_553_706_496  # Hugging Face's count of meta-llama/Meta-Llama-3-70B
-    assert (u.recipe.model.num_kv_heads, u.recipe.model.position, u.recipe.model.norm) == (8, "rope", "rmsnorm")
+    u = understood(
+        megatron(LLAMA_70B + "--bf16 --micro-batch-size 1 --global-batch-size 8"), "h100-sxm"
+    )
+    assert (
+        total_params(u.recipe.model) == 70_553_706_496
+    )  # Hugging Face's count of meta-llama/Meta-Llama-3-70B
+    assert (u.recipe.model.num_kv_heads, u.recipe.model.position, u.recipe.model.norm) == (
+        8,
+        "rope",
+        "rmsnorm",
+    )
 
 
-@pytest.mark.parametrize(("flags", "ffn"), [("", 16384), ("--swiglu ", 10880), ("--swiglu --ffn-hidden-size 11008 ", 11008)])
+@pytest.mark.parametrize(
+    ("flags", "ffn"),
+    [("", 16384), ("--swiglu ", 10880), ("--swiglu --ffn-hidden-size 11008 ", 11008)],
+)
 def test_width_of_the_mlp_by_default(flags: str, ffn: int) -> None:
     """4 h; with swiglu int(4 h 2/3 / 64) 64."""
-    assert understood(megatron(GPT + flags + "--micro-batch-size 1"), "h100-sxm").recipe.model.ffn_size == ffn
+    assert (
+        understood(megatron(GPT + flags + "--micro-batch-size 1"), "h100-sxm").recipe.model.ffn_size
+        == ffn
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,10 +66,14 @@ def test_width_of_the_mlp_by_default(flags: str, ffn: int) -> None:
     ],
 )
 def test_states_are_as_megatron_documents_them(flags: str, gpus: int, bytes_each: float) -> None:
-    """Bytes a parameter of Megatron's table (docs of the distributed optimizer): fp16 20 or 4 + 16/d, bf16 18 or 6 + 12/d, fp32 16."""
+    """Bytes a parameter of Megatron's table (docs of the distributed optimizer): fp16 20 or 4 +
+    16/d, bf16 18 or 6 + 12/d, fp32 16.
+    """
     u = understood(megatron(GPT + flags + " --micro-batch-size 1", gpus), "a100-80g-sxm")
     expected = bytes_each * total_params(u.recipe.model) / GIB
-    assert states_gib(GPT + flags + " --micro-batch-size 1", gpus) == pytest.approx(expected, rel=1e-3)
+    assert states_gib(GPT + flags + " --micro-batch-size 1", gpus) == pytest.approx(
+        expected, rel=1e-3
+    )
 
 
 def layout(flags: str, gpus: int) -> Layout:
@@ -61,17 +81,34 @@ def layout(flags: str, gpus: int) -> Layout:
 
 
 def test_layout_of_degrees_batch_and_virtual_stages() -> None:
-    found = layout("--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 "
-                   "--micro-batch-size 2 --global-batch-size 64 --sequence-parallel", 16)
-    assert (found.tp, found.pp, found.dp, found.v, found.m, found.sp) == (2, 4, 2, 4, 16, 1)  # v = 32 layers / 4 / 2
+    found = layout(
+        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4"
+        " --num-layers-per-virtual-pipeline-stage 2 --micro-batch-size 2 --global-batch-size 64"
+        " --sequence-parallel",
+        16,
+    )
+    assert (found.tp, found.pp, found.dp, found.v, found.m, found.sp) == (
+        2,
+        4,
+        2,
+        4,
+        16,
+        1,
+    )  # v = 32 layers / 4 / 2
 
 
 def test_batch_without_a_flag_is_one_micro_batch() -> None:
     assert layout("--micro-batch-size 2", 8).m == 1
 
 
-@pytest.mark.parametrize(("flags", "kind"), [("--recompute-activations", 1), ("--checkpoint-activations", 2),
-                                              ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", 2)])
+@pytest.mark.parametrize(
+    ("flags", "kind"),
+    [
+        ("--recompute-activations", 1),
+        ("--checkpoint-activations", 2),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", 2),
+    ],
+)
 def test_recomputation_of_all_times(flags: str, kind: int) -> None:
     assert layout(f"--micro-batch-size 1 {flags}", 8).recompute == kind
 
@@ -84,13 +121,21 @@ def test_flash_attention_needs_sixteen_bits_and_a_gpu_of_2020() -> None:
 
 
 def test_deepspeed_batch_follows_from_two_of_three() -> None:
-    config = {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}}
+    config = {
+        "train_batch_size": 256,
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": 3},
+    }
     u = understood(deepspeed(config), "a100-80g-sxm", 8, "llama2-7b")
     assert (u.layout.m, u.layout.dp, u.layout.zero) == (8, 8, 3)
 
 
 def test_gpus_are_told_by_the_batch_and_asked_for() -> None:
-    config = {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}
+    config = {
+        "train_batch_size": 256,
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": 8,
+    }
     u = understood(deepspeed(config))
     assert u.recipe.gpus == 8
     assert not u.counted and u.unresolved[0].name == "gpus"
@@ -107,14 +152,27 @@ def test_what_is_not_stated_is_a_default_with_its_version() -> None:
 def test_options_restate_arguments_and_the_cluster() -> None:
     sets = {"seq_length": "2048", "framework_version": "0.15", "gpu.usable_gib": "70"}
     u = understood(megatron(GPT + "--micro-batch-size 1"), "h100-sxm", sets=sets)
-    assert (u.recipe.seq_length, u.recipe.framework_version, u.recipe.hardware.gpu.usable_gib) == (2048, "0.15", 70)
+    assert (u.recipe.seq_length, u.recipe.framework_version, u.recipe.hardware.gpu.usable_gib) == (
+        2048,
+        "0.15",
+        70,
+    )
     assert u.values["seq_length"].origin == "option"
 
 
 def test_adapters_freeze_the_rest() -> None:
-    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": 2},
+        "bf16": {"enabled": True},
+    }
     whole = understood(deepspeed(config, "huggingface"), "a100-80g-sxm", 8, "llama2-7b")
-    lora = understood(deepspeed(config, "huggingface", hf__finetuning_type="lora", hf__lora_rank=16), "a100-80g-sxm", 8, "llama2-7b")
+    lora = understood(
+        deepspeed(config, "huggingface", hf__finetuning_type="lora", hf__lora_rank=16),
+        "a100-80g-sxm",
+        8,
+        "llama2-7b",
+    )
     assert lora.recipe.lora is not None and lora.recipe.lora.rank == 16
     optimizer = [float(estimate(u.recipe, u.layout).memory.optimizer_bytes) for u in (whole, lora)]
     assert optimizer[1] < optimizer[0] / 50
@@ -136,37 +194,70 @@ def test_expandable_segments_shrink_fragmentation() -> None:
     """Of 5% of what is allocated 2% are left, as in NeMo's stack, whose runs have them."""
     flags = GPT + "--bf16 --micro-batch-size 1 --global-batch-size 64"
     plain = understood(megatron(flags), "h100-sxm").recipe.stack
-    more = understood(megatron(flags, env__PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), "h100-sxm").recipe.stack
-    off = understood(megatron(flags, env__PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False"), "h100-sxm").recipe.stack
-    assert more.reserved_share == pytest.approx(library.stack("nemo-2025").reserved_share) and off == plain
+    more = understood(
+        megatron(flags, env__PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), "h100-sxm"
+    ).recipe.stack
+    off = understood(
+        megatron(flags, env__PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False"), "h100-sxm"
+    ).recipe.stack
+    assert (
+        more.reserved_share == pytest.approx(library.stack("nemo-2025").reserved_share)
+        and off == plain
+    )
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 1.25, 4.0])
 def test_capacity_keeps_what_sampled_loads_would(factor: float) -> None:
     """A million experts whose loads are drawn, each cut at the capacity."""
-    loads = np.random.default_rng(1).lognormal(-stack_choice.LOADS**2 / 2, stack_choice.LOADS, 1_000_000)
-    assert stack_choice.kept_share(factor) == pytest.approx(np.minimum(loads, factor).mean(), abs=2e-3)
+    loads = np.random.default_rng(1).lognormal(
+        -(stack_choice.LOADS**2) / 2, stack_choice.LOADS, 1_000_000
+    )
+    assert stack_choice.kept_share(factor) == pytest.approx(
+        np.minimum(loads, factor).mean(), abs=2e-3
+    )
 
 
 def test_the_busiest_rank_of_unbalanced_experts_has_what_published_runs_are_given() -> None:
-    """The spread of loads is that at which the busiest of 8 ranks of 16 experts has 1.3 times the mean."""
-    loads = np.random.default_rng(2).lognormal(-stack_choice.LOADS**2 / 2, stack_choice.LOADS, (20_000, 8, 16))
+    """The spread of loads is that at which the busiest of 8 ranks of 16 experts has 1.3 times the
+    mean.
+    """
+    loads = np.random.default_rng(2).lognormal(
+        -(stack_choice.LOADS**2) / 2, stack_choice.LOADS, (20_000, 8, 16)
+    )
     assert loads.mean(axis=2).max(axis=1).mean() == pytest.approx(1.3, abs=0.01)
 
 
 def test_capacity_changes_what_experts_compute() -> None:
-    moe = GPT + "--bf16 --micro-batch-size 1 --global-batch-size 64 --num-experts 8 --moe-router-topk 2 --moe-expert-capacity-factor 1 "
-    assert understood(megatron(moe)).recipe.stack.experts.imbalance == pytest.approx(stack_choice.kept_share(1.0))
+    moe = (
+        GPT
+        + "--bf16 --micro-batch-size 1 --global-batch-size 64 --num-experts 8 --moe-router-topk 2"
+        " --moe-expert-capacity-factor 1 "
+    )
+    assert understood(megatron(moe)).recipe.stack.experts.imbalance == pytest.approx(
+        stack_choice.kept_share(1.0)
+    )
     padded = understood(megatron(moe + "--moe-pad-expert-input-to-capacity")).recipe.stack
     assert padded.experts.imbalance == 1.0
 
 
-@pytest.mark.parametrize(("reading", "says"), [
-    (megatron(GPT.replace("--num-layers 32", "--num-layers -32")), "num_layers must be at least 1, but got -32"),
-    (megatron(GPT + "--micro-batch-size 0"), "micro_batch_size must be at least 1, but got 0"),
-    (deepspeed({"train_batch_size": -8}), "deepspeed.train_batch_size must be at least 1, but got -8"),
-    (deepspeed({"train_batch_size": 8, "zero_optimization": {"stage": -1}}), "stage must be at least 0, but got -1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reading", "says"),
+    [
+        (
+            megatron(GPT.replace("--num-layers 32", "--num-layers -32")),
+            "num_layers must be at least 1, but got -32",
+        ),
+        (megatron(GPT + "--micro-batch-size 0"), "micro_batch_size must be at least 1, but got 0"),
+        (
+            deepspeed({"train_batch_size": -8}),
+            "deepspeed.train_batch_size must be at least 1, but got -8",
+        ),
+        (
+            deepspeed({"train_batch_size": 8, "zero_optimization": {"stage": -1}}),
+            "stage must be at least 0, but got -1",
+        ),
+    ],
+)
 def test_counts_below_the_least(reading: Reading, says: str) -> None:
     with pytest.raises(InputError, match=says):
         understood(reading, "h100-sxm")
@@ -174,8 +265,11 @@ def test_counts_below_the_least(reading: Reading, says: str) -> None:
 
 def test_a_guessed_gpu_count_holds_the_experts() -> None:
     """tp 2 x pp 4 are 8 GPUs, but etp 1 x ep 8 x pp 4 are 32: the fewest that both divide."""
-    flags = (GPT + "--bf16 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-experts 8 --expert-model-parallel-size 8 "
-             "--expert-tensor-parallel-size 1")
+    flags = (
+        GPT
+        + "--bf16 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-experts 8"
+        " --expert-model-parallel-size 8 --expert-tensor-parallel-size 1"
+    )
     reading = megatron(flags)
     values = {name: one for name, one in reading.values.items() if name != "launch.gpus"}
     u = understood(replace(reading, values=values), "h100-sxm")

@@ -18,8 +18,10 @@ def measure(question: Recipe) -> None:
         started = time.process_time()
         ok, removed = mask(question, batch)
         seconds.append(time.process_time() - started)
-    print(f"{question.model.name}, {question.precision}: {len(rules_for(question))} rules over {len(ok):,} layouts: {min(seconds):.2f} s; "
-          f"{ok.sum():,} legal, removed {removed}")  # fmt: skip
+    print(
+        f"{question.model.name}, {question.precision}: {len(rules_for(question))} rules over"
+        f" {len(ok):,} layouts: {min(seconds):.2f} s; {ok.sum():,} legal, removed {removed}"
+    )
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Speed of orders and the simulator: `python -m tests.bench.schedules`.
 
-Warm runs, in milliseconds: best and median of the clock, and the best processor time, which a busy machine disturbs less.
+Warm runs, in milliseconds: best and median of the clock, and the best processor time, which a busy
+machine disturbs less.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def timed(run: Callable[[], object], times: int = 20) -> str:
         run()
         took.append(1e3 * (time.perf_counter() - begin))
         worked.append(1e3 * (time.process_time() - cpu))
-    return f"best {min(took):.1f} ms, median {statistics.median(took):.1f} ms, processor {min(worked):.1f} ms"
+    return (
+        f"best {min(took):.1f} ms, median {statistics.median(took):.1f} ms, processor"
+        f" {min(worked):.1f} ms"
+    )
 
 
 def one(name: str, p: int, m: int, v: int) -> int:
@@ -49,9 +53,16 @@ def every(p: int, m: int) -> int:
 
 def main() -> None:
     actions, speed = one("interleaved", 16, 512, 4), timed(lambda: one("interleaved", 16, 512, 4))
-    print(f"interleaved, 16 ranks, v = 4, m = 512, {actions:,} actions, order and simulation: {speed}")
-    print(f"zb-1p, 16 ranks, m = 128, order and simulation: {timed(lambda: one('zb-1p', 16, 128, 1), 3)}")
-    print(f"all {every(8, 64)} schedules that p = 8, m = 64 allow: {timed(lambda: every(8, 64), 3)}")
+    print(
+        f"interleaved, 16 ranks, v = 4, m = 512, {actions:,} actions, order and simulation: {speed}"
+    )
+    print(
+        "zb-1p, 16 ranks, m = 128, order and simulation:"
+        f" {timed(lambda: one('zb-1p', 16, 128, 1), 3)}"
+    )
+    print(
+        f"all {every(8, 64)} schedules that p = 8, m = 64 allow: {timed(lambda: every(8, 64), 3)}"
+    )
 
 
 if __name__ == "__main__":

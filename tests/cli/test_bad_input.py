@@ -35,7 +35,10 @@ WRONG = [
     ((*R, "--gpus", "32", "--out", "a\0b"), "null byte"),
     ((*R, "--gpus", "32", "--stack", ""), "stack must be stated"),
     ((*R, "--gpus", "32", "--framework-version", " "), "framework_version must be stated"),
-    (("recommend", "--model", "llama3-70b", "--gpus", "32", "--cluster", ""), "cluster must be stated"),
+    (
+        ("recommend", "--model", "llama3-70b", "--gpus", "32", "--cluster", ""),
+        "cluster must be stated",
+    ),
     ((*R, "--gpus", "32", "--set", "max_gpus=16"), "at most the 16"),
     ((*E, "--gpus", "32", "--pp", "4", "--stage-layout", ""), "stage_layout must be stated"),
     (("models", ""), "model must be a name"),
@@ -73,10 +76,22 @@ WRONG = [
     ((*E, "--gpus", "32", "--sweep", "vv=1,2"), "v"),
     ((*E, "--gpus", "32", "--sweep", "v"), "WORD=VALUE"),
     ((*E, "--gpus", "32", "--sweep", "m=1..1500", "--sweep", "v=1,2"), "2,000"),
-    ((*R, "--gpus", "32", "--recompute-layers", "3", "--no-recompute"), "recompute_layers must go with recompute full"),
-    ((*R, "--gpus", "32", "--recompute-modules", "mlp", "--recompute", "full"), "recompute_modules must go with recompute selective"),
-    ((*E, "--gpus", "32", "--recompute-layers", "3", "--recompute", "none"), "recompute_layers must go with recompute full"),
-    ((*E, "--gpus", "32", "--tp", "8", "--pp", "4", "--group", "4"), "group must go with virtual stages"),
+    (
+        (*R, "--gpus", "32", "--recompute-layers", "3", "--no-recompute"),
+        "recompute_layers must go with recompute full",
+    ),
+    (
+        (*R, "--gpus", "32", "--recompute-modules", "mlp", "--recompute", "full"),
+        "recompute_modules must go with recompute selective",
+    ),
+    (
+        (*E, "--gpus", "32", "--recompute-layers", "3", "--recompute", "none"),
+        "recompute_layers must go with recompute full",
+    ),
+    (
+        (*E, "--gpus", "32", "--tp", "8", "--pp", "4", "--group", "4"),
+        "group must go with virtual stages",
+    ),
     ((*R, "--gpus", "\uff19"), "whole number"),
     ((*R, "--gpus", "9" * 40), "at most 30 digits"),
     ((*R, "--gpus", "32", "--set", "gpu.hbm_gbytes_per_s=1e-300"), "hbm_gbytes_per_s must be"),
@@ -89,20 +104,27 @@ WRONG = [
     (("explain", "nowhere.yaml"), "nowhere.yaml"),
     (("models", "llama3-71b"), "llama3-70b"),
     (("schedules", "1f1bb"), "1f1b"),
-]  # fmt: skip
+]
 
 
 def is_one_message(ran) -> None:
     assert ran.code == 2 and ran.out == ""
-    assert ran.err.startswith("ppplan: ") and ran.err.count("\n") == 1 and "Traceback" not in ran.err
+    assert (
+        ran.err.startswith("ppplan: ") and ran.err.count("\n") == 1 and "Traceback" not in ran.err
+    )
 
 
-@pytest.mark.parametrize(("arguments", "says"), WRONG, ids=lambda x: " ".join(x[-2:]) if isinstance(x, tuple) else "")
+@pytest.mark.parametrize(
+    ("arguments", "says"), WRONG, ids=lambda x: " ".join(x[-2:]) if isinstance(x, tuple) else ""
+)
 def test_one_message(ppplan, arguments: tuple[str, ...], says: str) -> None:
     ran = ppplan(*arguments)
     is_one_message(ran)
     assert says.lower() in ran.err.lower()
-    assert ppplan(*arguments, *(("--json",) if arguments[0] in ("recommend", "explain") else ())).out == ""
+    assert (
+        ppplan(*arguments, *(("--json",) if arguments[0] in ("recommend", "explain") else ())).out
+        == ""
+    )
 
 
 DOCUMENTS = {
@@ -132,27 +154,47 @@ def test_documents(ppplan, tmp_path: Path, command: str, name: str) -> None:
 
 
 def test_plan_that_is_not_one(ppplan, tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_text("question: {model: llama3-70b}\nlayout: {tp: 8, pp: x}\nestimate: 3\n")
+    (tmp_path / "plan.yaml").write_text(
+        "question: {model: llama3-70b}\nlayout: {tp: 8, pp: x}\nestimate: 3\n"
+    )
     ran = ppplan("emit", tmp_path / "plan.yaml")
     is_one_message(ran)
     assert "estimate" in ran.err and "versions" in ran.err
 
 
-@pytest.mark.parametrize(("changes", "says"), [
-    ({"tpp": 8}, "did you mean tp"),
-    ({"tp": None}, "must state tp"),
-    ({"m": None, "schedule": None}, "must state m, schedule"),
-    ({"gbs": 7}, "layout.gbs must be dp x mbs x m = 512"),
-    ({"recompute_modules": ["mlp"]}, "recompute selective"),
-    ({"recompute_modules": 1.5}, "recompute_modules must be a list"),
-    ({"recompute_layers": 3}, "recompute full"),
-    ({"v": 0}, "v must be"),
-])  # fmt: skip
-def test_a_plan_states_its_whole_layout(ppplan, tmp_path: Path, changes: dict[str, object], says: str) -> None:
-    ppplan("recommend", "--model", "llama3-8b", "--gpus", "8", "--cluster", "h100-sxm", "--no-recompute", "--out", tmp_path)
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"tpp": 8}, "did you mean tp"),
+        ({"tp": None}, "must state tp"),
+        ({"m": None, "schedule": None}, "must state m, schedule"),
+        ({"gbs": 7}, "layout.gbs must be dp x mbs x m = 512"),
+        ({"recompute_modules": ["mlp"]}, "recompute selective"),
+        ({"recompute_modules": 1.5}, "recompute_modules must be a list"),
+        ({"recompute_layers": 3}, "recompute full"),
+        ({"v": 0}, "v must be"),
+    ],
+)
+def test_a_plan_states_its_whole_layout(
+    ppplan, tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    ppplan(
+        "recommend",
+        "--model",
+        "llama3-8b",
+        "--gpus",
+        "8",
+        "--cluster",
+        "h100-sxm",
+        "--no-recompute",
+        "--out",
+        tmp_path,
+    )
     saved = yaml.safe_load((tmp_path / "plan.yaml").read_text())
     assert ppplan("explain", tmp_path / "plan.yaml").code == 0
-    saved["layout"] = {word: value for word, value in (saved["layout"] | changes).items() if value is not None}
+    saved["layout"] = {
+        word: value for word, value in (saved["layout"] | changes).items() if value is not None
+    }
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(saved))
     for command in ("explain", "emit"):
         ran = ppplan(command, tmp_path / "plan.yaml")
@@ -199,6 +241,9 @@ def test_interrupt_is_clean(ppplan, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_closed_pipe_is_clean() -> None:
-    command = f"{sys.executable} -m planner explain --model llama3-8b --tp 2 --cluster h100-sxm | head -n 1; echo ${{PIPESTATUS[0]}}"
+    command = (
+        f"{sys.executable} -m planner explain --model llama3-8b --tp 2 --cluster h100-sxm | head -n"
+        " 1; echo ${PIPESTATUS[0]}"
+    )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == "" and done.stdout.splitlines()[-1] == "0"

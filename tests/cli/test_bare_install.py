@@ -1,4 +1,6 @@
-"""Without torch and optuna: commands that need them say so in one message, and brackets of a text stay."""
+"""Without torch and optuna: commands that need them say so in one message, and brackets of a text
+stay.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,25 @@ from planner.errors import InputError
 from planner.report.text.parts import bullets
 
 
-@pytest.mark.parametrize(("words", "module"), [(["tune", "plan.yaml"], "optuna"), (["calibrate", "--out", "here.yaml"], "torch")])
-def test_says_what_to_install(words: list[str], module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [(["tune", "plan.yaml"], "optuna"), (["calibrate", "--out", "here.yaml"], "torch")],
+)
+def test_says_what_to_install(
+    words: list[str],
+    module: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert code(words) == 2
     said = capsys.readouterr()
-    assert not said.out and said.err.count("\n") == 1 and f"must find {module}" in said.err and "pip install '.[tune]'" in said.err
+    assert (
+        not said.out
+        and said.err.count("\n") == 1
+        and f"must find {module}" in said.err
+        and "pip install '.[tune]'" in said.err
+    )
 
 
 def test_from_python_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,16 @@ from planner.accuracy.validate import PUBLISHED
 from tests.accuracy.runs import row, write
 
 FIGURES = {
-    "median_abs_error", "p90_abs_error", "bias", "kendall_tau", "regret", "regret_top3", "inside_range_share", "memory_median_abs_error",
+    "median_abs_error",
+    "p90_abs_error",
+    "bias",
+    "kendall_tau",
+    "regret",
+    "regret_top3",
+    "inside_range_share",
+    "memory_median_abs_error",
     "oom",
-}  # fmt: skip
+}
 OOM = {"true_oom", "true_fit", "false_oom", "false_fit", "in_band", "brier", "bins"}
 Ppplan = Callable[..., Any]
 FEW = str(PUBLISHED / "korthikanti2022.csv")
@@ -30,34 +37,68 @@ def test_json_is_the_contract(ppplan: Ppplan) -> None:
     assert found["rows"] == 29 == found["predicted"] + sum(found["skipped"].values())
     assert set(found["overall"]) == FIGURES and set(found["overall"]["oom"]) == OOM
     assert [group["source"] for group in found["groups"]] == ["korthikanti2022", "nemo_automodel"]
-    assert all(set(group) == {"source", "hardware", "rows", "predicted", *FIGURES} for group in found["groups"])
-    assert all(set(step) == {"predicted", "observed", "rows"} for step in found["overall"]["oom"]["bins"])
+    assert all(
+        set(group) == {"source", "hardware", "rows", "predicted", *FIGURES}
+        for group in found["groups"]
+    )
+    assert all(
+        set(step) == {"predicted", "observed", "rows"} for step in found["overall"]["oom"]["bins"]
+    )
     assert found["overall"]["memory_median_abs_error"] is None
 
 
 def test_source_and_where(ppplan: Ppplan) -> None:
-    found = json.loads(ppplan("validate", "--source", "narayanan_sc21", "--where", "tp == 8 and zero != zero", "--json").out)
+    found = json.loads(
+        ppplan(
+            "validate",
+            "--source",
+            "narayanan_sc21",
+            "--where",
+            "tp == 8 and zero != zero",
+            "--json",
+        ).out
+    )
     assert found["rows"] == 20 and len(found["groups"]) == 1
     none = ppplan("validate", FEW, "--where", "tp == 77", "--json")
-    assert none.code == 0 and json.loads(none.out)["rows"] == 0 and json.loads(none.out)["groups"] == []
+    assert (
+        none.code == 0
+        and json.loads(none.out)["rows"] == 0
+        and json.loads(none.out)["groups"] == []
+    )
 
 
 def test_text_for_a_person(ppplan: Ppplan) -> None:
     ran = ppplan("validate", FEW)
     assert ran.code == 0
-    assert all(words in ran.out for words in ("korthikanti2022", "a100-80g-sxm", "14/14", "median", "tau"))
+    assert all(
+        words in ran.out for words in ("korthikanti2022", "a100-80g-sxm", "14/14", "median", "tau")
+    )
     assert max(map(len, ran.out.splitlines())) <= 100
 
 
 def test_out_holds_the_rows_and_their_predictions(ppplan: Ppplan, tmp_path: Path) -> None:
-    source = write(tmp_path / "in.csv", row(color="red"), row(hardware="abacus", color="blue"), row(mbs=None, color="red"))
+    source = write(
+        tmp_path / "in.csv",
+        row(color="red"),
+        row(hardware="abacus", color="blue"),
+        row(mbs=None, color="red"),
+    )
     out = tmp_path / "out.csv"
     assert ppplan("validate", source, "--out", out, "--json").code == 0
     rows = list(csv.DictReader(out.open(encoding="utf-8")))
-    assert [one["color"] for one in rows] == ["red", "blue", "red"] and [one["gpus"] for one in rows] == ["8"] * 3
+    assert [one["color"] for one in rows] == ["red", "blue", "red"] and [
+        one["gpus"] for one in rows
+    ] == ["8"] * 3
     assert float(rows[0]["error"]) == pytest.approx(float(rows[0]["predicted_step_s"]) / 1.0 - 1)
-    assert float(rows[0]["predicted_memory_gib"]) > 0 and 0 <= float(rows[0]["predicted_oom_probability"]) <= 1
-    assert rows[1]["skipped"] == "unknown hardware: abacus" and rows[1]["predicted_step_s"] == "" and rows[0]["skipped"] == ""
+    assert (
+        float(rows[0]["predicted_memory_gib"]) > 0
+        and 0 <= float(rows[0]["predicted_oom_probability"]) <= 1
+    )
+    assert (
+        rows[1]["skipped"] == "unknown hardware: abacus"
+        and rows[1]["predicted_step_s"] == ""
+        and rows[0]["skipped"] == ""
+    )
     assert "mbs" in rows[2]["assumed"]
 
 
@@ -69,7 +110,10 @@ def test_out_can_be_validated_again(ppplan: Ppplan, tmp_path: Path) -> None:
     assert out.read_text() == again.read_text()
 
 
-@pytest.mark.parametrize(("name", "start"), [("plot.html", b"<!DOCTYPE html>"), ("plot.svg", b"<svg"), ("plot.png", b"\x89PNG")])
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("plot.html", b"<!DOCTYPE html>"), ("plot.svg", b"<svg"), ("plot.png", b"\x89PNG")],
+)
 def test_plot(ppplan: Ppplan, tmp_path: Path, name: str, start: bytes) -> None:
     if name.endswith("png"):
         pytest.importorskip("PIL")
@@ -78,7 +122,9 @@ def test_plot(ppplan: Ppplan, tmp_path: Path, name: str, start: bytes) -> None:
     data = path.read_bytes()
     assert data.startswith(start)
     if name != "plot.png":
-        assert data.count(b"<circle") == 9 + 1 and b"http" not in data.replace(b"http://www.w3.org/2000/svg", b"")
+        assert data.count(b"<circle") == 9 + 1 and b"http" not in data.replace(
+            b"http://www.w3.org/2000/svg", b""
+        )
 
 
 def test_bound_asked_for(ppplan: Ppplan) -> None:
@@ -88,20 +134,43 @@ def test_bound_asked_for(ppplan: Ppplan) -> None:
 
 
 def test_a_file_of_the_user(ppplan: Ppplan, tmp_path: Path) -> None:
-    minimal = {"model": "llama3-8b", "hardware": "h100", "gpus": 8, "tp": 1, "pp": 1, "seq": 8192, "gbs_sequences": 128}
+    minimal = {
+        "model": "llama3-8b",
+        "hardware": "h100",
+        "gpus": 8,
+        "tp": 1,
+        "pp": 1,
+        "seq": 8192,
+        "gbs_sequences": 128,
+    }
     minimal["tokens_per_s_per_gpu"] = 12_000
     found = json.loads(ppplan("validate", write(tmp_path / "mine.csv", minimal), "--json").out)
     assert found["predicted"] == 1 and found["groups"][0]["source"] == "mine"
     assert 0 < found["overall"]["median_abs_error"] < 1
 
 
-@pytest.mark.parametrize("arguments", [
-    ("nowhere.csv",), (FEW, "--where", "tp <"), (FEW, "--where", "tp"), (FEW, "--source", "nobody"), (FEW, "--plot", "x.gif"),
-    (FEW, "--out", "no/such/folder/x.csv"), (FEW, "--out", "/"), (FEW, "--plot", "/nowhere/x.html"), (FEW, "--max-error", "much"),
-    (FEW, "--max-error", "nan"), (FEW, "--max-error", "-0.1"), (FEW, "--out", FEW),
-    (FEW, "--where", "tp == 77", "--plot", "empty.html"), ("--nonsense",),
-])  # fmt: skip
-def test_bad_input_is_one_message(ppplan: Ppplan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nowhere.csv",),
+        (FEW, "--where", "tp <"),
+        (FEW, "--where", "tp"),
+        (FEW, "--source", "nobody"),
+        (FEW, "--plot", "x.gif"),
+        (FEW, "--out", "no/such/folder/x.csv"),
+        (FEW, "--out", "/"),
+        (FEW, "--plot", "/nowhere/x.html"),
+        (FEW, "--max-error", "much"),
+        (FEW, "--max-error", "nan"),
+        (FEW, "--max-error", "-0.1"),
+        (FEW, "--out", FEW),
+        (FEW, "--where", "tp == 77", "--plot", "empty.html"),
+        ("--nonsense",),
+    ],
+)
+def test_bad_input_is_one_message(
+    ppplan: Ppplan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
     monkeypatch.chdir(tmp_path)
     ran = ppplan("validate", *arguments)
     assert ran.code == 2 and ran.out == ""

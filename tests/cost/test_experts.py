@@ -1,4 +1,6 @@
-"""Parameters of experts and latents by rank and stage, against Megatron-LM's models, published totals and counting one by one."""
+"""Parameters of experts and latents by rank and stage, against Megatron-LM's models, published
+totals and counting one by one.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,20 @@ import numpy as np
 import pytest
 
 from planner.cost.params.attention import attention_params
-from planner.cost.params.experts import expert_params, moe_layers_below, routed_params, router_params, shared_params
-from planner.cost.params.layer import layer_params, moe_layer_params, mtp_params, mtp_stage_params, total_params
+from planner.cost.params.experts import (
+    expert_params,
+    moe_layers_below,
+    routed_params,
+    router_params,
+    shared_params,
+)
+from planner.cost.params.layer import (
+    layer_params,
+    moe_layer_params,
+    mtp_params,
+    mtp_stage_params,
+    total_params,
+)
 from planner.cost.params.stages import chunk_layers, chunk_moe_layers, moe_split, split
 from planner.layout import Layout
 from planner.specs import library
@@ -31,7 +45,9 @@ def test_layers_with_experts_are_those_counted_one_by_one(name: str) -> None:
 
 
 def test_mixtral_by_hand() -> None:
-    """8 experts of 3 x 4096 x 14336; the router 8 x 4096; attention 2 x 4096^2 + 2 x 4096 x 1024; two norms."""
+    """8 experts of 3 x 4096 x 14336; the router 8 x 4096; attention 2 x 4096^2 + 2 x 4096 x 1024;
+    two norms.
+    """
     model = library.model("mixtral-8x7b")
     assert model.moe is not None
     expert, attention = 3 * 4096 * 14_336, 2 * 4096**2 + 2 * 4096 * 1024
@@ -42,13 +58,17 @@ def test_mixtral_by_hand() -> None:
 
 
 def test_deepseek_v3_attention_by_the_shapes_of_its_weights() -> None:
-    """q_a_proj [1536, 7168], q_b_proj [24576, 1536], kv_a_proj [576, 7168], kv_b_proj [32768, 512], o_proj [7168, 16384], two norms."""
+    """q_a_proj [1536, 7168], q_b_proj [24576, 1536], kv_a_proj [576, 7168], kv_b_proj [32768, 512],
+    o_proj [7168, 16384], two norms.
+    """
     shapes = 1536 * 7168 + 24_576 * 1536 + 576 * 7168 + 32_768 * 512 + 7168 * 16_384 + 1536 + 512
     assert attention_params(library.model("deepseek-v3")) == shapes
 
 
 def test_ranks_of_latent_attention_repeat_what_goes_down() -> None:
-    """Transformer Engine's down-projections and the latents' norms are on every rank: 8 ranks hold 7 copies more."""
+    """Transformer Engine's down-projections and the latents' norms are on every rank: 8 ranks hold
+    7 copies more.
+    """
     model = library.model("deepseek-v3")
     down = (1536 + 576) * 7168 + 1536 + 512
     assert 8 * attention_params(model, 8) == attention_params(model) + 7 * down
@@ -59,11 +79,16 @@ def test_ranks_of_experts_hold_them_once() -> None:
     model = library.model("qwen3-235b-a22b")
     assert model.moe is not None
     assert 32 * 2 * routed_params(model, model.moe, 32, 2) == routed_params(model, model.moe)
-    assert 4 * shared_params(library.model("deepseek-v3"), library.model("deepseek-v3").moe, 4) == 3 * 7168 * 2048  # type: ignore[arg-type]
+    assert (
+        4 * shared_params(library.model("deepseek-v3"), library.model("deepseek-v3").moe, 4)
+        == 3 * 7168 * 2048
+    )  # type: ignore[arg-type]
 
 
 def test_multi_token_prediction_of_deepseek_v3() -> None:
-    """The module's own weights: one layer with experts, [7168, 14336] and three norms; on a stage of its own with a copy of the table."""
+    """The module's own weights: one layer with experts, [7168, 14336] and three norms; on a stage
+    of its own with a copy of the table.
+    """
     model = library.model("deepseek-v3")
     own = moe_layer_params(model) + 14_336 * 7168 + 3 * 7168
     assert mtp_params(model) == own == 11_610_068_224
@@ -79,7 +104,9 @@ def layouts(model: ModelSpec) -> Iterator[Layout]:
                 yield Layout(pp=pp, v=v)
 
 
-@pytest.mark.parametrize("name", ["deepseek-v3", "llama4-maverick", "ling-1t", "glm4.5-355b-a32b", "deepseek-v2"])
+@pytest.mark.parametrize(
+    "name", ["deepseek-v3", "llama4-maverick", "ling-1t", "glm4.5-355b-a32b", "deepseek-v2"]
+)
 def test_stages_have_the_experts_of_their_layers(name: str) -> None:
     """The split by formula is that of the chunks, counted layer by layer."""
     model = library.model(name)
@@ -91,7 +118,9 @@ def test_stages_have_the_experts_of_their_layers(name: str) -> None:
         order = [(rank, chunk) for chunk in range(layout.v) for rank in range(layout.pp)]
         flags = iter([has_experts(model, layer) for layer in range(model.num_layers)])
         for rank, chunk in order:
-            assert experts[rank][chunk] == sum(next(flags) for _ in range(chunks[rank][chunk])), layout
+            assert experts[rank][chunk] == sum(next(flags) for _ in range(chunks[rank][chunk])), (
+                layout
+            )
         ranks = [sum(row) for row in experts]
         share = moe_split(model, layout, split(model, layout))
         middle = ranks[-2] if layout.pp > 2 else ranks[0]
@@ -110,15 +139,32 @@ def test_stated_end_stages_have_the_dense_layers() -> None:
 @pytest.mark.parametrize("name", ["deepseek-v3", "llama4-maverick", "llama3-70b"])
 def test_columns_are_their_rows(name: str) -> None:
     model = library.model(name)
-    one = [Layout(tp=tp, pp=pp, v=v, ep=ep, etp=etp) for tp, pp, v, ep, etp in
-           [(1, 1, 1, 1, 1), (2, 4, 1, 8, 2), (8, 16, 1, 32, 1), (4, 2, 5, 16, 4), (2, 61, 1, 64, 2)]]  # fmt: skip
-    many = Layout(**{knob: np.array([getattr(x, knob) for x in one]) for knob in ("tp", "pp", "v", "ep", "etp")})
+    one = [
+        Layout(tp=tp, pp=pp, v=v, ep=ep, etp=etp)
+        for tp, pp, v, ep, etp in [
+            (1, 1, 1, 1, 1),
+            (2, 4, 1, 8, 2),
+            (8, 16, 1, 32, 1),
+            (4, 2, 5, 16, 4),
+            (2, 61, 1, 64, 2),
+        ]
+    ]
+    many = Layout(
+        **{
+            knob: np.array([getattr(x, knob) for x in one])
+            for knob in ("tp", "pp", "v", "ep", "etp")
+        }
+    )
     share = moe_split(model, many, split(model, many))
     each = moe_layer_params(model, many.tp, many.ep, many.etp)
     ends = mtp_stage_params(model, many)
     for row, layout in enumerate(one):
         alone = moe_split(model, layout, split(model, layout))
-        assert [np.broadcast_to(x, 5)[row] for x in (share.first, share.middle, share.last)] == [alone.first, alone.middle, alone.last]
+        assert [np.broadcast_to(x, 5)[row] for x in (share.first, share.middle, share.last)] == [
+            alone.first,
+            alone.middle,
+            alone.last,
+        ]
         assert each[row] == moe_layer_params(model, layout.tp, layout.ep, layout.etp)
         assert ends[row] == mtp_stage_params(model, layout)
 
@@ -131,8 +177,14 @@ def test_dense_models_have_no_layer_with_experts() -> None:
 
 
 def test_indexer_of_glm_5() -> None:
-    """Transformers 5.24, GlmMoeDsaIndexer: wq_b [4096, 2048], wk [128, 6144], k_norm 2 x 128, weights_proj [32, 6144], in 78 layers."""
-    model = library.model(str(Path(__file__).parents[1] / "data" / "configs" / "zai-org--GLM-5.json"))
+    """Transformers 5.24, GlmMoeDsaIndexer: wq_b [4096, 2048], wk [128, 6144], k_norm 2 x 128,
+    weights_proj [32, 6144], in 78 layers.
+    """
+    model = library.model(
+        str(Path(__file__).parents[1] / "data" / "configs" / "zai-org--GLM-5.json")
+    )
     assert model.mla is not None
     without = model.model_copy(update={"mla": model.mla.model_copy(update={"indexer": None})})
-    assert total_params(model) - total_params(without) == 78 * (4096 * 2048 + 128 * 6144 + 256 + 32 * 6144)
+    assert total_params(model) - total_params(without) == 78 * (
+        4096 * 2048 + 128 * 6144 + 256 + 32 * 6144
+    )

@@ -1,4 +1,6 @@
-"""Layers with experts: sizes, exchanges, memory and FLOPs against counts by hand and published figures."""
+"""Layers with experts: sizes, exchanges, memory and FLOPs against counts by hand and published
+figures.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,23 @@ from planner.specs.model import Moe
 from planner.specs.recipe import Recipe
 
 
-def recipe(model: str, cluster: str = "h100-sxm", stack: str = "megatron", seq: int = 4096, gpus: int = 256, **more: object) -> Recipe:
-    return Recipe(model=library.model(model), hardware=library.hardware(cluster), stack=library.stack(stack), gpus=gpus, seq_length=seq,
-                  global_batch_size=2048, **more)  # fmt: skip
+def recipe(
+    model: str,
+    cluster: str = "h100-sxm",
+    stack: str = "megatron",
+    seq: int = 4096,
+    gpus: int = 256,
+    **more: object,
+) -> Recipe:
+    return Recipe(
+        model=library.model(model),
+        hardware=library.hardware(cluster),
+        stack=library.stack(stack),
+        gpus=gpus,
+        seq_length=seq,
+        global_batch_size=2048,
+        **more,
+    )
 
 
 def moe_of(question: Recipe) -> Moe:
@@ -37,43 +53,64 @@ def moe_of(question: Recipe) -> Moe:
     return question.model.moe
 
 
-@pytest.mark.parametrize(("model", "mtp", "seq", "tflop_a_token"), [
-    # TFLOP/s over tokens/s that NeMo's and Megatron-Bridge's pages print for one run (mbridge_cards, nemo_to_2025, nemo_automodel)
-    ("deepseek-v3", 0, 4096, 961.0 / 3848),
-    ("deepseek-v3", 1, 4096, 557.0 / 2139),
-    ("qwen3-235b-a22b", 0, 4096, 907.0 / 6131),
-    ("qwen3-30b-a3b", 0, 4096, 666.0 / 28934),
-    ("gpt-oss-120b", 0, 4096, 535.23 / 16398.332),  # half its layers see 128 tokens
-    ("kimi-k2", 0, 4096, 189.0 / 924),
-])  # fmt: skip
-def test_flops_a_token_are_those_that_frameworks_print(model: str, mtp: int, seq: int, tflop_a_token: float) -> None:
+@pytest.mark.parametrize(
+    ("model", "mtp", "seq", "tflop_a_token"),
+    [
+        # TFLOP/s over tokens/s that NeMo's and Megatron-Bridge's pages print for one run
+        # (mbridge_cards, nemo_to_2025, nemo_automodel)
+        ("deepseek-v3", 0, 4096, 961.0 / 3848),
+        ("deepseek-v3", 1, 4096, 557.0 / 2139),
+        ("qwen3-235b-a22b", 0, 4096, 907.0 / 6131),
+        ("qwen3-30b-a3b", 0, 4096, 666.0 / 28934),
+        ("gpt-oss-120b", 0, 4096, 535.23 / 16398.332),  # half its layers see 128 tokens
+        ("kimi-k2", 0, 4096, 189.0 / 924),
+    ],
+)
+def test_flops_a_token_are_those_that_frameworks_print(
+    model: str, mtp: int, seq: int, tflop_a_token: float
+) -> None:
     question = recipe(model, seq=seq)
-    question = question.model_copy(update={"model": question.model.model_copy(update={"mtp_layers": mtp})})
+    question = question.model_copy(
+        update={"model": question.model.model_copy(update={"mtp_layers": mtp})}
+    )
     found = model_flops(question, full_attention=False) / question.tokens / 1e12
     assert found == pytest.approx(tflop_a_token, rel=0.005)
 
 
 def test_products_of_a_token_are_its_active_parameters() -> None:
-    """All active parameters but the embedding table, norms and the balancing bias take part in products."""
+    """All active parameters but the embedding table, norms and the balancing bias take part in
+    products.
+    """
     model = library.model("deepseek-v3").model_copy(update={"mtp_layers": 0})
-    assert active_matmul_params(model) == pytest.approx(active_params(model) - model.vocab_size * model.hidden_size, rel=1e-4)
+    assert active_matmul_params(model) == pytest.approx(
+        active_params(model) - model.vocab_size * model.hidden_size, rel=1e-4
+    )
 
 
 def test_a_window_hides_what_it_does_not_see() -> None:
-    """gpt-oss: half its 24 layers see 128 of 4,096 tokens: a row of the triangle sees 128 - 128^2 / 8192 in the mean."""
+    """gpt-oss: half its 24 layers see 128 of 4,096 tokens: a row of the triangle sees 128 - 128^2 /
+    8192 in the mean.
+    """
     question = recipe("gpt-oss-20b")
     pairs = [min(i + 1, 128) for i in range(4096)]
     assert windowed_layers(question.model, 4096) == 12 and windowed_layers(question.model, 128) == 0
     assert seen_share(question) == pytest.approx((0.5 + sum(pairs) / 4096**2) / 2, rel=1e-3)
-    whole = question.model_copy(update={"model": question.model.model_copy(update={"window": None})})
+    whole = question.model_copy(
+        update={"model": question.model.model_copy(update={"window": None})}
+    )
     part, full = (float(attention_times(one, Layout())[0]) for one in (question, whole))
     assert full / 2 < part < 0.6 * full
 
 
 def test_tokens_of_an_expert_are_shared_out_evenly() -> None:
-    """DeepSeek-V3: 32 ranks with 4,096 tokens each, 8 of 256 experts a token: 4,096 tokens an expert; tp halves them, etp doubles."""
+    """DeepSeek-V3: 32 ranks with 4,096 tokens each, 8 of 256 experts a token: 4,096 tokens an
+    expert; tp halves them, etp doubles.
+    """
     question = recipe("deepseek-v3", stack="nemo")
-    rows = [float(expert_rows(question, Layout(ep=32, **knobs), moe_of(question))) for knobs in ({}, {"tp": 2, "sp": 1}, {"etp": 2})]
+    rows = [
+        float(expert_rows(question, Layout(ep=32, **knobs), moe_of(question)))
+        for knobs in ({}, {"tp": 2, "sp": 1}, {"etp": 2})
+    ]
     assert rows == [4096, 2048, 8192]
 
 
@@ -90,11 +127,15 @@ def test_grouped_products_are_products_launched_once() -> None:
     one = float(gemm_s(hardware, "bf16", 4096, 4096, 7168, prepared=True))
     assert float(grouped_gemm_s(hardware, "bf16", 1, 4096, 4096, 7168)) == pytest.approx(one)
     fixed = hardware.kernels.gemm["bf16"].fixed_us * 1e-6
-    assert float(grouped_gemm_s(hardware, "bf16", 8, 4096, 4096, 7168)) == pytest.approx(8 * one - 7 * fixed)
+    assert float(grouped_gemm_s(hardware, "bf16", 8, 4096, 4096, 7168)) == pytest.approx(
+        8 * one - 7 * fixed
+    )
 
 
 def test_experts_of_a_node_talk_over_nvlink_whatever_tp_is() -> None:
-    """The stride of ep is etp, not tp cp: with tp 8, etp 1 and ep 8 the exchange stays in the box."""
+    """The stride of ep is etp, not tp cp: with tp 8, etp 1 and ep 8 the exchange stays in the
+    box.
+    """
     hardware = library.hardware("h100-sxm")
     inside = group(hardware, 1, 8)
     assert (int(inside.domain), int(inside.nodes)) == (8, 1)
@@ -108,13 +149,21 @@ def test_a_token_reaches_so_many_of_the_nodes() -> None:
     """8 of 128 experts over 4 nodes, drawn at random, and DeepSeek-V3's limit of 4 of 8 groups."""
     moe, limited = moe_of(recipe("qwen3-235b-a22b")), moe_of(recipe("deepseek-v3"))
     drawn = np.random.default_rng(0).integers(0, 4, (20_000, 8))
-    assert float(reached(moe, 4)) == pytest.approx(np.mean([len(set(row)) for row in drawn.tolist()]), rel=0.01)
-    assert float(reached(limited, 8)) == pytest.approx(4) and float(reached(limited, 4)) <= 4 and float(reached(moe, 1)) == 1
+    assert float(reached(moe, 4)) == pytest.approx(
+        np.mean([len(set(row)) for row in drawn.tolist()]), rel=0.01
+    )
+    assert (
+        float(reached(limited, 8)) == pytest.approx(4)
+        and float(reached(limited, 4)) <= 4
+        and float(reached(moe, 1)) == 1
+    )
 
 
 @pytest.mark.parametrize(("ranks", "logical_gbytes_per_s"), [(16, 90), (32, 61)])
 def test_deepep_dispatch_over_infiniband(ranks: int, logical_gbytes_per_s: float) -> None:
-    """DeepEP's README: 4,096 tokens of 7,168 in fp8, 8 of 256 experts in 4 of 8 groups, CX7: bytes to all nodes reached over time."""
+    """DeepEP's README: 4,096 tokens of 7,168 in fp8, 8 of 256 experts in 4 of 8 groups, CX7: bytes
+    to all nodes reached over time.
+    """
     question = recipe("deepseek-v3", "h100-sxm", "nemo-2025")
     moe = moe_of(question)
     took = float(exchange_s(question, Layout(ep=ranks), moe, 4096, 1.0))
@@ -124,11 +173,15 @@ def test_deepep_dispatch_over_infiniband(ranks: int, logical_gbytes_per_s: float
 
 def test_eight_bits_halve_the_way_there_not_back() -> None:
     question = recipe("deepseek-v3", "h100-sxm", "nemo-2025", precision="fp8-blockwise")
-    narrow = question.stack.model_copy(update={"experts": question.stack.experts.model_copy(update={"quantized_dispatch": True})})
+    narrow = question.stack.model_copy(
+        update={"experts": question.stack.experts.model_copy(update={"quantized_dispatch": True})}
+    )
     moe, layout = moe_of(question), Layout(ep=64)
     wide = exchanges_s(question, layout, moe, 4096)
     half = exchanges_s(question.model_copy(update={"stack": narrow}), layout, moe, 4096)
-    assert float(half[0] / wide[0]) == pytest.approx(0.75, rel=0.02) and float(half[1]) == pytest.approx(float(wide[1]))
+    assert float(half[0] / wide[0]) == pytest.approx(0.75, rel=0.02) and float(
+        half[1]
+    ) == pytest.approx(float(wide[1]))
 
 
 def test_nothing_is_exchanged_alone() -> None:
@@ -137,12 +190,19 @@ def test_nothing_is_exchanged_alone() -> None:
 
 
 def test_expert_activations_by_hand() -> None:
-    """Qwen3-30B-A3B, one rank, 4,096 tokens: 8 copies each; inputs 2h, both branches 2 x 2 f, activation 2 f, in bytes."""
+    """Qwen3-30B-A3B, one rank, 4,096 tokens: 8 copies each; inputs 2h, both branches 2 x 2 f,
+    activation 2 f, in bytes.
+    """
     question = recipe("qwen3-30b-a3b")
     parts = {name: float(value) for name, value in expert_parts(question, Layout()).items()}
     copies, h, f = 4096 * 8, 2048, 768
-    assert parts == {"expert_in": 2 * copies * h, "expert_middle": 4 * copies * f, "expert_out": 2 * copies * f, "shared": 0.0,
-                     "routing": 4096 * 8 * 128}  # fmt: skip
+    assert parts == {
+        "expert_in": 2 * copies * h,
+        "expert_middle": 4 * copies * f,
+        "expert_out": 2 * copies * f,
+        "shared": 0.0,
+        "routing": 4096 * 8 * 128,
+    }
     whole = activations(question, Layout())
     assert float(whole.layer_bytes + whole.expert_bytes) < float(whole.whole_layer_bytes) * 1.0001
     for module, saved in (("moe_act", 2 * copies * f), ("moe", sum(parts.values()))):
@@ -151,17 +211,25 @@ def test_expert_activations_by_hand() -> None:
 
 
 def test_latent_attention_keeps_heads_until_their_projection_is_repeated() -> None:
-    """DeepSeek-V3, 128 heads: q and k of 192, v and output of 128, in 2 bytes; recomputing the up-projection keeps latents alone."""
+    """DeepSeek-V3, 128 heads: q and k of 192, v and output of 128, in 2 bytes; recomputing the
+    up-projection keeps latents alone.
+    """
     question = recipe("deepseek-v3")
     whole = activations(question, Layout()).layer_bytes
-    less = activations(question, Layout(recompute=1, recompute_modules=module_mask(["mla_up_proj"]))).layer_bytes
+    less = activations(
+        question, Layout(recompute=1, recompute_modules=module_mask(["mla_up_proj"]))
+    ).layer_bytes
     assert float(whole - less) == 4096 * 128 * 2 * (192 + 192 + 128)
-    repeated = layer_time(question, Layout(recompute=1, recompute_modules=module_mask(["mla_up_proj"]))).recompute_s
+    repeated = layer_time(
+        question, Layout(recompute=1, recompute_modules=module_mask(["mla_up_proj"]))
+    ).recompute_s
     assert 0 < float(repeated) < float(layer_time(question, Layout()).gemm_forward_s)
 
 
 def test_all_ranks_together_hold_the_model() -> None:
-    """Experts once over ep and pp, everything else once over pp; with tp 1 and edp 1 the sum over ranks is the model's."""
+    """Experts once over ep and pp, everything else once over pp; with tp 1 and edp 1 the sum over
+    ranks is the model's.
+    """
     question = recipe("deepseek-v3")
     model = question.model.model_copy(update={"mtp_layers": 0})
     layout = Layout(ep=16, pp=1, dp=16)
@@ -169,7 +237,10 @@ def test_all_ranks_together_hold_the_model() -> None:
     ends = 2 * embedding_params(model, 1) + model.hidden_size
     padding = 2 * (embedding_params(model, 1) - model.vocab_size * model.hidden_size)
     assert int(dense) + 16 * int(routed) + ends - padding == total_params(model)
-    assert float(expert_ranks(layout)) == 1 and float(expert_ranks(Layout(tp=4, dp=64, pp=2, ep=8))) == 32
+    assert (
+        float(expert_ranks(layout)) == 1
+        and float(expert_ranks(Layout(tp=4, dp=64, pp=2, ep=8))) == 32
+    )
 
 
 def test_optimizer_states_of_experts_are_shared_by_edp_not_dp() -> None:
@@ -182,11 +253,15 @@ def test_optimizer_states_of_experts_are_shared_by_edp_not_dp() -> None:
     found = rank_memory(question, layout, activations(question, layout), rank).optimizer_bytes
     experts = 48 * 128 // 8 * 3 * 2048 * 768
     assert float(rank.expert_params) == experts
-    assert float(found) == pytest.approx(12 * (float(rank.params) - experts) / 64 + 12 * experts / 8)
+    assert float(found) == pytest.approx(
+        12 * (float(rank.params) - experts) / 64 + 12 * experts / 8
+    )
 
 
 def test_columns_know_both_kinds_of_layers_as_the_simulation_does() -> None:
-    """DeepSeek-V3's three dense layers lie on the first stage: closed form and simulated order agree stage by stage."""
+    """DeepSeek-V3's three dense layers lie on the first stage: closed form and simulated order
+    agree stage by stage.
+    """
     question = recipe("deepseek-v3", "gb200-nvl72", "megatron-bridge")
     layout = Layout(pp=4, dp=64, ep=32, m=32, first_layers=15, last_layers=14, recompute=2)
     exact, closed = estimate(question, layout, exact=True), estimate(question, layout)
@@ -199,8 +274,13 @@ def test_columns_know_both_kinds_of_layers_as_the_simulation_does() -> None:
 
 def test_hidden_exchanges_cost_less() -> None:
     question = recipe("qwen3-235b-a22b", stack="nemo")
-    hiding = question.stack.model_copy(update={"experts": question.stack.experts.model_copy(update={"overlap_share": 0.7})})
+    hiding = question.stack.model_copy(
+        update={"experts": question.stack.experts.model_copy(update={"overlap_share": 0.7})}
+    )
     layout = Layout(tp=2, sp=1, ep=32, etp=1)
-    plain, hidden = (expert_layer_time(one, layout) for one in (question, question.model_copy(update={"stack": hiding})))
+    plain, hidden = (
+        expert_layer_time(one, layout)
+        for one in (question, question.model_copy(update={"stack": hiding}))
+    )
     assert float(hidden.ep_forward_s) == pytest.approx(0.3 * float(plain.ep_forward_s))
     assert float(hidden.forward_s + hidden.backward_s) < float(plain.forward_s + plain.backward_s)

@@ -1,4 +1,6 @@
-"""Offload, hpZ and Ulysses: bytes against DeepSpeed's own estimators, times against measured runs."""
+"""Offload, hpZ and Ulysses: bytes against DeepSpeed's own estimators, times against measured
+runs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from planner.specs.recipe import Recipe
 from planner.units import GIB
 from tests import deepspeed_sweep, documents
 
-CPU, WEIGHTS, NVME = OFFLOAD_CODE["optimizer-cpu"], OFFLOAD_CODE["params-cpu"], OFFLOAD_CODE["optimizer-nvme"]
+CPU, WEIGHTS, NVME = (
+    OFFLOAD_CODE["optimizer-cpu"],
+    OFFLOAD_CODE["params-cpu"],
+    OFFLOAD_CODE["optimizer-nvme"],
+)
 
 
 def question(model: str = "llama3-8b", gpus: int = 16, **changes: Any) -> Recipe:
@@ -44,30 +50,50 @@ def test_bytes_are_those_of_deepspeeds_estimators(gpus: int, zero: int, away: in
     per_node = {"num_gpus_per_node": 8, "num_nodes": gpus // 8}
     states = sum(rank_memory.state_bytes(recipe, layout, float(total)))
     if zero == 2:
-        # Without zero.Init every rank first builds the whole model in host memory, which this function counts in: device bytes alone.
+        # Without zero.Init every rank first builds the whole model in host memory, which this
+        # function counts in: device bytes alone.
         _, device = stage2(total, cpu_offload=True, **per_node)
     else:
         per_node["cpu_offload_params"] = away == WEIGHTS
-        host, device, live = stage3(total, int(layer_params(recipe.model)), cpu_offload=True, **per_node)
+        host, device, live = stage3(
+            total, int(layer_params(recipe.model)), cpu_offload=True, **per_node
+        )
         device -= live
         assert offload.host_bytes(recipe, layout) == pytest.approx(host, rel=1e-6)
     assert states == pytest.approx(device, rel=1e-6)
 
 
-@pytest.mark.parametrize("zero, precision, a_parameter", [
-    (0, "bf16", 2 + 4 + 12 / 4), (1, "bf16", 2 + 6 + 12 / 4), (1, "fp16", 2 + 2 + 12 / 4), (0, "fp16", 2 + 2 + 12),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "zero, precision, a_parameter",
+    [
+        (0, "bf16", 2 + 4 + 12 / 4),
+        (1, "bf16", 2 + 6 + 12 / 4),
+        (1, "fp16", 2 + 2 + 12 / 4),
+        (0, "fp16", 2 + 2 + 12),
+    ],
+)
 def test_states_of_a_pipeline(zero: int, precision: str, a_parameter: float) -> None:
-    """runtime/bf16_optimizer.py: gradients and their sums (fp32 under zero 1), master weights and moments over dp under zero 0 too."""
+    """runtime/bf16_optimizer.py: gradients and their sums (fp32 under zero 1), master weights and
+    moments over dp under zero 0 too.
+    """
     recipe = question(gpus=8, precision=precision)
-    assert sum(rank_memory.state_bytes(recipe, of(recipe, pp=2, zero=zero), 1e9)) == pytest.approx(a_parameter * 1e9)
+    assert sum(rank_memory.state_bytes(recipe, of(recipe, pp=2, zero=zero), 1e9)) == pytest.approx(
+        a_parameter * 1e9
+    )
 
 
-@pytest.mark.parametrize("hardware, zero, away, measured", [
-    # [ml-engineering] insights/when-to-upgrade-gpus: Llama 3.1 8B, 8 GPUs, 8,192 tokens, one sequence a GPU; TFLOP/s by the causal count.
-    ("h200-sxm", 3, CPU, 141.0), ("b200-sxm", 3, CPU, 167.0),
-])  # fmt: skip
-def test_speed_of_an_optimizer_on_the_host(hardware: str, zero: int, away: int, measured: float) -> None:
+@pytest.mark.parametrize(
+    "hardware, zero, away, measured",
+    [
+        # [ml-engineering] insights/when-to-upgrade-gpus: Llama 3.1 8B, 8 GPUs, 8,192 tokens, one
+        # sequence a GPU; TFLOP/s by the causal count.
+        ("h200-sxm", 3, CPU, 141.0),
+        ("b200-sxm", 3, CPU, 167.0),
+    ],
+)
+def test_speed_of_an_optimizer_on_the_host(
+    hardware: str, zero: int, away: int, measured: float
+) -> None:
     recipe = question(gpus=8, hardware=hardware, global_batch_size=8)
     said = estimate(recipe, of(recipe, zero=zero, offload=away, recompute=2), exact=True)
     assert said.model_tflops_per_gpu == pytest.approx(measured, rel=0.12)
@@ -75,18 +101,28 @@ def test_speed_of_an_optimizer_on_the_host(hardware: str, zero: int, away: int, 
 
 
 def test_weights_from_the_host_hide_behind_long_sequences() -> None:
-    long, short = question(gpus=8, seq_length=8192, global_batch_size=64), question(gpus=8, seq_length=128, global_batch_size=64)
-    times = [[estimate(one, of(one, offload=away)).time.offload_s for away in (CPU, WEIGHTS)] for one in (long, short)]
+    long, short = (
+        question(gpus=8, seq_length=8192, global_batch_size=64),
+        question(gpus=8, seq_length=128, global_batch_size=64),
+    )
+    times = [
+        [estimate(one, of(one, offload=away)).time.offload_s for away in (CPU, WEIGHTS)]
+        for one in (long, short)
+    ]
     assert times[0][1] == pytest.approx(times[0][0], rel=1e-12) and times[1][1] > times[1][0]
 
 
 def test_drives_are_slower_than_memory() -> None:
     recipe = question(hardware="h100-sxm")
     node = recipe.hardware.node.model_copy(update={"nvme_gbytes_per_s": 10.0})
-    recipe = recipe.model_copy(update={"hardware": recipe.hardware.model_copy(update={"node": node})})
+    recipe = recipe.model_copy(
+        update={"hardware": recipe.hardware.model_copy(update={"node": node})}
+    )
     drives, host = (estimate(recipe, of(recipe, offload=away)) for away in (NVME, CPU))
     share = total_params(recipe.model) / 2
-    assert drives.time.offload_s - host.time.offload_s == pytest.approx(28 * share / 10e9 - share / recipe.stack.host_update_params_per_s)
+    assert drives.time.offload_s - host.time.offload_s == pytest.approx(
+        28 * share / 10e9 - share / recipe.stack.host_update_params_per_s
+    )
     assert drives.host_bytes == 0 < host.host_bytes
 
 
@@ -101,7 +137,9 @@ def test_second_copy_of_the_weights() -> None:
     """hpZ: P/8 more weights in 2 bytes; the second gather stays inside the node."""
     recipe = question(gpus=64)
     plain, copied = (estimate(recipe, of(recipe, hpz=hpz)) for hpz in (1, 8))
-    assert copied.memory.weights_bytes - plain.memory.weights_bytes == pytest.approx(2 * total_params(recipe.model) / 8, rel=0.02)
+    assert copied.memory.weights_bytes - plain.memory.weights_bytes == pytest.approx(
+        2 * total_params(recipe.model) / 8, rel=0.02
+    )
     assert copied.time.dp_comm_s < plain.time.dp_comm_s
 
 
@@ -111,7 +149,13 @@ def test_ulysses_moves_four_tensors_a_layer() -> None:
     local, kv = 65536 / 8, 8 * 128
     sent = 2 * local * (2 * 4096 + 2 * kv) * 7 / 8
     link = recipe.hardware.node.domain
-    least = 32 * recipe.global_batch_size * 2 * sent / (link.bytes_per_s * max(link.efficiency.values()))
+    least = (
+        32
+        * recipe.global_batch_size
+        * 2
+        * sent
+        / (link.bytes_per_s * max(link.efficiency.values()))
+    )
     assert least < said.time.cp_comm_s < 1.5 * least
 
 
@@ -122,26 +166,38 @@ def test_a_batch_is_its_rows() -> None:
     batch = drawn[np.flatnonzero(mask(recipe, drawn)[0])[:60]]
     many = closed_form(recipe, batch)
     for row in range(len(batch)):
-        for ours, theirs in zip(terms(many, row), terms(closed_form(recipe, batch[row]), None), strict=True):
+        for ours, theirs in zip(
+            terms(many, row), terms(closed_form(recipe, batch[row]), None), strict=True
+        ):
             assert ours == pytest.approx(theirs, rel=1e-12)
 
 
 def terms(said: Estimate, row: int | None) -> list[float]:
-    columns = [getattr(said.time, f.name) for f in fields(StepTime)] + [getattr(said.memory, f.name) for f in fields(Memory)]
+    columns = [getattr(said.time, f.name) for f in fields(StepTime)] + [
+        getattr(said.memory, f.name) for f in fields(Memory)
+    ]
     columns += [said.host_bytes, said.oom_probability]
-    return [float(x if row is None or np.ndim(x) == 0 else x[row]) for x in map(np.asarray, columns)]
+    return [
+        float(x if row is None or np.ndim(x) == 0 else x[row]) for x in map(np.asarray, columns)
+    ]
 
 
 def test_search_offloads_what_does_not_fit() -> None:
     recipe = question("llama3-70b", 16, global_batch_size=256)
     found = search(recipe, top=3)
     best = found.plans[0]
-    assert best.layout.zero == 3 and best.layout.offload and any("of each node's memory" in why for why in best.why)
+    assert (
+        best.layout.zero == 3
+        and best.layout.offload
+        and any("of each node's memory" in why for why in best.why)
+    )
     kept = search(recipe.model_copy(update={"knobs": {"offload": documents.bounds(0)}}), top=1)
     assert not kept.plans or kept.plans[0].layout.offload == 0
 
 
-@pytest.mark.parametrize("knob, value", [("hpz", 8), ("cp", 4), ("zero", 1), ("offload", CPU), ("pp", 4), ("tp", 8)])
+@pytest.mark.parametrize(
+    "knob, value", [("hpz", 8), ("cp", 4), ("zero", 1), ("offload", CPU), ("pp", 4), ("tp", 8)]
+)
 def test_search_keeps_to_what_is_fixed(knob: str, value: int) -> None:
     recipe = question("llama3-8b", 64, knobs={knob: documents.bounds(value)})
     found = search(recipe, top=3)

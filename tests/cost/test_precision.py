@@ -15,7 +15,9 @@ LAYOUT = Layout(tp=8, pp=4, m=16, sp=1)
 
 
 def test_states_are_16_bytes_a_parameter_without_a_master_copy() -> None:
-    """4 weights + 4 gradients + 8 Adam moments; in bf16 Megatron's 2 + 4 + 12 (theoretical_memory_usage.py: 18)."""
+    """4 weights + 4 gradients + 8 Adam moments; in bf16 Megatron's 2 + 4 + 12
+    (theoretical_memory_usage.py: 18).
+    """
     one = Layout(zero=0)
     assert sum(state_bytes(recipe(precision="fp32"), one, 1.0)) == pytest.approx(16)
     assert sum(state_bytes(recipe(precision="bf16"), one, 1.0)) == pytest.approx(18)
@@ -23,8 +25,12 @@ def test_states_are_16_bytes_a_parameter_without_a_master_copy() -> None:
 
 def test_activations_and_messages_are_twice_as_large() -> None:
     wide, narrow = recipe(precision="fp32"), recipe(precision="bf16")
-    assert activations(wide, LAYOUT).layer_bytes == pytest.approx(2 * activations(narrow, LAYOUT).layer_bytes)
-    assert p2p(wide, LAYOUT).bytes_per_tensor == pytest.approx(2 * p2p(narrow, LAYOUT).bytes_per_tensor)
+    assert activations(wide, LAYOUT).layer_bytes == pytest.approx(
+        2 * activations(narrow, LAYOUT).layer_bytes
+    )
+    assert p2p(wide, LAYOUT).bytes_per_tensor == pytest.approx(
+        2 * p2p(narrow, LAYOUT).bytes_per_tensor
+    )
     assert p2p(narrow, LAYOUT).bytes_per_tensor == 8192 * 8192 * 2 / 8
 
 

@@ -22,8 +22,17 @@ from tests.documents import layout, recipe
 
 def fsdp(stack: str = "torch-fsdp-2023", **changes: Any) -> tuple[Recipe, Layout]:
     """MPT-7B on one A100 node, two micro-batches of 32 sequences, as LLM Foundry ran it."""
-    known = {"gpus": 8, "hardware": "a100-80g-sxm", "seq_length": 2048, "global_batch_size": 512, "framework": "torch",
-             "framework_version": "2.13", "attention": "flash", "precision": "bf16", **changes}  # fmt: skip
+    known = {
+        "gpus": 8,
+        "hardware": "a100-80g-sxm",
+        "seq_length": 2048,
+        "global_batch_size": 512,
+        "framework": "torch",
+        "framework_version": "2.13",
+        "attention": "flash",
+        "precision": "bf16",
+        **changes,
+    }
     question = recipe("mpt-7b", stack=stack, **known)
     return question, layout(question, mbs=32, zero=3)
 
@@ -34,7 +43,9 @@ def moved(question: Recipe, one: Layout) -> tuple[float, float]:
 
 
 def test_three_times_the_parameters_are_moved() -> None:
-    """ZeRO sec. 7.2.2: two gathers and one reduction of Psi elements each, (n - 1)/n of them over the wire; tables once each way."""
+    """ZeRO sec. 7.2.2: two gathers and one reduction of Psi elements each, (n - 1)/n of them over
+    the wire; tables once each way.
+    """
     question, one = fsdp("torch-fsdp-2022")
     exposed, hidden = moved(question, one)
     link = question.hardware.node.domain
@@ -48,15 +59,22 @@ def test_three_times_the_parameters_are_moved() -> None:
 def test_long_layers_hide_all_but_the_first_and_the_last() -> None:
     question, one = fsdp("torch-fsdp-2022")
     exposed, hidden = moved(question, one)
-    layer, table = layer_params(question.model, 1), embedding_params(question.model, 1) + head_params(question.model, one)
-    assert hidden / (exposed + hidden) == pytest.approx(31 * 3 * layer / (32 * 3 * layer + 2 * table), rel=0.005)
+    layer, table = (
+        layer_params(question.model, 1),
+        embedding_params(question.model, 1) + head_params(question.model, one),
+    )
+    assert hidden / (exposed + hidden) == pytest.approx(
+        31 * 3 * layer / (32 * 3 * layer + 2 * table), rel=0.005
+    )
 
 
 def test_short_layers_hide_as_much_as_they_last() -> None:
     """With a slow network the step pays the whole communication less the compute beside it."""
     question, one = fsdp(gpus=64, global_batch_size=64)
     fabric = question.hardware.fabric.model_copy(update={"nic_gbytes_per_s": 0.25})
-    slow = question.model_copy(update={"hardware": question.hardware.model_copy(update={"fabric": fabric})})
+    slow = question.model_copy(
+        update={"hardware": question.hardware.model_copy(update={"fabric": fabric})}
+    )
     one = layout(slow, mbs=1, zero=3)
     layer = layer_time(slow, one)
     assert moved(slow, one)[1] == pytest.approx(31 * (layer.forward_s + layer.backward_s))
@@ -71,17 +89,23 @@ def test_gathers_of_deepspeed_stay_but_its_reductions_do_not_hide() -> None:
 
 
 def test_early_stop_spares_a_third_of_the_products() -> None:
-    """The MLP's second product is 4 of the 12 h x h of a GPT layer; torch 1.13 repeats it, torch 2.1 does not."""
+    """The MLP's second product is 4 of the 12 h x h of a GPT layer; torch 1.13 repeats it, torch
+    2.1 does not.
+    """
     question, one = fsdp()
     one = replace(one, recompute=2)
-    late = question.model_copy(update={"stack": question.stack.model_copy(update={"recompute_early_stop": False})})
+    late = question.model_copy(
+        update={"stack": question.stack.model_copy(update={"recompute_early_stop": False})}
+    )
     spared = layer_time(late, one).recompute_s - layer_time(question, one).recompute_s
     assert spared / layer_time(question, one).gemm_forward_s == pytest.approx(1 / 3, rel=0.05)
 
 
 @pytest.mark.parametrize(("zero", "expected"), [(3, 16 / 8), (2, 2 + 16 / 8)])
 def test_fsdp_shards_sixteen_bytes_a_parameter(zero: int, expected: float) -> None:
-    """fp32 master, gradient and two moments over 8 ranks; without resharding the 16-bit copy stays whole."""
+    """fp32 master, gradient and two moments over 8 ranks; without resharding the 16-bit copy stays
+    whole.
+    """
     question, one = fsdp()
     params = total_params(question.model)
     found = sum(state_bytes(question, replace(one, zero=zero), params))

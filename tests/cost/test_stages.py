@@ -12,10 +12,16 @@ MODEL = library.model("llama3-405b")  # 126 layers
 
 
 def test_405b_on_16_stages_counts_embedding_and_loss_as_layers() -> None:
-    """(126 + 2) / 16 = 8 a stage, one less at both ends: the split that Llama 3 was trained with."""
+    """(126 + 2) / 16 = 8 a stage, one less at both ends: the split that Llama 3 was trained
+    with.
+    """
     layout = Layout(pp=16, account_for_embedding=1, account_for_loss=1)
     assert chunk_layers(MODEL, layout) == [[7], *[[8]] * 14, [7]]
-    assert (split(MODEL, layout).first, split(MODEL, layout).middle, split(MODEL, layout).last) == (7, 8, 7)
+    assert (split(MODEL, layout).first, split(MODEL, layout).middle, split(MODEL, layout).last) == (
+        7,
+        8,
+        7,
+    )
 
 
 def test_virtual_stages_lose_the_layer_in_the_outermost_chunk() -> None:
@@ -25,7 +31,10 @@ def test_virtual_stages_lose_the_layer_in_the_outermost_chunk() -> None:
     assert sum(map(sum, rows)) == 126
 
 
-@pytest.mark.parametrize(("first", "last", "rows"), [(5, 0, [5, 11, 11, 11]), (0, 2, [12, 12, 12, 2]), (7, 7, [7, 12, 12, 7])])
+@pytest.mark.parametrize(
+    ("first", "last", "rows"),
+    [(5, 0, [5, 11, 11, 11]), (0, 2, [12, 12, 12, 2]), (7, 7, [7, 12, 12, 7])],
+)
 def test_stated_end_stages(first: int, last: int, rows: list[int]) -> None:
     model = MODEL.model_copy(update={"num_layers": sum(rows)})
     found = chunk_layers(model, Layout(pp=4, first_layers=first, last_layers=last))

@@ -1,4 +1,6 @@
-"""Every file is read by Accelerate 1.15 itself: its launcher up to the start of processes, then its plugins."""
+"""Every file is read by Accelerate 1.15 itself: its launcher up to the start of processes, then its
+plugins.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +43,30 @@ def written(recipe: Recipe, one: Layout, launcher: str = "torchrun") -> dict[str
 
 def words(recipe: Recipe, nodes: int = 2) -> list[str]:
     """What the launch file gives on the second node; `test_launched` holds it against the file."""
-    json_too = ["--deepspeed_config_file", "FOLDER/ds_config.json"] * (recipe.framework == "deepspeed")
-    count = f"--machine_rank 1 --num_machines {nodes} --num_processes {recipe.gpus} --main_process_ip 10.0.0.1 --main_process_port 29500"
-    return ["--config_file", "FOLDER/accelerate_config.yaml", *json_too, *count.split(), "train.py", "--lr", "1e-5"]
+    json_too = ["--deepspeed_config_file", "FOLDER/ds_config.json"] * (
+        recipe.framework == "deepspeed"
+    )
+    count = (
+        f"--machine_rank 1 --num_machines {nodes} --num_processes {recipe.gpus} --main_process_ip"
+        " 10.0.0.1 --main_process_port 29500"
+    )
+    return [
+        "--config_file",
+        "FOLDER/accelerate_config.yaml",
+        *json_too,
+        *count.split(),
+        "train.py",
+        "--lr",
+        "1e-5",
+    ]
 
 
 def verdicts(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     env = wheels.environment("accelerate", "1.15.0")
     lines = "\n".join(map(json.dumps, cases))
-    answer = subprocess.run([sys.executable, JUDGE], input=lines, env=env, capture_output=True, text=True)
+    answer = subprocess.run(
+        [sys.executable, JUDGE], input=lines, env=env, capture_output=True, text=True
+    )
     assert answer.returncode == 0, answer.stderr[-2000:]
     return [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
 
@@ -62,18 +79,28 @@ def wrong(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:
     if recipe.framework == "torch":
         every = bool(one.recompute == FULL and not one.recompute_layers)
         meant |= {
-            "fsdp": True, "wraps": "transformer_auto_wrap_policy",
+            "fsdp": True,
+            "wraps": "transformer_auto_wrap_policy",
             "mixed_precision": "no" if recipe.precision == "fp32" else recipe.precision,
-            "plugin": {"fsdp_version": 2, "reshard_after_forward": one.zero == 3, "activation_checkpointing": every},
+            "plugin": {
+                "fsdp_version": 2,
+                "reshard_after_forward": one.zero == 3,
+                "activation_checkpointing": every,
+            },
             "sizes": {"dp_replicate": 1, "dp_shard": one.dp, "tp": one.tp, "cp": one.cp, "sp": 1},
-        }  # fmt: skip
+        }
     else:
         meant |= {"deepspeed": True, "by_torchrun": True, "zero": one.zero, "init": one.zero == 3}
         if one.cp > 1:
             meant["sizes"] = {"dp_replicate": 1, "dp_shard": 1, "tp": 1, "cp": 1, "sp": one.cp}
-        if said["json"]["gradient_accumulation_steps"] != one.m or said["json"]["train_micro_batch_size_per_gpu"] != one.mbs:
+        if (
+            said["json"]["gradient_accumulation_steps"] != one.m
+            or said["json"]["train_micro_batch_size_per_gpu"] != one.mbs
+        ):
             return ["batch of the JSON"]
-    return [f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value]
+    return [
+        f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value
+    ]
 
 
 def drawn(seed: int, count: int) -> list[tuple[Recipe, Layout]]:
@@ -81,15 +108,24 @@ def drawn(seed: int, count: int) -> list[tuple[Recipe, Layout]]:
     rng, out = np.random.default_rng(seed), []
     while len(out) < count:
         framework = str(rng.choice(list(STACKS)))
-        recipe = question(framework, int(rng.choice([8, 16, 64])), precision=str(rng.choice(["bf16", "bf16", "fp32", "fp16"])))
+        recipe = question(
+            framework,
+            int(rng.choice([8, 16, 64])),
+            precision=str(rng.choice(["bf16", "bf16", "fp32", "fp16"])),
+        )
         tp, cp, mbs = (int(rng.choice(values)) for values in ((1, 1, 2, 4), (1, 1, 2, 4), (1, 2)))
         dp = recipe.gpus // (tp * cp)
         recompute = int(rng.choice([0, FULL]))
         one = Layout(
-            tp=tp, cp=cp, dp=dp, mbs=mbs, m=max(recipe.global_batch_size // max(dp * mbs, 1), 1),
-            zero=int(rng.choice([2, 3] if framework == "torch" else [0, 1, 2, 3])), recompute=recompute,
+            tp=tp,
+            cp=cp,
+            dp=dp,
+            mbs=mbs,
+            m=max(recipe.global_batch_size // max(dp * mbs, 1), 1),
+            zero=int(rng.choice([2, 3] if framework == "torch" else [0, 1, 2, 3])),
+            recompute=recompute,
             recompute_layers=int(rng.choice([0, 2])) if recompute else 0,
-        )  # fmt: skip
+        )
         if dp and mask(recipe, one)[0].all():
             try:
                 accelerate.check(recipe, one)
@@ -101,9 +137,16 @@ def drawn(seed: int, count: int) -> list[tuple[Recipe, Layout]]:
 
 def check(seed: int, count: int) -> int:
     some = drawn(seed, count)
-    said = verdicts([{"files": written(recipe, one), "words": words(recipe)} for recipe, one in some])
-    found = [(recipe.framework, one.named(), wrong(recipe, one, reply)) for (recipe, one), reply in zip(some, said, strict=True)]
-    assert not (faults := [one for one in found if one[2]]), f"{len(faults)} of {len(some)}, first: {faults[0]}"
+    said = verdicts(
+        [{"files": written(recipe, one), "words": words(recipe)} for recipe, one in some]
+    )
+    found = [
+        (recipe.framework, one.named(), wrong(recipe, one, reply))
+        for (recipe, one), reply in zip(some, said, strict=True)
+    ]
+    assert not (faults := [one for one in found if one[2]]), (
+        f"{len(faults)} of {len(some)}, first: {faults[0]}"
+    )
     return len(some)
 
 
@@ -112,12 +155,17 @@ def test_sweep() -> None:
 
 
 def test_a_changed_word_is_found() -> None:
-    """The oracle itself: a key that Accelerate does not have, a thing said twice, FSDP with nothing to shard over."""
+    """The oracle itself: a key that Accelerate does not have, a thing said twice, FSDP with nothing
+    to shard over.
+    """
     recipe = question("deepspeed")
     files = written(recipe, layout(recipe))
     name = accelerate.FILE
     unknown = {**files, name: files[name] + "precision: bf16\n"}
-    twice = {**files, name: files[name].replace("zero3_init_flag", "zero_stage: 2\n  zero3_init_flag")}
+    twice = {
+        **files,
+        name: files[name].replace("zero3_init_flag", "zero_stage: 2\n  zero3_init_flag"),
+    }
     said = verdicts([{"files": one, "words": words(recipe)} for one in (unknown, twice)])
     assert [reply["accepted"] for reply in said] == [False, False]
     assert "precision" in said[0]["message"] and "zero_stage" in said[1]["message"]
@@ -136,7 +184,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 def test_refused_with_a_way_out(what: str) -> None:
     framework, changes, knobs, way_out = REFUSED[what]
     model = changes.get("model", "llama3-8b")
-    recipe = documents.recipe(model, knobs.pop("gpus", 16), **{**STACKS[framework], **{k: x for k, x in changes.items() if k != "model"}})
+    recipe = documents.recipe(
+        model,
+        knobs.pop("gpus", 16),
+        **{**STACKS[framework], **{k: x for k, x in changes.items() if k != "model"}},
+    )
     with pytest.raises(InputError, match=way_out):
         written(recipe, layout(recipe, **knobs))
 
@@ -162,14 +214,27 @@ def test_unknown_format_answers_with_the_nearest() -> None:
 @pytest.mark.parametrize("launcher, file", [("torchrun", "launch.sh"), ("slurm", "launch.sbatch")])
 @pytest.mark.parametrize("framework", STACKS)
 def test_launched(launcher: str, file: str, framework: str, tmp_path: Path) -> None:
-    """Under bash, with an accelerate that records what it is given: the words that the parser above has read."""
+    """Under bash, with an accelerate that records what it is given: the words that the parser above
+    has read.
+    """
     recipe = question(framework)
     stand = tmp_path / "accelerate"
     stand.write_text('#!/usr/bin/env bash\nprintf \'%s\\0\' "$@" >"$RECORD.words"\n')
     stand.chmod(0o755)
-    done, record = recorder.run(tmp_path, written(recipe, layout(recipe), launcher)[file], "--lr", "1e-5", NODE_RANK="1",
-                                MASTER_ADDR="10.0.0.1", FILES="FOLDER")  # fmt: skip
+    done, record = recorder.run(
+        tmp_path,
+        written(recipe, layout(recipe), launcher)[file],
+        "--lr",
+        "1e-5",
+        NODE_RANK="1",
+        MASTER_ADDR="10.0.0.1",
+        FILES="FOLDER",
+    )
     assert done.returncode == 0, done.stderr
     called = record.with_suffix(".words").read_text().split("\0")[:-1]
     assert called[0] == "launch"
-    assert sorted(called[1:]) == sorted(words(recipe)) and called[-3:] == ["train.py", "--lr", "1e-5"]
+    assert sorted(called[1:]) == sorted(words(recipe)) and called[-3:] == [
+        "train.py",
+        "--lr",
+        "1e-5",
+    ]

@@ -1,4 +1,6 @@
-"""Every JSON is read by the real DeepSpeedConfig: accepted, no key ignored, understood as it was meant."""
+"""Every JSON is read by the real DeepSpeedConfig: accepted, no key ignored, understood as it was
+meant.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +17,54 @@ from tests.judges import deepspeed_oracle
 
 
 def wrong(recipe: Recipe, layout: Layout, said: dict[str, Any]) -> list[str]:
-    """Where DeepSpeed's reading differs from the layout; the product of AutoTP's batch counts the ranks of a layer apart."""
+    """Where DeepSpeed's reading differs from the layout; the product of AutoTP's batch counts the
+    ranks of a layer apart.
+    """
     if not said["accepted"]:
         return [said["message"]]
     what, _, device = OFFLOADS[layout.offload].partition("-")
     meant = {
-        "ignored": [], "batch": layout.gbs * (layout.tp if with_autotp(recipe, layout) else 1), "micro": layout.mbs, "steps": layout.m,
-        "zero": layout.zero, "hpz": layout.hpz, "autotp": layout.tp if with_autotp(recipe, layout) else 0,
-        "optimizer": device or "none", "weights": device if what == "params" else "none",
-        "bf16": recipe.precision == "bf16", "fp16": recipe.precision == "fp16",
-    }  # fmt: skip
-    return [f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value]
+        "ignored": [],
+        "batch": layout.gbs * (layout.tp if with_autotp(recipe, layout) else 1),
+        "micro": layout.mbs,
+        "steps": layout.m,
+        "zero": layout.zero,
+        "hpz": layout.hpz,
+        "autotp": layout.tp if with_autotp(recipe, layout) else 0,
+        "optimizer": device or "none",
+        "weights": device if what == "params" else "none",
+        "bf16": recipe.precision == "bf16",
+        "fp16": recipe.precision == "fp16",
+    }
+    return [
+        f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value
+    ]
 
 
 def check(seed: int, questions: int, each: int) -> int:
     drawn = list(deepspeed_sweep.cases(seed, questions, each))
     said = deepspeed_oracle.verdicts(case for *_, case in drawn)
     assert len(said) == len(drawn)
-    faults = [(case.name, found) for (recipe, layout, case), one in zip(drawn, said, strict=True) if (found := wrong(recipe, layout, one))]
+    faults = [
+        (case.name, found)
+        for (recipe, layout, case), one in zip(drawn, said, strict=True)
+        if (found := wrong(recipe, layout, one))
+    ]
     assert not faults, f"{len(faults)} of {len(drawn)}, first: {faults[0]}"
-    kinds = {(layout.zero, layout.offload > 0, layout.hpz > 1, layout.tp > 1, layout.pp > 1, layout.cp > 1) for _, layout, _ in drawn}
-    assert {kind[0] for kind in kinds} == {0, 1, 2, 3} and all(any(kind[at] for kind in kinds) for at in range(1, 6))
+    kinds = {
+        (
+            layout.zero,
+            layout.offload > 0,
+            layout.hpz > 1,
+            layout.tp > 1,
+            layout.pp > 1,
+            layout.cp > 1,
+        )
+        for _, layout, _ in drawn
+    }
+    assert {kind[0] for kind in kinds} == {0, 1, 2, 3} and all(
+        any(kind[at] for kind in kinds) for at in range(1, 6)
+    )
     return len(drawn)
 
 
@@ -81,7 +110,9 @@ def of(**knobs: Any) -> dict[str, Any]:
 
 
 def test_pipelines_add_in_32_bits_and_break_nothing_down() -> None:
-    """PipelineEngine: BF16_Optimizer under zero 1; without sharding the word is an unsupported mix (runtime/engine.py)."""
+    """PipelineEngine: BF16_Optimizer under zero 1; without sharding the word is an unsupported mix
+    (runtime/engine.py).
+    """
     assert of(pp=2, zero=1)["data_types"] == {"grad_accum_dtype": "fp32"}
     assert "data_types" not in of(pp=2, zero=0)
     assert "data_types" not in of(zero=1)
@@ -97,22 +128,31 @@ def test_states_go_where_the_layout_says() -> None:
 
 
 def test_autotp_leaves_the_batch_to_its_parts() -> None:
-    """Its configuration is read before the groups exist, so ranks of one layer would count as data-parallel ones."""
+    """Its configuration is read before the groups exist, so ranks of one layer would count as
+    data-parallel ones.
+    """
     assert "train_batch_size" not in of(tp=2, zero=2)
     assert of(tp=2, zero=2)["tensor_parallel"]["autotp_size"] == 2
     assert of(cp=2, zero=2)["sequence_parallel_size"] == 2
 
 
 def test_megatron_deepspeed_has_its_own_optimizer() -> None:
-    assert "optimizer" not in of(tp=2, pp=2, zero=1) and "tensor_parallel" not in of(tp=2, pp=2, zero=1)
+    assert "optimizer" not in of(tp=2, pp=2, zero=1) and "tensor_parallel" not in of(
+        tp=2, pp=2, zero=1
+    )
 
 
 @pytest.mark.parametrize(("dp", "buffer"), [(4, 131_334_144), (8, None)])
 def test_buffers_from_nvme_hold_the_largest_shard(dp: int, buffer: int | None) -> None:
-    """128,256 x 4,096 of llama3-8b's embedding over dp; DeepSpeed asserts shard <= buffer_size, 1e8 where nothing is said."""
+    """128,256 x 4,096 of llama3-8b's embedding over dp; DeepSpeed asserts shard <= buffer_size, 1e8
+    where nothing is said.
+    """
     recipe = documents.recipe("llama3-8b", dp, stack="deepspeed", framework="deepspeed")
     layout = documents.layout(recipe, sp=0, zero=3, offload=OFFLOADS.index("params-nvme"))
     zero = deepspeed_config.zero(recipe, layout)
-    assert zero["offload_param"].get("buffer_size") == buffer and "buffer_size" not in zero["offload_optimizer"]
+    assert (
+        zero["offload_param"].get("buffer_size") == buffer
+        and "buffer_size" not in zero["offload_optimizer"]
+    )
     [said] = deepspeed_oracle.verdicts([deepspeed_sweep.case("", recipe, layout)])
     assert said["accepted"] and not said["ignored"]

@@ -1,4 +1,6 @@
-"""Three real steps of two gloo processes from the files that are written, and what DeepSpeed itself refuses."""
+"""Three real steps of two gloo processes from the files that are written, and what DeepSpeed itself
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,33 @@ from tests import documents
 from tests.judges import deepspeed_oracle
 
 TINY = ModelSpec(
-    name="tiny", family="llama", hidden_size=64, ffn_size=128, num_layers=4, num_heads=4, num_kv_heads=2, head_dim=16, vocab_size=256,
-    max_seq_length=64, gated_mlp=True, tied_embeddings=False, norm="rmsnorm", position="rope", source="made for this test",
-)  # fmt: skip
+    name="tiny",
+    family="llama",
+    hidden_size=64,
+    ffn_size=128,
+    num_layers=4,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    vocab_size=256,
+    max_seq_length=64,
+    gated_mlp=True,
+    tied_embeddings=False,
+    norm="rmsnorm",
+    position="rope",
+    source="made for this test",
+)
 FULL = 2
 
 
 def question(**changes: Any) -> Recipe:
-    known = {"stack": "deepspeed", "framework": "deepspeed", "seq_length": 64, "global_batch_size": 8, **changes}
+    known = {
+        "stack": "deepspeed",
+        "framework": "deepspeed",
+        "seq_length": 64,
+        "global_batch_size": 8,
+        **changes,
+    }
     return documents.recipe(known.pop("model", TINY), 2, **known)
 
 
@@ -36,7 +57,9 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def start(folder: Path, recipe: Recipe, layout: Layout, by_torchrun: bool = False) -> deepspeed_oracle.Run:
+def start(
+    folder: Path, recipe: Recipe, layout: Layout, by_torchrun: bool = False
+) -> deepspeed_oracle.Run:
     """By torchrun itself, else by forks of a warm process: imports are most of so small a run."""
     runs = deepspeed_oracle.run if by_torchrun else deepspeed_oracle.forked
     return runs(folder, table.files(recipe, layout, None), free_port())
@@ -51,7 +74,9 @@ def test_zero(zero: int, tmp_path: Path) -> None:
     assert done.code == 0 and len(done.losses) == 3, done.text[-3000:]
     assert (done.zero, done.micro_batches) == ({zero}, {(2, 2)})
     assert done.parameters == [total_params(TINY)] * 2
-    assert all(loss == pytest.approx(math.log(256), rel=0.06) for loss in done.losses)  # random labels: the entropy of the vocabulary
+    assert all(
+        loss == pytest.approx(math.log(256), rel=0.06) for loss in done.losses
+    )  # random labels: the entropy of the vocabulary
 
 
 def test_pipeline(tmp_path: Path) -> None:
@@ -62,13 +87,28 @@ def test_pipeline(tmp_path: Path) -> None:
     assert done.code == 0 and len(done.losses) == 3, done.text[-3000:]
     assert (done.zero, done.micro_batches) == ({1}, {(4, 2)})
     stage = int(2 * layer_params(TINY))
-    assert done.parameters == [stage + int(embedding_params(TINY)), stage + int(head_params(TINY, layout))]
+    assert done.parameters == [
+        stage + int(embedding_params(TINY)),
+        stage + int(head_params(TINY, layout)),
+    ]
 
 
 def test_tied_ends_of_a_pipeline_of_another_family(tmp_path: Path) -> None:
-    """Everything that the Llama family has not: LayerNorm, learned positions, biases, an ungated MLP, a shared table."""
-    changes = {"norm": "layernorm", "position": "learned", "position_rows": 64, "attention_bias": "qkvo", "mlp_bias": True,
-               "gated_mlp": False, "activation": "gelu", "tied_embeddings": True, "qk_norm": True, "num_kv_heads": 4}  # fmt: skip
+    """Everything that the Llama family has not: LayerNorm, learned positions, biases, an ungated
+    MLP, a shared table.
+    """
+    changes = {
+        "norm": "layernorm",
+        "position": "learned",
+        "position_rows": 64,
+        "attention_bias": "qkvo",
+        "mlp_bias": True,
+        "gated_mlp": False,
+        "activation": "gelu",
+        "tied_embeddings": True,
+        "qk_norm": True,
+        "num_kv_heads": 4,
+    }
     model = TINY.model_copy(update=changes)
     recipe = question(model=model, attention="unfused", precision="fp32")
     layout = documents.layout(recipe, zero=0, pp=2, mbs=2, sp=0)
@@ -79,7 +119,9 @@ def test_tied_ends_of_a_pipeline_of_another_family(tmp_path: Path) -> None:
     assert sum(done.parameters) == total_params(model) + int(embedding_params(model))
 
 
-@pytest.mark.parametrize("knobs", [{"cp": 2, "zero": 3}, {"tp": 2, "zero": 2}], ids=["ulysses", "autotp"])
+@pytest.mark.parametrize(
+    "knobs", [{"cp": 2, "zero": 3}, {"tp": 2, "zero": 2}], ids=["ulysses", "autotp"]
+)
 def test_sequence_and_tensor_parallelism(knobs: dict[str, int], tmp_path: Path) -> None:
     recipe = question(global_batch_size=4)
     layout = documents.layout(recipe, mbs=2, sp=0, **knobs)
@@ -93,7 +135,9 @@ def test_sequence_and_tensor_parallelism(knobs: dict[str, int], tmp_path: Path) 
 
 
 def test_tensor_parallelism_computes_what_one_rank_does(tmp_path: Path) -> None:
-    """Same weights, same tokens: AutoTP's split by our rules, with heads that differ (ALiBi's slopes), gives the losses of one process."""
+    """Same weights, same tokens: AutoTP's split by our rules, with heads that differ (ALiBi's
+    slopes), gives the losses of one process.
+    """
     alibi = TINY.model_copy(update={"position": "alibi"})
     losses = []
     for ranks in (1, 2):

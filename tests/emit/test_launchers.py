@@ -1,4 +1,6 @@
-"""Launch files are run under bash with a torchrun, an srun and a deepspeed that record what they are given."""
+"""Launch files are run under bash with a torchrun, an srun and a deepspeed that record what they
+are given.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,15 @@ from tests import documents, recorder
 GOLDEN = Path(__file__).parents[1] / "golden"
 BASH = [name for name, (file, _) in table.LAUNCHERS.items() if not file.endswith(".yaml")]
 ESTIMATE = SimpleNamespace(
-    step_s=12.3456, step_s_low=11.2, step_s_high=13.5, tokens_per_s_per_gpu=5432.1, model_tflops_per_gpu=512.4,
-    memory_bytes=61.25 * GIB, memory_limit_bytes=79.1 * GIB, oom_probability=0.013,
-)  # fmt: skip
+    step_s=12.3456,
+    step_s_low=11.2,
+    step_s_high=13.5,
+    tokens_per_s_per_gpu=5432.1,
+    model_tflops_per_gpu=512.4,
+    memory_bytes=61.25 * GIB,
+    memory_limit_bytes=79.1 * GIB,
+    oom_probability=0.013,
+)
 
 
 def question() -> tuple[Recipe, Layout]:
@@ -59,14 +67,26 @@ def test_golden(launcher: str) -> None:
 @pytest.mark.parametrize("launcher", BASH)
 def test_comments_say_what_to_expect(launcher: str) -> None:
     top = text(launcher).partition("set -euo")[0]
-    for said in ("12.346 s a step (11.200 to 13.500)", "512 TFLOP/s/GPU", "5,432 tokens/s/GPU", "61.2 of 79.1 GiB", "probability 1%",
-                 "64 GPUs = tp 8 x pp 4 x dp 2 x cp 1", "= dp 2 x mbs 1 x m 256"):  # fmt: skip
+    for said in (
+        "12.346 s a step (11.200 to 13.500)",
+        "512 TFLOP/s/GPU",
+        "5,432 tokens/s/GPU",
+        "61.2 of 79.1 GiB",
+        "probability 1%",
+        "64 GPUs = tp 8 x pp 4 x dp 2 x cp 1",
+        "= dp 2 x mbs 1 x m 256",
+    ):
         assert said in top
 
 
 @pytest.mark.parametrize("launcher", BASH)
 def test_own_data(launcher: str, tmp_path: Path) -> None:
-    variables = {"DATA": "0.3 /data/a b 0.7 /data/c", "TOKENIZER": "/my models/llama", "TRAIN_ITERS": "7", "SAVE": "/ckpt dir"}
+    variables = {
+        "DATA": "0.3 /data/a b 0.7 /data/c",
+        "TOKENIZER": "/my models/llama",
+        "TRAIN_ITERS": "7",
+        "SAVE": "/ckpt dir",
+    }
     flags = recorder.call(tmp_path, text(launcher), **variables).flags
     at = flags.index("--data-path")
     assert flags[at + 1 : at + 6] == ["0.3", "/data/a", "b", "0.7", "/data/c"]
@@ -93,23 +113,42 @@ def test_nothing_set_runs_on_synthetic_data_and_says_so(launcher: str, tmp_path:
 
 @pytest.mark.parametrize("launcher", BASH)
 def test_flags_of_the_call_come_last(launcher: str, tmp_path: Path) -> None:
-    assert recorder.call(tmp_path, text(launcher), "--lr", "1e-5", MOCK="1").flags[-2:] == ["--lr", "1e-5"]
+    assert recorder.call(tmp_path, text(launcher), "--lr", "1e-5", MOCK="1").flags[-2:] == [
+        "--lr",
+        "1e-5",
+    ]
 
 
 def test_nodes_are_told_apart(tmp_path: Path) -> None:
-    call = recorder.call(tmp_path, text("torchrun"), NODE_RANK="3", MASTER_ADDR="10.0.0.1", NNODES="4", MOCK="1")
-    assert (call.options["--node-rank"], call.options["--master-addr"], call.options["--nnodes"]) == ("3", "10.0.0.1", "4")
+    call = recorder.call(
+        tmp_path, text("torchrun"), NODE_RANK="3", MASTER_ADDR="10.0.0.1", NNODES="4", MOCK="1"
+    )
+    assert (
+        call.options["--node-rank"],
+        call.options["--master-addr"],
+        call.options["--nnodes"],
+    ) == ("3", "10.0.0.1", "4")
 
 
 def test_slurm_finds_the_first_node(tmp_path: Path) -> None:
-    call = recorder.call(tmp_path, text("slurm"), SLURM_JOB_NODELIST="node[7-8]", SLURM_NNODES="8", MOCK="1")
-    assert (call.options["--node-rank"], call.options["--master-addr"], call.options["--nnodes"]) == ("1", "node7", "8")
+    call = recorder.call(
+        tmp_path, text("slurm"), SLURM_JOB_NODELIST="node[7-8]", SLURM_NNODES="8", MOCK="1"
+    )
+    assert (
+        call.options["--node-rank"],
+        call.options["--master-addr"],
+        call.options["--nnodes"],
+    ) == ("1", "node7", "8")
 
 
 def test_slurm_asks_for_the_machine() -> None:
     asked = [line for line in text("slurm").splitlines() if line.startswith("#SBATCH")]
-    assert {"#SBATCH --nodes=8", "#SBATCH --gpus-per-node=8", "#SBATCH --ntasks-per-node=1"} <= set(asked)
-    assert text("slurm").splitlines()[1 : 1 + len(asked)] == asked  # sbatch stops reading at the first command
+    assert {"#SBATCH --nodes=8", "#SBATCH --gpus-per-node=8", "#SBATCH --ntasks-per-node=1"} <= set(
+        asked
+    )
+    assert (
+        text("slurm").splitlines()[1 : 1 + len(asked)] == asked
+    )  # sbatch stops reading at the first command
 
 
 def test_stage_layout_survives_the_shell(tmp_path: Path) -> None:
@@ -124,7 +163,9 @@ def test_stage_layout_survives_the_shell(tmp_path: Path) -> None:
 def test_bash_and_shellcheck_read_it(launcher: str, tmp_path: Path) -> None:
     path = tmp_path / "launch.sh"
     path.write_text(text(launcher))
-    checks = [["bash", "-n", str(path)]] + [["shellcheck", str(path)]] * bool(shutil.which("shellcheck"))
+    checks = [["bash", "-n", str(path)]] + [["shellcheck", str(path)]] * bool(
+        shutil.which("shellcheck")
+    )
     for check in checks:
         done = subprocess.run(check, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -135,6 +176,8 @@ def test_unknown_launcher_answers_with_the_nearest() -> None:
         table.files(*question(), None, "torchrunn")
 
 
-@pytest.mark.parametrize("gpus, node, expected", [(64, 8, 8), (4, 8, 4), (12, 8, 6), (13, 8, 1), (72, 4, 4)])
+@pytest.mark.parametrize(
+    "gpus, node, expected", [(64, 8, 8), (4, 8, 4), (12, 8, 6), (13, 8, 1), (72, 4, 4)]
+)
 def test_gpus_per_node(gpus: int, node: int, expected: int) -> None:
     assert gpus_per_node(gpus, node) == expected

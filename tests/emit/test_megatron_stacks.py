@@ -1,4 +1,6 @@
-"""Flags and variables that follow from the stack and from the version; every flag is one that the version's own parser has."""
+"""Flags and variables that follow from the stack and from the version; every flag is one that the
+version's own parser has.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,35 @@ from planner.specs.stack import Stack
 from planner.specs.versions import KNOWN, version_of
 from tests import documents, sweep
 
-# Options of the parsers of tags core_v0.14.0 to core_v0.19.2 and of main (d98e8a64), with the first and the last that has each.
+# Options of the parsers of tags core_v0.14.0 to core_v0.19.2 and of main (d98e8a64), with the first
+# and the last that has each.
 FLAGS = list(csv.DictReader((Path(__file__).parents[1] / "data" / "megatron_flags.csv").open()))
 # Written for a user's own data, or where a layout says so.
 BY_HAND = (
-    "--data-path", "--split", "--tokenizer-model", "--eval-interval", "--save", "--load", "--save-interval", "--tp-comm-overlap",
-    "--pipeline-model-parallel-layout", "--microbatch-group-size-per-virtual-pipeline-stage", "--hierarchical-context-parallel-sizes",
-)  # fmt: skip
+    "--data-path",
+    "--split",
+    "--tokenizer-model",
+    "--eval-interval",
+    "--save",
+    "--load",
+    "--save-interval",
+    "--tp-comm-overlap",
+    "--pipeline-model-parallel-layout",
+    "--microbatch-group-size-per-virtual-pipeline-stage",
+    "--hierarchical-context-parallel-sizes",
+)
 
 
 def stack(name: str = "megatron", experts: dict[str, Any] | None = None, **changes: Any) -> Stack:
     one = library.stack(name)
-    return one.model_copy(update={"experts": one.experts.model_copy(update=experts or {}), **changes})
+    return one.model_copy(
+        update={"experts": one.experts.model_copy(update=experts or {}), **changes}
+    )
 
 
-def written(model: str, software: Stack, changes: dict[str, Any] | None = None, **knobs: Any) -> dict[str, list[str]]:
+def written(
+    model: str, software: Stack, changes: dict[str, Any] | None = None, **knobs: Any
+) -> dict[str, list[str]]:
     recipe = documents.recipe(model, 64, stack=software, **(changes or {}))
     flags = megatron.flags(recipe, documents.layout(recipe, **knobs))
     assert len({flag[0] for flag in flags}) == len(flags)
@@ -40,7 +56,11 @@ def written(model: str, software: Stack, changes: dict[str, Any] | None = None, 
 
 def options(version: str) -> set[str]:
     now = version_of("megatron", version)
-    return {row["flag"] for row in FLAGS if version_of("megatron", row["first"]) <= now <= version_of("megatron", row["last"])}
+    return {
+        row["flag"]
+        for row in FLAGS
+        if version_of("megatron", row["first"]) <= now <= version_of("megatron", row["last"])
+    }
 
 
 @pytest.mark.parametrize("version", KNOWN["megatron"])
@@ -52,7 +72,9 @@ def test_every_flag_is_one_of_the_version(version: str) -> None:
 
 
 def test_options_of_versions_are_as_known() -> None:
-    """0.14 has no flag of 4 bits, 0.15 has; --use-legacy-models is gone after 0.17; --moe-flex-dispatcher-backend came with 0.16."""
+    """0.14 has no flag of 4 bits, 0.15 has; --use-legacy-models is gone after 0.17;
+    --moe-flex-dispatcher-backend came with 0.16.
+    """
     spans = {row["flag"]: (row["first"], row["last"]) for row in FLAGS}
     assert spans["--fp4-format"] == ("0.15", "main")
     assert spans["--use-legacy-models"] == ("0.14", "0.17")
@@ -74,42 +96,91 @@ def test_states_of_another_width_are_refused() -> None:
 
 @pytest.mark.parametrize("zero, kept", [(2, True), (3, False)])
 def test_fsdp2(zero: int, kept: bool) -> None:
-    """validate_args: neither distributed optimizer nor fused accumulation; so no gather of parameters to overlap."""
+    """validate_args: neither distributed optimizer nor fused accumulation; so no gather of
+    parameters to overlap.
+    """
     flags = written("llama3-8b", stack("megatron-fsdp2"), zero=zero)
     assert flags["--use-torch-fsdp2"] == [] and flags["--ckpt-format"] == ["torch_dist"]
     assert ("--torch-fsdp2-no-reshard-after-forward" in flags) == kept
     assert "--no-gradient-accumulation-fusion" in flags
-    absent = {"--use-distributed-optimizer", "--use-megatron-fsdp", "--data-parallel-sharding-strategy", "--overlap-param-gather",
-              "--overlap-grad-reduce"}  # fmt: skip
+    absent = {
+        "--use-distributed-optimizer",
+        "--use-megatron-fsdp",
+        "--data-parallel-sharding-strategy",
+        "--overlap-param-gather",
+        "--overlap-grad-reduce",
+    }
     assert not absent & set(flags)
 
 
-@pytest.mark.parametrize("name, version, knobs, expected", [
-    ("megatron", "0.19", {"ep": 8}, {"--moe-token-dispatcher-type": ["alltoall"]}),
-    ("nemo-2025", "0.19", {"ep": 8}, {"--moe-token-dispatcher-type": ["flex"], "--moe-flex-dispatcher-backend": ["deepep"]}),
-    ("nemo-2025", "0.15", {"ep": 8}, {"--moe-token-dispatcher-type": ["flex"], "--moe-enable-deepep": []}),
-    ("nemo", "0.16", {"ep": 8}, {"--moe-token-dispatcher-type": ["flex"], "--moe-flex-dispatcher-backend": ["hybridep"]}),
-    ("nemo", "0.19", {"ep": 1}, {"--moe-token-dispatcher-type": ["alltoall"], "--moe-flex-dispatcher-backend": None}),
-])  # fmt: skip
-def test_dispatcher_is_the_stacks(name: str, version: str, knobs: dict[str, Any], expected: dict[str, list[str] | None]) -> None:
+@pytest.mark.parametrize(
+    "name, version, knobs, expected",
+    [
+        ("megatron", "0.19", {"ep": 8}, {"--moe-token-dispatcher-type": ["alltoall"]}),
+        (
+            "nemo-2025",
+            "0.19",
+            {"ep": 8},
+            {"--moe-token-dispatcher-type": ["flex"], "--moe-flex-dispatcher-backend": ["deepep"]},
+        ),
+        (
+            "nemo-2025",
+            "0.15",
+            {"ep": 8},
+            {"--moe-token-dispatcher-type": ["flex"], "--moe-enable-deepep": []},
+        ),
+        (
+            "nemo",
+            "0.16",
+            {"ep": 8},
+            {
+                "--moe-token-dispatcher-type": ["flex"],
+                "--moe-flex-dispatcher-backend": ["hybridep"],
+            },
+        ),
+        (
+            "nemo",
+            "0.19",
+            {"ep": 1},
+            {"--moe-token-dispatcher-type": ["alltoall"], "--moe-flex-dispatcher-backend": None},
+        ),
+    ],
+)
+def test_dispatcher_is_the_stacks(
+    name: str, version: str, knobs: dict[str, Any], expected: dict[str, list[str] | None]
+) -> None:
     """DeepEP asserts more than one rank of experts; the flag that names the library is of 0.16."""
     flags = written("mixtral-8x7b", stack(name), {"framework_version": version}, **knobs)
     assert {flag: flags.get(flag) for flag in expected} == expected
 
 
-@pytest.mark.parametrize("cluster, knobs, overlapped, connections", [
-    ("h100-sxm", {"ep": 8}, True, "32"), ("h100-sxm", {"ep": 8, "tp": 2}, True, "1"), ("b200-sxm", {"ep": 8, "tp": 2}, True, "32"),
-    ("h100-sxm", {"ep": 1}, False, None),
-])  # fmt: skip
-def test_overlapped_exchange_and_its_variable(cluster: str, knobs: dict[str, Any], overlapped: bool, connections: str | None) -> None:
-    """validate_args: on Hopper 1 or 32, as one rather wants tensor parallelism or the exchange in order."""
-    recipe = documents.recipe("mixtral-8x7b", 64, hardware=cluster, stack=stack(experts={"overlap_share": 0.9}))
+@pytest.mark.parametrize(
+    "cluster, knobs, overlapped, connections",
+    [
+        ("h100-sxm", {"ep": 8}, True, "32"),
+        ("h100-sxm", {"ep": 8, "tp": 2}, True, "1"),
+        ("b200-sxm", {"ep": 8, "tp": 2}, True, "32"),
+        ("h100-sxm", {"ep": 1}, False, None),
+    ],
+)
+def test_overlapped_exchange_and_its_variable(
+    cluster: str, knobs: dict[str, Any], overlapped: bool, connections: str | None
+) -> None:
+    """validate_args: on Hopper 1 or 32, as one rather wants tensor parallelism or the exchange in
+    order.
+    """
+    recipe = documents.recipe(
+        "mixtral-8x7b", 64, hardware=cluster, stack=stack(experts={"overlap_share": 0.9})
+    )
     one = documents.layout(recipe, **knobs)
     assert (("--overlap-moe-expert-parallel-comm",) in megatron.flags(recipe, one)) == overlapped
     assert dict(environment.megatron(recipe, one)).get("CUDA_DEVICE_MAX_CONNECTIONS") == connections
 
 
-@pytest.mark.parametrize("name, v, off", [("megatron", 2, False), ("megatron-2022", 2, True), ("megatron-2022", 1, False)])
+@pytest.mark.parametrize(
+    "name, v, off",
+    [("megatron", 2, False), ("megatron-2022", 2, True), ("megatron-2022", 1, False)],
+)
 def test_transfers_that_a_stack_does_not_overlap(name: str, v: int, off: bool) -> None:
     flags = written("llama3-70b", stack(name), {"attention": "unfused"}, pp=4, v=v, zero=0)
     assert ("--no-overlap-p2p-communication" in flags) == off
@@ -120,10 +191,13 @@ def test_sinks_leave_the_kernel_open() -> None:
     assert written("gpt-oss-20b", stack(), ep=8)["--attention-backend"] == ["auto"]
 
 
-@pytest.mark.parametrize("model, version, feature", [
-    ("gpt-oss-20b", "0.14", "attention in windows, attention sinks, an MLP with quick_gelu"),
-    ("qwen2-57b-a14b", "0.15", "a gate on shared experts"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model, version, feature",
+    [
+        ("gpt-oss-20b", "0.14", "attention in windows, attention sinks, an MLP with quick_gelu"),
+        ("qwen2-57b-a14b", "0.15", "a gate on shared experts"),
+    ],
+)
 def test_what_came_later_is_named(model: str, version: str, feature: str) -> None:
     with pytest.raises(InputError, match=feature):
         written(model, stack(), {"framework_version": version})
@@ -131,7 +205,13 @@ def test_what_came_later_is_named(model: str, version: str, feature: str) -> Non
 
 def test_fsdp2_is_found_and_written() -> None:
     """The stack has no other sharding."""
-    words = {"model": "llama3-8b", "cluster": "h100-sxm", "gpus": 16, "stack": "megatron-fsdp2", "global_batch_size": 64}
+    words = {
+        "model": "llama3-8b",
+        "cluster": "h100-sxm",
+        "gpus": 16,
+        "stack": "megatron-fsdp2",
+        "global_batch_size": 64,
+    }
     answer = api.recommend(question(words))
     assert answer.search is not None and answer.search.plans
     best = answer.search.plans[0].layout

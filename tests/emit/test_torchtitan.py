@@ -1,4 +1,6 @@
-"""Every file is read by torchtitan's own parser: 0.3.0 the Python, 0.2.2 the TOML; and understood as it was meant."""
+"""Every file is read by torchtitan's own parser: 0.3.0 the Python, 0.2.2 the TOML; and understood
+as it was meant.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,13 @@ def files(recipe: Recipe, one: Layout) -> dict[str, str]:
 
 
 def case(recipe: Recipe, one: Layout, **more: bool) -> Case:
-    return Case(files(recipe, one)[torchtitan.SCRIPT], CALL, recipe.gpus, capable=recipe.precision != "bf16", **more)
+    return Case(
+        files(recipe, one)[torchtitan.SCRIPT],
+        CALL,
+        recipe.gpus,
+        capable=recipe.precision != "bf16",
+        **more,
+    )
 
 
 def wrong(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:
@@ -45,39 +53,65 @@ def wrong(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:
     if not said["accepted"]:
         return [said["message"]]
     meant: dict[str, Any] = {
-        "data_parallel_shard_degree": one.dp, "tensor_parallel_degree": one.tp, "context_parallel_degree": one.cp,
-        "pipeline_parallel_degree": one.pp, "expert_parallel_degree": one.ep, "global_batch_size": one.gbs, "seq_len": recipe.seq_length,
-        "fsdp_reshard_after_forward": "always" if one.zero == 3 else "never", "compile": True,
+        "data_parallel_shard_degree": one.dp,
+        "tensor_parallel_degree": one.tp,
+        "context_parallel_degree": one.cp,
+        "pipeline_parallel_degree": one.pp,
+        "expert_parallel_degree": one.ep,
+        "global_batch_size": one.gbs,
+        "seq_len": recipe.seq_length,
+        "fsdp_reshard_after_forward": "always" if one.zero == 3 else "never",
+        "compile": True,
         "flavor": list(torchtitan.flavor(recipe.model)),
         "mixed_precision_param": "float32" if recipe.precision == "fp32" else "bfloat16",
-    }  # fmt: skip
+    }
     if one.pp > 1:
         meant |= {"m": [one.m], "pipeline_parallel_microbatch_size": one.mbs}
     else:
         meant |= {"local_batch_size": one.mbs}
-    return [f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value]
+    return [
+        f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value
+    ]
 
 
 def wrong_in_newest(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:
-    """The same, and what 0.3 alone has: stages as they are cut, partial recomputation, sequence parallelism."""
+    """The same, and what 0.3 alone has: stages as they are cut, partial recomputation, sequence
+    parallelism.
+    """
     found = wrong(recipe, one, said)
     if found:
         return found
-    policy = "none" if one.recompute != FULL else "FirstLayers.Config" if one.recompute_layers else "FullAC.Config"
-    meant: dict[str, Any] = {"policy": policy, "layers": one.recompute_layers if one.recompute == FULL else 0,
-                             "enable_sequence_parallel": bool(one.sp), "steps": 7}  # fmt: skip
+    policy = (
+        "none"
+        if one.recompute != FULL
+        else "FirstLayers.Config"
+        if one.recompute_layers
+        else "FullAC.Config"
+    )
+    meant: dict[str, Any] = {
+        "policy": policy,
+        "layers": one.recompute_layers if one.recompute == FULL else 0,
+        "enable_sequence_parallel": bool(one.sp),
+        "steps": 7,
+    }
     if one.pp > 1:
-        of_stage = (recipe.model.num_layers + one.account_for_embedding + one.account_for_loss) // (one.pp * one.v)
+        of_stage = (recipe.model.num_layers + one.account_for_embedding + one.account_for_loss) // (
+            one.pp * one.v
+        )
         stages = [of_stage] * (one.pp * one.v)
         stages[0] -= one.account_for_embedding
         stages[-1] -= one.account_for_loss
         meant["stages"] = stages
-    return [f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value]
+    return [
+        f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value
+    ]
 
 
 def unquantized(recipe: Recipe, said: dict[str, Any]) -> list[str]:
     """0.2's converters by the names that it registers them under."""
-    meant = {"fp8-rowwise": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}.get(recipe.precision, [])
+    meant = {"fp8-rowwise": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}.get(
+        recipe.precision, []
+    )
     return [] if said["converters"] == meant else [f"converters: {said['converters']}, not {meant}"]
 
 
@@ -85,20 +119,45 @@ def drawn(seed: int, count: int) -> list[tuple[Recipe, Layout]]:
     """Layouts that the rules let through and torchtitan has words for, of its models at random."""
     rng, out = np.random.default_rng(seed), []
     while len(out) < count:
-        recipe = question(str(rng.choice(list(torchtitan.MODELS))), int(rng.choice([8, 64, 128, 512])), seq_length=4096,
-                          precision=str(rng.choice(["bf16", "bf16", "fp32", *torchtitan.CONVERTERS])))  # fmt: skip
+        recipe = question(
+            str(rng.choice(list(torchtitan.MODELS))),
+            int(rng.choice([8, 64, 128, 512])),
+            seq_length=4096,
+            precision=str(rng.choice(["bf16", "bf16", "fp32", *torchtitan.CONVERTERS])),
+        )
         pick = lambda *values: int(rng.choice(values))  # noqa: E731
         schedule = str(rng.choice([name for name in torchtitan.NAMES]))
         tp, pp, cp, mbs = pick(1, 2, 4, 8), pick(1, 1, 2, 3, 4), pick(1, 1, 2), pick(1, 2)
         dp = max(recipe.gpus // (tp * pp * cp), 1)
-        v = 1 if pp == 1 else 1 if schedule in torchtitan.SINGLE else 2 if schedule in torchtitan.V_SHAPED else pick(2, 3, 4)
+        v = (
+            1
+            if pp == 1
+            else (
+                1
+                if schedule in torchtitan.SINGLE
+                else 2
+                if schedule in torchtitan.V_SHAPED
+                else pick(2, 3, 4)
+            )
+        )
         recompute = pick(0, FULL)
         one = Layout(
-            tp=tp, pp=pp, cp=cp, dp=dp, mbs=mbs, m=max(recipe.global_batch_size // (dp * mbs), 1), v=v, zero=pick(2, 3),
-            sp=pick(0, 1) if tp > 1 else 0, ep=pick(1, 2, 8) if recipe.model.moe else 1, recompute=recompute,
-            schedule=SCHEDULE_CODE[schedule if pp > 1 else "1f1b"], recompute_layers=pick(0, 1, 2) if recompute else 0,
-            account_for_embedding=pick(0, 1) if pp > 1 else 0, account_for_loss=pick(0, 1) if pp > 1 else 0,
-        )  # fmt: skip
+            tp=tp,
+            pp=pp,
+            cp=cp,
+            dp=dp,
+            mbs=mbs,
+            m=max(recipe.global_batch_size // (dp * mbs), 1),
+            v=v,
+            zero=pick(2, 3),
+            sp=pick(0, 1) if tp > 1 else 0,
+            ep=pick(1, 2, 8) if recipe.model.moe else 1,
+            recompute=recompute,
+            schedule=SCHEDULE_CODE[schedule if pp > 1 else "1f1b"],
+            recompute_layers=pick(0, 1, 2) if recompute else 0,
+            account_for_embedding=pick(0, 1) if pp > 1 else 0,
+            account_for_loss=pick(0, 1) if pp > 1 else 0,
+        )
         if mask(recipe, one)[0].all():
             try:
                 files(recipe, one)
@@ -112,13 +171,28 @@ def check(seed: int, count: int) -> tuple[int, int]:
     """How many files of each version were read as meant; all of them, or an AssertionError."""
     some = drawn(seed, count)
     said = torchtitan_oracle.verdicts(case(recipe, one) for recipe, one in some)
-    found = [(one.named(), wrong_in_newest(recipe, one, reply)) for (recipe, one), reply in zip(some, said, strict=True)]
-    assert not (faults := [one for one in found if one[1]]), f"{len(faults)} of {len(some)}, first: {faults[0]}"
-    older = [(recipe, one, text) for recipe, one in some if (text := files(recipe, one).get(torchtitan.TOML))]
-    said = torchtitan_oracle.verdicts((Case(text, [], recipe.gpus) for recipe, _, text in older), OLDER)
-    found = [(one.named(), wrong(recipe, one, reply) or unquantized(recipe, reply))
-             for (recipe, one, _), reply in zip(older, said, strict=True)]  # fmt: skip
-    assert not (faults := [one for one in found if one[1]]), f"{len(faults)} of {len(older)} TOML files, first: {faults[0]}"
+    found = [
+        (one.named(), wrong_in_newest(recipe, one, reply))
+        for (recipe, one), reply in zip(some, said, strict=True)
+    ]
+    assert not (faults := [one for one in found if one[1]]), (
+        f"{len(faults)} of {len(some)}, first: {faults[0]}"
+    )
+    older = [
+        (recipe, one, text)
+        for recipe, one in some
+        if (text := files(recipe, one).get(torchtitan.TOML))
+    ]
+    said = torchtitan_oracle.verdicts(
+        (Case(text, [], recipe.gpus) for recipe, _, text in older), OLDER
+    )
+    found = [
+        (one.named(), wrong(recipe, one, reply) or unquantized(recipe, reply))
+        for (recipe, one, _), reply in zip(older, said, strict=True)
+    ]
+    assert not (faults := [one for one in found if one[1]]), (
+        f"{len(faults)} of {len(older)} TOML files, first: {faults[0]}"
+    )
     return len(some), len(older)
 
 
@@ -128,14 +202,26 @@ def test_sweep() -> None:
 
 
 def test_models_are_the_ones_that_torchtitan_builds() -> None:
-    """Their parameters are those of the presets, by torch's count; partial recomputation wraps as many layers as it says."""
-    some = [question(name, 8) for name in ("llama3-8b", "qwen3-0.6b", "qwen3-30b-a3b", "deepseek-v2-lite", "gpt-oss-20b")]
-    said = torchtitan_oracle.verdicts(case(recipe, layout(recipe, recompute=FULL, recompute_layers=3), build=True) for recipe in some)
+    """Their parameters are those of the presets, by torch's count; partial recomputation wraps as
+    many layers as it says.
+    """
+    some = [
+        question(name, 8)
+        for name in ("llama3-8b", "qwen3-0.6b", "qwen3-30b-a3b", "deepseek-v2-lite", "gpt-oss-20b")
+    ]
+    said = torchtitan_oracle.verdicts(
+        case(recipe, layout(recipe, recompute=FULL, recompute_layers=3), build=True)
+        for recipe in some
+    )
     for recipe, reply in zip(some, said, strict=True):
         assert reply["accepted"], reply["message"]
         assert reply["wrapped"] == 3
         published = recipe.model.parameters
-        assert published and abs(reply["parameters"] / published - 1) < 1e-4, (recipe.model.name, reply["parameters"], published)
+        assert published and abs(reply["parameters"] / published - 1) < 1e-4, (
+            recipe.model.name,
+            reply["parameters"],
+            published,
+        )
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -148,10 +234,14 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "stages of a string": ({}, {"pp": 2, "stage_layout": "Et*39|t*41L"}, "account-for"),
     "a schedule of Megatron's": ({}, {"pp": 2, "schedule": "zb-h1"}, "1f1b"),
     "one stage of a looped schedule": ({}, {"pp": 4, "schedule": "interleaved-zb"}, "v 2"),
-    "rounds that are not equal": ({}, {"pp": 4, "v": 2, "dp": 16, "m": 30, "schedule": "interleaved-torch"}, "m 28"),
+    "rounds that are not equal": (
+        {},
+        {"pp": 4, "v": 2, "dp": 16, "m": 30, "schedule": "interleaved-torch"},
+        "m 28",
+    ),
     "layers that do not split": ({}, {"pp": 4, "v": 3, "schedule": "interleaved"}, "v 1"),
     "experts over tp": ({"model": "qwen3-30b-a3b"}, {"tp": 4, "ep": 1}, "ep 4"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -175,10 +265,15 @@ def test_equal_rounds_are_what_torch_asks(m: int) -> None:
 
 
 def test_a_changed_word_is_found() -> None:
-    """The oracle itself: a word that torchtitan does not have, a product that is not the number of GPUs."""
+    """The oracle itself: a word that torchtitan does not have, a product that is not the number of
+    GPUs.
+    """
     recipe = question("llama3-8b", 8)
     text = files(recipe, layout(recipe))[torchtitan.SCRIPT]
-    broken = [text.replace("tensor_parallel_degree", "tensor_parallel"), text.replace("shard_degree=8", "shard_degree=4")]
+    broken = [
+        text.replace("tensor_parallel_degree", "tensor_parallel"),
+        text.replace("shard_degree=8", "shard_degree=4"),
+    ]
     said = torchtitan_oracle.verdicts(Case(one, CALL, 8) for one in broken)
     assert [reply["accepted"] for reply in said] == [False, False]
     assert "tensor_parallel" in said[0]["message"]
@@ -189,7 +284,9 @@ def test_launched(launcher: str, tmp_path: Path) -> None:
     recipe = question()
     written = table.files(recipe, layout(recipe, tp=8, pp=2), None, launcher)
     name = table.LAUNCHERS[launcher][0]
-    call = recorder.call(tmp_path, written[name], "--compile.no-enable", STEPS="7", ASSETS="/my models/llama")
+    call = recorder.call(
+        tmp_path, written[name], "--compile.no-enable", STEPS="7", ASSETS="/my models/llama"
+    )
     assert call.world_size == 64 and call.entry.endswith(f"/{torchtitan.SCRIPT}")
     assert call.flags[:4] == CALL[:4] and call.flags[-1] == "--compile.no-enable"
     assert call.flags[call.flags.index("--hf_assets_path") + 1] == "/my models/llama"
@@ -204,5 +301,12 @@ def test_check_reads_the_toml_back(tmp_path: Path) -> None:
     path.write_text(files(recipe, one)[torchtitan.TOML])
     values = {name: value.value for name, value in read(path).values.items()}
     assert values["tensor_model_parallel_size"] == 8 and values["pipeline_model_parallel_size"] == 2
-    assert values["micro_batch_size"] == 2 and values["global_batch_size"] == 512 and values["seq_length"] == 8192
-    assert values["recompute_granularity"] == "full" and values["torch_fsdp2_no_reshard_after_forward"] is True
+    assert (
+        values["micro_batch_size"] == 2
+        and values["global_batch_size"] == 512
+        and values["seq_length"] == 8192
+    )
+    assert (
+        values["recompute_granularity"] == "full"
+        and values["torch_fsdp2_no_reshard_after_forward"] is True
+    )

@@ -1,4 +1,6 @@
-"""Optimizers as flags and JSON, judged by the frameworks' own parsers; what a script of one's own must do."""
+"""Optimizers as flags and JSON, judged by the frameworks' own parsers; what a script of one's own
+must do.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ PRECISION_AWARE = ("precision-aware", "precision-aware-fp32", "precision-aware-f
 
 
 def asked(optimizer: str, version: str, **words: Any) -> Recipe:
-    known = {"model": "llama3-70b", "gpus": 64, "cluster": "h100-sxm", "optimizer": optimizer, "framework_version": version}
+    known = {
+        "model": "llama3-70b",
+        "gpus": 64,
+        "cluster": "h100-sxm",
+        "optimizer": optimizer,
+        "framework_version": version,
+    }
     return resolve.recipe(api.question(**{**known, **words}))
 
 
@@ -46,19 +54,37 @@ def test_megatron_takes_every_optimizer(version: str, wheel: str) -> None:
 def test_megatron_refuses_what_the_rules_refuse() -> None:
     recipes = [asked("muon", "0.19"), asked("lion", "0.19"), asked("sgd", "0.19")]
     knobs = [{"zero": 2}, {"zero": 3}, {"zero": 1, "offload": OFFLOAD_CODE["optimizer-cpu"]}]
-    layouts = [documents.layout(recipe, tp=8, **more) for recipe, more in zip(recipes, knobs, strict=True)]
+    layouts = [
+        documents.layout(recipe, tp=8, **more) for recipe, more in zip(recipes, knobs, strict=True)
+    ]
     assert all(breaches(*pair) for pair in zip(recipes, layouts, strict=True))
-    cases = [sweep.command(recipe.optimizer, recipe, layout) for recipe, layout in zip(recipes, layouts, strict=True)]
+    cases = [
+        sweep.command(recipe.optimizer, recipe, layout)
+        for recipe, layout in zip(recipes, layouts, strict=True)
+    ]
     assert not any(answer["accepted"] for answer in verdicts(cases))
 
 
 def test_deepspeed_reads_every_optimizer() -> None:
     cases = []
-    for name, zero in (("adam", 1), ("lion", 2), ("muon", 1), ("muon", 2), ("muon", 3), ("sgd", 1), ("adafactor", 3), ("adam-8bit", 2)):
+    for name, zero in (
+        ("adam", 1),
+        ("lion", 2),
+        ("muon", 1),
+        ("muon", 2),
+        ("muon", 3),
+        ("sgd", 1),
+        ("adafactor", 3),
+        ("adam-8bit", 2),
+    ):
         recipe = documents.recipe(optimizer=name, stack="deepspeed", framework="deepspeed")
         layout = documents.layout(recipe, sp=0, zero=zero)
         assert breaches(recipe, layout) == ()
-        cases.append(deepspeed_oracle.Case(name, deepspeed_config.config(recipe, layout), recipe.gpus, layout.dp, False))
+        cases.append(
+            deepspeed_oracle.Case(
+                name, deepspeed_config.config(recipe, layout), recipe.gpus, layout.dp, False
+            )
+        )
     for case, said in zip(cases, deepspeed_oracle.verdicts(cases), strict=True):
         assert said["accepted"], said
         assert not [key for key in said["ignored"] if not key.startswith("optimizer")], said
@@ -77,31 +103,51 @@ def test_optimizers_of_torch_train_under_zero(tmp_path: Path) -> None:
 
 # What no flag says: a script must; the launch file tells it which.
 SCRIPTS: list[tuple[dict[str, Any], str]] = [
-    ({"lora": Lora(rank=16, targets=("qkv", "proj"))}, "freeze the model and add LoRA adapters of rank 16 to qkv, proj"),
+    (
+        {"lora": Lora(rank=16, targets=("qkv", "proj"))},
+        "freeze the model and add LoRA adapters of rank 16 to qkv, proj",
+    ),
     ({"frozen": ("embedding", "mlp")}, "freeze embedding, mlp"),
-    ({"packing": True, "mean_length": 500}, "pack samples, about 500 tokens each, into sequences of 8,192 tokens"),
+    (
+        {"packing": True, "mean_length": 500},
+        "pack samples, about 500 tokens each, into sequences of 8,192 tokens",
+    ),
     ({"packing": False, "mean_length": 500}, "pad each sample to sequences of 8,192 tokens"),
 ]
 
 
 @pytest.mark.parametrize("changes, says", SCRIPTS)
 @pytest.mark.parametrize("framework", ["megatron", "deepspeed"])
-def test_what_no_flag_says_is_the_scripts(changes: dict[str, Any], says: str, framework: str) -> None:
+def test_what_no_flag_says_is_the_scripts(
+    changes: dict[str, Any], says: str, framework: str
+) -> None:
     recipe = documents.recipe("llama3-8b", 8, stack=framework, framework=framework, **changes)
     layout = documents.layout(recipe, sp=0, zero=1)
     with pytest.raises(InputError, match="--script PATH"):
         table.files(recipe, layout, None)
-    [text] = [text for name, text in table.files(recipe, layout, None, "torchrun", "/home/me/tune.py").items() if name == "launch.sh"]
+    [text] = [
+        text
+        for name, text in table.files(recipe, layout, None, "torchrun", "/home/me/tune.py").items()
+        if name == "launch.sh"
+    ]
     assert f"# the script must {says}" in text and "/home/me/tune.py" in text
 
 
 def test_an_optimizer_of_neither_framework_is_handed_over() -> None:
-    recipe = documents.recipe("llama3-8b", 8, stack="deepspeed", framework="deepspeed", optimizer="adam-8bit")
-    assert left_to_the_script(recipe) == ("the script must hand over its optimizer, bitsandbytes' AdamW8bit",)
-    assert "optimizer" not in deepspeed_config.config(recipe, documents.layout(recipe, sp=0), own_script=True)
+    recipe = documents.recipe(
+        "llama3-8b", 8, stack="deepspeed", framework="deepspeed", optimizer="adam-8bit"
+    )
+    assert left_to_the_script(recipe) == (
+        "the script must hand over its optimizer, bitsandbytes' AdamW8bit",
+    )
+    assert "optimizer" not in deepspeed_config.config(
+        recipe, documents.layout(recipe, sp=0), own_script=True
+    )
 
 
 def test_plain_training_leaves_nothing_to_the_script() -> None:
     assert left_to_the_script(documents.recipe(optimizer="muon")) == ()
     with pytest.raises(InputError, match="Megatron-LM's optimizers are"):
-        megatron.flags(documents.recipe(optimizer="adafactor"), documents.layout(documents.recipe(), tp=8))
+        megatron.flags(
+            documents.recipe(optimizer="adafactor"), documents.layout(documents.recipe(), tp=8)
+        )

@@ -1,4 +1,6 @@
-"""Stage layouts dealt layer by layer: as even as brute force, whole, and better than what the even splits offer."""
+"""Stage layouts dealt layer by layer: as even as brute force, whole, and better than what the even
+splits offer.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,15 @@ def rank_loads(text: str, pp: int, v: int, embedding: float, head: float) -> lis
     return found
 
 
-@given(pp=st.integers(2, 5), layers_=st.integers(5, 14), head=st.floats(0, 3), embedding=st.floats(0, 1))
-def test_the_busiest_rank_is_as_idle_as_any_deal_leaves_it(pp: int, layers_: int, head: float, embedding: float) -> None:
+@given(
+    pp=st.integers(2, 5),
+    layers_=st.integers(5, 14),
+    head=st.floats(0, 3),
+    embedding=st.floats(0, 1),
+)
+def test_the_busiest_rank_is_as_idle_as_any_deal_leaves_it(
+    pp: int, layers_: int, head: float, embedding: float
+) -> None:
     """Every way to cut so many layers into pp runs, tried."""
     model = MODEL.model_copy(update={"num_layers": layers_, "mtp_layers": 0})
     text = stage_layout(model, pp, 1, embedding, head)
@@ -36,7 +45,10 @@ def test_the_busiest_rank_is_as_idle_as_any_deal_leaves_it(pp: int, layers_: int
         return
     ends = [embedding, *[0.0] * (pp - 2), head]
     best = min(
-        max(end - start + extra for start, end, extra in zip((0, *cut), (*cut, layers_), ends, strict=True))
+        max(
+            end - start + extra
+            for start, end, extra in zip((0, *cut), (*cut, layers_), ends, strict=True)
+        )
         for cut in combinations_with_replacement(range(layers_ + 1), pp - 1)
     )
     assert max(rank_loads(text, pp, 1, embedding, head)) == pytest.approx(best)
@@ -49,7 +61,11 @@ def test_a_layout_is_whole(pp: int, v: int, head: float) -> None:
         return
     parts = stages(text)
     assert len(parts) == pp * v and sum(layers(text)) == 61
-    assert parts[0].startswith("E") and parts[-1].endswith("mL") and all("t" in part for part in parts[:-1])
+    assert (
+        parts[0].startswith("E")
+        and parts[-1].endswith("mL")
+        and all("t" in part for part in parts[:-1])
+    )
     loads = rank_loads(text, pp, v, 0.1, head)
     assert max(loads) - min(loads[1:-1], default=max(loads)) <= 1 + max(head, 1)
 
@@ -59,11 +75,17 @@ def test_a_stage_without_layers_is_no_layout() -> None:
 
 
 def test_layers_that_do_not_divide_get_virtual_stages() -> None:
-    """61 layers: even splits reach pp 2 alone; the best plan on 1,024 GPUs interleaves a deeper pipeline, and may be saved and read."""
-    recipe = resolve.recipe(api.question(model="deepseek-v3", gpus=1024, cluster="h800-sxm", pp="4..16"))
+    """61 layers: even splits reach pp 2 alone; the best plan on 1,024 GPUs interleaves a deeper
+    pipeline, and may be saved and read.
+    """
+    recipe = resolve.recipe(
+        api.question(model="deepseek-v3", gpus=1024, cluster="h800-sxm", pp="4..16")
+    )
     best = search(recipe, top=1).plans[0].layout
     assert best.stage_layout and best.v > 1 and breaches(recipe, best) == ()
-    fixed = api.question(model="deepseek-v3", gpus=1024, cluster="h800-sxm", tp=best.tp, pp=best.pp, ep=best.ep, v=1)
+    fixed = api.question(
+        model="deepseek-v3", gpus=1024, cluster="h800-sxm", tp=best.tp, pp=best.pp, ep=best.ep, v=1
+    )
     assert all(plan.layout.v == 1 for plan in search(resolve.recipe(fixed), top=3).plans)
 
 

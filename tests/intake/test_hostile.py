@@ -1,4 +1,6 @@
-"""Configurations and logs that mean harm: answered in one sentence, in time, with nothing started and nothing written."""
+"""Configurations and logs that mean harm: answered in one sentence, in time, with nothing started
+and nothing written.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,19 @@ from planner.intake.frameworks import detect
 from planner.intake.logs import oom, read_log
 from planner.intake.logs.lines import parse
 
-WATCHED = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove", "os.rename", "os.mkdir", "socket.connect",
-           "exec", "compile")  # fmt: skip
+WATCHED = (
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+    "os.remove",
+    "os.rename",
+    "os.mkdir",
+    "socket.connect",
+    "exec",
+    "compile",
+)
 SEEN: list[str] = []
 WATCHING: list[bool] = []
 
@@ -49,7 +62,9 @@ def watched() -> Iterator[None]:
 
 
 def answered(name: str, text: str) -> str:
-    """The reading's kind, or the one sentence of a refusal; within 5 s of processor time, under watch."""
+    """The reading's kind, or the one sentence of a refusal; within 5 s of processor time, under
+    watch.
+    """
     start = time.process_time()
     with watched():
         try:
@@ -68,24 +83,45 @@ def test_the_watch_sees():
 
 def bomb(depth: int = 24) -> str:
     names = [f"a{number}" for number in range(depth)]
-    rows = [f"{name}: &{name} {{x: *{below}, y: *{below}}}" for name, below in zip(names[1:], names, strict=False)]
+    rows = [
+        f"{name}: &{name} {{x: *{below}, y: *{below}}}"
+        for name, below in zip(names[1:], names, strict=False)
+    ]
     return "\n".join([f"{names[0]}: &{names[0]} {{x: 1, y: 2}}", *rows])
 
 
 HOSTILE = {
     "bomb.yaml": bomb(),
-    "list-bomb.yaml": bomb().replace("{x: *", "[*").replace("y: *", "*").replace("}", "]").replace("{x: 1, y: 2]", "[1]"),
-    "circle.yaml": "model: &m\n  num_layers: *m", "tag.yaml": "model: !!python/object/apply:os.system ['touch /tmp/x']",
-    "deep.yaml": "[" * 200_000, "deeper.yaml": "\n".join("  " * depth + "a:" for depth in range(300)), "deep.json": '{"a":' * 100_000,
-    "deep.toml": "a = " + "[" * 100_000, "long.json": '{"a": "' + "x" * 900_000 + '"}', "many.yaml": "- 1\n" * 200_000,
-    "many.json": "{" + ",".join(f'"k{number}": {number}' for number in range(90_000)) + "}", "keys.toml": "a.b.c = 1\n" * 50_000,
-    "digits.json": '{"num_layers": ' + "9" * 100_000 + ', "hidden_size": 1}', "comments.json": "/* " * 300_000,
+    "list-bomb.yaml": (
+        bomb()
+        .replace("{x: *", "[*")
+        .replace("y: *", "*")
+        .replace("}", "]")
+        .replace("{x: 1, y: 2]", "[1]")
+    ),
+    "circle.yaml": "model: &m\n  num_layers: *m",
+    "tag.yaml": "model: !!python/object/apply:os.system ['touch /tmp/x']",
+    "deep.yaml": "[" * 200_000,
+    "deeper.yaml": "\n".join("  " * depth + "a:" for depth in range(300)),
+    "deep.json": '{"a":' * 100_000,
+    "deep.toml": "a = " + "[" * 100_000,
+    "long.json": '{"a": "' + "x" * 900_000 + '"}',
+    "many.yaml": "- 1\n" * 200_000,
+    "many.json": "{" + ",".join(f'"k{number}": {number}' for number in range(90_000)) + "}",
+    "keys.toml": "a.b.c = 1\n" * 50_000,
+    "digits.json": '{"num_layers": ' + "9" * 100_000 + ', "hidden_size": 1}',
+    "comments.json": "/* " * 300_000,
     "quotes.json": '"\\' * 400_000,
-    "nan.json": '{"train_batch_size": NaN, "zero_optimization": {"stage": Infinity}}', "null.yaml": "\0", "bad.yaml": "a: b: c",
-    "command.yaml": "model:\n  num_layers: $(rm -rf /)\n  hidden_size: \"`reboot`\"\n", "merge.yaml": "a: &a {<<: *a}\n",
+    "nan.json": '{"train_batch_size": NaN, "zero_optimization": {"stage": Infinity}}',
+    "null.yaml": "\0",
+    "bad.yaml": "a: b: c",
+    "command.yaml": 'model:\n  num_layers: $(rm -rf /)\n  hidden_size: "`reboot`"\n',
+    "merge.yaml": "a: &a {<<: *a}\n",
     "anchors.yaml": "*nobody",
-    "interpolation.yaml": "model:\n  num_layers: ${model.num_layers}\n  hidden_size: ${.num_layers}\n",
-}  # fmt: skip
+    "interpolation.yaml": (
+        "model:\n  num_layers: ${model.num_layers}\n  hidden_size: ${.num_layers}\n"
+    ),
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -95,7 +131,10 @@ def test_hostile(name):
 
 def test_circles_of_references_are_unresolved():
     reading = detect.read_texts([("x.yaml", HOSTILE["interpolation.yaml"])])
-    assert {one.name for one in reading.unresolved} == {"num_layers", "hidden_size"} and reading.values == {}
+    assert {one.name for one in reading.unresolved} == {
+        "num_layers",
+        "hidden_size",
+    } and reading.values == {}
 
 
 def test_commands_stay_text():
@@ -103,11 +142,21 @@ def test_commands_stay_text():
     assert (values["num_layers"].value, values["hidden_size"].value) == ("$(rm -rf /)", "`reboot`")
 
 
-@pytest.mark.parametrize("text", [
-    "elapsed time per iteration (ms): " * 60_000, "iteration 1/1 |" + " | lm loss: 1" * 100_000, "SamplesPerSec=" * 100_000,
-    "- arguments -\n" * 50_000, "json = {\n" * 50_000, "x ................... " * 80_000, "Tried to allocate 1 GiB. " * 50_000,
-    "[rank" + "1" * 1_000_000, "{'train_samples_per_second': " * 50_000, "step: 1 loss: 1 memory: tps: " * 50_000,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "elapsed time per iteration (ms): " * 60_000,
+        "iteration 1/1 |" + " | lm loss: 1" * 100_000,
+        "SamplesPerSec=" * 100_000,
+        "- arguments -\n" * 50_000,
+        "json = {\n" * 50_000,
+        "x ................... " * 80_000,
+        "Tried to allocate 1 GiB. " * 50_000,
+        "[rank" + "1" * 1_000_000,
+        "{'train_samples_per_second': " * 50_000,
+        "step: 1 loss: 1 memory: tps: " * 50_000,
+    ],
+)
 def test_hostile_logs(tmp_path, text):
     (tmp_path / "x.log").write_text(text)
     start = time.process_time()
@@ -116,16 +165,43 @@ def test_hostile_logs(tmp_path, text):
     assert time.process_time() - start < 5
 
 
-KEYS = st.sampled_from("""
-model trainer num_layers hidden_size zero_optimization stage pipe-parallel-size modules overrides MODEL_ARGS --num-layers parallelism
-training tensor_parallel_degree train_batch_size precision fp8 activation optimizer name per_device_train_batch_size deepspeed fsdp
-distributed_type extends intermediate_size mlp_multiple_of actor_rollout_ref actor ppo_mini_batch_size converters flavor
-""".strip().replace("\n", " ").split(" "))
+KEYS = st.sampled_from(
+    """
+model trainer num_layers hidden_size zero_optimization stage pipe-parallel-size modules overrides \
+MODEL_ARGS --num-layers parallelism
+training tensor_parallel_degree train_batch_size precision fp8 activation optimizer name \
+per_device_train_batch_size deepspeed fsdp
+distributed_type extends intermediate_size mlp_multiple_of actor_rollout_ref actor \
+ppo_mini_batch_size converters flavor
+""".strip()
+    .replace("\n", " ")
+    .split(" ")
+)
 WORDS = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12),
-    st.sampled_from(["auto", "${x}", "${model.num_layers}", "???", "swiglu", "bf16", "rope", "FULL_SHARD", "1e9"]),
-)  # fmt: skip
-INNER = st.recursive(WORDS, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4)), max_leaves=12)
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=12),
+    st.sampled_from(
+        [
+            "auto",
+            "${x}",
+            "${model.num_layers}",
+            "???",
+            "swiglu",
+            "bf16",
+            "rope",
+            "FULL_SHARD",
+            "1e9",
+        ]
+    ),
+)
+INNER = st.recursive(
+    WORDS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4)),
+    max_leaves=12,
+)
 TREES = st.dictionaries(KEYS, INNER, min_size=1, max_size=6)
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -148,16 +224,32 @@ def test_any_tree_as_any_kind(tree, kind):
 
 
 @QUICK
-@given(st.text(alphabet="{}[]:,\"'\\&*!|>%@`#-?~\n\t ab01=.<$()", max_size=80), st.sampled_from(["x.json", "x.yaml", "x.toml", "x"]))
+@given(
+    st.text(alphabet="{}[]:,\"'\\&*!|>%@`#-?~\n\t ab01=.<$()", max_size=80),
+    st.sampled_from(["x.json", "x.yaml", "x.toml", "x"]),
+)
 def test_any_text_is_answered(text, name):
     answered(name, text)
 
 
 @QUICK
-@given(st.text(max_size=60), st.sampled_from([
-    "elapsed time per iteration (ms): ", "memory (MB)", "Max_MA", "Step Time :", "iter time (s):", "SamplesPerSec=",
-    "train_step_timing in s", "time_per_iteration_ms", "tps: ", "out of memory",
-]))  # fmt: skip
+@given(
+    st.text(max_size=60),
+    st.sampled_from(
+        [
+            "elapsed time per iteration (ms): ",
+            "memory (MB)",
+            "Max_MA",
+            "Step Time :",
+            "iter time (s):",
+            "SamplesPerSec=",
+            "train_step_timing in s",
+            "time_per_iteration_ms",
+            "tps: ",
+            "out of memory",
+        ]
+    ),
+)
 def test_any_line_is_answered(text, word):
     parse(text + word + text)
     oom.parse(text + word + text)

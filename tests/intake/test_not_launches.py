@@ -1,4 +1,6 @@
-"""What is no launch: a folder, a pipe, a loop of links, a plan, a model, a profile: one sentence with the way to what is wanted."""
+"""What is no launch: a folder, a pipe, a loop of links, a plan, a model, a profile: one sentence
+with the way to what is wanted.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def test_python_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "train").write_text("#!/usr/bin/env python3\nNNODES=2\n")
     for name in ("train.py", "train"):
         said = told(tmp_path / name)
-        assert said.startswith(f"{name} must say how a training is launched, but is Python") and "Slurm script" in said and "log" in said
+        assert (
+            said.startswith(f"{name} must say how a training is launched, but is Python")
+            and "Slurm script" in said
+            and "log" in said
+        )
 
 
 def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
@@ -57,20 +63,38 @@ def test_pipes_and_folders_beside_a_script_are_passed_over(tmp_path: Path) -> No
     """A DeepSpeed JSON that is a pipe, a log that is a folder."""
     os.mkfifo(tmp_path / "ds.json")
     (tmp_path / "run.log").mkdir()
-    (tmp_path / "run.sh").write_text("deepspeed --num_gpus 8 train.py --deepspeed ds.json --per_device_train_batch_size 1\n")
+    (tmp_path / "run.sh").write_text(
+        "deepspeed --num_gpus 8 train.py --deepspeed ds.json --per_device_train_batch_size 1\n"
+    )
     assert api.check(tmp_path / "run.sh").recipe.gpus == 8
 
 
 def test_saved_plan_goes_to_explain(ppplan: Any, tmp_path: Path) -> None:
-    assert ppplan("recommend", "--model", "llama3-8b", "--gpus", "8", "--cluster", "h100-sxm", "--out", str(tmp_path / "a")).code == 0
+    assert (
+        ppplan(
+            "recommend",
+            "--model",
+            "llama3-8b",
+            "--gpus",
+            "8",
+            "--cluster",
+            "h100-sxm",
+            "--out",
+            str(tmp_path / "a"),
+        ).code
+        == 0
+    )
     assert "ppplan explain plan.yaml" in told(tmp_path / "a" / "plan.yaml")
 
 
-@pytest.mark.parametrize(("path", "way"), [
-    ("tests/data/cases/llamafactory-2959/config.json", "ppplan recommend --model config.json"),
-    ("planner/specs/models/llama3-8b.yaml", "ppplan recommend --model llama3-8b.yaml"),
-    ("hardware_profiles/h100-sxm.yaml", "--cluster h100-sxm.yaml"),
-    ("recipes/llama3-70b-64-gpus.yaml", "ppplan recommend llama3-70b-64-gpus.yaml"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "way"),
+    [
+        ("tests/data/cases/llamafactory-2959/config.json", "ppplan recommend --model config.json"),
+        ("planner/specs/models/llama3-8b.yaml", "ppplan recommend --model llama3-8b.yaml"),
+        ("hardware_profiles/h100-sxm.yaml", "--cluster h100-sxm.yaml"),
+        ("recipes/llama3-70b-64-gpus.yaml", "ppplan recommend llama3-70b-64-gpus.yaml"),
+    ],
+)
 def test_our_own_documents_and_a_models(path: str, way: str) -> None:
     assert way in told(ROOT / path)

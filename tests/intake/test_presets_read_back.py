@@ -1,4 +1,6 @@
-"""Every preset that Megatron-LM can express: its emitted flags, read back, describe the same network."""
+"""Every preset that Megatron-LM can express: its emitted flags, read back, describe the same
+network.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,28 @@ from planner.layout import Layout
 from planner.specs import library
 from tests import documents
 
-NAMES = [name for name in library.models()
-         if "megatron" in library.model(name).frameworks and not missing_features(library.model(name))]  # fmt: skip
-NOT_FLAGS = {"name", "family", "aliases", "source", "parameters", "frameworks", "max_seq_length", "position_rows", "rope_theta",
-             "vocab_size", "rotary_share", "no_rope_every", "ffn_size", "qk_norm_kind", "mlp_bias"}  # fmt: skip
+NAMES = [
+    name
+    for name in library.models()
+    if "megatron" in library.model(name).frameworks and not missing_features(library.model(name))
+]
+NOT_FLAGS = {
+    "name",
+    "family",
+    "aliases",
+    "source",
+    "parameters",
+    "frameworks",
+    "max_seq_length",
+    "position_rows",
+    "rope_theta",
+    "vocab_size",
+    "rotary_share",
+    "no_rope_every",
+    "ffn_size",
+    "qk_norm_kind",
+    "mlp_bias",
+}
 """What flags do not tell, tell padded, or tell of layers that the model does not have."""
 
 
@@ -28,7 +48,9 @@ def arguments(name: str) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for flag, *values in (*model_flags(recipe, Layout()), *expert_flags(recipe, Layout())):
         value: Any = values[0] if values else True
-        out[flag.removeprefix("--").replace("-", "_")] = int(value) if str(value).isdigit() else value
+        out[flag.removeprefix("--").replace("-", "_")] = (
+            int(value) if str(value).isdigit() else value
+        )
     out["add_bias_linear"] = not out.pop("disable_bias_linear", False)
     out["vocab_size"] = recipe.model.vocab_size
     return out
@@ -38,8 +60,16 @@ def arguments(name: str) -> dict[str, Any]:
 def test_flags_describe_the_model_that_they_came_from(name: str) -> None:
     wanted = library.model(name)
     got = model(arguments(name), "flags")
-    differs = {key for key, value in wanted.model_dump().items() if key not in NOT_FLAGS and got.model_dump()[key] != value}
-    differs -= {"moe"} if wanted.moe and wanted.moe.model_copy(update={"router_scale": 1.0}) == got.moe else set()
+    differs = {
+        key
+        for key, value in wanted.model_dump().items()
+        if key not in NOT_FLAGS and got.model_dump()[key] != value
+    }
+    differs -= (
+        {"moe"}
+        if wanted.moe and wanted.moe.model_copy(update={"router_scale": 1.0}) == got.moe
+        else set()
+    )
     differs -= {"qk_norm"} if wanted.mla else set()  # the norms of latents hang on the same flag
     assert not differs
     assert total_params(got) == total_params(wanted)
@@ -51,12 +81,17 @@ def test_there_are_many() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "wanted"),
-    [({"window_size": "127,0", "window_attn_skip_freq": "2"}, {"tokens": 128, "full_every": 2}),
-     ({"window_size": "(4095, 0)"}, {"tokens": 4096, "full_every": 0}),
-     ({"window_size": [511, 0], "window_attn_skip_freq": "([0]*2+[1,1,1,0,1,1,1,0])"},
-      {"tokens": 512, "first_full_layers": 2, "full_every": 6}),
-     ({"window_size": "-1,0"}, None), ({}, None)],
-)  # fmt: skip
+    [
+        ({"window_size": "127,0", "window_attn_skip_freq": "2"}, {"tokens": 128, "full_every": 2}),
+        ({"window_size": "(4095, 0)"}, {"tokens": 4096, "full_every": 0}),
+        (
+            {"window_size": [511, 0], "window_attn_skip_freq": "([0]*2+[1,1,1,0,1,1,1,0])"},
+            {"tokens": 512, "first_full_layers": 2, "full_every": 6},
+        ),
+        ({"window_size": "-1,0"}, None),
+        ({}, None),
+    ],
+)
 def test_windows(flags: dict[str, Any], wanted: dict[str, Any] | None) -> None:
     assert window({"num_layers": 10, **flags}) == wanted
 

@@ -1,4 +1,6 @@
-"""DeepSpeed's own verdict on configurations, and real runs of launch files, on a CPU; deepspeed is in the extra [test]."""
+"""DeepSpeed's own verdict on configurations, and real runs of launch files, on a CPU; deepspeed is
+in the extra [test].
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from typing import Any
 from tests import recorder
 from tests.judges import judging
 
-_STEP = re.compile(r"^step (\d+)/\d+ \| [\d.]+ s \| [\d,]+ tokens/s/GPU \| loss ([\d.]+) ", re.MULTILINE)
+_STEP = re.compile(
+    r"^step (\d+)/\d+ \| [\d.]+ s \| [\d,]+ tokens/s/GPU \| loss ([\d.]+) ", re.MULTILINE
+)
 _RANK = re.compile(r"rank (\d+): ([\d,]+) parameters, zero (\d), (\d+) micro-batches of (\d+)")
 _CPU = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
@@ -46,29 +50,45 @@ class Run:
 
 
 def verdicts(cases: Iterable[Case], python: str = sys.executable) -> list[dict[str, Any]]:
-    """A dict a case: accepted, message, ignored (keys that nobody read), and what DeepSpeed understood."""
+    """A dict a case: accepted, message, ignored (keys that nobody read), and what DeepSpeed
+    understood.
+    """
     judge = str(Path(__file__).with_name("deepspeed_judge.py"))
     return judging.verdicts([python, judge], {**os.environ, **_CPU}, map(asdict, cases), "verdict ")
 
 
 def run(folder: Path, files: dict[str, str], port: int) -> Run:
-    """Starts a torchrun launch file as a user would, with torchrun and python of this environment."""
+    """Starts a torchrun launch file as a user would, with torchrun and python of this
+    environment.
+    """
     for name, text in files.items():
         (folder / name).write_text(text)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, **_CPU, "PATH": path, "MASTER_PORT": str(port), "STEPS": "3"}
-    done = subprocess.run(["bash", str(folder / "launch.sh")], env=env, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        ["bash", str(folder / "launch.sh")], env=env, capture_output=True, text=True, timeout=400
+    )
     return _read(done.returncode, done.stdout + done.stderr)
 
 
 def forked(folder: Path, files: dict[str, str], port: int) -> Run:
-    """The same, but what the launch file hands to torchrun is run by forks of a process that has imported DeepSpeed already."""
+    """The same, but what the launch file hands to torchrun is run by forks of a process that has
+    imported DeepSpeed already.
+    """
     for name, text in files.items():
         (folder / name).write_text(text)
     called = recorder.call(folder, files["launch.sh"], **_CPU, MASTER_PORT=str(port), STEPS="3")
-    address = {"MASTER_ADDR": called.options["--master-addr"], "MASTER_PORT": called.options["--master-port"]}
+    address = {
+        "MASTER_ADDR": called.options["--master-addr"],
+        "MASTER_PORT": called.options["--master-port"],
+    }
     out = folder / "printed"
-    case = {"words": [called.entry, *called.flags], "ranks": called.world_size, "env": called.env | address, "out": str(out)}
+    case = {
+        "words": [called.entry, *called.flags],
+        "ranks": called.world_size,
+        "env": called.env | address,
+        "out": str(out),
+    }
     words = [sys.executable, str(Path(__file__).with_name("warm_ranks.py"))]
     [said] = judging.verdicts(words, {**os.environ, **_CPU}, [case])
     return _read(said["code"], out.read_text())
@@ -81,5 +101,6 @@ def _read(code: int, text: str) -> Run:
         parameters=[int(own.replace(",", "")) for _, own, *_ in ranks],
         zero={int(zero) for _, _, zero, _, _ in ranks},
         micro_batches={(int(m), int(mbs)) for *_, m, mbs in ranks},
-        code=code, text=text,
-    )  # fmt: skip
+        code=code,
+        text=text,
+    )

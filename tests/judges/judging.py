@@ -1,6 +1,8 @@
-"""Judges that stay warm: a process that has imported another project answers case after case, in place of an import a question.
+"""Judges that stay warm: a process that has imported another project answers case after case, in
+place of an import a question.
 
-A judge reads JSON lines and answers each with one line. At most two are kept: each holds some hundred MB.
+A judge reads JSON lines and answers each with one line. At most two are kept: each holds some
+hundred MB.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ class Judge:
 _WARM: dict[tuple[str, ...], Judge] = {}
 
 
-def verdicts(words: list[str], env: dict[str, str], cases: Iterable[dict[str, Any]], mark: str = "") -> list[dict[str, Any]]:
-    """The answers in order, each behind `mark` on its line (other lines are chatter); RuntimeError with its last words if it dies."""
+def verdicts(
+    words: list[str], env: dict[str, str], cases: Iterable[dict[str, Any]], mark: str = ""
+) -> list[dict[str, Any]]:
+    """The answers in order, each behind `mark` on its line (other lines are chatter); RuntimeError
+    with its last words if it dies.
+    """
     judge = _judge(words, env)
     return [_answer(judge, case, mark) for case in cases]
 
@@ -38,7 +44,9 @@ def _judge(words: list[str], env: dict[str, str]) -> Judge:
         while len(_WARM) >= KEPT:
             _leave(_WARM.pop(next(iter(_WARM))))
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the judge
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env, text=True)
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env, text=True
+        )
         judge = Judge(process, errors)
     _WARM[key] = judge
     return judge

@@ -1,4 +1,6 @@
-"""The model of every pipeline stage as Megatron-LM's own GPTModel, on the meta device: for the process that judges flags."""
+"""The model of every pipeline stage as Megatron-LM's own GPTModel, on the meta device: for the
+process that judges flags.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,35 @@ def process_groups(args: Any, rank: int, world_size: int) -> None:
         dist.destroy_process_group()
     dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
     start = parallel_state.initialize_model_parallel
-    start(args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size, **accepts(
-        start, context_parallel_size=args.context_parallel_size, expert_model_parallel_size=args.expert_model_parallel_size,
-        expert_tensor_parallel_size=args.expert_tensor_parallel_size, create_gloo_process_groups=False,
-        hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
-        num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
-    ))  # fmt: skip
+    start(
+        args.tensor_model_parallel_size,
+        args.pipeline_model_parallel_size,
+        args.virtual_pipeline_model_parallel_size,
+        **accepts(
+            start,
+            context_parallel_size=args.context_parallel_size,
+            expert_model_parallel_size=args.expert_model_parallel_size,
+            expert_tensor_parallel_size=args.expert_tensor_parallel_size,
+            create_gloo_process_groups=False,
+            hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
+            num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
+        ),
+    )
 
 
 def _for_a_cpu(config: Any) -> None:
     """Fusions that need a GPU build are off; they add no parameter."""
     import torch
 
-    for name in ("perform_initialization", "gradient_accumulation_fusion", "persist_layer_norm", "apply_rope_fusion",
-                 "sequence_parallel", "moe_grouped_gemm", "bias_activation_fusion"):  # fmt: skip
+    for name in (
+        "perform_initialization",
+        "gradient_accumulation_fusion",
+        "persist_layer_norm",
+        "apply_rope_fusion",
+        "sequence_parallel",
+        "moe_grouped_gemm",
+        "bias_activation_fusion",
+    ):
         setattr(config, name, False)
     config.use_cpu_initialization, config.context_parallel_size = True, 1
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # type: ignore[method-assign,assignment]
@@ -47,12 +64,20 @@ def _for_a_cpu(config: Any) -> None:
 
 
 def _attention_of_any_width() -> None:
-    """The CPU's core attention knows no widths of keys and values of their own, as latent attention has; it has no weights either."""
+    """The CPU's core attention knows no widths of keys and values of their own, as latent attention
+    has; it has no weights either.
+    """
     from megatron.core.transformer.dot_product_attention import DotProductAttention
 
     plain = DotProductAttention.__init__
 
-    def init(self: Any, *given: Any, k_channels: int | None = None, v_channels: int | None = None, **named: Any) -> None:
+    def init(
+        self: Any,
+        *given: Any,
+        k_channels: int | None = None,
+        v_channels: int | None = None,
+        **named: Any,
+    ) -> None:
         plain(self, *given, **named)
 
     DotProductAttention.__init__ = init  # type: ignore[method-assign]
@@ -65,23 +90,40 @@ def _chunk(args: Any, config: Any, virtual: int | None) -> dict[str, int]:
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 
-    spec = get_gpt_decoder_block_spec(config, **accepts(
-        get_gpt_decoder_block_spec, use_transformer_engine=False, vp_stage=virtual, normalization=args.normalization))  # fmt: skip
+    spec = get_gpt_decoder_block_spec(
+        config,
+        **accepts(
+            get_gpt_decoder_block_spec,
+            use_transformer_engine=False,
+            vp_stage=virtual,
+            normalization=args.normalization,
+        ),
+    )
     _norms_that_are_used(config, spec.layer_specs)
     ends = accepts(parallel_state.is_pipeline_first_stage, ignore_virtual=False, vp_stage=virtual)
     with torch.device("meta"):
         model = GPTModel(
-            config, spec, args.padded_vocab_size, args.max_position_embeddings,
-            pre_process=parallel_state.is_pipeline_first_stage(**ends), post_process=parallel_state.is_pipeline_last_stage(**ends),
+            config,
+            spec,
+            args.padded_vocab_size,
+            args.max_position_embeddings,
+            pre_process=parallel_state.is_pipeline_first_stage(**ends),
+            post_process=parallel_state.is_pipeline_last_stage(**ends),
             share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
-            position_embedding_type=args.position_embedding_type, mtp_block_spec=_predictions(args, config, virtual),
+            position_embedding_type=args.position_embedding_type,
+            mtp_block_spec=_predictions(args, config, virtual),
             **accepts(GPTModel.__init__, vp_stage=virtual),
-        )  # fmt: skip
-    return {"layers": len(model.decoder.layers), "params": sum(parameter.numel() for parameter in model.parameters())}
+        )
+    return {
+        "layers": len(model.decoder.layers),
+        "params": sum(parameter.numel() for parameter in model.parameters()),
+    }
 
 
 def _norms_that_are_used(config: Any, layers: Any) -> None:
-    """Without a latent of the queries Transformer Engine's layer has no norm for it; the CPU's asks for one and then refuses it."""
+    """Without a latent of the queries Transformer Engine's layer has no norm for it; the CPU's asks
+    for one and then refuses it.
+    """
     from megatron.core.transformer.identity_op import IdentityOp
 
     if getattr(config, "multi_latent_attention", False) and config.q_lora_rank is None:
@@ -90,15 +132,32 @@ def _norms_that_are_used(config: Any, layers: Any) -> None:
 
 
 def _predictions(args: Any, config: Any, virtual: int | None) -> Any:
-    """The multi-token-prediction layers of a stage, as the pretraining script makes them; None where it has none."""
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_layer_specs, get_gpt_mtp_block_spec
+    """The multi-token-prediction layers of a stage, as the pretraining script makes them; None
+    where it has none.
+    """
+    from megatron.core.models.gpt.gpt_layer_specs import (
+        get_gpt_decoder_layer_specs,
+        get_gpt_mtp_block_spec,
+    )
 
     if not args.mtp_num_layers:
         return None
-    layers = get_gpt_decoder_layer_specs(config, **accepts(
-        get_gpt_decoder_layer_specs, use_transformer_engine=False, normalization=args.normalization, vp_stage=virtual))  # fmt: skip
+    layers = get_gpt_decoder_layer_specs(
+        config,
+        **accepts(
+            get_gpt_decoder_layer_specs,
+            use_transformer_engine=False,
+            normalization=args.normalization,
+            vp_stage=virtual,
+        ),
+    )
     _norms_that_are_used(config, layers)
-    return get_gpt_mtp_block_spec(config, layers[-1], use_transformer_engine=False, **accepts(get_gpt_mtp_block_spec, vp_stage=virtual))
+    return get_gpt_mtp_block_spec(
+        config,
+        layers[-1],
+        use_transformer_engine=False,
+        **accepts(get_gpt_mtp_block_spec, vp_stage=virtual),
+    )
 
 
 def build(args: Any, config: Any) -> list[list[dict[str, int]]]:

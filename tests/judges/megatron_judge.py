@@ -1,6 +1,8 @@
-"""The process that judges flags: Megatron-LM's own code with stand-ins only for what a GPU or an NVIDIA package would supply.
+"""The process that judges flags: Megatron-LM's own code with stand-ins only for what a GPU or an
+NVIDIA package would supply.
 
-Reads cases as JSON lines (the fields of megatron_oracle.Case) and answers each with a JSON line, from a fork of one warm process.
+Reads cases as JSON lines (the fields of megatron_oracle.Case) and answers each with a JSON line,
+from a fork of one warm process.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ def _stand_in_for_triton() -> None:
     from unittest import mock
 
     if importlib.util.find_spec("triton") is None:
-        sys.modules.update({"triton": mock.MagicMock(__version__="3.5.0"), "triton.language": mock.MagicMock()})
+        sys.modules.update(
+            {"triton": mock.MagicMock(__version__="3.5.0"), "triton.language": mock.MagicMock()}
+        )
 
 
 def _import_megatron() -> None:
@@ -35,7 +39,9 @@ def _import_megatron() -> None:
 
 
 def _stand_in_for_gpu(machine: Any) -> None:
-    """Device properties, Transformer Engine's version and the symbols whose presence Megatron asks for."""
+    """Device properties, Transformer Engine's version and the symbols whose presence Megatron asks
+    for.
+    """
     import importlib.machinery
     import types
     import typing
@@ -57,7 +63,11 @@ def _stand_in_for_gpu(machine: Any) -> None:
     for symbol in ("fused_apply_rotary_pos_emb", "fused_apply_rotary_pos_emb_thd"):
         if getattr(rope, symbol, None) is None:
             setattr(rope, symbol, lambda *_: None)
-    for name in ("transformer_engine", "transformer_engine.pytorch", "transformer_engine.pytorch.optimizers"):
+    for name in (
+        "transformer_engine",
+        "transformer_engine.pytorch",
+        "transformer_engine.pytorch.optimizers",
+    ):
         module = types.ModuleType(name)
         module.__path__ = []
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
@@ -67,7 +77,9 @@ def _stand_in_for_gpu(machine: Any) -> None:
 
 
 def _read_sources_once() -> None:
-    """The parser is made for every case, of sources that do not change: most of a case's time. Newer versions read docstrings of fields."""
+    """The parser is made for every case, of sources that do not change: most of a case's time.
+    Newer versions read docstrings of fields.
+    """
     import argparse
     import functools
     import inspect
@@ -83,13 +95,26 @@ def _fused_adam() -> type:
     """Megatron reads the names of its parameters to know what the optimizer can do."""
 
     class FusedAdam:
-        def __init__(self, params=None, master_weight_dtype=None, exp_avg_dtype=None, exp_avg_sq_dtype=None,  # type: ignore[no-untyped-def]
-                     use_decoupled_grad=None, store_param_remainders=None) -> None: ...  # fmt: skip
+        def __init__(
+            self,
+            params=None,
+            master_weight_dtype=None,
+            exp_avg_dtype=None,
+            exp_avg_sq_dtype=None,  # type: ignore[no-untyped-def]
+            use_decoupled_grad=None,
+            store_param_remainders=None,
+        ) -> None: ...
 
     return FusedAdam
 
 
-SWITCHES = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p_comm", "tp_comm_overlap", "ddp_bucket_size")
+SWITCHES = (
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p_comm",
+    "tp_comm_overlap",
+    "ddp_bucket_size",
+)
 
 
 def _parse(case: dict[str, Any]) -> Any:
@@ -114,8 +139,16 @@ def _training_configs(args: Any) -> None:
     from megatron.core.distributed import DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig
 
-    for kind, more in ((OptimizerConfig, {}), (DistributedDataParallelConfig, {
-        "grad_reduce_in_fp32": args.accumulate_allreduce_grads_in_fp32, "bucket_size": args.ddp_bucket_size})):  # fmt: skip
+    for kind, more in (
+        (OptimizerConfig, {}),
+        (
+            DistributedDataParallelConfig,
+            {
+                "grad_reduce_in_fp32": args.accumulate_allreduce_grads_in_fp32,
+                "bucket_size": args.ddp_bucket_size,
+            },
+        ),
+    ):
         given = {f.name: getattr(args, f.name) for f in fields(kind) if hasattr(args, f.name)}
         kind(**{**given, **more})
 
@@ -124,31 +157,62 @@ def _micro_batches(args: Any) -> int:
     import megatron.core.num_microbatches_calculator as calculator
 
     start = calculator.init_num_microbatches_calculator
-    start(**accepts(
-        start, rank=0, rampup_batch_size=args.rampup_batch_size, global_batch_size=args.global_batch_size,
-        micro_batch_size=args.micro_batch_size, data_parallel_size=args.data_parallel_size,
-        decrease_batch_size_if_needed=args.decrease_batch_size_if_needed, seq_length=args.seq_length,
-    ))  # fmt: skip
+    start(
+        **accepts(
+            start,
+            rank=0,
+            rampup_batch_size=args.rampup_batch_size,
+            global_batch_size=args.global_batch_size,
+            micro_batch_size=args.micro_batch_size,
+            data_parallel_size=args.data_parallel_size,
+            decrease_batch_size_if_needed=args.decrease_batch_size_if_needed,
+            seq_length=args.seq_length,
+        )
+    )
     return int(calculator.get_num_microbatches())
 
 
 def _interleaving(args: Any, config: Any, m: int) -> None:
-    """The two checks at the head of forward_backward_pipelining_with_interleaving, which needs a running pipeline to be called."""
-    pp, group = args.pipeline_model_parallel_size, getattr(config, "microbatch_group_size_per_vp_stage", None)
+    """The two checks at the head of forward_backward_pipelining_with_interleaving, which needs a
+    running pipeline to be called.
+    """
+    pp, group = (
+        args.pipeline_model_parallel_size,
+        getattr(config, "microbatch_group_size_per_vp_stage", None),
+    )
     if args.virtual_pipeline_model_parallel_size is None or pp == 1 or group is None:
         return
     if not pp <= group <= m:
-        raise ValueError(f"interleaving: the group of micro-batches must lie between pp={pp} and m={m}, but is {group}")
+        raise ValueError(
+            f"interleaving: the group of micro-batches must lie between pp={pp} and m={m}, but is"
+            f" {group}"
+        )
     if 0 < m % group < pp:
-        raise RuntimeError(f"interleaving: m={m} leaves a rest of {m % group} in groups of {group}, less than pp={pp}")
+        raise RuntimeError(
+            f"interleaving: m={m} leaves a rest of {m % group} in groups of {group}, less than"
+            f" pp={pp}"
+        )
 
 
 def _fewer_replicas(args: Any, world_size: int) -> int:
-    """A smaller world that divides into groups, or does not, as the whole one: Megatron makes tens of thousands of groups in Python."""
-    replica = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.context_parallel_size
-    experts = args.expert_tensor_parallel_size * args.expert_model_parallel_size * args.pipeline_model_parallel_size
+    """A smaller world that divides into groups, or does not, as the whole one: Megatron makes tens
+    of thousands of groups in Python.
+    """
+    replica = (
+        args.tensor_model_parallel_size
+        * args.pipeline_model_parallel_size
+        * args.context_parallel_size
+    )
+    experts = (
+        args.expert_tensor_parallel_size
+        * args.expert_model_parallel_size
+        * args.pipeline_model_parallel_size
+    )
     worlds = range(2 * replica, world_size, replica)
-    return next((world for world in worlds if (world % experts == 0) == (world_size % experts == 0)), world_size)
+    return next(
+        (world for world in worlds if (world % experts == 0) == (world_size % experts == 0)),
+        world_size,
+    )
 
 
 def _padded_vocab(args: Any) -> int:
@@ -176,16 +240,28 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
         facts["m"] = _micro_batches(args)
         _interleaving(args, config, facts["m"])
         stage = "process groups"
-        process_groups(args, 0, case["world_size"] if case["whole"] else _fewer_replicas(args, case["world_size"]))
+        process_groups(
+            args,
+            0,
+            case["world_size"] if case["whole"] else _fewer_replicas(args, case["world_size"]),
+        )
         stage = "tokenizer"
         facts["padded_vocab"] = _padded_vocab(args)
-        facts["dp"], facts["v"] = args.data_parallel_size, args.virtual_pipeline_model_parallel_size or 1
+        facts["dp"], facts["v"] = (
+            args.data_parallel_size,
+            args.virtual_pipeline_model_parallel_size or 1,
+        )
         facts["switches"] = {name: getattr(args, name) for name in SWITCHES}
         if case["build"]:
             stage = "GPTModel"
             facts["stages"] = build(args, config)
     except (Exception, SystemExit) as refusal:
-        return {"accepted": False, "stage": stage, "message": str(refusal) or type(refusal).__name__, **facts}
+        return {
+            "accepted": False,
+            "stage": stage,
+            "message": str(refusal) or type(refusal).__name__,
+            **facts,
+        }
     return {"accepted": True, "stage": "", "message": "", **facts}
 
 
@@ -212,7 +288,9 @@ def _main() -> None:
     os.dup2(2, 1)
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    machine = types.SimpleNamespace(major=9, minor=0, name="stand-in", total_memory=80 << 30, multi_processor_count=132)
+    machine = types.SimpleNamespace(
+        major=9, minor=0, name="stand-in", total_memory=80 << 30, multi_processor_count=132
+    )
     _stand_in_for_triton()
     _stand_in_for_gpu(machine)
     _import_megatron()
@@ -224,7 +302,9 @@ def _main() -> None:
             _answer_in_fork(case, machine, answers)
         _, status = os.waitpid(child, 0)
         if status:
-            _answer(answers, case, {"accepted": False, "stage": "died", "message": f"status {status}"})
+            _answer(
+                answers, case, {"accepted": False, "stage": "died", "message": f"status {status}"}
+            )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Megatron-LM's own verdict on flags, on a CPU: its parser, validation, configuration classes, process groups and model.
+"""Megatron-LM's own verdict on flags, on a CPU: its parser, validation, configuration classes,
+process groups and model.
 
-The megatron-core wheel carries them; it is unpacked into .mcore/<version> on first use. tests/judges/megatron_judge.py runs them.
+The megatron-core wheel carries them; it is unpacked into .mcore/<version> on first use.
+tests/judges/megatron_judge.py runs them.
 """
 
 from __future__ import annotations
@@ -44,10 +46,26 @@ def wheel(version: str = NEWEST) -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as unpacked:
             target = Path(unpacked) / "wheel"
             command = [
-                sys.executable, "-m", "pip", "install", "-q", "--target", str(target), "--no-deps", "--ignore-requires-python",
-                "--python-version", "3.12", "--implementation", "cp", "--abi", "cp312", "--platform", "manylinux_2_28_x86_64",
-                "--only-binary=:all:", f"megatron-core=={version}",
-            ]  # fmt: skip
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--target",
+                str(target),
+                "--no-deps",
+                "--ignore-requires-python",
+                "--python-version",
+                "3.12",
+                "--implementation",
+                "cp",
+                "--abi",
+                "cp312",
+                "--platform",
+                "manylinux_2_28_x86_64",
+                "--only-binary=:all:",
+                f"megatron-core=={version}",
+            ]
             subprocess.run(command, check=True, capture_output=True, text=True)
             if not folder.is_dir():
                 target.rename(folder)
@@ -55,7 +73,14 @@ def wheel(version: str = NEWEST) -> Path:
 
 
 def verdicts(cases: Iterable[Case], version: str = NEWEST) -> list[dict[str, Any]]:
-    """A dict a case: accepted, stage (where it ended), message, and the facts that Megatron derived."""
-    env = {**os.environ, "PYTHONPATH": str(wheel(version)), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    """A dict a case: accepted, stage (where it ended), message, and the facts that Megatron
+    derived.
+    """
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(wheel(version)),
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
     judge = str(Path(__file__).with_name("megatron_judge.py"))
     return judging.verdicts([sys.executable, judge], env, map(asdict, cases))

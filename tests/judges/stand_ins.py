@@ -1,4 +1,6 @@
-"""Modules in place of packages that a parser imports and does not use: compiled kernels, data sets, loggers. For a process of its own."""
+"""Modules in place of packages that a parser imports and does not use: compiled kernels, data sets,
+loggers. For a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class _Finder:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if any(name == one or name.startswith(f"{one}.") for one in self.names):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
         return None
@@ -59,5 +63,7 @@ class _Finder:
 
 
 def stand_in(*names: str) -> None:
-    """From now on an import of a name, or of what lies in it, gives a module that has everything."""
+    """From now on an import of a name, or of what lies in it, gives a module that has
+    everything.
+    """
     sys.meta_path.insert(0, _Finder(names))  # type: ignore[arg-type]

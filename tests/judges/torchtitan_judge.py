@@ -1,4 +1,5 @@
-"""The process that judges torchtitan's files: its own code, with stand-ins for packages that it imports and the parsers do not use.
+"""The process that judges torchtitan's files: its own code, with stand-ins for packages that it
+imports and the parsers do not use.
 
 Reads cases as JSON lines (the fields of torchtitan_oracle.Case) and answers each with a JSON line.
 """
@@ -26,18 +27,29 @@ CONVERTERS = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConve
 
 
 def facts(parallelism: Any, training: Any) -> dict[str, Any]:
-    return {**dataclasses.asdict(parallelism), **{k: v for k, v in dataclasses.asdict(training).items() if k != "dataloader"}}
+    return {
+        **dataclasses.asdict(parallelism),
+        **{k: v for k, v in dataclasses.asdict(training).items() if k != "dataloader"},
+    }
 
 
 def mesh(parallelism: Any, gpus: int) -> None:
-    """The process groups' meshes on as many ranks, without any communication; of another split of experts 0.2 raises."""
+    """The process groups' meshes on as many ranks, without any communication; of another split of
+    experts 0.2 raises.
+    """
     from torchtitan.distributed import ParallelDims
 
     names = {f.name for f in dataclasses.fields(ParallelDims)}
-    words = {"dp_replicate": parallelism.data_parallel_replicate_degree, "dp_shard": parallelism.data_parallel_shard_degree,
-             "cp": parallelism.context_parallel_degree, "tp": parallelism.tensor_parallel_degree,
-             "pp": parallelism.pipeline_parallel_degree, "ep": parallelism.expert_parallel_degree, "etp": 1,
-             "world_size": gpus}  # fmt: skip
+    words = {
+        "dp_replicate": parallelism.data_parallel_replicate_degree,
+        "dp_shard": parallelism.data_parallel_shard_degree,
+        "cp": parallelism.context_parallel_degree,
+        "tp": parallelism.tensor_parallel_degree,
+        "pp": parallelism.pipeline_parallel_degree,
+        "ep": parallelism.expert_parallel_degree,
+        "etp": 1,
+        "world_size": gpus,
+    }
     dims = ParallelDims(**{name: value for name, value in words.items() if name in names})
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=gpus)
     try:
@@ -65,23 +77,33 @@ def newest(case: dict[str, Any], folder: Path, name: str) -> dict[str, Any]:
     config = ConfigManager().parse_args(flags)
     out = facts(config.parallelism, config.training)
     policy = config.activation_checkpoint
-    out |= {"policy": type(policy).__qualname__ if policy else "none", "layers": getattr(policy, "layers", 0),
-            "compile": config.compile.enable, "flavor": [config.model_spec.name, config.model_spec.flavor]}  # fmt: skip
+    out |= {
+        "policy": type(policy).__qualname__ if policy else "none",
+        "layers": getattr(policy, "layers", 0),
+        "compile": config.compile.enable,
+        "flavor": [config.model_spec.name, config.model_spec.flavor],
+    }
     mesh(config.parallelism, case["gpus"])
     if config.parallelism.pipeline_parallel_degree > 1:
         dims = ParallelDims.from_config(config.parallelism, case["gpus"])
-        stages, layers, first, last = pipelines._get_pipeline_metadata(dims, config.parallelism, config.model_spec.model)
+        stages, layers, first, last = pipelines._get_pipeline_metadata(
+            dims, config.parallelism, config.model_spec.model
+        )
         parts = pipelines._generate_llm_fqn_per_model_part(stages, layers, first, last)
         out["stages"] = [sum(word.startswith("layers.") for word in part) for part in parts]
         out["m"] = schedule(config.parallelism, config.training, stages)
     if case["build"]:
         with torch.device("meta"):
-            out["parameters"] = sum(weight.numel() for weight in config.model_spec.model.build().parameters())
+            out["parameters"] = sum(
+                weight.numel() for weight in config.model_spec.model.build().parameters()
+            )
         if policy:
             with torch.device("meta"):
                 model = config.model_spec.model.build()
             policy.build(dump_folder="").apply(model)
-            out["wrapped"] = sum("Checkpoint" in type(block).__name__ for block in model.layers.children())
+            out["wrapped"] = sum(
+                "Checkpoint" in type(block).__name__ for block in model.layers.children()
+            )
     return out
 
 
@@ -97,13 +119,22 @@ def older(case: dict[str, Any], folder: Path, name: str) -> dict[str, Any]:
     spec = train_spec.get_train_spec(config.model.name)
     args = spec.model_args[config.model.flavor]
     out = facts(config.parallelism, config.training)
-    out |= {"mode": config.activation_checkpoint.mode, "option": config.activation_checkpoint.selective_ac_option,
-            "compile": config.compile.enable, "flavor": [config.model.name, config.model.flavor], "layers": args.n_layers,
-            "converters": config.model.converters}  # fmt: skip
+    out |= {
+        "mode": config.activation_checkpoint.mode,
+        "option": config.activation_checkpoint.selective_ac_option,
+        "compile": config.compile.enable,
+        "flavor": [config.model.name, config.model.flavor],
+        "layers": args.n_layers,
+        "converters": config.model.converters,
+    }
     if config.parallelism.pipeline_parallel_degree > 1:
         counted = args.n_layers + config.parallelism.pipeline_parallel_first_stage_less_layers
         counted += config.parallelism.pipeline_parallel_last_stage_less_layers
-        out["m"] = schedule(config.parallelism, config.training, -(-counted // config.parallelism.pipeline_parallel_layers_per_stage))
+        out["m"] = schedule(
+            config.parallelism,
+            config.training,
+            -(-counted // config.parallelism.pipeline_parallel_layers_per_stage),
+        )
     return out
 
 
@@ -115,7 +146,9 @@ def judged(case: dict[str, Any], read: Any, folder: Path, name: str) -> dict[str
 
 
 def capable() -> None:
-    """A machine with 8-bit products; what the converters would make of the model is torchao's matter."""
+    """A machine with 8-bit products; what the converters would make of the model is torchao's
+    matter.
+    """
     from torchtitan.components import quantization
 
     for name in CONVERTERS:
@@ -127,7 +160,16 @@ def capable() -> None:
 def main(version: str) -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    stand_in("triton", "datasets", "wandb", "PIL", "tensorboard", "torchvision", "torch.utils.tensorboard", "google.protobuf")
+    stand_in(
+        "triton",
+        "datasets",
+        "wandb",
+        "PIL",
+        "tensorboard",
+        "torchvision",
+        "torch.utils.tensorboard",
+        "google.protobuf",
+    )
     read = newest if version.startswith("0.3") else older
     with tempfile.TemporaryDirectory() as folder:
         sys.path.insert(0, folder)
@@ -135,7 +177,12 @@ def main(version: str) -> None:
             case = json.loads(line)
             if case["capable"]:
                 capable()
-            print(json.dumps(judged(case, read, Path(folder), f"plan_{os.getpid()}_{at}"), default=str), flush=True)
+            print(
+                json.dumps(
+                    judged(case, read, Path(folder), f"plan_{os.getpid()}_{at}"), default=str
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""torchtitan's own reading of its files, on a CPU: its parsers, meshes, pipeline splits and models; tests/judges/torchtitan_judge.py runs them."""
+"""torchtitan's own reading of its files, on a CPU: its parsers, meshes, pipeline splits and models;
+tests/judges/torchtitan_judge.py runs them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def verdicts(cases: Iterable[Case], version: str = NEWEST) -> list[dict[str, Any
     lines = "\n".join(json.dumps(asdict(case)) for case in cases)
     judge = str(Path(__file__).with_name("torchtitan_judge.py"))
     env = wheels.environment("torchtitan", version)
-    answer = subprocess.run([sys.executable, judge, version], input=lines, env=env, capture_output=True, text=True)
+    answer = subprocess.run(
+        [sys.executable, judge, version], input=lines, env=env, capture_output=True, text=True
+    )
     if answer.returncode:
         raise RuntimeError(answer.stderr[-3000:])
     return [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]

@@ -1,6 +1,8 @@
-"""In place of torchrun where a test starts many small runs: ranks forked from one process that has imported DeepSpeed.
+"""In place of torchrun where a test starts many small runs: ranks forked from one process that has
+imported DeepSpeed.
 
-Reads JSON lines (words: the script and its flags, ranks, env, out: a file for what is printed); answers each with {"code": ...}.
+Reads JSON lines (words: the script and its flags, ranks, env, out: a file for what is printed);
+answers each with {"code": ...}.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-# All that a run imports sooner or later; the compiler comes with the first optimizer and takes more than deepspeed itself.
+# All that a run imports sooner or later; the compiler comes with the first optimizer and takes more
+# than deepspeed itself.
 import deepspeed.pipe
 import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
 import torch._dynamo
@@ -29,7 +32,13 @@ def rank(case: dict[str, Any], number: int) -> None:
     os.dup2(out, 1)
     os.dup2(out, 2)
     size = str(case["ranks"])
-    os.environ.update(case["env"], RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size)
+    os.environ.update(
+        case["env"],
+        RANK=str(number),
+        LOCAL_RANK=str(number),
+        WORLD_SIZE=size,
+        LOCAL_WORLD_SIZE=size,
+    )
     sys.argv, code = case["words"], 0
     try:
         runpy.run_path(case["words"][0], run_name="__main__")
@@ -54,7 +63,9 @@ def start(case: dict[str, Any]) -> set[int]:
 
 
 def run(case: dict[str, Any]) -> int:
-    """The first exit code that is not 0; like torchrun, whoever still runs is ended then, and where the limit is over."""
+    """The first exit code that is not 0; like torchrun, whoever still runs is ended then, and where
+    the limit is over.
+    """
     running, code, until = start(case), 0, time.monotonic() + LIMIT_S
     while running:
         done, status = os.waitpid(-1, os.WNOHANG)

@@ -1,4 +1,6 @@
-"""A rank that does what its request says, well or badly: `python -m tests.launch.evil REQUEST RESULT`."""
+"""A rank that does what its request says, well or badly: `python -m tests.launch.evil REQUEST
+RESULT`.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,26 @@ SLEEPER = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 
 
 def works(request: dict[str, Any], result: Path) -> None:
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MARK", "CUDA_VISIBLE_DEVICES")
+    names = (
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "MARK",
+        "CUDA_VISIBLE_DEVICES",
+    )
     found = {name: os.environ.get(name) for name in names}
     (result.parent / f"seen{os.environ['RANK']}.json").write_text(json.dumps(found))
     if os.environ["RANK"] == "0":
         until = time.monotonic() + 10
-        others = [result.parent / f"seen{rank}.json" for rank in range(int(os.environ["WORLD_SIZE"]))]
-        while not all(one.exists() and one.read_text() for one in others) and time.monotonic() < until:
+        others = [
+            result.parent / f"seen{rank}.json" for rank in range(int(os.environ["WORLD_SIZE"]))
+        ]
+        while (
+            not all(one.exists() and one.read_text() for one in others) and time.monotonic() < until
+        ):
             time.sleep(0.01)
         answer = {"echo": request, "seen": [json.loads(one.read_text()) for one in others]}
         result.with_suffix(".new").write_text(json.dumps(answer))
@@ -78,7 +93,11 @@ def chatters(request: dict[str, Any], _: Path) -> None:
 
 def litters(request: dict[str, Any], result: Path) -> None:
     """Grandchildren: one of the same group, one of its own session, both with our pipe open."""
-    pids = [subprocess.Popen(SLEEPER).pid, subprocess.Popen(SLEEPER, start_new_session=True).pid, os.getpid()]
+    pids = [
+        subprocess.Popen(SLEEPER).pid,
+        subprocess.Popen(SLEEPER, start_new_session=True).pid,
+        os.getpid(),
+    ]
     Path(request["pids"]).write_text(json.dumps(pids))
     if request.get("stays"):
         time.sleep(600)
@@ -108,11 +127,17 @@ def loses_a_peer(request: dict[str, Any], _: Path) -> None:
 
 def meets(request: dict[str, Any], result: Path) -> None:
     """Every rank tells rank 0 its number over a socket, where MASTER_ADDR and MASTER_PORT say."""
-    place, world = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), int(os.environ["WORLD_SIZE"])
+    place, world = (
+        (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])),
+        int(os.environ["WORLD_SIZE"]),
+    )
     if os.environ["RANK"] != "0":
         until = time.monotonic() + 20
         while time.monotonic() < until:
-            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(place) as line:
+            with (
+                contextlib.suppress(ConnectionRefusedError),
+                socket.create_connection(place) as line,
+            ):
                 line.sendall(os.environ["RANK"].encode())
                 return
             time.sleep(0.05)
@@ -145,13 +170,32 @@ def takes_the_port(request: dict[str, Any], result: Path) -> None:
     tried = int(count.read_text()) if count.exists() else 0
     count.write_text(str(tried + 1))
     if tried < request["times"]:
-        sys.exit("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
-                 "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use")  # fmt: skip
+        sys.exit(
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any"
+            " local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE,"
+            " message: address already in use"
+        )
     result.write_text(json.dumps({"tried": tried + 1}))
 
 
-ACTS = {act.__name__: act for act in (works, progresses, fails, raises, signals, hangs, chatters, litters, exhausts, loses_a_peer, meets,
-                                      waits_in_vain, takes_the_port)}  # fmt: skip
+ACTS = {
+    act.__name__: act
+    for act in (
+        works,
+        progresses,
+        fails,
+        raises,
+        signals,
+        hangs,
+        chatters,
+        litters,
+        exhausts,
+        loses_a_peer,
+        meets,
+        waits_in_vain,
+        takes_the_port,
+    )
+}
 
 if __name__ == "__main__":
     watch_parent()

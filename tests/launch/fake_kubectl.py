@@ -1,7 +1,8 @@
-"""A kubectl whose cluster is a folder (FAKE_CLUSTER): its pods are processes of this machine, their logs files.
+"""A kubectl whose cluster is a folder (FAKE_CLUSTER): its pods are processes of this machine, their
+logs files.
 
-Takes the calls that a launcher makes: apply, get pods, logs, delete. What a controller adds to a pod (its number, the address of the
-first) is added here.
+Takes the calls that a launcher makes: apply, get pods, logs, delete. What a controller adds to a
+pod (its number, the address of the first) is added here.
 """
 
 from __future__ import annotations
@@ -27,25 +28,43 @@ def templates(document: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[
     name, spec, kind = document["metadata"]["name"], document.get("spec", {}), document["kind"]
     if kind == "Job":
         assert document["apiVersion"] == "batch/v1" and spec["completionMode"] == "Indexed"
-        return [(f"{name}-{i}", spec["template"], {"JOB_COMPLETION_INDEX": str(i)}) for i in range(spec["completions"])]
+        return [
+            (f"{name}-{i}", spec["template"], {"JOB_COMPLETION_INDEX": str(i)})
+            for i in range(spec["completions"])
+        ]
     if kind == "JobSet":
         assert document["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
         (one,) = spec["replicatedJobs"]
         job = one["template"]["spec"]
-        return [(f"{name}-{one['name']}-0-{i}", job["template"], {"JOB_COMPLETION_INDEX": str(i)}) for i in range(job["completions"])]
+        return [
+            (f"{name}-{one['name']}-0-{i}", job["template"], {"JOB_COMPLETION_INDEX": str(i)})
+            for i in range(job["completions"])
+        ]
     if kind == "PyTorchJob":
         assert document["apiVersion"] == "kubeflow.org/v1"
-        kinds = [(role.lower(), i, one) for role, one in spec["pytorchReplicaSpecs"].items() for i in range(one["replicas"])]
-        assert all(one["template"]["spec"]["containers"][0]["name"] == "pytorch" for _, _, one in kinds)
+        kinds = [
+            (role.lower(), i, one)
+            for role, one in spec["pytorchReplicaSpecs"].items()
+            for i in range(one["replicas"])
+        ]
+        assert all(
+            one["template"]["spec"]["containers"][0]["name"] == "pytorch" for _, _, one in kinds
+        )
         world = {"MASTER_PORT": "0", "MASTER_ADDR": "", "WORLD_SIZE": str(len(kinds))}
-        return [(f"{name}-{role}-{i}", one["template"], {**world, "RANK": str(rank)}) for rank, (role, i, one) in enumerate(kinds)]
+        return [
+            (f"{name}-{role}-{i}", one["template"], {**world, "RANK": str(rank)})
+            for rank, (role, i, one) in enumerate(kinds)
+        ]
     return []
 
 
 def apply(path: str) -> None:
     documents = list(yaml.safe_load_all(Path(path).read_text()))
     if any(one["metadata"].get("namespace") == "closed" for one in documents):
-        sys.exit('Error from server (Forbidden): User "ann" cannot create resource "jobs" in API group "batch" in the namespace "closed"')
+        sys.exit(
+            'Error from server (Forbidden): User "ann" cannot create resource "jobs" in API group'
+            ' "batch" in the namespace "closed"'
+        )
     data = next(one for one in documents if one["kind"] == "ConfigMap")
     mounted = CLUSTER / data["metadata"]["name"]
     mounted.mkdir()
@@ -56,21 +75,36 @@ def apply(path: str) -> None:
             start(name, template, variables, mounted, port=str(20_000 + os.getpid() % 20_000))
 
 
-def start(name: str, template: dict[str, Any], variables: dict[str, str], mounted: Path, port: str) -> None:
+def start(
+    name: str, template: dict[str, Any], variables: dict[str, str], mounted: Path, port: str
+) -> None:
     (container,) = template["spec"]["containers"]
     (volume,) = [one for one in template["spec"]["volumes"] if "configMap" in one]
-    (mount,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == volume["name"]]
+    (mount,) = [
+        one["mountPath"] for one in container["volumeMounts"] if one["name"] == volume["name"]
+    ]
     pod = CLUSTER / "pods" / name
     pod.mkdir(parents=True)
     (pod / "labels").write_text(json.dumps(template["metadata"]["labels"]))
     if container["image"] == "no-such-image":
         (pod / "waiting").write_text("ImagePullBackOff")
         return
-    words = [sys.executable if word == "python" else word.replace(mount, str(mounted)) for word in container["command"]]
+    words = [
+        sys.executable if word == "python" else word.replace(mount, str(mounted))
+        for word in container["command"]
+    ]
     env = {**os.environ, **variables, **{one["name"]: one["value"] for one in container["env"]}}
-    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} if env["MASTER_ADDR"] or "RANK" in variables else {}
+    env |= (
+        {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        if env["MASTER_ADDR"] or "RANK" in variables
+        else {}
+    )
     env.pop("PPPLAN_RUN", None)
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
     reaper = [sys.executable, "-S", "-c", REAPER, str(pod / "code"), str(pod / "log")]
     process = subprocess.Popen([*reaper, *words], env=env, start_new_session=True, **quiet)
     (pod / "pid").write_text(str(process.pid))
@@ -82,15 +116,29 @@ def status(pod: Path) -> dict[str, Any]:
         return {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
     if (pod / "code").exists() and (pod / "code").read_text():
         code = int((pod / "code").read_text())
-        ended = {"exitCode": code, "reason": "OOMKilled" if code == -signal.SIGKILL else "Error" if code else "Completed"}
-        return {"phase": "Failed" if code else "Succeeded", "containerStatuses": [{"state": {"terminated": ended}}]}
+        ended = {
+            "exitCode": code,
+            "reason": "OOMKilled" if code == -signal.SIGKILL else "Error" if code else "Completed",
+        }
+        return {
+            "phase": "Failed" if code else "Succeeded",
+            "containerStatuses": [{"state": {"terminated": ended}}],
+        }
     return {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}
 
 
 def get(selector: str) -> None:
     key, _, value = selector.partition("=")
-    pods = [one for one in CLUSTER.glob("pods/*") if json.loads((one / "labels").read_text()).get(key) == value]
-    print(json.dumps({"items": [{"metadata": {"name": one.name}, "status": status(one)} for one in pods]}))
+    pods = [
+        one
+        for one in CLUSTER.glob("pods/*")
+        if json.loads((one / "labels").read_text()).get(key) == value
+    ]
+    print(
+        json.dumps(
+            {"items": [{"metadata": {"name": one.name}, "status": status(one)} for one in pods]}
+        )
+    )
 
 
 def delete() -> None:

@@ -1,4 +1,6 @@
-"""A real Slurm of one node on the loopback: munged, slurmctld and slurmd as our children, all state in one folder."""
+"""A real Slurm of one node on the loopback: munged, slurmctld and slurmd as our children, all state
+in one folder.
+"""
 
 from __future__ import annotations
 
@@ -46,18 +48,37 @@ PartitionName=down Nodes=away State=UP
 
 @contextlib.contextmanager
 def slurm(folder: Path) -> Iterator[Path]:
-    """Path of slurm.conf (also put into SLURM_CONF) while the daemons run. AssertionError names what is not installed."""
+    """Path of slurm.conf (also put into SLURM_CONF) while the daemons run. AssertionError names
+    what is not installed.
+    """
     path = os.pathsep.join((os.environ["PATH"], *FOLDERS))
     absent = [name for name in NEEDED if shutil.which(name, path=path) is None]
-    assert not absent, f"tests of Slurm need a real one, but {', '.join(absent)} are not there: apt-get install slurm-wlm munge"
-    assert os.geteuid() == 0, "tests of Slurm start slurmd, which must be root: run them as root, as a container does"
+    assert not absent, (
+        f"tests of Slurm need a real one, but {', '.join(absent)} are not there: apt-get install"
+        " slurm-wlm munge"
+    )
+    assert os.geteuid() == 0, (
+        "tests of Slurm start slurmd, which must be root: run them as root, as a container does"
+    )
     conf, before = _written(folder), os.environ.get("SLURM_CONF")
     os.environ["SLURM_CONF"] = str(conf)
     daemons: list[subprocess.Popen[bytes]] = []
     try:
-        for words in (_munge(folder), ["slurmctld", "-D", "-f", str(conf)], ["slurmd", "-D", "-f", str(conf), "-N", _host()]):
+        for words in (
+            _munge(folder),
+            ["slurmctld", "-D", "-f", str(conf)],
+            ["slurmd", "-D", "-f", str(conf), "-N", _host()],
+        ):
             log = (folder / f"{words[0]}.out").open("wb")
-            daemons.append(subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path}))
+            daemons.append(
+                subprocess.Popen(
+                    words,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, "PATH": path},
+                )
+            )
             if words[0] == "munged":
                 _until(lambda: (folder / "munge.socket").exists(), folder)
         _until(_idle, folder)
@@ -76,7 +97,10 @@ def slurm(folder: Path) -> Iterator[Path]:
 def _emptied(limit_s: float = 8) -> None:
     """Jobs still ending are waited for: without slurmd nobody would end their processes."""
     until = time.monotonic() + limit_s
-    while subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout.strip() and time.monotonic() < until:
+    while (
+        subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout.strip()
+        and time.monotonic() < until
+    ):
         subprocess.run(["scancel", "--state=RUNNING"], capture_output=True)
         subprocess.run(["scancel", "--state=PENDING"], capture_output=True)
         time.sleep(0.2)
@@ -93,17 +117,34 @@ def _written(folder: Path) -> Path:
     (folder / "munge.key").write_bytes(os.urandom(64))
     (folder / "munge.key").chmod(0o600)
     conf = folder / "slurm.conf"
-    conf.write_text(_CONF.format(host=_host(), folder=folder, first=free_port(), second=free_port(), third=free_port()))
+    conf.write_text(
+        _CONF.format(
+            host=_host(), folder=folder, first=free_port(), second=free_port(), third=free_port()
+        )
+    )
     return conf
 
 
 def _munge(folder: Path) -> list[str]:
-    names = {"socket": "munge.socket", "key-file": "munge.key", "pid-file": "munge.pid", "log-file": "munge.log", "seed-file": "munge.seed"}
-    return ["munged", "--foreground", "--force", *(f"--{word}={folder / name}" for word, name in names.items())]
+    names = {
+        "socket": "munge.socket",
+        "key-file": "munge.key",
+        "pid-file": "munge.pid",
+        "log-file": "munge.log",
+        "seed-file": "munge.seed",
+    }
+    return [
+        "munged",
+        "--foreground",
+        "--force",
+        *(f"--{word}={folder / name}" for word, name in names.items()),
+    ]
 
 
 def _idle() -> bool:
-    done = subprocess.run(["sinfo", "-h", "-p", "debug", "-o", "%t"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["sinfo", "-h", "-p", "debug", "-o", "%t"], capture_output=True, text=True
+    )
     return done.stdout.strip() == "idle"
 
 
@@ -111,6 +152,9 @@ def _until(holds: object, folder: Path, limit_s: float = 30) -> None:
     until = time.monotonic() + limit_s
     while not holds():  # type: ignore[operator]
         if time.monotonic() > until:
-            said = "\n".join(f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in sorted(folder.glob("*.out")))
+            said = "\n".join(
+                f"{path.name}: {path.read_text(errors='replace')[-1500:]}"
+                for path in sorted(folder.glob("*.out"))
+            )
             raise AssertionError(f"Slurm did not come up:\n{said}")
         time.sleep(0.1)

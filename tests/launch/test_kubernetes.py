@@ -1,4 +1,6 @@
-"""Trials as Kubernetes objects: their fields, and runs through a kubectl whose pods are processes of this machine."""
+"""Trials as Kubernetes objects: their fields, and runs through a kubectl whose pods are processes
+of this machine.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, tools = tmp_path / "cluster", tmp_path / "bin"
     folder.mkdir()
     tools.mkdir()
-    (tools / "kubectl").write_text(f"#!/bin/sh\nexec {sys.executable} {ROOT}/tests/launch/fake_kubectl.py \"$@\"\n")
+    (tools / "kubectl").write_text(
+        f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/launch/fake_kubectl.py "$@"\n'
+    )
     (tools / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     monkeypatch.setenv("FAKE_CLUSTER", str(folder))
@@ -50,31 +54,49 @@ def test_pods_make_one_world(kind: str, cluster: Path, tmp_path: Path) -> None:
 
 def test_the_rank_that_failed_is_told(cluster: Path, tmp_path: Path) -> None:
     done = kubernetes.run(work("fails", rank=1, code=3, says="no tokens\n"), place=place(tmp_path))
-    assert done.state == "crashed" and done.reason == "rank 1 of 2 ended with exit code 3: no tokens" and (cluster / "deleted").exists()
+    assert (
+        done.state == "crashed"
+        and done.reason == "rank 1 of 2 ended with exit code 3: no tokens"
+        and (cluster / "deleted").exists()
+    )
 
 
 def test_progress_of_a_pod_prunes(cluster: Path, tmp_path: Path) -> None:
-    done = kubernetes.run(work("progresses", ranks=1, steps=1000, step_s=0.02), lambda line: line["step"] > 2, place=place(tmp_path))
+    done = kubernetes.run(
+        work("progresses", ranks=1, steps=1000, step_s=0.02),
+        lambda line: line["step"] > 2,
+        place=place(tmp_path),
+    )
     assert done.state == "pruned" and (cluster / "deleted").exists()
 
 
 def test_the_pod_keeps_the_limit(cluster: Path, tmp_path: Path) -> None:
     done = kubernetes.run(work("hangs", ranks=1, limit_s=1), place=place(tmp_path))
-    assert done.state == "timeout" and "limit of 1 s" in done.reason and "in hangs" in done.stderr_tail
+    assert (
+        done.state == "timeout" and "limit of 1 s" in done.reason and "in hangs" in done.stderr_tail
+    )
 
 
 def test_an_image_that_cannot_be_pulled(cluster: Path, tmp_path: Path) -> None:
     done = kubernetes.run(work("works"), place=place(tmp_path, image="no-such-image"))
-    assert done.state == "crashed" and "ImagePullBackOff" in done.reason and (cluster / "deleted").exists()
+    assert (
+        done.state == "crashed"
+        and "ImagePullBackOff" in done.reason
+        and (cluster / "deleted").exists()
+    )
 
 
 def test_cancel(cluster: Path, tmp_path: Path) -> None:
     until = time.monotonic() + 1
-    done = kubernetes.run(work("hangs", ranks=1), cancel=lambda: time.monotonic() > until, place=place(tmp_path))
+    done = kubernetes.run(
+        work("hangs", ranks=1), cancel=lambda: time.monotonic() > until, place=place(tmp_path)
+    )
     assert done.state == "interrupted" and (cluster / "deleted").exists()
 
 
-def test_what_the_cluster_or_the_user_lacks(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_cluster_or_the_user_lacks(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError, match="PPPLAN_IMAGE"):
         kubernetes.run(work("works"), place=place(tmp_path, image=""))
     with pytest.raises(InputError, match="kubectl said: Error from server"):
@@ -91,8 +113,17 @@ def test_what_a_cluster_says_of_pods() -> None:
         return {"metadata": {"name": name}, "status": {"phase": phase, **status}}
 
     killed = [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]
-    assert kubernetes.judged([pod("a", "Running"), pod("b", "Failed", containerStatuses=killed)], 2, 1.0).state == "oom"  # type: ignore[union-attr]
-    evicted = kubernetes.judged([pod("a", "Failed", reason="Evicted", message="The node was low on resource: memory.")], 1, 1.0)
+    assert (
+        kubernetes.judged(
+            [pod("a", "Running"), pod("b", "Failed", containerStatuses=killed)], 2, 1.0
+        ).state
+        == "oom"
+    )  # type: ignore[union-attr]
+    evicted = kubernetes.judged(
+        [pod("a", "Failed", reason="Evicted", message="The node was low on resource: memory.")],
+        1,
+        1.0,
+    )
     assert evicted is not None and evicted.state == "crashed" and "Evicted" in evicted.reason
     assert kubernetes.judged([pod("a", "Pending"), pod("b", "Succeeded")], 2, 1.0) is None
     assert kubernetes.judged([], 2, 1.0) is None
@@ -101,8 +132,17 @@ def test_what_a_cluster_says_of_pods() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_objects(kind: str, tmp_path: Path) -> None:
     """One pod a node, all its GPUs, no restarts, an end to its life, one label on all."""
-    asked = Work("planner.tune.workers.torch_worker", {"layout": {"tp": 8}}, 32, 600, "cuda", {"NCCL_DEBUG": "WARN"})
-    made = kubernetes_manifest.documents("ppplan-1", asked, Place(tmp_path, 8, image="lab/torch:1", namespace="lab", kind=kind))
+    asked = Work(
+        "planner.tune.workers.torch_worker",
+        {"layout": {"tp": 8}},
+        32,
+        600,
+        "cuda",
+        {"NCCL_DEBUG": "WARN"},
+    )
+    made = kubernetes_manifest.documents(
+        "ppplan-1", asked, Place(tmp_path, 8, image="lab/torch:1", namespace="lab", kind=kind)
+    )
     assert {one["metadata"]["namespace"] for one in made} == {"lab"} and made[-1]["kind"] == kind
     spec = made[-1]["spec"]
     if kind == "PyTorchJob":
@@ -115,9 +155,16 @@ def test_objects(kind: str, tmp_path: Path) -> None:
         life, template = job["activeDeadlineSeconds"], job["template"]
     assert life > 600 and template["metadata"]["labels"] == {"ppplan-run": "ppplan-1"}
     (container,) = template["spec"]["containers"]
-    assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}} and template["spec"]["restartPolicy"] == "Never"
+    assert (
+        container["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+        and template["spec"]["restartPolicy"] == "Never"
+    )
     told = {one["name"]: one["value"] for one in container["env"]}
     assert (told["PPPLAN_EACH"], told["PPPLAN_WORLD"], told["PPPLAN_DEVICE"]) == ("8", "32", "cuda")
     assert all(isinstance(value, str) for value in told.values())
-    first = {"Job": "ppplan-1-0.ppplan-1", "JobSet": "ppplan-1-node-0-0.ppplan-1", "PyTorchJob": None}[kind]
+    first = {
+        "Job": "ppplan-1-0.ppplan-1",
+        "JobSet": "ppplan-1-node-0-0.ppplan-1",
+        "PyTorchJob": None,
+    }[kind]
     assert told.get("MASTER_ADDR") == first

@@ -36,8 +36,9 @@ def test_ranks_of_two_hosts_make_one_world(two: Place) -> None:
     done = torchrun.run(work("works"), place=two)
     assert done.state == "done" and done.result is not None, done
     seen = done.result["seen"]
-    assert [(one["RANK"], one["LOCAL_RANK"], one["WORLD_SIZE"], one["LOCAL_WORLD_SIZE"]) for one in seen] == [
-        ("0", "0", "2", "1"), ("1", "0", "2", "1")]  # fmt: skip
+    assert [
+        (one["RANK"], one["LOCAL_RANK"], one["WORLD_SIZE"], one["LOCAL_WORLD_SIZE"]) for one in seen
+    ] == [("0", "0", "2", "1"), ("1", "0", "2", "1")]
     assert len({(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in seen}) == 1
 
 
@@ -49,10 +50,16 @@ def test_a_hang_ends_on_both_hosts(two: Place) -> None:
 
 def test_one_host_alone(tmp_path: Path) -> None:
     done = torchrun.run(work("fails", ranks=1, code=3, says="no tokens\n"), place=Place(tmp_path))
-    assert done.state == "crashed" and done.reason.startswith("torchrun ended with exit code 1") and "no tokens" in done.stderr_tail
+    assert (
+        done.state == "crashed"
+        and done.reason.startswith("torchrun ended with exit code 1")
+        and "no tokens" in done.stderr_tail
+    )
     assert not list(tmp_path.iterdir())
 
 
 def test_where_to_meet_must_be_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"needs 2 hosts for 16 ranks: set PPPLAN_ENDPOINT, HOST:PORT"):
+    with pytest.raises(
+        InputError, match=r"needs 2 hosts for 16 ranks: set PPPLAN_ENDPOINT, HOST:PORT"
+    ):
         torchrun.run(work("works", ranks=16), place=Place(tmp_path))

@@ -12,22 +12,37 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars")  # fmt: skip
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
 CUT_OFF = """
 const out = [], width = document.documentElement.clientWidth;
-if (document.documentElement.scrollWidth > width) out.push("the page is " + document.documentElement.scrollWidth + " wide");
+if (document.documentElement.scrollWidth > width) out.push("the page is " + \
+document.documentElement.scrollWidth + " wide");
 for (const one of document.querySelectorAll("body *")) {
-  if (one.closest("svg, script, style, .js-plotly-plot") || one.closest("details:not([open])")) continue;
+  if (one.closest("svg, script, style, .js-plotly-plot") || one.closest("details:not([open])")) \
+continue;
   const box = one.getBoundingClientRect();
-  if (box.width && (box.right > width + 1 || box.left < -1)) out.push(one.tagName + " " + one.textContent.slice(0, 40));
-  if (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX === "hidden") out.push("hidden: " + one.tagName);
+  if (box.width && (box.right > width + 1 || box.left < -1)) out.push(one.tagName + " " + \
+one.textContent.slice(0, 40));
+  if (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX === "hidden") \
+out.push("hidden: " + one.tagName);
 }
 for (const plot of document.querySelectorAll(".js-plotly-plot")) {
   const frame = plot.getBoundingClientRect();
   for (const text of plot.querySelectorAll(".main-svg text")) {
     const box = text.getBoundingClientRect();
-    if (box.width && (box.right > frame.right + 2 || box.left < frame.left - 2 || box.bottom > frame.bottom + 2 || box.top < frame.top - 2))
+    if (box.width && (box.right > frame.right + 2 || box.left < frame.left - 2 || box.bottom > \
+frame.bottom + 2 || box.top < frame.top - 2))
       out.push(plot.id + " text: " + text.textContent);
   }
 }
@@ -41,12 +56,20 @@ return [...document.querySelectorAll("div.chart")].map(one => ({id: one.id,
 
 @contextmanager
 def browser(folder: Path, width: int, dark: bool = False) -> Iterator[Any]:
-    """A Chromium with a window so wide. Debian's packages chromium and chromium-driver must be there."""
+    """A Chromium with a window so wide. Debian's packages chromium and chromium-driver must be
+    there.
+    """
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium and driver, "reports are tested in a real browser: install Debian's chromium and chromium-driver"
+    assert chromium and driver, (
+        "reports are tested in a real browser: install Debian's chromium and chromium-driver"
+    )
     options = Options()
     options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={folder / f'profile-{width}-{dark}'}", f"--window-size={width},1600"):
+    for flag in (
+        *FLAGS,
+        f"--user-data-dir={folder / f'profile-{width}-{dark}'}",
+        f"--window-size={width},1600",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     with webdriver.Chrome(options=options, service=Service(driver)) as opened:
@@ -60,6 +83,10 @@ def browser(folder: Path, width: int, dark: bool = False) -> Iterator[Any]:
 def faults(opened: Any, page: Path) -> list[str]:
     """What is wrong with a page: errors of the console, elements cut off, charts without a mark."""
     opened.get(page.absolute().as_uri())
-    console = [line["message"] for line in opened.get_log("browser") if line["level"] in ("SEVERE", "WARNING")]
+    console = [
+        line["message"]
+        for line in opened.get_log("browser")
+        if line["level"] in ("SEVERE", "WARNING")
+    ]
     empty = [f"{one['id']} is empty" for one in opened.execute_script(DRAWN) if not one["marks"]]
     return [*console, *opened.execute_script(CUT_OFF), *empty]

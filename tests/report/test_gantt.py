@@ -27,9 +27,13 @@ from planner.report.text.gantt import gantt
 
 SVG = "{http://www.w3.org/2000/svg}"
 CASES = [
-    ("1f1b", 4, 8, None), ("gpipe", 3, 5, None), ("interleaved", 4, 8, 2),
-    ("zb-h1", 4, 8, None), ("dualpipe", 4, 8, None), ("zbv", 2, 4, None),
-]  # fmt: skip
+    ("1f1b", 4, 8, None),
+    ("gpipe", 3, 5, None),
+    ("interleaved", 4, 8, 2),
+    ("zb-h1", 4, 8, None),
+    ("dualpipe", 4, 8, None),
+    ("zbv", 2, 4, None),
+]
 
 
 def lines(chart: Chart, width: int = 100) -> list[str]:
@@ -41,7 +45,9 @@ def done(name: str, pp: int, m: int, v: int | None) -> Simulated:
 
 
 def test_the_textbook_picture_of_1f1b() -> None:
-    """Drawn by hand: one unit is two columns at 4 ranks and 8 micro-batches; forward 1, backward 2."""
+    """Drawn by hand: one unit is two columns at 4 ranks and 8 micro-batches; forward 1,
+    backward 2.
+    """
     drawn = lines(simulate.chart(done("1f1b", 4, 8, None)))
     assert drawn[0] == "rank 0 0·1·2·3·            0═══4·1═══5·2═══6·3═══7·4═══  5═══  6═══  7═══"
     assert drawn[3] == "rank 3       0·0═══1·1═══2·2═══3·3═══4·4═══5·5═══6·6═══7·7═══"
@@ -51,7 +57,9 @@ def test_the_textbook_picture_of_1f1b() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 @pytest.mark.parametrize("width", [60, 100, 240])
-def test_columns_hold_what_runs_at_their_middle(case: tuple[str, int, int, int | None], width: int) -> None:
+def test_columns_hold_what_runs_at_their_middle(
+    case: tuple[str, int, int, int | None], width: int
+) -> None:
     one = done(*case)
     chart = simulate.chart(one)
     drawn = lines(chart, width)
@@ -62,7 +70,10 @@ def test_columns_hold_what_runs_at_their_middle(case: tuple[str, int, int, int |
     for rank in range(chart.rows):
         row = drawn[rank][margin:].ljust(columns)
         middles = (np.arange(columns) + 0.5) * chart.makespan / columns
-        busy = [bool(((one.timeline.start[rank] < t) & (t < one.timeline.end[rank])).any()) for t in middles]
+        busy = [
+            bool(((one.timeline.start[rank] < t) & (t < one.timeline.end[rank])).any())
+            for t in middles
+        ]
         assert [char != " " for char in row] == busy
 
 
@@ -88,11 +99,20 @@ def test_svg_bars_are_the_timeline(case: tuple[str, int, int, int | None]) -> No
             rank = int((float(rect.attrib["y"]) - TOP) // (ROW + GAP))
             name = str(said.text).split(":")[0]
             scale = one.timeline.makespan / WIDTH
-            drawn[rank].add((name, round((float(rect.attrib["x"]) - LEFT) * scale, 1), round(float(rect.attrib["width"]) * scale, 1)))
+            drawn[rank].add(
+                (
+                    name,
+                    round((float(rect.attrib["x"]) - LEFT) * scale, 1),
+                    round(float(rect.attrib["width"]) * scale, 1),
+                )
+            )
     for rank, rows in enumerate(one.order.actions):
         names = [f"{s}{'FBIW'[k]}{j}" for s, k, j, _ in rows.tolist()]
         start, end = one.timeline.start[rank], one.timeline.end[rank]
-        wanted = {(name, round(float(a), 1), round(float(b - a), 1)) for name, a, b in zip(names, start, end, strict=True)}
+        wanted = {
+            (name, round(float(a), 1), round(float(b - a), 1))
+            for name, a, b in zip(names, start, end, strict=True)
+        }
         assert drawn[rank] == wanted
     texts = [text.text for text in root.iter(f"{SVG}text")]
     assert simulate.title(one) in texts
@@ -111,10 +131,20 @@ def test_png_pixels_are_the_bars() -> None:
     one = done("zb-h1", 4, 8, None)
     image = image_module.open(io.BytesIO(png(simulate.chart(one)))).convert("RGB")
     for rank, rows in enumerate(one.order.actions):
-        times = zip(rows.tolist(), one.timeline.start[rank].tolist(), one.timeline.end[rank].tolist(), strict=True)
+        times = zip(
+            rows.tolist(),
+            one.timeline.start[rank].tolist(),
+            one.timeline.end[rank].tolist(),
+            strict=True,
+        )
         for (_, kind, _, _), start, end in times:
-            x = LEFT + (start + (end - start) * 0.15) * WIDTH / one.timeline.makespan      # beside the number
-            assert image.getpixel((int(x * SCALE), int((TOP + rank * (ROW + GAP) + 5) * SCALE))) == COLOURS["FBIW"[kind]]
+            x = (
+                LEFT + (start + (end - start) * 0.15) * WIDTH / one.timeline.makespan
+            )  # beside the number
+            assert (
+                image.getpixel((int(x * SCALE), int((TOP + rank * (ROW + GAP) + 5) * SCALE)))
+                == COLOURS["FBIW"[kind]]
+            )
     idle = int((LEFT + 0.5 * WIDTH / one.timeline.makespan) * SCALE)
     assert image.getpixel((idle, int((TOP + 3 * (ROW + GAP) + 5) * SCALE))) == (244, 244, 244)
 
@@ -128,8 +158,14 @@ def test_trace_slices_and_counters(case: tuple[str, int, int, int | None]) -> No
     for rank in range(one.pp):
         mine = sorted((event["ts"], event["dur"]) for event in slices if event["tid"] == rank)
         assert sum(dur for _, dur in set(mine)) == pytest.approx(one.timeline.busy[rank] * 1e3)
-        assert max(ts + dur for ts, dur in mine) == pytest.approx(one.timeline.end[rank].max() * 1e3)
-        counts = [event["args"]["chunks"] for event in events if event["ph"] == "C" and event["name"].endswith(f" {rank}")]
+        assert max(ts + dur for ts, dur in mine) == pytest.approx(
+            one.timeline.end[rank].max() * 1e3
+        )
+        counts = [
+            event["args"]["chunks"]
+            for event in events
+            if event["ph"] == "C" and event["name"].endswith(f" {rank}")
+        ]
         assert max(counts) == one.timeline.peak_in_flight[rank] and counts[-1] == 0
 
 
@@ -139,14 +175,26 @@ def test_forward_only_files_and_json() -> None:
     made = contents(found, "x.svg", "x.json", "x.csv")
     assert made["x.csv"].splitlines()[1:3] == ["0,0,-1,0.0,1.0", "0,1,-1,1.5,2.5"]
     slices = [event for event in json.loads(made["x.json"])["traceEvents"] if event["ph"] == "X"]
-    assert [(event["ts"], event["dur"]) for event in slices[-2:]] == [(3000.0, 1000.0), (5500.0, 1000.0)]
+    assert [(event["ts"], event["dur"]) for event in slices[-2:]] == [
+        (3000.0, 1000.0),
+        (5500.0, 1000.0),
+    ]
     said = document(found, order=False)
-    assert said["makespan_ms"] == 6.5 and said["tpot_ms"] == 4.0 and said["chunks"] is None and said["ttft_ms"] is None
-    assert "prefill" in gantt(serve.chart(found.served), 100).plain and "decode" in str(made["x.svg"])
+    assert (
+        said["makespan_ms"] == 6.5
+        and said["tpot_ms"] == 4.0
+        and said["chunks"] is None
+        and said["ttft_ms"] is None
+    )
+    assert "prefill" in gantt(serve.chart(found.served), 100).plain and "decode" in str(
+        made["x.svg"]
+    )
 
 
 def test_times_of_a_cost_model_are_shown_in_milliseconds() -> None:
-    one = simulate_schedule("1f1b", 2, 2, work=Work(forward=0.001, input_grad=0.001, weight_grad=0.001, unit="s"))
+    one = simulate_schedule(
+        "1f1b", 2, 2, work=Work(forward=0.001, input_grad=0.001, weight_grad=0.001, unit="s")
+    )
     chart = simulate.chart(one)
     assert chart.unit == "ms" and chart.makespan == pytest.approx(9) and "9.00 ms" in chart.note
     slices = [event for event in json.loads(trace.trace(one))["traceEvents"] if event["ph"] == "X"]

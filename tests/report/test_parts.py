@@ -1,4 +1,6 @@
-"""Tables for a terminal: rates of tiny machines keep their digits, and no table is wider than 100 columns."""
+"""Tables for a terminal: rates of tiny machines keep their digits, and no table is wider than 100
+columns.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,20 @@ def plan() -> tuple[Layout, Estimate]:
     return layout, estimate(recipe, layout)
 
 
-@pytest.mark.parametrize(("rate", "says"), [
-    (1234.4, "1234"), (412.6, "413"), (10.2, "10"), (9.96, "10"), (9.94, "9.9"), (3.0, "3.0"), (0.0304, "0.030"), (0.000123, "0.00012"),
-    (0.0000123, "1.2e-05"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rate", "says"),
+    [
+        (1234.4, "1234"),
+        (412.6, "413"),
+        (10.2, "10"),
+        (9.96, "10"),
+        (9.94, "9.9"),
+        (3.0, "3.0"),
+        (0.0304, "0.030"),
+        (0.000123, "0.00012"),
+        (0.0000123, "1.2e-05"),
+    ],
+)
 def test_small_rates_keep_two_digits(plan: tuple[Layout, Estimate], rate: float, says: str) -> None:
     layout, said = plan
     slow = replace(said, model_tflops_per_gpu=rate)
@@ -36,8 +48,13 @@ def test_small_rates_keep_two_digits(plan: tuple[Layout, Estimate], rate: float,
     out = StringIO()
     Console(width=4 * WIDTH, file=out).print(plans([("1", layout, slow)]))
     lines = out.getvalue().splitlines()
-    assert any(says in line.split() for line in lines) and max(len(line.rstrip()) for line in lines) <= WIDTH
+    assert (
+        any(says in line.split() for line in lines)
+        and max(len(line.rstrip()) for line in lines) <= WIDTH
+    )
 
 
 def test_the_headline_groups_thousands(plan: tuple[Layout, Estimate]) -> None:
-    assert "1,234 TFLOP/s" in [figure for figure, _ in pieces.headline(replace(plan[1], model_tflops_per_gpu=1234.4))]
+    assert "1,234 TFLOP/s" in [
+        figure for figure, _ in pieces.headline(replace(plan[1], model_tflops_per_gpu=1234.4))
+    ]

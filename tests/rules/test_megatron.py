@@ -1,4 +1,6 @@
-"""Megatron-LM's rules that hang on the stack or the version: overlapped exchanges, narrow states, FSDP2, what came later."""
+"""Megatron-LM's rules that hang on the stack or the version: overlapped exchanges, narrow states,
+FSDP2, what came later.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,43 @@ def names(question: Recipe, one: Layout) -> set[str]:
 def overlapping(model: str = "mixtral-8x7b", **changes: Any) -> Recipe:
     """A question whose stack runs experts' exchange beside compute."""
     stack = library.stack("megatron")
-    overlapped = stack.model_copy(update={"experts": stack.experts.model_copy(update={"overlap_share": 0.9})})
+    overlapped = stack.model_copy(
+        update={"experts": stack.experts.model_copy(update={"overlap_share": 0.9})}
+    )
     return documents.recipe(model, 64, stack=overlapped, **changes)
 
 
-@pytest.mark.parametrize("knobs, rules", [
-    ({"ep": 8}, set()), ({"ep": 1, "pp": 4, "recompute": FULL}, set()), ({"ep": 8, "pp": 4, "v": 2}, set()),
-    ({"ep": 8, "pp": 4}, {"overlapped exchange needs virtual stages"}),
-    ({"ep": 8, "recompute": FULL}, {"overlapped exchange keeps its experts"}),
-    ({"ep": 8, "recompute": SELECTIVE, "recompute_modules": module_mask(["moe"])}, {"overlapped exchange keeps its experts"}),
-    ({"ep": 8, "recompute": SELECTIVE, "recompute_modules": module_mask(["moe_act"])}, set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "knobs, rules",
+    [
+        ({"ep": 8}, set()),
+        ({"ep": 1, "pp": 4, "recompute": FULL}, set()),
+        ({"ep": 8, "pp": 4, "v": 2}, set()),
+        ({"ep": 8, "pp": 4}, {"overlapped exchange needs virtual stages"}),
+        ({"ep": 8, "recompute": FULL}, {"overlapped exchange keeps its experts"}),
+        (
+            {"ep": 8, "recompute": SELECTIVE, "recompute_modules": module_mask(["moe"])},
+            {"overlapped exchange keeps its experts"},
+        ),
+        ({"ep": 8, "recompute": SELECTIVE, "recompute_modules": module_mask(["moe_act"])}, set()),
+    ],
+)
 def test_overlapped_exchange_of_experts(knobs: dict[str, Any], rules: set[str]) -> None:
-    """TransformerConfig.__post_init__ of --overlap-moe-expert-parallel-comm; without an exchange it is not written."""
+    """TransformerConfig.__post_init__ of --overlap-moe-expert-parallel-comm; without an exchange it
+    is not written.
+    """
     question = overlapping()
     assert names(question, documents.layout(question, **knobs)) == rules
 
 
-@pytest.mark.parametrize("model, precision, rule", [
-    ("mixtral-8x7b", "fp32", "overlapped exchange runs in 16 bits"), ("mixtral-8x7b", "fp16", ""), ("deepseek-v3", "bf16", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model, precision, rule",
+    [
+        ("mixtral-8x7b", "fp32", "overlapped exchange runs in 16 bits"),
+        ("mixtral-8x7b", "fp16", ""),
+        ("deepseek-v3", "bf16", ""),
+    ],
+)
 def test_overlapped_exchange_needs_its_model(model: str, precision: str, rule: str) -> None:
     question = overlapping(model, precision=precision)
     assert names(question, documents.layout(question, ep=8)) == ({rule} if rule else set())
@@ -51,24 +70,38 @@ def test_overlapped_exchange_needs_its_model(model: str, precision: str, rule: s
 def test_overlapped_exchange_predicts_one_token_more_at_most() -> None:
     two = library.model("deepseek-v3").model_copy(update={"mtp_layers": 2})
     question = overlapping(two)  # type: ignore[arg-type]
-    assert names(question, documents.layout(question, ep=8)) == {"overlapped exchange predicts one token"}
+    assert names(question, documents.layout(question, ep=8)) == {
+        "overlapped exchange predicts one token"
+    }
 
 
-@pytest.mark.parametrize("held, precision, zero, rules", [
-    (12.0, "bf16", 0, set()), (6.0, "bf16", 1, set()), (10.0, "fp8-tensorwise", 3, set()),
-    (6.0, "bf16", 0, {"narrow optimizer states are distributed"}), (4.0, "fp16", 1, {"narrow optimizer states belong to bf16"}),
-    (7.0, "bf16", 1, {"Megatron has the optimizer states"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "held, precision, zero, rules",
+    [
+        (12.0, "bf16", 0, set()),
+        (6.0, "bf16", 1, set()),
+        (10.0, "fp8-tensorwise", 3, set()),
+        (6.0, "bf16", 0, {"narrow optimizer states are distributed"}),
+        (4.0, "fp16", 1, {"narrow optimizer states belong to bf16"}),
+        (7.0, "bf16", 1, {"Megatron has the optimizer states"}),
+    ],
+)
 def test_narrow_optimizer_states(held: float, precision: str, zero: int, rules: set[str]) -> None:
-    """OptimizerConfig: the precision-aware optimizer is distributed; Transformer Engine's FusedAdam keeps remainders of bf16 weights."""
+    """OptimizerConfig: the precision-aware optimizer is distributed; Transformer Engine's FusedAdam
+    keeps remainders of bf16 weights.
+    """
     stack = library.stack("megatron").model_copy(update={"optimizer_state_bytes": held})
     question = documents.recipe(precision=precision, stack=stack)
     assert names(question, documents.layout(question, tp=8, zero=zero)) == rules
 
 
-@pytest.mark.parametrize("model, changes, rule", [
-    ("qwen3-0.6b", {}, "FSDP2 needs untied embeddings"), ("llama3-8b", {"precision": "fp16"}, "FSDP2 has no fp16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model, changes, rule",
+    [
+        ("qwen3-0.6b", {}, "FSDP2 needs untied embeddings"),
+        ("llama3-8b", {"precision": "fp16"}, "FSDP2 has no fp16"),
+    ],
+)
 def test_fsdp2_needs_its_model(model: str, changes: dict[str, Any], rule: str) -> None:
     """validate_args of --use-torch-fsdp2; Megatron's own FSDP has no such rule."""
     for stack, rules in (("megatron-fsdp2", {rule}), ("megatron", set())):
@@ -79,11 +112,15 @@ def test_fsdp2_needs_its_model(model: str, changes: dict[str, Any], rule: str) -
 @pytest.mark.parametrize("version, legal", [("0.14", False), ("0.15", True), ("main", True)])
 def test_four_bits_came_with_0_15(version: str, legal: bool) -> None:
     question = documents.recipe(precision="nvfp4", hardware="b200-sxm", framework_version=version)
-    assert ("4 bits came with 0.15" not in names(question, documents.layout(question, tp=8))) == legal
+    assert (
+        "4 bits came with 0.15" not in names(question, documents.layout(question, tp=8))
+    ) == legal
 
 
-@pytest.mark.parametrize("version, model, legal", [("0.15", "mixtral-8x7b", False), ("0.16", "mixtral-8x7b", True),
-                                                   ("0.15", "llama3-8b", True)])  # fmt: skip
+@pytest.mark.parametrize(
+    "version, model, legal",
+    [("0.15", "mixtral-8x7b", False), ("0.16", "mixtral-8x7b", True), ("0.15", "llama3-8b", True)],
+)
 def test_hybridep_came_with_0_16(version: str, model: str, legal: bool) -> None:
     question = documents.recipe(model, stack="nemo", framework_version=version)
     assert ("HybridEP came with 0.16" not in names(question, documents.layout(question))) == legal

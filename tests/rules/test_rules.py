@@ -21,72 +21,191 @@ from tests import documents, sweep
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
 INTERLEAVED = SCHEDULE_CODE["interleaved"]
 
-# model, changes of the recipe, knobs that hold, knobs that break it. llama3-70b: 80 layers, 64 heads, 8 key-value heads;
-# llama3-405b: 126 layers, 128 heads; phi4-14b: 40 heads, 10 key-value heads; gpt3-175b: 2048 rows of learned positions.
-# What Megatron-LM accepts and refuses here was seen with its own parser, core 0.14 to 0.19, unless the row says otherwise.
+# model, changes of the recipe, knobs that hold, knobs that break it. llama3-70b: 80 layers, 64
+# heads, 8 key-value heads;
+# llama3-405b: 126 layers, 128 heads; phi4-14b: 40 heads, 10 key-value heads; gpt3-175b: 2048 rows
+# of learned positions.
+# What Megatron-LM accepts and refuses here was seen with its own parser, core 0.14 to 0.19, unless
+# the row says otherwise.
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "gpus are tp * pp * dp * cp": ("llama3-70b", {}, {"tp": 8}, {"tp": 8, "dp": 5, "m": 100}),
     "batch is dp * mbs * m": ("llama3-70b", {}, {"tp": 8}, {"tp": 8, "m": 127}),
     # validate_args; without experts by our rule alone.
     "experts split over ep": ("mixtral-8x7b", {"gpus": 96}, {"ep": 8}, {"ep": 3}),
-    # parallel_state.initialize_model_parallel alone: the parser lets tp 4, pp 4, ep 8, etp 4 on 64 GPUs pass.
-    "gpus split over etp * ep * pp": ("mixtral-8x7b", {"gpus": 64}, {"tp": 4, "pp": 4, "ep": 8}, {"tp": 4, "pp": 4, "ep": 8, "etp": 4}),
-    "expert width splits over etp": ("gpt-oss-20b", {"gpus": 56}, {"tp": 1, "etp": 4}, {"tp": 1, "etp": 7}),
-    "shared experts split over tp": ("glm4.5-air-106b-a12b", {"gpus": 96}, {"tp": 32, "ep": 1}, {"tp": 96, "ep": 1}),
+    # parallel_state.initialize_model_parallel alone: the parser lets tp 4, pp 4, ep 8, etp 4 on 64
+    # GPUs pass.
+    "gpus split over etp * ep * pp": (
+        "mixtral-8x7b",
+        {"gpus": 64},
+        {"tp": 4, "pp": 4, "ep": 8},
+        {"tp": 4, "pp": 4, "ep": 8, "etp": 4},
+    ),
+    "expert width splits over etp": (
+        "gpt-oss-20b",
+        {"gpus": 56},
+        {"tp": 1, "etp": 4},
+        {"tp": 1, "etp": 7},
+    ),
+    "shared experts split over tp": (
+        "glm4.5-air-106b-a12b",
+        {"gpus": 96},
+        {"tp": 32, "ep": 1},
+        {"tp": 96, "ep": 1},
+    ),
     # TransformerConfig: experts with biases are not split.
     "biases of experts need etp 1": ("gpt-oss-20b", {}, {"tp": 4, "etp": 1}, {"tp": 4, "etp": 2}),
     # MoELayer.forward raises ValueError; the parser only warns.
-    "experts need sequence parallelism": ("mixtral-8x7b", {}, {"tp": 4, "sp": 1}, {"tp": 4, "sp": 0}),
-    # Transformer Engine, dot_product_attention/context_parallel.py: windows not with p2p, sinks with a2a alone.
+    "experts need sequence parallelism": (
+        "mixtral-8x7b",
+        {},
+        {"tp": 4, "sp": 1},
+        {"tp": 4, "sp": 0},
+    ),
+    # Transformer Engine, dot_product_attention/context_parallel.py: windows not with p2p, sinks
+    # with a2a alone.
     "window runs under cp": ("gpt-oss-20b", {}, {"cp": 2, "cp_a2a": 2}, {"cp": 2}),
     # validate_args: the product of --hierarchical-context-parallel-sizes is cp.
-    "exchanged heads are of cp ranks": ("llama3-70b", {}, {"cp": 4, "cp_a2a": 2}, {"cp": 4, "cp_a2a": 3}),
-    # In no parser: Transformer Engine's AttnFuncWithCPAndQKVOA2A asserts it in the forward pass. 8 key-value heads over tp 4 are 2.
-    "heads of a rank split over cp_a2a": ("llama3-70b", {}, {"tp": 4, "cp": 4, "cp_a2a": 2}, {"tp": 4, "cp": 4, "cp_a2a": 4}),
-    "Megatron offloads the optimizer alone": ("llama3-70b", {}, {"offload": OFFLOAD_CODE["optimizer-cpu"]},
-                                              {"offload": OFFLOAD_CODE["optimizer-nvme"]}),
+    "exchanged heads are of cp ranks": (
+        "llama3-70b",
+        {},
+        {"cp": 4, "cp_a2a": 2},
+        {"cp": 4, "cp_a2a": 3},
+    ),
+    # In no parser: Transformer Engine's AttnFuncWithCPAndQKVOA2A asserts it in the forward pass. 8
+    # key-value heads over tp 4 are 2.
+    "heads of a rank split over cp_a2a": (
+        "llama3-70b",
+        {},
+        {"tp": 4, "cp": 4, "cp_a2a": 2},
+        {"tp": 4, "cp": 4, "cp_a2a": 4},
+    ),
+    "Megatron offloads the optimizer alone": (
+        "llama3-70b",
+        {},
+        {"offload": OFFLOAD_CODE["optimizer-cpu"]},
+        {"offload": OFFLOAD_CODE["optimizer-nvme"]},
+    ),
     # OptimizerConfig: the precision-aware optimizer, which offload runs on, is a distributed one.
-    "offload needs the distributed optimizer": ("llama3-70b", {}, {"offload": OFFLOAD_CODE["optimizer-cpu"], "zero": 1},
-                                                {"offload": OFFLOAD_CODE["optimizer-cpu"], "zero": 0}),
+    "offload needs the distributed optimizer": (
+        "llama3-70b",
+        {},
+        {"offload": OFFLOAD_CODE["optimizer-cpu"], "zero": 1},
+        {"offload": OFFLOAD_CODE["optimizer-cpu"], "zero": 0},
+    ),
     # validate_args of --use-torch-fsdp2.
-    "FSDP2 has no pipeline": ("llama3-70b", {"stack": "megatron-fsdp2"}, {"zero": 3}, {"zero": 3, "pp": 2}),
-    "FSDP2 splits no experts": ("mixtral-8x7b", {"stack": "megatron-fsdp2"}, {"zero": 3}, {"zero": 3, "ep": 2}),
-    # validate_args: without --overlap-p2p-communication two ranks would send several messages to one another in a batch.
-    "virtual stages without overlap need three ranks": ("llama3-70b", {"stack": "megatron-2022", "attention": "unfused"},
-                                                        {"pp": 4, "v": 2, "zero": 0}, {"pp": 2, "v": 2, "zero": 0}),
+    "FSDP2 has no pipeline": (
+        "llama3-70b",
+        {"stack": "megatron-fsdp2"},
+        {"zero": 3},
+        {"zero": 3, "pp": 2},
+    ),
+    "FSDP2 splits no experts": (
+        "mixtral-8x7b",
+        {"stack": "megatron-fsdp2"},
+        {"zero": 3},
+        {"zero": 3, "ep": 2},
+    ),
+    # validate_args: without --overlap-p2p-communication two ranks would send several messages to
+    # one another in a batch.
+    "virtual stages without overlap need three ranks": (
+        "llama3-70b",
+        {"stack": "megatron-2022", "attention": "unfused"},
+        {"pp": 4, "v": 2, "zero": 0},
+        {"pp": 2, "v": 2, "zero": 0},
+    ),
     "heads split over tp": ("llama3-70b", {"gpus": 48}, {"tp": 16}, {"tp": 3}),
     "key-value heads split over tp": ("phi4-14b", {"gpus": 40}, {"tp": 20}, {"tp": 8}),
     "ffn splits over tp": ("llama3-70b", {"gpus": 48}, {"tp": 16}, {"tp": 3}),
     "sequence splits over cp": ("llama3-70b", {"gpus": 48}, {"tp": 8, "cp": 2}, {"tp": 8, "cp": 3}),
     # Not in any parser: core/tensor_parallel/mappings.py splits the sequence at run time.
-    "sequence splits over tp": ("llama3-70b", {"seq_length": 8188}, {"tp": 8, "sp": 0}, {"tp": 8, "sp": 1}),
+    "sequence splits over tp": (
+        "llama3-70b",
+        {"seq_length": 8188},
+        {"tp": 8, "sp": 0},
+        {"tp": 8, "sp": 1},
+    ),
     "positions reach the sequence": ("llama3-70b", {}, {"tp": 8}, {}),
-    "stack shards this way": ("llama3-70b", {"stack": "megatron-2022", "attention": "unfused"}, {"zero": 0}, {"zero": 3}),
-    "stack runs the schedule": ("llama3-70b", {}, {"tp": 8}, {"tp": 8, "schedule": SCHEDULE_CODE["zb-h1"]}),
-    "stack has sequence parallelism": ("llama3-70b", {"stack": "megatron-2021"}, {"tp": 8, "sp": 0}, {"tp": 8, "sp": 1}),
+    "stack shards this way": (
+        "llama3-70b",
+        {"stack": "megatron-2022", "attention": "unfused"},
+        {"zero": 0},
+        {"zero": 3},
+    ),
+    "stack runs the schedule": (
+        "llama3-70b",
+        {},
+        {"tp": 8},
+        {"tp": 8, "schedule": SCHEDULE_CODE["zb-h1"]},
+    ),
+    "stack has sequence parallelism": (
+        "llama3-70b",
+        {"stack": "megatron-2021"},
+        {"tp": 8, "sp": 0},
+        {"tp": 8, "sp": 1},
+    ),
     # The bound is in no parser: 99 layers of a stage of 20 pass it.
-    "recompute layers fit a stage": ("llama3-70b", {}, {"pp": 4, "recompute": FULL, "recompute_layers": 20},
-                                     {"pp": 4, "recompute": FULL, "recompute_layers": 21}),
-    "recompute modules fit the model": ("llama3-70b", {}, {"recompute": SELECTIVE, "recompute_modules": module_mask(["mlp"])},
-                                        {"recompute": SELECTIVE, "recompute_modules": module_mask(["moe_act"])}),
-    # Transformer Engine, dot_product_attention/utils.py: the unfused kernel has no context parallelism.
+    "recompute layers fit a stage": (
+        "llama3-70b",
+        {},
+        {"pp": 4, "recompute": FULL, "recompute_layers": 20},
+        {"pp": 4, "recompute": FULL, "recompute_layers": 21},
+    ),
+    "recompute modules fit the model": (
+        "llama3-70b",
+        {},
+        {"recompute": SELECTIVE, "recompute_modules": module_mask(["mlp"])},
+        {"recompute": SELECTIVE, "recompute_modules": module_mask(["moe_act"])},
+    ),
+    # Transformer Engine, dot_product_attention/utils.py: the unfused kernel has no context
+    # parallelism.
     "attention runs under cp": ("llama3-70b", {"attention": "unfused"}, {"cp": 1}, {"cp": 2}),
-    "Megatron runs the schedule": ("llama3-70b", {}, {"pp": 4, "v": 2}, {"pp": 4, "v": 2, "schedule": SCHEDULE_CODE["1f1b"]}),
+    "Megatron runs the schedule": (
+        "llama3-70b",
+        {},
+        {"pp": 4, "v": 2},
+        {"pp": 4, "v": 2, "schedule": SCHEDULE_CODE["1f1b"]},
+    ),
     "virtual stages need a pipeline": ("llama3-70b", {}, {"pp": 2, "v": 2}, {"pp": 1, "v": 2}),
-    "one way to split the layers": ("llama3-70b", {}, {"pp": 4, "first_layers": 20, "last_layers": 20},
-                                    {"pp": 4, "first_layers": 20, "last_layers": 20, "account_for_loss": 1}),
-    "layers split over stages": ("llama3-405b", {"gpus": 128}, {"pp": 16, "account_for_embedding": 1, "account_for_loss": 1}, {"pp": 16}),
+    "one way to split the layers": (
+        "llama3-70b",
+        {},
+        {"pp": 4, "first_layers": 20, "last_layers": 20},
+        {"pp": 4, "first_layers": 20, "last_layers": 20, "account_for_loss": 1},
+    ),
+    "layers split over stages": (
+        "llama3-405b",
+        {"gpus": 128},
+        {"pp": 16, "account_for_embedding": 1, "account_for_loss": 1},
+        {"pp": 16},
+    ),
     "layers of a stage split over v": ("llama3-70b", {}, {"pp": 4, "v": 4}, {"pp": 4, "v": 3}),
-    "first and last layers leave an even middle": ("llama3-70b", {}, {"pp": 4, "first_layers": 19, "last_layers": 19},
-                                                   {"pp": 4, "first_layers": 19, "last_layers": 20}),
-    "first and last layers split over v": ("llama3-70b", {}, {"pp": 4, "v": 2, "first_layers": 18, "last_layers": 18},
-                                           {"pp": 4, "v": 2, "first_layers": 19, "last_layers": 19}),
-    "stage layout is whole": ("llama3-70b", {}, {"pp": 4, "stage_layout": "Et*19|t*21|t*21|t*19L"},
-                              {"pp": 4, "stage_layout": "Et*19|t*21|t*21|t*20L"}),
-    # m 9 in groups of 5 leaves 4 = pp; m 6 in groups of 4 leaves 2. Megatron's schedules.py raises at the first step.
-    "micro-batches interleave": ("llama3-70b", {"global_batch_size": 72}, {"tp": 1, "pp": 4, "v": 2, "group": 5},
-                                 {"tp": 1, "pp": 4, "v": 2, "dp": 8, "mbs": 1, "m": 6, "group": 4}),
-}  # fmt: skip
+    "first and last layers leave an even middle": (
+        "llama3-70b",
+        {},
+        {"pp": 4, "first_layers": 19, "last_layers": 19},
+        {"pp": 4, "first_layers": 19, "last_layers": 20},
+    ),
+    "first and last layers split over v": (
+        "llama3-70b",
+        {},
+        {"pp": 4, "v": 2, "first_layers": 18, "last_layers": 18},
+        {"pp": 4, "v": 2, "first_layers": 19, "last_layers": 19},
+    ),
+    "stage layout is whole": (
+        "llama3-70b",
+        {},
+        {"pp": 4, "stage_layout": "Et*19|t*21|t*21|t*19L"},
+        {"pp": 4, "stage_layout": "Et*19|t*21|t*21|t*20L"},
+    ),
+    # m 9 in groups of 5 leaves 4 = pp; m 6 in groups of 4 leaves 2. Megatron's schedules.py raises
+    # at the first step.
+    "micro-batches interleave": (
+        "llama3-70b",
+        {"global_batch_size": 72},
+        {"tp": 1, "pp": 4, "v": 2, "group": 5},
+        {"tp": 1, "pp": 4, "v": 2, "dp": 8, "mbs": 1, "m": 6, "group": 4},
+    ),
+}
 
 
 def names(question: Any, one: Layout) -> set[str]:
@@ -104,31 +223,58 @@ def test_rule_holds_and_breaks(rule: str) -> None:
 @pytest.mark.parametrize("tokens, legal", [(2048, True), (4096, False)])
 def test_learned_positions_end_with_their_table(tokens: int, legal: bool) -> None:
     question = documents.recipe("gpt3-175b", seq_length=tokens)
-    assert ("positions reach the sequence" not in names(question, documents.layout(question, tp=8))) == legal
+    assert (
+        "positions reach the sequence" not in names(question, documents.layout(question, tp=8))
+    ) == legal
 
 
-@pytest.mark.parametrize("cluster, precision, legal", [
-    ("h100-sxm", "fp8-tensorwise", True), ("a100-80g-sxm", "fp8-tensorwise", False), ("h100-sxm", "mxfp8", False),
-    ("b200-sxm", "mxfp8", True), ("b200-sxm", "nvfp4", True), ("v100-32g-sxm2", "bf16", False), ("v100-32g-sxm2", "fp16", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cluster, precision, legal",
+    [
+        ("h100-sxm", "fp8-tensorwise", True),
+        ("a100-80g-sxm", "fp8-tensorwise", False),
+        ("h100-sxm", "mxfp8", False),
+        ("b200-sxm", "mxfp8", True),
+        ("b200-sxm", "nvfp4", True),
+        ("v100-32g-sxm2", "bf16", False),
+        ("v100-32g-sxm2", "fp16", True),
+    ],
+)
 def test_precision_needs_its_gpu(cluster: str, precision: str, legal: bool) -> None:
     question = documents.recipe(hardware=cluster, precision=precision)
-    assert ("GPU runs the precision" not in names(question, documents.layout(question, tp=8))) == legal
+    assert (
+        "GPU runs the precision" not in names(question, documents.layout(question, tp=8))
+    ) == legal
 
 
 def test_dense_norms_cannot_be_recomputed_apart() -> None:
-    """core/models/gpt/gpt_layer_specs.py: the dense Transformer Engine layer has no norm of its own, so the module would do nothing."""
+    """core/models/gpt/gpt_layer_specs.py: the dense Transformer Engine layer has no norm of its
+    own, so the module would do nothing.
+    """
     question = documents.recipe()
-    one = documents.layout(question, tp=8, recompute=SELECTIVE, recompute_modules=module_mask(["core_attn", "layernorm"]))
+    one = documents.layout(
+        question,
+        tp=8,
+        recompute=SELECTIVE,
+        recompute_modules=module_mask(["core_attn", "layernorm"]),
+    )
     assert names(question, one) == {"recompute modules fit the model"}
 
 
-@pytest.mark.parametrize("model, precision, named, legal", [
-    ("mixtral-8x7b", "bf16", ["moe_act", "layernorm"], True), ("mixtral-8x7b", "fp8-delayed", ["moe_act"], False),
-    ("mixtral-8x7b", "bf16", ["mlp"], False), ("mixtral-8x7b", "bf16", ["shared_experts"], False),
-    ("deepseek-v3", "bf16", ["mlp", "mla_up_proj", "shared_experts", "moe"], True), ("qwen3-30b-a3b", "bf16", ["mla_up_proj"], False),
-])  # fmt: skip
-def test_modules_of_experts_and_latents(model: str, precision: str, named: list[str], legal: bool) -> None:
+@pytest.mark.parametrize(
+    "model, precision, named, legal",
+    [
+        ("mixtral-8x7b", "bf16", ["moe_act", "layernorm"], True),
+        ("mixtral-8x7b", "fp8-delayed", ["moe_act"], False),
+        ("mixtral-8x7b", "bf16", ["mlp"], False),
+        ("mixtral-8x7b", "bf16", ["shared_experts"], False),
+        ("deepseek-v3", "bf16", ["mlp", "mla_up_proj", "shared_experts", "moe"], True),
+        ("qwen3-30b-a3b", "bf16", ["mla_up_proj"], False),
+    ],
+)
+def test_modules_of_experts_and_latents(
+    model: str, precision: str, named: list[str], legal: bool
+) -> None:
     """TransformerConfig.__post_init__; a module that no layer has does nothing."""
     question = documents.recipe(model, 64, precision=precision)
     one = documents.layout(question, recompute=SELECTIVE, recompute_modules=module_mask(named))
@@ -137,16 +283,28 @@ def test_modules_of_experts_and_latents(model: str, precision: str, named: list[
 
 def test_activation_of_experts_is_recomputed_under_grouped_gemms_alone() -> None:
     """TransformerConfig refuses moe_act without moe_grouped_gemm, which Volta has not."""
-    question = documents.recipe("mixtral-8x7b", 64, hardware="v100-32g-sxm2", precision="fp16", attention="fused")
-    one = documents.layout(question, recompute=SELECTIVE, recompute_modules=module_mask(["moe_act"]))
+    question = documents.recipe(
+        "mixtral-8x7b", 64, hardware="v100-32g-sxm2", precision="fp16", attention="fused"
+    )
+    one = documents.layout(
+        question, recompute=SELECTIVE, recompute_modules=module_mask(["moe_act"])
+    )
     assert names(question, one) == {"recompute modules fit the model"}
 
 
-@pytest.mark.parametrize("stage_layout, says", [
-    ("Et*30|t*31mL", ""), ("Et*30|t*31L", "must hold 1 m"), ("Et*30m|t*31L", "must come after all t"), ("Et*30|t*31mmL", "must hold 1 m"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "stage_layout, says",
+    [
+        ("Et*30|t*31mL", ""),
+        ("Et*30|t*31L", "must hold 1 m"),
+        ("Et*30m|t*31L", "must come after all t"),
+        ("Et*30|t*31mmL", "must hold 1 m"),
+    ],
+)
 def test_multi_token_prediction_in_a_stage_layout(stage_layout: str, says: str) -> None:
-    """pipeline_parallel_layer_layout.py: as many m as layers, after all t, in the last stage of a rank."""
+    """pipeline_parallel_layer_layout.py: as many m as layers, after all t, in the last stage of a
+    rank.
+    """
     question = documents.recipe("deepseek-v3", 64)
     found = breaches(question, documents.layout(question, pp=2, ep=32, stage_layout=stage_layout))
     assert [says in one.message for one in found] == ([True] if says else [])
@@ -169,19 +327,30 @@ def test_megatron_has_no_rowwise_fp8() -> None:
     assert "Megatron has the precision" in names(question, documents.layout(question, tp=8))
 
 
-@pytest.mark.parametrize("precision, tokens, legal", [
-    ("bf16", 8184, True), ("fp8-tensorwise", 8192, True), ("fp8-tensorwise", 8184, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "precision, tokens, legal",
+    [
+        ("bf16", 8184, True),
+        ("fp8-tensorwise", 8192, True),
+        ("fp8-tensorwise", 8184, False),
+    ],
+)
 def test_low_precision_aligns(precision: str, tokens: int, legal: bool) -> None:
     """Transformer Engine asks for dimensions that are multiples of 16: 8,184 tokens are not."""
     question = documents.recipe(precision=precision, seq_length=tokens)
-    assert ("low precision aligns" not in names(question, documents.layout(question, tp=1))) == legal
+    assert (
+        "low precision aligns" not in names(question, documents.layout(question, tp=1))
+    ) == legal
 
 
-@pytest.mark.parametrize("version, legal", [("0.15", False), ("0.16", True), ("0.19.2", True), ("main", True)])
+@pytest.mark.parametrize(
+    "version, legal", [("0.15", False), ("0.16", True), ("0.19.2", True), ("main", True)]
+)
 def test_replicated_key_value_heads_came_with_0_16(version: str, legal: bool) -> None:
     question = documents.recipe(framework_version=version)
-    assert ("key-value heads split over tp" not in names(question, documents.layout(question, tp=16))) == legal
+    assert (
+        "key-value heads split over tp" not in names(question, documents.layout(question, tp=16))
+    ) == legal
 
 
 @pytest.mark.parametrize("version", ["0.13", "1.0", "newest", ""])
@@ -192,8 +361,15 @@ def test_unknown_version_is_refused(version: str) -> None:
 
 def test_sentence_has_values_and_the_way_out() -> None:
     question = documents.recipe(gpus=24)
-    [found] = [b for b in breaches(question, documents.layout(question, tp=3)) if b.rule == "heads split over tp"]
-    assert found.message == "tp must divide the attention heads, but got tp=3 and 64 heads; try tp 2 or 4"
+    [found] = [
+        b
+        for b in breaches(question, documents.layout(question, tp=3))
+        if b.rule == "heads split over tp"
+    ]
+    assert (
+        found.message
+        == "tp must divide the attention heads, but got tp=3 and 64 heads; try tp 2 or 4"
+    )
 
 
 def test_zero_degree_is_its_own_breach() -> None:
@@ -205,7 +381,10 @@ def test_zero_degree_is_its_own_breach() -> None:
 def test_zero_degrees_in_columns_divide_nothing() -> None:
     question = documents.recipe()
     zeros = np.array([0, 8])
-    ok, removed = mask(question, replace(documents.layout(question, tp=8), tp=zeros, pp=zeros, v=zeros, cp=zeros, mbs=zeros))
+    ok, removed = mask(
+        question,
+        replace(documents.layout(question, tp=8), tp=zeros, pp=zeros, v=zeros, cp=zeros, mbs=zeros),
+    )
     assert not ok.any()
     assert removed["counts are positive"] == 1
 
@@ -217,7 +396,9 @@ def test_counts_add_up_to_what_is_gone() -> None:
     assert 0 < ok.sum() == 20_000 - sum(removed.values())
 
 
-@pytest.mark.parametrize("model, gpus", [("llama3-70b", 64), ("qwen3-0.6b", 48), ("gpt-1.7b", 24), ("llama3-405b", 512)])
+@pytest.mark.parametrize(
+    "model, gpus", [("llama3-70b", 64), ("qwen3-0.6b", 48), ("gpt-1.7b", 24), ("llama3-405b", 512)]
+)
 def test_mask_is_no_breach(model: str, gpus: int) -> None:
     question = documents.recipe(model, gpus, seq_length=2048)
     batch = sweep.draw(np.random.default_rng(7), question, 400)
@@ -229,8 +410,29 @@ def test_mask_is_no_breach(model: str, gpus: int) -> None:
 @given(some.lists(some.integers(-3, 70_000), min_size=19, max_size=19))
 def test_any_numbers_get_an_answer(numbers: list[int]) -> None:
     question = documents.recipe()
-    knobs = dict(zip(("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "sp", "group", "recompute_layers", "first_layers",
-                      "last_layers", "zero"), numbers, strict=False))  # fmt: skip
+    knobs = dict(
+        zip(
+            (
+                "tp",
+                "pp",
+                "dp",
+                "cp",
+                "ep",
+                "etp",
+                "v",
+                "mbs",
+                "m",
+                "sp",
+                "group",
+                "recompute_layers",
+                "first_layers",
+                "last_layers",
+                "zero",
+            ),
+            numbers,
+            strict=False,
+        )
+    )
     one = Layout(**knobs)
     column = replace(one, tp=np.array([one.tp, one.tp]))
     found = breaches(question, one)
@@ -260,14 +462,25 @@ def test_small_parts() -> None:
 def test_other_frameworks_have_the_common_rules(framework: str) -> None:
     stack = library.stack("megatron").model_copy(update={"framework": framework})
     version = {"deepspeed": "0.19", "torch": "2.13"}[framework]
-    question = documents.recipe(gpus=48, framework=framework, framework_version=version, stack=stack)
+    question = documents.recipe(
+        gpus=48, framework=framework, framework_version=version, stack=stack
+    )
     assert "heads split over tp" in names(question, documents.layout(question, tp=3))
     assert "layers split over stages" not in {rule.name for rule in rules_for(question)}
 
 
-@pytest.mark.parametrize(("pp", "says"), [(4, "leave the account-for switches out, or try pp 2 or 41"), (3, "try pp 2 or 41")])
+@pytest.mark.parametrize(
+    ("pp", "says"),
+    [(4, "leave the account-for switches out, or try pp 2 or 41"), (3, "try pp 2 or 41")],
+)
 def test_accounting_that_hinders_is_named(pp: int, says: str) -> None:
     """80 layers and two more are 82 = 2 x 41."""
     recipe = documents.recipe("llama3-70b", gpus=8 * pp)
-    layout = Layout(tp=8, pp=pp, m=recipe.global_batch_size, sp=1, account_for_embedding=1, account_for_loss=1)
-    assert [one.message.rpartition("; ")[2] for one in breaches(recipe, layout) if one.rule == "layers split over stages"] == [says]
+    layout = Layout(
+        tp=8, pp=pp, m=recipe.global_batch_size, sp=1, account_for_embedding=1, account_for_loss=1
+    )
+    assert [
+        one.message.rpartition("; ")[2]
+        for one in breaches(recipe, layout)
+        if one.rule == "layers split over stages"
+    ] == [says]

@@ -1,4 +1,6 @@
-"""Reading the reference rows of tests/data/schedules; see the README there for where they come from."""
+"""Reading the reference rows of tests/data/schedules; see the README there for where they come
+from.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,16 @@ from typing import Any
 DATA = Path(__file__).parents[1] / "data" / "schedules"
 
 NAMES = {
-    "1F1B": "1f1b", "GPipe": "gpipe", "LoopedBFS": "looped-bfs", "InterleavedZeroBubble": "interleaved-zb", "ZBVZeroBubble": "zbv",
-    "DualPipe": "dualpipe", "DualPipeV": "dualpipev", "ZB-H1": "zb-h1", "ZB-H2": "zb-h2",
-}  # fmt: skip
+    "1F1B": "1f1b",
+    "GPipe": "gpipe",
+    "LoopedBFS": "looped-bfs",
+    "InterleavedZeroBubble": "interleaved-zb",
+    "ZBVZeroBubble": "zbv",
+    "DualPipe": "dualpipe",
+    "DualPipeV": "dualpipev",
+    "ZB-H1": "zb-h1",
+    "ZB-H2": "zb-h2",
+}
 
 
 def our_name(schedule: str, implementation: str) -> str:

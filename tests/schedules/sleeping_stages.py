@@ -2,8 +2,8 @@
 
     python sleeping_stages.py RANKS PORT FULL_STAGE_S MICROBATCHES REPEATS SCHEDULE[,SCHEDULE...]
 
-Prints one line of JSON: for each schedule the seconds of every step but the first, the slowest rank's. Forks after the import of
-torch, which costs more than everything else here.
+Prints one line of JSON: for each schedule the seconds of every step but the first, the slowest
+rank's. Forks after the import of torch, which costs more than everything else here.
 """
 
 from __future__ import annotations
@@ -18,13 +18,20 @@ import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, schedules
 
-CHUNKS = {"ScheduleGPipe": 1, "Schedule1F1B": 1, "ScheduleInterleaved1F1B": 2, "ScheduleZBVZeroBubble": 2}
+CHUNKS = {
+    "ScheduleGPipe": 1,
+    "Schedule1F1B": 1,
+    "ScheduleInterleaved1F1B": 2,
+    "ScheduleZBVZeroBubble": 2,
+}
 SINGLE = ("ScheduleGPipe", "Schedule1F1B")
 WIDTH = 4
 
 
 class SleepInput(torch.autograd.Function):
-    """The path of the activations: sleeps in the forward, and in the backward for the input gradient."""
+    """The path of the activations: sleeps in the forward, and in the backward for the input
+    gradient.
+    """
 
     @staticmethod
     def forward(ctx, x, seconds):
@@ -39,7 +46,9 @@ class SleepInput(torch.autograd.Function):
 
 
 class SleepWeight(torch.autograd.Function):
-    """The path of the weights, apart from the other: one function with both gradients would run whole in both backward passes."""
+    """The path of the weights, apart from the other: one function with both gradients would run
+    whole in both backward passes.
+    """
 
     @staticmethod
     def forward(ctx, weight, seconds):
@@ -60,7 +69,9 @@ class SleepStage(torch.nn.Module):
 
     def forward(self, x):
         if self.first:
-            x = x.detach().requires_grad_()  # the batch needs no gradient: without this, stage 0 would skip its input gradient
+            x = (
+                x.detach().requires_grad_()
+            )  # the batch needs no gradient: without this, stage 0 would skip its input gradient
         return SleepInput.apply(x, self.seconds) + SleepWeight.apply(self.weight, self.seconds)
 
 
@@ -73,10 +84,17 @@ def stages_of(name, rank, ranks):
 def build(name, rank, ranks, full_stage_s, microbatches):
     chunks = CHUNKS[name]
     stages = [
-        PipelineStage(SleepStage(stage == 0, full_stage_s / chunks), stage, ranks * chunks, torch.device("cpu"))
+        PipelineStage(
+            SleepStage(stage == 0, full_stage_s / chunks),
+            stage,
+            ranks * chunks,
+            torch.device("cpu"),
+        )
         for stage in stages_of(name, rank, ranks)
     ]
-    made = getattr(schedules, name)(stages[0] if name in SINGLE else stages, microbatches, loss_fn=torch.nn.functional.mse_loss)
+    made = getattr(schedules, name)(
+        stages[0] if name in SINGLE else stages, microbatches, loss_fn=torch.nn.functional.mse_loss
+    )
     return made, [stage.stage_index for stage in stages]
 
 
@@ -96,13 +114,19 @@ def step_s(made, mine, last, microbatches):
 def main(rank, ranks, port, full_stage_s, microbatches, repeats, names):
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60)
+        "gloo",
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=ranks,
+        timeout=datetime.timedelta(seconds=60),
     )
     steps = {}
     for name in names:
         made, mine = build(name, rank, ranks, full_stage_s, microbatches)
         last = ranks * CHUNKS[name] - 1
-        steps[name] = [step_s(made, mine, last, microbatches) for _ in range(1 + repeats)][1:]  # the first infers the shapes
+        steps[name] = [step_s(made, mine, last, microbatches) for _ in range(1 + repeats)][
+            1:
+        ]  # the first infers the shapes
     if rank == 0:
         print(json.dumps(steps), flush=True)
     dist.destroy_process_group()
@@ -110,9 +134,18 @@ def main(rank, ranks, port, full_stage_s, microbatches, repeats, names):
 
 if __name__ == "__main__":
     ranks, port = int(sys.argv[1]), int(sys.argv[2])
-    rest = (ranks, port, float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), sys.argv[6].split(","))
+    rest = (
+        ranks,
+        port,
+        float(sys.argv[3]),
+        int(sys.argv[4]),
+        int(sys.argv[5]),
+        sys.argv[6].split(","),
+    )
     fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=main, args=(rank, *rest), daemon=True) for rank in range(ranks)]
+    processes = [
+        fork.Process(target=main, args=(rank, *rest), daemon=True) for rank in range(ranks)
+    ]
     for process in processes:
         process.start()
     for process in processes:

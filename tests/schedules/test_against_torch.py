@@ -1,4 +1,6 @@
-"""Orders against those that the installed torch.distributed.pipelining builds, over a grid, its refusals included."""
+"""Orders against those that the installed torch.distributed.pipelining builds, over a grid, its
+refusals included.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_same_order_or_both_refuse(name):
             continue
         ours = table.order(name, p, m, v)
         for rank, actions in enumerate(theirs):
-            wanted = [str(action) for action in actions if action is not None and action.is_compute_op]
+            wanted = [
+                str(action) for action in actions if action is not None and action.is_compute_op
+            ]
             assert tokens(ours.actions[rank], "OVERLAP_F_B") == wanted, (p, m, v, rank)
         agreed += 1
     assert agreed >= 15
@@ -47,9 +51,13 @@ def test_torch_reads_our_csv_and_we_read_its_lowered_table():
 
     order = table.order("dualpipev", 4, 8, 2)
     for line, rows in zip(to_csv(order).splitlines(), order.actions, strict=True):
-        assert [str(_Action.from_str(cell)) for cell in line.split(",")] == tokens(rows, "OVERLAP_F_B")
+        assert [str(_Action.from_str(cell)) for cell in line.split(",")] == tokens(
+            rows, "OVERLAP_F_B"
+        )
     lowered = visualizer.get_schedule_ops("Interleaved1F1B", 4, 8, 2, with_comms=True)
     text = "\n".join(",".join(str(action) for action in actions) for actions in lowered)
     assert "SEND_F" in text and "RECV_B" in text
     ours = table.order("interleaved-torch", 4, 8, 2)
-    assert [rows.tolist() for rows in from_text(text).actions] == [rows.tolist() for rows in ours.actions]
+    assert [rows.tolist() for rows in from_text(text).actions] == [
+        rows.tolist() for rows in ours.actions
+    ]

@@ -23,18 +23,26 @@ REFERENCE = list(csv.DictReader((DATA / "automatic_reference.csv").open()))
 
 
 def durations(stages, v, forward, input_grad, weight_grad):
-    return np.tile(np.array([forward, input_grad + weight_grad, input_grad, weight_grad]) / v, (stages, 1))
+    return np.tile(
+        np.array([forward, input_grad + weight_grad, input_grad, weight_grad]) / v, (stages, 1)
+    )
 
 
 def check_order(order, m, durations, transfer, timeline):
-    """Every dependency by the clock, without the simulator's own bookkeeping. Returns the end of every action."""
+    """Every dependency by the clock, without the simulator's own bookkeeping. Returns the end of
+    every action.
+    """
     end, start = {}, {}
     for rank, rows in enumerate(order.actions):
         previous = 0.0
-        for (stage, kind, microbatch, pair), begin, finish in zip(rows.tolist(), timeline.start[rank], timeline.end[rank], strict=True):
+        for (stage, kind, microbatch, pair), begin, finish in zip(
+            rows.tolist(), timeline.start[rank], timeline.end[rank], strict=True
+        ):
             assert order.rank_of_stage[stage] == rank and pair == 0
             assert (stage, kind, microbatch) not in end
-            assert begin >= previous - 1e-9 and finish == pytest.approx(begin + durations[stage, kind])
+            assert begin >= previous - 1e-9 and finish == pytest.approx(
+                begin + durations[stage, kind]
+            )
             start[stage, kind, microbatch], end[stage, kind, microbatch] = begin, finish
             previous = finish
     stages = order.stages
@@ -50,13 +58,19 @@ def check_order(order, m, durations, transfer, timeline):
 
 
 def held(order, start, end, retained):
-    """The most activations that any rank holds, from the times alone; released before taken at equal times."""
+    """The most activations that any rank holds, from the times alone; released before taken at
+    equal times.
+    """
     worst = 0.0
     for rank in range(order.ranks):
         events = []
         for (stage, kind, microbatch), begin in start.items():
             if order.rank_of_stage[stage] == rank and kind == F:
-                events += [(begin, 1, 1.0), (end[stage, I, microbatch], 0, retained - 1), (end[stage, W, microbatch], 0, -retained)]
+                events += [
+                    (begin, 1, 1.0),
+                    (end[stage, I, microbatch], 0, retained - 1),
+                    (end[stage, W, microbatch], 0, -retained),
+                ]
         level = 0.0
         for _, _, change in sorted(events):
             level += change
@@ -64,12 +78,16 @@ def held(order, start, end, retained):
     return worst
 
 
-@pytest.mark.parametrize("row", REFERENCE, ids=lambda row: "-".join([row["schedule"], *list(row.values())[1:8]]))
+@pytest.mark.parametrize(
+    "row", REFERENCE, ids=lambda row: "-".join([row["schedule"], *list(row.values())[1:8]])
+)
 def test_as_fast_as_the_reference_within_its_memory(row):
     p, m, v = int(row["p"]), int(row["m"]), int(row["v"])
     times = durations(p * v, v, *(float(row[name]) for name in ("t_f", "t_b", "t_w")))
     transfer, limit = float(row["t_p2p"]), float(row["memory_limit"])
-    order = table.order(row["schedule"], p, m, v, durations=times, transfer=transfer, memory_limit=limit)
+    order = table.order(
+        row["schedule"], p, m, v, durations=times, transfer=transfer, memory_limit=limit
+    )
     timeline = simulate(order, times, transfer)
     start, end = check_order(order, m, times, transfer, timeline)
     assert held(order, start, end, 1.0) <= limit * v + 1e-9
@@ -97,23 +115,42 @@ def questions(draw):
     time_of = st.sampled_from([0.0, 0.3, 0.9, 1.0, 1.1, 2.0])
     times = np.array([[draw(time_of) for _ in range(4)] for _ in range(p * v)])
     limit = draw(st.one_of(st.none(), st.floats(1.0, 2.5 * p)))
-    return name, p, m, v, times, draw(st.sampled_from([0.0, 0.1, 0.7, 3.0])), limit, draw(st.sampled_from([1.0, 0.4, 0.0]))
+    return (
+        name,
+        p,
+        m,
+        v,
+        times,
+        draw(st.sampled_from([0.0, 0.1, 0.7, 3.0])),
+        limit,
+        draw(st.sampled_from([1.0, 0.4, 0.0])),
+    )
 
 
 @settings(max_examples=80, deadline=None)
 @given(questions())
 def test_any_question_has_a_legal_order_within_its_memory(question):
     name, p, m, v, times, transfer, limit, retained = question
-    knobs = {"durations": times, "transfer": transfer, "memory_limit": limit, "weight_retained": retained}
+    knobs = {
+        "durations": times,
+        "transfer": transfer,
+        "memory_limit": limit,
+        "weight_retained": retained,
+    }
     order = table.order(name, p, m, v, **knobs)
     timeline = simulate(order, times, transfer, weight_retained=retained)
     start, end = check_order(order, m, times, transfer, timeline)
     allowed = table.schedule(name).default_limit(p) if limit is None else limit
     assert timeline.peak_in_flight.max() <= allowed * v + 1e-6
-    work = prepared((order.rank_of_stage, order.previous_stage), m, times, transfer, allowed, retained)
+    work = prepared(
+        (order.rank_of_stage, order.previous_stage), m, times, transfer, allowed, retained
+    )
     makespan, span = bounds(work)
     assert timeline.makespan >= makespan - 1e-9 and timeline.span >= span - 1e-9
-    if (times > 0).all():  # actions without a duration release and take at one instant, where only the order tells
+    if (
+        times > 0
+        # actions without a duration release and take at one instant, where only the order tells
+    ).all():
         assert held(order, start, end, retained) <= allowed * v + 1e-6
 
 
@@ -122,7 +159,9 @@ def test_the_same_question_has_the_same_order(name):
     v = 1 if name in ("zb-1p", "zb-2p") else 2
     times = durations(4 * v, v, 1.0, 1.2, 0.7)
     first, second = (table.order(name, 4, 7, v, durations=times, transfer=0.2) for _ in range(2))
-    assert all(np.array_equal(one, other) for one, other in zip(first.actions, second.actions, strict=True))
+    assert all(
+        np.array_equal(one, other) for one, other in zip(first.actions, second.actions, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,15 +188,26 @@ def test_unequal_stages_lead_to_another_order(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_transfer_between_each_pair_of_ranks(name):
-    """One time for all pairs and the same in a matrix give the same order; a far pair costs time."""
+    """One time for all pairs and the same in a matrix give the same order; a far pair costs
+    time.
+    """
     v = 1 if name in ("zb-1p", "zb-2p") else 2
     times = durations(4 * v, v, 1.0, 1.0, 1.0)
-    same = [table.order(name, 4, 8, v, durations=times, transfer=lag) for lag in (0.5, np.full((4, 4), 0.5))]
-    assert all(np.array_equal(one, other) for one, other in zip(same[0].actions, same[1].actions, strict=True))
+    same = [
+        table.order(name, 4, 8, v, durations=times, transfer=lag)
+        for lag in (0.5, np.full((4, 4), 0.5))
+    ]
+    assert all(
+        np.array_equal(one, other)
+        for one, other in zip(same[0].actions, same[1].actions, strict=True)
+    )
     far = np.full((4, 4), 0.1)
     far[1, 2] = far[2, 1] = 4.0
     near = simulate(same[0], times, 0.1).makespan
-    assert simulate(table.order(name, 4, 8, v, durations=times, transfer=far), times, far).makespan > near
+    assert (
+        simulate(table.order(name, 4, 8, v, durations=times, transfer=far), times, far).makespan
+        > near
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,9 +231,10 @@ def test_wrong_inputs_are_named(wrong, sentence):
 def test_chunks_are_fixed(name):
     with pytest.raises(InputError, match="exactly"):
         table.order(name, 4, 8, 3)
-    assert simulate(table.order(name, 1, 1, *table.schedule(name).CHUNKS[:1]), np.ones((table.schedule(name).CHUNKS[0], 4))).makespan == (
-        3 * table.schedule(name).CHUNKS[0]
-    )
+    assert simulate(
+        table.order(name, 1, 1, *table.schedule(name).CHUNKS[:1]),
+        np.ones((table.schedule(name).CHUNKS[0], 4)),
+    ).makespan == (3 * table.schedule(name).CHUNKS[0])
 
 
 def test_zb_1p_of_16_ranks_and_128_microbatches_takes_a_second_at_most():

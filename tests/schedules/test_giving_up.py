@@ -1,4 +1,6 @@
-"""Attempts that are given up on the way never are the shortest: the choice equals that among whole timelines."""
+"""Attempts that are given up on the way never are the shortest: the choice equals that among whole
+timelines.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from planner.schedules.automatic.list_scheduling import Most, length, run
 
 QUESTIONS = [
     (p, m, lag, limit, retained, seed)
-    for p, m in ((2, 3), (4, 10), (5, 21), (8, 16)) for lag in (0.0, 0.3) for limit in (1.0, p + 0.0, 2.0 * p)
+    for p, m in ((2, 3), (4, 10), (5, 21), (8, 16))
+    for lag in (0.0, 0.3)
+    for limit in (1.0, p + 0.0, 2.0 * p)
     for retained, seed in ((1.0, 0), (0.5, 1), (0.0, 2))
-]  # fmt: skip
+]
 
 
 def work(p, m, lag, limit, retained, seed):
@@ -26,7 +30,10 @@ def work(p, m, lag, limit, retained, seed):
 def test_no_whole_attempt_is_shorter_than_the_one_chosen(question):
     asked = work(*question)
     whole = [run(asked, picker) for picker in _attempts(asked)]
-    assert length(best(asked, _attempts(asked), effort=float("inf"))) <= min(map(length, whole)) * CLOSE_ENOUGH
+    assert (
+        length(best(asked, _attempts(asked), effort=float("inf")))
+        <= min(map(length, whole)) * CLOSE_ENOUGH
+    )
 
 
 @pytest.mark.parametrize("question", QUESTIONS[::3], ids=str)
@@ -41,7 +48,9 @@ def test_given_up_are_those_that_would_have_been_longer(question):
 
 
 def test_an_attempt_that_idles_is_given_up():
-    """Two ranks that hold one activation each wait for each other: 5 units a microbatch at least, where their work alone takes 3."""
+    """Two ranks that hold one activation each wait for each other: 5 units a microbatch at least,
+    where their work alone takes 3.
+    """
     asked = work(2, 50, 0.0, 1.0, 1.0, 0)
     assert run(asked, eager(TASTES[0], [1, 1])).makespan >= 5 * 50
     assert run(asked, eager(TASTES[0], [1, 1]), Most(1.5 * 160, 150.0, 150.0, tails(asked))) is None

@@ -71,8 +71,18 @@ def test_the_table_holds_every_schedule_that_a_layout_may_name():
 
 def test_stage_scale_is_one_a_rank_or_a_stage():
     order = table.order("interleaved", 2, 4, 2)
-    assert durations.stage_durations(order, 2, 1, 2, 1, [1, 1.5])[:, 0].tolist() == [0.5, 0.75, 0.5, 0.75]
-    assert durations.stage_durations(order, 2, 1, 2, 1, [1, 2, 3, 4])[:, 1].tolist() == [1.5, 3, 4.5, 6]
+    assert durations.stage_durations(order, 2, 1, 2, 1, [1, 1.5])[:, 0].tolist() == [
+        0.5,
+        0.75,
+        0.5,
+        0.75,
+    ]
+    assert durations.stage_durations(order, 2, 1, 2, 1, [1, 2, 3, 4])[:, 1].tolist() == [
+        1.5,
+        3,
+        4.5,
+        6,
+    ]
     assert durations.stage_durations(order, 2, 1, 2, 1, None, 0.5)[-1].tolist() == [1, 3, 2, 1]
     assert durations.pair_durations(order, 2, 3.0, None, 0.5).tolist() == [1.5, 1.5, 1.5, 3.0]
     with pytest.raises(InputError, match="one factor a rank"):
@@ -81,4 +91,6 @@ def test_stage_scale_is_one_a_rank_or_a_stage():
 
 def test_a_head_on_both_chains_of_dualpipe():
     order = table.order("dualpipe", 2, 4, 1)
-    assert np.flatnonzero(durations.stage_durations(order, 1, 1, 1, 1, None, 0.5)[:, 0] == 1.5).tolist() == [1, 3]
+    assert np.flatnonzero(
+        durations.stage_durations(order, 1, 1, 1, 1, None, 0.5)[:, 0] == 1.5
+    ).tolist() == [1, 3]

@@ -1,4 +1,6 @@
-"""Every fixed-order schedule against orders and timelines of the real implementations, and against the zero bubble paper's tables."""
+"""Every fixed-order schedule against orders and timelines of the real implementations, and against
+the zero bubble paper's tables.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,15 @@ ROWS = _by_schedule()
 
 def _check(name: str, row: dict[str, str]) -> None:
     p, m, v, group = (int(float(row[key] or 0)) for key in ("p", "m", "v", "group"))
-    forward, input_grad, weight_grad, transfer, head_extra = (float(row[key]) for key in ("t_f", "t_b", "t_w", "t_p2p", "head_extra"))
+    forward, input_grad, weight_grad, transfer, head_extra = (
+        float(row[key]) for key in ("t_f", "t_b", "t_w", "t_p2p", "head_extra")
+    )
     order = table.order(name, p, m, v, group=group)
-    pair = durations.pair_durations(order, v, float(row["t_fb_overlap"]), None, head_extra) if row["t_fb_overlap"] else None
+    pair = (
+        durations.pair_durations(order, v, float(row["t_fb_overlap"]), None, head_extra)
+        if row["t_fb_overlap"]
+        else None
+    )
     spent = durations.stage_durations(order, v, forward, input_grad, weight_grad, None, head_extra)
     found = simulate(order, spent, transfer, pair_durations=pair)
     assert found.makespan == pytest.approx(float(row["makespan"]), rel=1e-8), row
@@ -36,8 +44,12 @@ def _check(name: str, row: dict[str, str]) -> None:
     assert found.busy.max() == pytest.approx(float(row["work_max_rank"]), rel=1e-8), row
     assert found.bubble_share == pytest.approx(float(row["bubble_ratio"]), abs=6e-9), row
     assert found.span_bubble_share == pytest.approx(float(row["bubble_span"]), abs=6e-9), row
-    assert found.peak_in_flight.tolist() == [float(row[f"peak_inflight_rank{rank}"]) for rank in range(p)], row
-    assert peak_in_flight(order, weight_retained=0.0).tolist() == [float(peak) for peak in row["peak_to_I_ranks"].split()], row
+    assert found.peak_in_flight.tolist() == [
+        float(row[f"peak_inflight_rank{rank}"]) for rank in range(p)
+    ], row
+    assert peak_in_flight(order, weight_retained=0.0).tolist() == [
+        float(peak) for peak in row["peak_to_I_ranks"].split()
+    ], row
     assert found.messages == int(row["p2p_messages_total"]), row
 
 
@@ -58,10 +70,18 @@ def _title(row: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("row", reference_orders(), ids=_title)
 def test_order_start_and_finish_of_every_action(row):
-    order = table.order(our_name(row["schedule"], row["implementation"]), row["p"], row["m"], row["v"], group=row["group"] or 0)
+    order = table.order(
+        our_name(row["schedule"], row["implementation"]),
+        row["p"],
+        row["m"],
+        row["v"],
+        group=row["group"] or 0,
+    )
     assert to_text(order).splitlines() == row["orders"]
     assert order.rank_of_stage.tolist() == row["rank_of_stage"]
-    assert [np.flatnonzero(order.previous_stage == -1).tolist()] == [[chain[0] for chain in row["chains"]]]
+    assert [np.flatnonzero(order.previous_stage == -1).tolist()] == [
+        [chain[0] for chain in row["chains"]]
+    ]
     times = [float(row[key]) for key in ("t_f", "t_b", "t_w")]
     found = simulate(order, durations.stage_durations(order, row["v"], *times), float(row["t_p2p"]))
     for rank, rows in enumerate(order.actions):
@@ -73,7 +93,11 @@ def test_order_start_and_finish_of_every_action(row):
 def _bubble(row: dict[str, str]) -> float:
     p, m, v = (int(row[key]) for key in ("p", "m", "v"))
     order = table.order(our_name(row["schedule"], "paper"), p, m, v)
-    found = simulate(order, durations.stage_durations(order, v, *(float(row[key]) for key in ("t_f", "t_b", "t_w"))), float(row["t_p2p"]))
+    found = simulate(
+        order,
+        durations.stage_durations(order, v, *(float(row[key]) for key in ("t_f", "t_b", "t_w"))),
+        float(row["t_p2p"]),
+    )
     return found.span_bubble_share if row["metric"] == "span" else found.bubble_share
 
 

@@ -7,7 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.action import B, F, Order, from_rows, from_text, grid, looped, to_csv, to_text, tokens, two_way
+from planner.action import (
+    B,
+    F,
+    Order,
+    from_rows,
+    from_text,
+    grid,
+    looped,
+    to_csv,
+    to_text,
+    tokens,
+    two_way,
+)
 from planner.errors import InputError
 from planner.schedules import table
 
@@ -41,7 +53,10 @@ def test_text_and_csv_round_trip(lines):
     assert [rows.tolist() for rows in again.actions] == [rows.tolist() for rows in order.actions]
 
 
-@pytest.mark.parametrize("name, p, m, v", [("1f1b", 4, 8, 1), ("interleaved", 4, 8, 3), ("zbv", 3, 7, 2), ("dualpipev", 3, 6, 2)])
+@pytest.mark.parametrize(
+    "name, p, m, v",
+    [("1f1b", 4, 8, 1), ("interleaved", 4, 8, 3), ("zbv", 3, 7, 2), ("dualpipev", 3, 6, 2)],
+)
 def test_an_order_comes_back_from_its_text(name, p, m, v):
     order = table.order(name, p, m, v)
     again = from_text(to_text(order))
@@ -58,7 +73,9 @@ def test_two_chains_come_back_when_the_reader_says_so():
 
 
 def test_what_an_order_reads_like():
-    order = from_rows([[(0, F, 0), (0, F, 1), (0, B, 0)], [(1, F, 0, 0), (1, F, 1, 1), (1, B, 0, 0)]], looped(2))
+    order = from_rows(
+        [[(0, F, 0), (0, F, 1), (0, B, 0)], [(1, F, 0, 0), (1, F, 1, 1), (1, B, 0, 0)]], looped(2)
+    )
     assert to_text(order) == "0F0 0F1 0B0\n1F0 (1F1;1B0)\n"
     assert to_csv(order) == "0F0,0F1,0B0\n1F0,(1F1;1B0)OVERLAP_F_B\n"
     assert tokens(order.actions[0]) == ["0F0", "0F1", "0B0"]
@@ -109,4 +126,6 @@ def test_any_text_is_read_or_refused_with_an_input_error(text):
         assert str(refusal)
     else:
         assert isinstance(order, Order)
-        assert [rows.tolist() for rows in from_text(to_text(order)).actions] == [rows.tolist() for rows in order.actions if len(rows)]
+        assert [rows.tolist() for rows in from_text(to_text(order)).actions] == [
+            rows.tolist() for rows in order.actions if len(rows)
+        ]

@@ -1,4 +1,6 @@
-"""A document that is wrong gives one message, with the file, every faulty field and what must hold; never another exception."""
+"""A document that is wrong gives one message, with the file, every faulty field and what must hold;
+never another exception.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,15 @@ def test_all_faults_at_once(tmp_path: Path) -> None:
     del wrong["vocab_size"]
     path.write_text(yaml.safe_dump(wrong))
     message = _says(library.model, path)
-    assert all(part in message for part in ("hidden_size must", "norm must", "extra is not a field", "vocab_size is missing"))
+    assert all(
+        part in message
+        for part in (
+            "hidden_size must",
+            "norm must",
+            "extra is not a field",
+            "vocab_size is missing",
+        )
+    )
 
 
 def test_faults_deep_in_a_profile_carry_their_path(tmp_path: Path) -> None:
@@ -90,12 +100,39 @@ def test_of_many_faults_the_first_are_named(tmp_path: Path) -> None:
     assert message.count("is missing") == 6 and message.endswith("more") and len(message) < 500
 
 
-@pytest.mark.parametrize(("verb", "shipped", "field", "value", "says"), [
-    (library.hardware, library.profiles_folder() / "h100-sxm.yaml", "gpu.hbm_gbytes_per_s", 1e-300, "gpu.hbm_gbytes_per_s must be"),
-    (library.hardware, library.profiles_folder() / "h100-sxm.yaml", "node.gpus", 10**30, "node.gpus must be"),
-    (library.stack, Path(library.__file__).parent / "stacks" / "megatron.yaml", "grad_overlap_share", 1.5, "to 1, but got 1.5"),
-    (library.stack, Path(library.__file__).parent / "stacks" / "megatron.yaml", "loss_bytes", 1e300, "loss_bytes must be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verb", "shipped", "field", "value", "says"),
+    [
+        (
+            library.hardware,
+            library.profiles_folder() / "h100-sxm.yaml",
+            "gpu.hbm_gbytes_per_s",
+            1e-300,
+            "gpu.hbm_gbytes_per_s must be",
+        ),
+        (
+            library.hardware,
+            library.profiles_folder() / "h100-sxm.yaml",
+            "node.gpus",
+            10**30,
+            "node.gpus must be",
+        ),
+        (
+            library.stack,
+            Path(library.__file__).parent / "stacks" / "megatron.yaml",
+            "grad_overlap_share",
+            1.5,
+            "to 1, but got 1.5",
+        ),
+        (
+            library.stack,
+            Path(library.__file__).parent / "stacks" / "megatron.yaml",
+            "loss_bytes",
+            1e300,
+            "loss_bytes must be",
+        ),
+    ],
+)
 def test_figures_that_nothing_has(
     verb: Callable[[str], Any], shipped: Path, field: str, value: float, says: str, tmp_path: Path
 ) -> None:
@@ -107,15 +144,24 @@ def test_figures_that_nothing_has(
     assert says in _says(verb, tmp_path / "mine.yaml")
 
 
-@pytest.mark.parametrize("name", ["a\ntouch b", "$(id)", "a b", "a'b", "\x1b[31m", "", "x" * 101, "a/b"])
-@pytest.mark.parametrize(("verb", "shipped"), [
-    (library.model, Path(library.__file__).parent / "models" / "llama3-8b.yaml"),
-    (library.hardware, library.profiles_folder() / "h100-sxm.yaml"),
-    (library.stack, Path(library.__file__).parent / "stacks" / "megatron.yaml"),
-])  # fmt: skip
-def test_names_that_a_shell_would_obey(verb: Callable[[str], Any], shipped: Path, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["a\ntouch b", "$(id)", "a b", "a'b", "\x1b[31m", "", "x" * 101, "a/b"]
+)
+@pytest.mark.parametrize(
+    ("verb", "shipped"),
+    [
+        (library.model, Path(library.__file__).parent / "models" / "llama3-8b.yaml"),
+        (library.hardware, library.profiles_folder() / "h100-sxm.yaml"),
+        (library.stack, Path(library.__file__).parent / "stacks" / "megatron.yaml"),
+    ],
+)
+def test_names_that_a_shell_would_obey(
+    verb: Callable[[str], Any], shipped: Path, name: str, tmp_path: Path
+) -> None:
     """They stand in comments and job names of launch scripts."""
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(yaml.safe_load(shipped.read_text()) | {"name": name}))
+    (tmp_path / "mine.yaml").write_text(
+        yaml.safe_dump(yaml.safe_load(shipped.read_text()) | {"name": name})
+    )
     assert "name must be of letters" in _says(verb, tmp_path / "mine.yaml")
 
 
@@ -131,7 +177,9 @@ def test_a_profile_needs_the_rates_that_every_formula_reads(tmp_path: Path) -> N
     data = yaml.safe_load((library.profiles_folder() / "h100-sxm.yaml").read_text())
     del data["kernels"]["gemm"]["bf16"], data["gpu"]["peak_tflops"]["fp16"]
     path.write_text(yaml.safe_dump(data))
-    assert "gpu.peak_tflops.fp16 and kernels.gemm.bf16 must be there" in _says(library.hardware, path)
+    assert "gpu.peak_tflops.fp16 and kernels.gemm.bf16 must be there" in _says(
+        library.hardware, path
+    )
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -153,20 +201,27 @@ def test_a_profile_needs_the_rates_that_every_formula_reads(tmp_path: Path) -> N
         (b"? [1]\n: 2\n", "YAML"),
     ],
 )
-def test_what_is_no_document(verb: Callable[[str], Any], content: bytes, says: str, tmp_path: Path) -> None:
+def test_what_is_no_document(
+    verb: Callable[[str], Any], content: bytes, says: str, tmp_path: Path
+) -> None:
     path = tmp_path / "mine.yaml"
     path.write_bytes(content)
     assert says in _says(verb, path)
 
 
 def test_anchors_that_repeat_each_other_a_billion_times(tmp_path: Path) -> None:
-    rows = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    rows = ["a0: &a0 [x, x]"] + [
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)
+    ]
     path = tmp_path / "mine.yaml"
     path.write_text("\n".join([*rows, "hidden_size: *a11"]))
     assert "hidden_size must be a whole number, but got a list" in _says(library.model, path)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[1]", b"{} x", b"nan", b'"a"', b"[" * 100_000, b"\xff", b'{"architectures": '])
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[1]", b"{} x", b"nan", b'"a"', b"[" * 100_000, b"\xff", b'{"architectures": '],
+)
 def test_what_is_no_config_json(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
@@ -181,7 +236,16 @@ def test_paths_that_cannot_be_read(verb: Callable[[str], Any], tmp_path: Path) -
     pipe = tmp_path / "pipe.yaml"
     os.mkfifo(pipe)
     assert "readable file" in _says(verb, pipe)
-    for name in ("", " ", "x" * 5000, "x" * 5000 + ".yaml", "nul\0byte", "~nobody-of-that-name/x.yaml", "a/b/c", "../.."):
+    for name in (
+        "",
+        " ",
+        "x" * 5000,
+        "x" * 5000 + ".yaml",
+        "nul\0byte",
+        "~nobody-of-that-name/x.yaml",
+        "a/b/c",
+        "../..",
+    ):
         with pytest.raises(InputError):
             verb(name)
 
@@ -198,14 +262,19 @@ def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(field=st.sampled_from(sorted(GOOD)), value=_VALUES)
-def test_any_value_in_any_field_is_taken_or_refused_in_words(field: str, value: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_value_in_any_field_is_taken_or_refused_in_words(
+    field: str, value: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.mktemp("any") / "mine.yaml"
     path.write_text(yaml.safe_dump(GOOD | {field: value}))
     try:

@@ -93,12 +93,18 @@ def test_unknown_names_answer_with_the_nearest(verb, asked: str, near: str) -> N
 
 
 def test_loading_is_fast() -> None:
-    """One model, one profile, one stack by name: under 30 ms of this process's own time (the machine may be busy), the best of three."""
+    """One model, one profile, one stack by name: under 30 ms of this process's own time (the
+    machine may be busy), the best of three.
+    """
     library.model("llama3-8b")
 
     def seconds() -> float:
         start = time.process_time()
-        library.model("meta-llama/Llama-3.1-70B"), library.hardware("h100-sxm"), library.stack("megatron")
+        (
+            library.model("meta-llama/Llama-3.1-70B"),
+            library.hardware("h100-sxm"),
+            library.stack("megatron"),
+        )
         return time.process_time() - start
 
     assert min(seconds() for _ in range(3)) < 0.03
@@ -107,12 +113,17 @@ def test_loading_is_fast() -> None:
 def test_a_document_of_ones_own(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text(
-        (library.profiles_folder() / "h100-sxm.yaml").read_text().replace("name: h100-sxm", "name: mine").replace("nics: 8", "nics: 4")
+        (library.profiles_folder() / "h100-sxm.yaml")
+        .read_text()
+        .replace("name: h100-sxm", "name: mine")
+        .replace("nics: 8", "nics: 4")
     )
     assert library.hardware(str(mine)).fabric.nics == 4
 
 
-def test_a_local_folder_wins_over_the_hub_id_it_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_wins_over_the_hub_id_it_looks_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "meta-llama" / "Llama-3.1-70B"
     folder.mkdir(parents=True)
     config = (Path(__file__).parent.parent / "data" / "configs" / "Qwen--Qwen3-8B.json").read_text()
@@ -120,15 +131,28 @@ def test_a_local_folder_wins_over_the_hub_id_it_looks_like(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     assert library.model("meta-llama/Llama-3.1-70B").hidden_size == 4096
     (tmp_path / "llama3-70b").mkdir()
-    assert library.model("llama3-70b").hidden_size == 8192  # an output folder of that name is no model
+    assert (
+        library.model("llama3-70b").hidden_size == 8192
+    )  # an output folder of that name is no model
 
 
 def test_single_figures_are_replaced_and_nothing_else() -> None:
     before = library.hardware("h100-sxm")
     after = library.hardware(
-        "h100-sxm", ["fabric.nic_gbytes_per_s=12.5", "node.domain.efficiency.8=0.5", "gpu.peak_tflops.bf16=1e3", "fabric.nics=4"]
+        "h100-sxm",
+        [
+            "fabric.nic_gbytes_per_s=12.5",
+            "node.domain.efficiency.8=0.5",
+            "gpu.peak_tflops.bf16=1e3",
+            "fabric.nics=4",
+        ],
     )
-    assert (after.fabric.nic_gbytes_per_s, after.node.domain.efficiency[8], after.gpu.peak_tflops["bf16"], after.fabric.nics) == (
+    assert (
+        after.fabric.nic_gbytes_per_s,
+        after.node.domain.efficiency[8],
+        after.gpu.peak_tflops["bf16"],
+        after.fabric.nics,
+    ) == (
         12.5,
         0.5,
         1000,

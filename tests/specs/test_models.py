@@ -11,15 +11,26 @@ from planner.cost.params.layer import active_params, mtp_params, total_params
 from planner.errors import InputError
 from planner.specs import library
 
-# Of 107 released or published models: parameters by their public code (built as the Transformers 5.24 class where there is one), the
-# part that a token uses (both embedding tables in), that of multi-token prediction; and the published count with what it is.
-COUNTS = list(csv.DictReader((Path(__file__).parents[1] / "data" / "model_counts.csv").read_text().splitlines()))
+# Of 107 released or published models: parameters by their public code (built as the Transformers
+# 5.24 class where there is one), the
+# part that a token uses (both embedding tables in), that of multi-token prediction; and the
+# published count with what it is.
+COUNTS = list(
+    csv.DictReader(
+        (Path(__file__).parents[1] / "data" / "model_counts.csv").read_text().splitlines()
+    )
+)
 # Published counts that stand for something else than the weights of this very shape.
-OTHERWISE = {"mpt-70b": "learned positions and biases", "granite3.0-2b": "7 more rows", "granite3.0-8b": "7 more rows"}
+OTHERWISE = {
+    "mpt-70b": "learned positions and biases",
+    "granite3.0-2b": "7 more rows",
+    "granite3.0-8b": "7 more rows",
+}
 
 EXACT = [name for name in library.models() if library.model(name).parameters]
 
-# Narayanan et al., SC21, arXiv 2104.04473, table 1: billions of parameters, heads, hidden size, layers
+# Narayanan et al., SC21, arXiv 2104.04473, table 1: billions of parameters, heads, hidden size,
+# layers
 SC21 = [
     ("gpt-1.7b", 1.7, 24, 2304, 24),
     ("gpt-3.6b", 3.6, 32, 3072, 30),
@@ -33,7 +44,8 @@ SC21 = [
     ("gpt-1t", 1008.0, 160, 25600, 128),
 ]
 
-# Parameters of the released weights, from safetensors.total of the Hub (tied heads stored twice subtracted) or the release's own count.
+# Parameters of the released weights, from safetensors.total of the Hub (tied heads stored twice
+# subtracted) or the release's own count.
 RELEASED = {
     "llama2-7b": 6_738_415_616,
     "llama2-13b": 13_015_864_320,
@@ -80,7 +92,9 @@ def test_table_1_of_sc21(name: str, billions: float, heads: int, hidden: int, la
 
 @pytest.mark.parametrize("name", ["gpt-22b", "gpt-175b", "gpt-530b", "gpt-1t"])
 def test_the_papers_formula(name: str) -> None:
-    """Narayanan et al., eq. 2: P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)), which leaves the final norm (2 h) out."""
+    """Narayanan et al., eq. 2: P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)), which leaves the
+    final norm (2 h) out.
+    """
     model = library.model(name)
     layers, h, vocab, s = model.num_layers, model.hidden_size, 51200, 2048
     formula = 12 * layers * h**2 + 13 * layers * h + (vocab + s) * h
@@ -88,7 +102,9 @@ def test_the_papers_formula(name: str) -> None:
 
 
 def test_gpt3_of_the_paper() -> None:
-    """Brown et al., table 2.1: 175.0 B nominal, 96 layers of 12,288; with GPT-2's 50,257 tokens 174.6 B."""
+    """Brown et al., table 2.1: 175.0 B nominal, 96 layers of 12,288; with GPT-2's 50,257 tokens
+    174.6 B.
+    """
     assert total_params(library.model("gpt3-175b")) / 1e9 == pytest.approx(174.6, abs=0.05)
 
 
@@ -110,10 +126,20 @@ def test_every_preset_is_counted() -> None:
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    # As their authors print them: DeepSeek-V2 and V3 reports, Mixtral, Qwen3 and Kimi K2 reports. Mixtral's 13B and 39B.
-    [("deepseek-v2", 21), ("mixtral-8x7b", 12.9), ("mixtral-8x22b", 39), ("qwen3-235b-a22b", 22), ("qwen3-30b-a3b", 3.3), ("dbrx", 36),
-     ("arctic-480b", 17), ("llama4-scout", 17), ("llama4-maverick", 17)],
-)  # fmt: skip
+    # As their authors print them: DeepSeek-V2 and V3 reports, Mixtral, Qwen3 and Kimi K2 reports.
+    # Mixtral's 13B and 39B.
+    [
+        ("deepseek-v2", 21),
+        ("mixtral-8x7b", 12.9),
+        ("mixtral-8x22b", 39),
+        ("qwen3-235b-a22b", 22),
+        ("qwen3-30b-a3b", 3.3),
+        ("dbrx", 36),
+        ("arctic-480b", 17),
+        ("llama4-scout", 17),
+        ("llama4-maverick", 17),
+    ],
+)
 def test_active_parameters_as_published(name: str, billions: float) -> None:
     assert active_params(library.model(name)) / 1e9 == pytest.approx(billions, rel=0.025)
 
@@ -121,16 +147,26 @@ def test_active_parameters_as_published(name: str, billions: float) -> None:
 def test_deepseek_v3_counts_one_table_among_the_active() -> None:
     """Technical report: 37B activated; the repository's 36.7B leave out one of the two tables."""
     model = library.model("deepseek-v3")
-    assert (active_params(model) - model.vocab_size * model.hidden_size) / 1e9 == pytest.approx(36.7, abs=0.1)
+    assert (active_params(model) - model.vocab_size * model.hidden_size) / 1e9 == pytest.approx(
+        36.7, abs=0.1
+    )
 
 
 @pytest.mark.parametrize("name", library.models())
 def test_every_preset_is_whole(name: str) -> None:
     model = library.model(name)
     assert model.source and model.name == name
-    assert model.position_rows >= model.max_seq_length if model.position == "learned" else model.position_rows == 0
+    assert (
+        model.position_rows >= model.max_seq_length
+        if model.position == "learned"
+        else model.position_rows == 0
+    )
     if model.moe is None:
-        assert model.ffn_size == 4 * model.hidden_size if not model.gated_mlp else model.ffn_size > 2 * model.hidden_size
+        assert (
+            model.ffn_size == 4 * model.hidden_size
+            if not model.gated_mlp
+            else model.ffn_size > 2 * model.hidden_size
+        )
 
 
 def test_attention_that_an_indexer_thins_out_is_refused() -> None:
@@ -145,5 +181,9 @@ def test_attention_that_an_indexer_thins_out_is_refused() -> None:
 def test_experts_latents_and_windows_are_answered(name: str) -> None:
     from planner import api
 
-    answer = api.explain(api.question(model=name, gpus=256, cluster="h100-sxm", tp=4, ep=8 if library.model(name).moe else 1))
+    answer = api.explain(
+        api.question(
+            model=name, gpus=256, cluster="h100-sxm", tp=4, ep=8 if library.model(name).moe else 1
+        )
+    )
     assert answer.estimate.step_s > 0 and answer.layout.etp == (4 if library.model(name).moe else 1)

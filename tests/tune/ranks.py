@@ -1,11 +1,12 @@
-"""The worker's answers to several requests over one process group: one start of torch for many modes.
+"""The worker's answers to several requests over one process group: one start of torch for many
+modes.
 
     python ranks.py RANKS PORT REQUESTS.json [FORWARD_S BACKWARD_S]
 
 With two times every layer sleeps so long in its passes, beside its work.
 
-Prints one line of JSON, the answers in order, each with what torch was seen to do on the first rank ("seen"). Forks after the import of
-torch, which costs more than all else.
+Prints one line of JSON, the answers in order, each with what torch was seen to do on the first rank
+("seen"). Forks after the import of torch, which costs more than all else.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def slow(forward_s, backward_s):
 
 
 def seen():
-    """Notes DDP's buckets, elements of our own reductions, and layers that fully_shard gathers ahead of each."""
+    """Notes DDP's buckets, elements of our own reductions, and layers that fully_shard gathers
+    ahead of each.
+    """
     found = {"ddp": [], "reductions": [], "ahead": []}
     wrap, reduce, ahead = training.replicate, zero1.reduce, training.ahead
 
@@ -69,10 +72,12 @@ def told(found):
     """Plain JSON of what was seen; begins anew."""
     names = "_states_to_forward_prefetch", "_states_to_backward_prefetch"
     out = {
-        "ddp": [one._get_ddp_logging_data().get("rebuilt_bucket_sizes", "") for one in found["ddp"]],
+        "ddp": [
+            one._get_ddp_logging_data().get("rebuilt_bucket_sizes", "") for one in found["ddp"]
+        ],
         "reductions": list(found["reductions"]),
         "ahead": [[len(getattr(state, name)) for name in names] for state in found["ahead"]],
-    }  # fmt: skip
+    }
     for notes in found.values():
         notes.clear()
     return out
@@ -81,11 +86,17 @@ def told(found):
 def main(rank, ranks, port, requests):
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60)
+        "gloo",
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=ranks,
+        timeout=datetime.timedelta(seconds=60),
     )
     notes = seen()
     answers = [
-        torch_worker.answer(request, torch.device("cpu"), lambda phase, step, step_s: None) | {"seen": told(notes)} for request in requests
+        torch_worker.answer(request, torch.device("cpu"), lambda phase, step, step_s: None)
+        | {"seen": told(notes)}
+        for request in requests
     ]
     if rank == 0:
         print(json.dumps(answers), flush=True)
@@ -98,7 +109,10 @@ if __name__ == "__main__":
     if len(sys.argv) > 4:
         slow(float(sys.argv[4]), float(sys.argv[5]))
     fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=main, args=(rank, ranks, port, requests), daemon=True) for rank in range(ranks)]
+    processes = [
+        fork.Process(target=main, args=(rank, ranks, port, requests), daemon=True)
+        for rank in range(ranks)
+    ]
     for process in processes:
         process.start()
     for process in processes:

@@ -1,4 +1,5 @@
-"""A study over simulated devices, as a program: what a tuner process is in the tests that start several, or kill them.
+"""A study over simulated devices, as a program: what a tuner process is in the tests that start
+several, or kill them.
 
 python -m tests.tune.simulated STORAGE TRIALS SECONDS LOG [children]
 
@@ -30,22 +31,34 @@ from planner.tune.study.study import Size
 
 @cache
 def question() -> tuple[Recipe, Space]:
-    asked = api.question(model="llama3-8b", gpus=8, cluster="a100-80g-sxm", seq_length=4096, global_batch_size=64)
+    asked = api.question(
+        model="llama3-8b", gpus=8, cluster="a100-80g-sxm", seq_length=4096, global_batch_size=64
+    )
     recipe = resolve.recipe(asked)
-    _, plan = resolve.recipe_and_layout(api.question(**asked.model_dump(exclude_none=True, exclude={"set"}), tp=8, pp=1))
+    _, plan = resolve.recipe_and_layout(
+        api.question(**asked.model_dump(exclude_none=True, exclude={"set"}), tp=8, pp=1)
+    )
     return recipe, space(recipe, plan, most=40)
 
 
 @cache
 def other_machine() -> Recipe:
-    """What the layouts "run" on: kernels a fifth slower, links half as fast as the cost model believes."""
+    """What the layouts "run" on: kernels a fifth slower, links half as fast as the cost model
+    believes.
+    """
     recipe, _ = question()
     hardware = recipe.hardware
     domain = hardware.node.domain
-    slower = domain.model_copy(update={"efficiency": {members: share / 2 for members, share in domain.efficiency.items()}})
-    kernels = hardware.kernels.model_copy(update={"sustained_share": hardware.kernels.sustained_share * 0.8})
+    slower = domain.model_copy(
+        update={"efficiency": {members: share / 2 for members, share in domain.efficiency.items()}}
+    )
+    kernels = hardware.kernels.model_copy(
+        update={"sustained_share": hardware.kernels.sustained_share * 0.8}
+    )
     node = hardware.node.model_copy(update={"domain": slower})
-    return recipe.model_copy(update={"hardware": hardware.model_copy(update={"node": node, "kernels": kernels})})
+    return recipe.model_copy(
+        update={"hardware": hardware.model_copy(update={"node": node, "kernels": kernels})}
+    )
 
 
 def real_s(candidate: Candidate) -> float:
@@ -53,7 +66,12 @@ def real_s(candidate: Candidate) -> float:
 
 
 def measured(step_s: float) -> Measurement:
-    return Measurement(step_s=step_s, steps_s=(step_s, step_s * 1.01, step_s * 0.99), memory_bytes=2.0**30, device="simulated")
+    return Measurement(
+        step_s=step_s,
+        steps_s=(step_s, step_s * 1.01, step_s * 0.99),
+        memory_bytes=2.0**30,
+        device="simulated",
+    )
 
 
 def simulated(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
@@ -69,7 +87,18 @@ def main() -> None:
     storage, trials, seconds, log, *children = sys.argv[1:]
 
     def note(event: str, key: str, number: int = -1) -> None:
-        line = json.dumps({"event": event, "pid": os.getpid(), "key": key, "number": number, "time": time.time()}) + "\n"
+        line = (
+            json.dumps(
+                {
+                    "event": event,
+                    "pid": os.getpid(),
+                    "key": key,
+                    "number": number,
+                    "time": time.time(),
+                }
+            )
+            + "\n"
+        )
         handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(handle, line.encode())
         os.close(handle)
@@ -87,8 +116,16 @@ def main() -> None:
 
     _, candidates = question()
     size = Size(int(trials), 3)
-    study = studies.create(opened(storage), "simulated", {"model": "llama3-8b"}, True, candidates, size)
-    studies.refine(study, candidates, measure, size, lambda row, rows: note(f"told {row.state}", row.key, row.number))
+    study = studies.create(
+        opened(storage), "simulated", {"model": "llama3-8b"}, True, candidates, size
+    )
+    studies.refine(
+        study,
+        candidates,
+        measure,
+        size,
+        lambda row, rows: note(f"told {row.state}", row.key, row.number),
+    )
 
 
 if __name__ == "__main__":

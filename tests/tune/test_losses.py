@@ -1,5 +1,5 @@
-"""Every way of running a step gives the losses of one process: same weights, same tokens, before and after a step of plain descent,
-whose size is that of the gradient."""
+"""Every way of running a step gives the losses of one process: same weights, same tokens, before
+and after a step of plain descent, whose size is that of the gradient."""
 
 from __future__ import annotations
 
@@ -40,7 +40,13 @@ TWO = {
     "v-half": {"pp": 2, "v": 2, "schedule": "v-half"},
     "recompute full": {"tp": 2, "sp": 1, "mbs": 4, "recompute": 2},
     "recompute some layers": {"pp": 2, "recompute": 2, "recompute_layers": 1},
-    "recompute selective": {"tp": 2, "sp": 1, "mbs": 4, "recompute": 1, "recompute_modules": 0b10101},
+    "recompute selective": {
+        "tp": 2,
+        "sp": 1,
+        "mbs": 4,
+        "recompute": 1,
+        "recompute_modules": 0b10101,
+    },
     "recompute in two passes": {"pp": 2, "v": 2, "schedule": "zbv", "recompute": 2},
     "bf16": {"element": "bfloat16", "tp": 2, "sp": 1, "mbs": 4},
     "bf16 zero 1": {"element": "bfloat16", "dp": 2, "zero": 1},
@@ -68,12 +74,21 @@ FOUR = {
 
 
 def reference(model, steps=STEPS, rate=RATE):
-    """Losses of one process with the benchmark's weights: its modules with experts, the formulas below for dense llama."""
+    """Losses of one process with the benchmark's weights: its modules with experts, the formulas
+    below for dense llama.
+    """
     question = tiny.recipe(1, model)
     what = network.Cut(question.model, 256)
     embedding, head = network.Embedding(what), network.Head(what)
-    blocks = [network.Block(what, training.has_experts(question.model, i)) for i in range(question.model.num_layers)]
-    for module, name in ((embedding, "embedding"), (head, "head"), *((block, f"layer {i}") for i, block in enumerate(blocks))):
+    blocks = [
+        network.Block(what, training.has_experts(question.model, i))
+        for i in range(question.model.num_layers)
+    ]
+    for module, name in (
+        (embedding, "embedding"),
+        (head, "head"),
+        *((block, f"layer {i}") for i, block in enumerate(blocks)),
+    ):
         network.fill(module, name, 1234)
     parameters = [one for module in (embedding, *blocks, head) for one in module.parameters()]
     descent = torch.optim.SGD(parameters, lr=rate)
@@ -99,10 +114,17 @@ def data(question):
 
 
 def layer(block, x):
-    """A llama layer from its definition: RMS norm, rotation as complex numbers, masked softmax, SwiGLU."""
+    """A llama layer from its definition: RMS norm, rotation as complex numbers, masked softmax,
+    SwiGLU.
+    """
     normed = rms(x, block.attention_norm.weight)
-    query, key, value = (functional.linear(normed, one.weight) for one in (block.attention.wq, block.attention.wk, block.attention.wv))
-    query, key, value = (one.view(*one.shape[:2], -1, 8).transpose(1, 2) for one in (query, key, value))
+    query, key, value = (
+        functional.linear(normed, one.weight)
+        for one in (block.attention.wq, block.attention.wk, block.attention.wv)
+    )
+    query, key, value = (
+        one.view(*one.shape[:2], -1, 8).transpose(1, 2) for one in (query, key, value)
+    )
     query, key = turned(query), turned(key)
     key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
     scores = query @ key.transpose(-1, -2) / 8**0.5
@@ -110,7 +132,10 @@ def layer(block, x):
     mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
     x = x + functional.linear(mixed, block.attention.wo.weight)
     normed = rms(x, block.mlp_norm.weight)
-    gate, up = functional.linear(normed, block.mlp.gate.weight), functional.linear(normed, block.mlp.up.weight)
+    gate, up = (
+        functional.linear(normed, block.mlp.gate.weight),
+        functional.linear(normed, block.mlp.up.weight),
+    )
     return x + functional.linear(gate * torch.sigmoid(gate) * up, block.mlp.down.weight)
 
 
@@ -133,30 +158,44 @@ def expected():
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    found = tiny.answers([tiny.asked(**knobs) for knobs in TWO.values()], 2, tmp_path_factory.mktemp("two"))
+    found = tiny.answers(
+        [tiny.asked(**knobs) for knobs in TWO.values()], 2, tmp_path_factory.mktemp("two")
+    )
     return dict(zip(TWO, found, strict=True))
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
-    found = tiny.answers([tiny.asked(**knobs) for knobs in FOUR.values()], 4, tmp_path_factory.mktemp("four"))
+    found = tiny.answers(
+        [tiny.asked(**knobs) for knobs in FOUR.values()], 4, tmp_path_factory.mktemp("four")
+    )
     return dict(zip(FOUR, found, strict=True))
 
 
 @pytest.mark.parametrize("mode", TWO)
 def test_two_processes_learn_as_one(two, expected, mode):
     close = 1e-2 if TWO[mode].get("element") else CLOSE
-    assert two[mode]["losses"] == pytest.approx(expected[TWO[mode].get("model", "llama")], rel=close)
+    assert two[mode]["losses"] == pytest.approx(
+        expected[TWO[mode].get("model", "llama")], rel=close
+    )
 
 
 @pytest.mark.parametrize("mode", FOUR)
 def test_four_processes_learn_as_one(four, expected, mode):
-    assert four[mode]["losses"] == pytest.approx(expected[FOUR[mode].get("model", "llama")], rel=CLOSE)
+    assert four[mode]["losses"] == pytest.approx(
+        expected[FOUR[mode].get("model", "llama")], rel=CLOSE
+    )
 
 
 def test_ddp_sends_as_many_buckets_as_its_size_makes(two):
-    """A layer's three MLP matrices have 1 MiB each and the rest of it some KiB: buckets close when they are full."""
-    sizes = {name: [int(size) for size in two[name]["seen"]["ddp"][0].split(",")] for name in two if "buckets of" in name}
+    """A layer's three MLP matrices have 1 MiB each and the rest of it some KiB: buckets close when
+    they are full.
+    """
+    sizes = {
+        name: [int(size) for size in two[name]["seen"]["ddp"][0].split(",")]
+        for name in two
+        if "buckets of" in name
+    }
     whole = 4 * sum(parameters(tiny.WIDE))
     small, large = sizes["ddp in buckets of 1 MiB"], sizes["ddp in buckets of 5 MiB"]
     assert sum(small) == sum(large) == whole
@@ -165,11 +204,17 @@ def test_ddp_sends_as_many_buckets_as_its_size_makes(two):
 
 
 def test_after_the_pass_gradients_are_reduced_in_our_own_buckets(two):
-    after, cut, usual = (two[name]["seen"] for name in ("reduced after the pass", "zero 1 in buckets", "zero 1"))
+    after, cut, usual = (
+        two[name]["seen"] for name in ("reduced after the pass", "zero 1 in buckets", "zero 1")
+    )
     whole = sum(parameters(tiny.LLAMA))
     assert not after["ddp"] and after["reductions"] == [whole] * STEPS
     assert usual["reductions"] == [whole] * STEPS
-    assert sum(cut["reductions"]) == whole * STEPS and len(cut["reductions"]) >= 4 * STEPS and max(cut["reductions"]) <= 9000
+    assert (
+        sum(cut["reductions"]) == whole * STEPS
+        and len(cut["reductions"]) >= 4 * STEPS
+        and max(cut["reductions"]) <= 9000
+    )
 
 
 def test_fully_shard_gathers_so_many_layers_ahead(two):
@@ -178,8 +223,15 @@ def test_fully_shard_gathers_so_many_layers_ahead(two):
 
 
 def parameters(model):
-    """Sizes of what is trained of a llama: projections, MLP and norms of each layer; embedding, head and the last norm."""
-    h, f, heads, kv = model["hidden_size"], model["ffn_size"], model["num_heads"] * 8, model["num_kv_heads"] * 8
+    """Sizes of what is trained of a llama: projections, MLP and norms of each layer; embedding,
+    head and the last norm.
+    """
+    h, f, heads, kv = (
+        model["hidden_size"],
+        model["ffn_size"],
+        model["num_heads"] * 8,
+        model["num_kv_heads"] * 8,
+    )
     layer = [h * heads, h * kv, h * kv, heads * h, h * f, h * f, f * h, h, h]
     return layer * model["num_layers"] + [256 * h, 256 * h, h]
 

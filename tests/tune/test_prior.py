@@ -1,4 +1,6 @@
-"""The prior: a posterior checked against its textbook form, and what it learns of a machine that the profile does not describe."""
+"""The prior: a posterior checked against its textbook form, and what it learns of a machine that
+the profile does not describe.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,16 @@ def test_before_any_trial_the_belief_is_the_prediction() -> None:
 
 
 def test_the_posterior_is_that_of_gaussian_conditioning() -> None:
-    """Mean and covariance of a joint normal, conditioned by its own formula: m + K (K + S)^-1 r, K - K (K + S)^-1 K."""
+    """Mean and covariance of a joint normal, conditioned by its own formula: m + K (K + S)^-1 r, K
+    - K (K + S)^-1 K.
+    """
     _, space = question()
     each = space.candidates[:12]
-    seen = [Seen(1, each[1].predicted_s * 1.3), Seen(4, each[4].predicted_s * 1.1, noise_share=0.05), Seen(7, each[7].predicted_s * 1.2)]
+    seen = [
+        Seen(1, each[1].predicted_s * 1.3),
+        Seen(4, each[4].predicted_s * 1.1, noise_share=0.05),
+        Seen(7, each[7].predicted_s * 1.2),
+    ]
     shares = np.array([one.shares for one in each])
     points = np.array([knobs(one.layout) for one in each])
     near = np.ones((12, 12))
@@ -38,15 +46,23 @@ def test_the_posterior_is_that_of_gaussian_conditioning() -> None:
     inverse = np.linalg.inv(covariance[np.ix_(rows, rows)] + np.diag([0.02**2, 0.05**2, 0.02**2]))
     gain = covariance[:, rows] @ inverse
     now = belief(each, seen)
-    assert now.mean == pytest.approx(np.log([one.predicted_s for one in each]) + gain @ np.log([1.3, 1.1, 1.2]))
-    assert now.deviation**2 == pytest.approx(np.diag(covariance - gain @ covariance[rows]), abs=1e-9)
+    assert now.mean == pytest.approx(
+        np.log([one.predicted_s for one in each]) + gain @ np.log([1.3, 1.1, 1.2])
+    )
+    assert now.deviation**2 == pytest.approx(
+        np.diag(covariance - gain @ covariance[rows]), abs=1e-9
+    )
 
 
 def test_the_expected_improvement_is_the_integral() -> None:
     best, mean, deviation = 0.2, 0.25, 0.1
     values = np.linspace(mean - 1.2, mean + 1.2, 400_001)
-    integral = np.trapezoid(np.maximum(best - values, 0) * norm.pdf(values, mean, deviation), values)
-    assert improvement(best, np.array([mean]), np.array([deviation]))[0] == pytest.approx(integral, rel=1e-6)
+    integral = np.trapezoid(
+        np.maximum(best - values, 0) * norm.pdf(values, mean, deviation), values
+    )
+    assert improvement(best, np.array([mean]), np.array([deviation]))[0] == pytest.approx(
+        integral, rel=1e-6
+    )
 
 
 def test_measurements_correct_the_predictions_of_layouts_that_were_not_measured() -> None:
@@ -70,8 +86,12 @@ def test_one_run_that_was_slow_by_itself_does_not_slow_all_others() -> None:
 
 def test_after_memory_ran_out_layouts_that_need_as_much_come_last() -> None:
     _, space = question()
-    hungry = max(range(len(space.candidates)), key=lambda index: space.candidates[index].memory_bytes)
-    modest = min(range(len(space.candidates)), key=lambda index: space.candidates[index].memory_bytes)
+    hungry = max(
+        range(len(space.candidates)), key=lambda index: space.candidates[index].memory_bytes
+    )
+    modest = min(
+        range(len(space.candidates)), key=lambda index: space.candidates[index].memory_bytes
+    )
     runs = belief(space.candidates, [Seen(modest, None, oom=True)]).runs
     assert runs.max() <= 0.05 + 1e-9
     runs = belief(space.candidates, [Seen(hungry, None, oom=True)]).runs

@@ -1,4 +1,6 @@
-"""The study in one process: what is launched, in what order, what is kept, and what goes on after it was stopped."""
+"""The study in one process: what is launched, in what order, what is kept, and what goes on after
+it was stopped.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,15 @@ ASKED = {"model": "llama3-8b", "gpus": 8}
 
 @pytest.fixture(scope="module", params=["sqlite", "journal"])
 def empty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One storage a kind for the whole module: its tables take seconds to make; each test has a study of its own."""
+    """One storage a kind for the whole module: its tables take seconds to make; each test has a
+    study of its own.
+    """
     folder = tmp_path_factory.mktemp("storage")
-    return f"sqlite:///{folder}/study.db" if request.param == "sqlite" else f"journal:{folder}/study.journal"
+    return (
+        f"sqlite:///{folder}/study.db"
+        if request.param == "sqlite"
+        else f"journal:{folder}/study.journal"
+    )
 
 
 @pytest.fixture
@@ -45,7 +53,9 @@ def quiet(row: Row, rows: tuple[Row, ...]) -> None:
     return None
 
 
-def refined(url: str, name: str, measure: Measure, size: Size, resume: bool = False) -> tuple[tuple[Row, ...], bool]:
+def refined(
+    url: str, name: str, measure: Measure, size: Size, resume: bool = False
+) -> tuple[tuple[Row, ...], bool]:
     _, space = question()
     study = studies.create(opened(url), name, ASKED, resume, space, size)
     return studies.told(study), studies.refine(study, space, measure, size, quiet)
@@ -56,7 +66,9 @@ def rows(url: str, name: str) -> tuple[Row, ...]:
     return studies.told(studies.create(opened(url), name, ASKED, True, space, Size(1, 1)))
 
 
-def test_the_plan_comes_first_then_the_fastest_by_prediction_and_nothing_twice(url: str, name: str) -> None:
+def test_the_plan_comes_first_then_the_fastest_by_prediction_and_nothing_twice(
+    url: str, name: str
+) -> None:
     _, space = question()
     refined(url, name, simulated, Size(10, 5))
     found = rows(url, name)
@@ -71,12 +83,18 @@ def test_a_failure_is_a_result(url: str, name: str) -> None:
 
     def fails(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         state = next(states, None)
-        return (Outcome(state, None, f"why {state}", "the tail"), None) if state else simulated(candidate, progress)  # type: ignore[arg-type]
+        return (
+            (Outcome(state, None, f"why {state}", "the tail"), None)
+            if state
+            else simulated(candidate, progress)
+        )  # type: ignore[arg-type]
 
     refined(url, name, fails, Size(5, 2))
     found = rows(url, name)
     assert [one.state for one in found[:3]] == ["oom", "crashed", "timeout"]
-    assert [(one.reason, one.stderr_tail) for one in found[:3]] == [(f"why {s}", "the tail") for s in ("oom", "crashed", "timeout")]
+    assert [(one.reason, one.stderr_tail) for one in found[:3]] == [
+        (f"why {s}", "the tail") for s in ("oom", "crashed", "timeout")
+    ]
     assert len(found) == 5 and found[4].measured_s
 
 
@@ -90,7 +108,9 @@ def test_what_the_runner_refuses_is_noted_and_costs_no_trial(url: str, name: str
 
     refined(url, name, refuses, Size(3, 2))
     found = rows(url, name)
-    assert [one.state for one in found[:2]] == ["illegal", "illegal"] and found[0].reason == "the runner cannot"
+    assert [one.state for one in found[:2]] == ["illegal", "illegal"] and found[
+        0
+    ].reason == "the runner cannot"
     assert sum(one.state in ("done", "pruned") for one in found) == 3
 
 
@@ -106,18 +126,28 @@ def test_what_keeps_every_layout_from_running_ends_the_study(url: str, name: str
 
 
 @pytest.mark.parametrize("stop", ["exception", "outcome"])
-def test_ctrl_c_keeps_the_best_so_far_and_the_layout_is_tried_again(url: str, name: str, stop: str) -> None:
+def test_ctrl_c_keeps_the_best_so_far_and_the_layout_is_tried_again(
+    url: str, name: str, stop: str
+) -> None:
     calls: list[str] = []
 
     def stopped(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         calls.append(candidate.key)
         if len(calls) == 3 and stop == "exception":
             raise KeyboardInterrupt
-        return (Outcome("interrupted", None, "stopped by the user"), None) if len(calls) == 3 else simulated(candidate, progress)
+        return (
+            (Outcome("interrupted", None, "stopped by the user"), None)
+            if len(calls) == 3
+            else simulated(candidate, progress)
+        )
 
     _, interrupted = refined(url, name, stopped, Size(5, 5))
     before = rows(url, name)
-    assert interrupted and [one.state for one in before] == ["done", "done", "interrupted"] and best(before)
+    assert (
+        interrupted
+        and [one.state for one in before] == ["done", "done", "interrupted"]
+        and best(before)
+    )
     refined(url, name, stopped, Size(5, 5), resume=True)
     assert calls[3] == calls[2] and len(calls) == 6
     assert [one.state for one in rows(url, name)].count("interrupted") == 0
@@ -142,7 +172,9 @@ def dead() -> lease.Owner:
     return ME() | {"pid": child.pid, "start": "1"}
 
 
-def held_by(url: str, name: str, who: Callable[[], lease.Owner], monkeypatch: pytest.MonkeyPatch) -> str:
+def held_by(
+    url: str, name: str, who: Callable[[], lease.Owner], monkeypatch: pytest.MonkeyPatch
+) -> str:
     """A trial that such an owner has begun; returns its layout."""
     _, space = question()
     study = studies.create(opened(url), name, ASKED, True, space, Size(5, 5))
@@ -153,7 +185,9 @@ def held_by(url: str, name: str, who: Callable[[], lease.Owner], monkeypatch: py
     return held.candidate.key
 
 
-def test_what_a_killed_tuner_held_is_tried_again_first(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_tuner_held_is_tried_again_first(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = held_by(url, name, dead, monkeypatch)
     calls: list[str] = []
 
@@ -166,11 +200,15 @@ def test_what_a_killed_tuner_held_is_tried_again_first(url: str, name: str, monk
     assert [one.state for one in rows(url, name)].count("done") >= 2 and len(rows(url, name)) == 3
 
 
-def test_what_another_holds_is_left_to_it(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_holds_is_left_to_it(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On another machine a process counts as alive as long as it gave a sign of life of late."""
     away = {"machine": "elsewhere", "host": "elsewhere", "pid": 1, "start": "1"}
     held = held_by(url, name, lambda: away | {"time": lease.time.time()}, monkeypatch)
-    lost = held_by(url, name, lambda: away | {"time": lease.time.time() - 2 * lease.LOST_S}, monkeypatch)
+    lost = held_by(
+        url, name, lambda: away | {"time": lease.time.time() - 2 * lease.LOST_S}, monkeypatch
+    )
     calls: list[str] = []
 
     def notes(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
@@ -181,51 +219,73 @@ def test_what_another_holds_is_left_to_it(url: str, name: str, monkeypatch: pyte
     assert held not in calls and lost in calls and len(calls) == 3
 
 
-def test_a_result_that_was_written_before_the_kill_counts(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_was_written_before_the_kill_counts(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, space = question()
     held_by(url, name, dead, monkeypatch)
     study = studies.create(opened(url), name, ASKED, True, space, Size(5, 5))
     trial = study.get_trials()[0]
-    study._storage.set_trial_user_attr(trial._trial_id, "result", {"state": "done", "measured_s": 1.25, "reason": ""})
+    study._storage.set_trial_user_attr(
+        trial._trial_id, "result", {"state": "done", "measured_s": 1.25, "reason": ""}
+    )
     studies.reclaim(study)
     (only,) = studies.told(study)
     assert (only.state, only.measured_s, study.best_value) == ("done", 1.25, 1.25)
 
 
-def test_a_layout_that_takes_its_tuner_down_three_times_is_given_up(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layout_that_takes_its_tuner_down_three_times_is_given_up(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = {held_by(url, name, dead, monkeypatch) for _ in range(3)}
     assert len(keys) == 1
     refined(url, name, simulated, Size(3, 3), resume=True)
     found = rows(url, name)
-    assert [one.state for one in found if one.key in keys] == ["crashed"] and "killed 3 times" in found[0].reason
+    assert [one.state for one in found if one.key in keys] == [
+        "crashed"
+    ] and "killed 3 times" in found[0].reason
     assert sum(one.state in ("done", "pruned") for one in found) == 3
 
 
 def test_rivals_run_again_in_turns_and_their_medians_decide(url: str, name: str) -> None:
     """Two layouts 1% apart on a machine with 3% of noise: one lucky run must not win."""
     _, space = question()
-    times = {space.candidates[0].key: [1.00, 1.06, 1.05], space.candidates[1].key: [1.01, 1.02, 1.00], space.candidates[2].key: [1.5]}
+    times = {
+        space.candidates[0].key: [1.00, 1.06, 1.05],
+        space.candidates[1].key: [1.01, 1.02, 1.00],
+        space.candidates[2].key: [1.5],
+    }
     calls: list[int] = []
 
     def noisy(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
         index = next(i for i, one in enumerate(space.candidates) if one.key == candidate.key)
         calls.append(index)
-        return Outcome("done", {}), replace(measured(times[candidate.key].pop(0)), steps_s=(1.0, 1.03, 0.97, 1.0, 1.03))
+        return Outcome("done", {}), replace(
+            measured(times[candidate.key].pop(0)), steps_s=(1.0, 1.03, 0.97, 1.0, 1.03)
+        )
 
     refined(url, name, noisy, Size(3, 3, repeats=2))
     assert calls == [0, 1, 2, 0, 1, 1, 0] or calls == [0, 1, 2, 0, 1, 0, 1]
     fastest = best(rows(url, name))
-    assert fastest is not None and fastest.key == space.candidates[1].key and fastest.measured_s == 1.01
+    assert (
+        fastest is not None
+        and fastest.key == space.candidates[1].key
+        and fastest.measured_s == 1.01
+    )
 
 
-def test_no_candidate_is_certain_to_run_out_of_memory_and_parameters_tell_candidates_apart() -> None:
+def test_no_candidate_is_certain_to_run_out_of_memory_and_parameters_tell_candidates_apart() -> (
+    None
+):
     from planner.tune.study.space import parameters
 
     _, space = question()
     assert space.certain_oom > 0
     assert max(one.oom_probability for one in space.candidates) <= CERTAIN
     names = varied(space.candidates)
-    assert len({str(parameters(one.layout, names)) for one in space.candidates}) == len(space.candidates)
+    assert len({str(parameters(one.layout, names)) for one in space.candidates}) == len(
+        space.candidates
+    )
 
 
 def test_pruning_waits_for_three_steps_and_never_goes_below_the_noise() -> None:
@@ -244,10 +304,16 @@ def test_noise_is_the_deviation_of_a_normal_and_blind_to_one_outlier() -> None:
     assert noise_share([1.0, 1.01, 0.99, 1.0, 50.0]) < 0.02
 
 
-@pytest.mark.parametrize(("url", "says"), [
-    ("study.db", "sqlite:///study.db"), ("postgresql://me:secret@nowhere/x", "postgresql://"), ("nonsense://x", "nonsense://x"),
-    ("sqlite:////proc/none/x.db", "must be a file that can be written"), ("journal:/proc/none/x", "must be a journal"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("study.db", "sqlite:///study.db"),
+        ("postgresql://me:secret@nowhere/x", "postgresql://"),
+        ("nonsense://x", "nonsense://x"),
+        ("sqlite:////proc/none/x.db", "must be a file that can be written"),
+        ("journal:/proc/none/x", "must be a journal"),
+    ],
+)
 def test_a_storage_that_cannot_be_is_one_message(url: str, says: str) -> None:
     with pytest.raises(InputError, match=r"storage must be") as caught:
         opened(url)

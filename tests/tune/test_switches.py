@@ -1,5 +1,5 @@
-"""Overlap switches and bucket sizes: what is offered, in what order it is tried, what is kept; that Megatron-LM's parser takes them; how
-they go from a trial to plan.yaml and the launch files."""
+"""Overlap switches and bucket sizes: what is offered, in what order it is tried, what is kept; that
+Megatron-LM's parser takes them; how they go from a trial to plan.yaml and the launch files."""
 
 from __future__ import annotations
 
@@ -39,20 +39,32 @@ BILLION = 1_000_000_000
 
 def offered(layout: Layout, now: Mapping[str, Any]) -> Choices:
     """A bucket of DDP is none where DDP does not reduce."""
-    return {word: values for word, values in OFFERED.items() if word == "overlap_reduce" or now.get("overlap_reduce", True)}
+    return {
+        word: values
+        for word, values in OFFERED.items()
+        if word == "overlap_reduce" or now.get("overlap_reduce", True)
+    }
 
 
 def studied(
     folder: Path, gain: float, size: Size, own: Mapping[str, Any] | None = None
 ) -> tuple[tuple[Row, ...], list[tuple[str, dict[str, Any], int]]]:
-    """Layouts whose steps take (1 - gain) of their time with buckets of 100 MiB, and 3% more without overlap."""
+    """Layouts whose steps take (1 - gain) of their time with buckets of 100 MiB, and 3% more
+    without overlap.
+    """
     calls: list[tuple[str, dict[str, Any], int]] = []
 
     def measure(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
-        calls.append((json.dumps(candidate.layout.named()), dict(candidate.switches), candidate.repeat))
-        factor = (1 - gain if "bucket_cap_mb" in candidate.switches else 1) * (1.03 if "overlap_reduce" in candidate.switches else 1)
+        calls.append(
+            (json.dumps(candidate.layout.named()), dict(candidate.switches), candidate.repeat)
+        )
+        factor = (1 - gain if "bucket_cap_mb" in candidate.switches else 1) * (
+            1.03 if "overlap_reduce" in candidate.switches else 1
+        )
         step_s = real_s(candidate) * factor
-        return Outcome("done", {}), Measurement(step_s, (step_s, step_s * 1.004, step_s * 0.996), 2.0**30)
+        return Outcome("done", {}), Measurement(
+            step_s, (step_s, step_s * 1.004, step_s * 0.996), 2.0**30
+        )
 
     space = replace(question()[1], switches=own or {})
     study = studies.create(opened(f"journal:{folder}/j"), "switched", {}, True, space, size)
@@ -60,17 +72,32 @@ def studied(
     return studies.told(study), calls
 
 
-def test_switches_are_tried_one_at_a_time_on_the_fastest_layout_after_the_layouts(tmp_path: Path) -> None:
+def test_switches_are_tried_one_at_a_time_on_the_fastest_layout_after_the_layouts(
+    tmp_path: Path,
+) -> None:
     rows, calls = studied(tmp_path, 0.05, Size(3, 3, repeats=1, switches=3))
     _, space = question()
     fastest = json.dumps(min(space.candidates[:3], key=real_s).layout.named())
     assert [told for _, told, _ in calls[:3]] == [{}, {}, {}]
-    assert calls[3:5] == [(fastest, {"overlap_reduce": False}, 0), (fastest, {"bucket_cap_mb": 100}, 0)]
-    assert len([one for one in calls if one[1] and not one[2]]) == 3  # of the next layout, as no setting of this one is left
+    assert calls[3:5] == [
+        (fastest, {"overlap_reduce": False}, 0),
+        (fastest, {"bucket_cap_mb": 100}, 0),
+    ]
+    assert (
+        len([one for one in calls if one[1] and not one[2]]) == 3
+    )  # of the next layout, as no setting of this one is left
     kept = best(rows)
-    assert kept is not None and kept.switches == {"bucket_cap_mb": 100} and json.dumps(kept.layout.named()) == fastest
-    assert {(fastest, 1)} <= {(layout, repeat) for layout, told, repeat in calls if told}  # the winner is run again ...
-    assert {(fastest, 1)} <= {(layout, repeat) for layout, told, repeat in calls if not told}  # ... and so is the layout alone
+    assert (
+        kept is not None
+        and kept.switches == {"bucket_cap_mb": 100}
+        and json.dumps(kept.layout.named()) == fastest
+    )
+    assert {(fastest, 1)} <= {
+        (layout, repeat) for layout, told, repeat in calls if told
+    }  # the winner is run again ...
+    assert {(fastest, 1)} <= {
+        (layout, repeat) for layout, told, repeat in calls if not told
+    }  # ... and so is the layout alone
     assert refined_plan.error(rows) == refined_plan.error([one for one in rows if not one.switches])
 
 
@@ -89,12 +116,18 @@ def test_a_refined_plan_is_tried_under_its_own_switches_first(tmp_path: Path) ->
     assert [told for _, told, _ in calls] == [{}, {"bucket_cap_mb": 100}, {"overlap_reduce": False}]
     kept = best(rows)
     assert kept is not None and kept.switches == {"bucket_cap_mb": 100}
-    assert {layout for layout, _, _ in calls} == {json.dumps(question()[1].candidates[0].layout.named())}
+    assert {layout for layout, _, _ in calls} == {
+        json.dumps(question()[1].candidates[0].layout.named())
+    }
 
 
 def test_of_a_plans_switches_those_count_that_change_something() -> None:
     layout = question()[1].candidates[0].layout
-    told = {"overlap_comm": False, "overlap_reduce": True, "bucket_cap_mb": 70}  # DeepSpeed's; as it is; a size of one's own
+    told = {
+        "overlap_comm": False,
+        "overlap_reduce": True,
+        "bucket_cap_mb": 70,
+    }  # DeepSpeed's; as it is; a size of one's own
     assert effective(layout, told, offered) == {"bucket_cap_mb": 70}
 
 
@@ -106,8 +139,14 @@ def test_a_study_that_goes_on_tries_no_setting_twice(tmp_path: Path) -> None:
 
 
 def test_settings_leave_out_what_would_change_nothing() -> None:
-    assert list(settings(Layout(), {}, offered)) == [{"overlap_reduce": False}, {"bucket_cap_mb": 100}]
-    assert list(settings(Layout(), {"bucket_cap_mb": 100}, offered)) == [{"overlap_reduce": False}, {}]
+    assert list(settings(Layout(), {}, offered)) == [
+        {"overlap_reduce": False},
+        {"bucket_cap_mb": 100},
+    ]
+    assert list(settings(Layout(), {"bucket_cap_mb": 100}, offered)) == [
+        {"overlap_reduce": False},
+        {},
+    ]
     assert list(settings(Layout(), {"overlap_reduce": False}, offered)) == [{}]
 
 
@@ -117,38 +156,68 @@ def test_the_torch_benchmark_offers_what_its_step_has() -> None:
     ddp = documents.layout(recipe, zero=0)
     assert of(ddp, {}) == {"overlap_reduce": (True, False), "bucket_cap_mb": (25, 100, 6)}
     assert of(ddp, {"overlap_reduce": False}).keys() == {"overlap_reduce", "reduce_bucket_numel"}
-    assert of(documents.layout(recipe, zero=1), {}) == {"reduce_bucket_numel": (2**26, 2**28, 2**24)}
+    assert of(documents.layout(recipe, zero=1), {}) == {
+        "reduce_bucket_numel": (2**26, 2**28, 2**24)
+    }
     assert of(documents.layout(recipe, zero=3), {}) == {"prefetch_layers": (0, 1, 2)}
     assert of(documents.layout(recipe, tp=2), {}) == {}
-    assert offers(recipe, "torch", 1)(ddp, {}) == {}  # larger than the machine: only layers of it run
+    assert (
+        offers(recipe, "torch", 1)(ddp, {}) == {}
+    )  # larger than the machine: only layers of it run
 
 
-@pytest.mark.parametrize(("knobs", "more", "words"), [
-    ({"zero": 0}, {}, set()),
-    ({"zero": 1}, {}, {"overlap_comm", "reduce_bucket_size", "allgather_bucket_size"}),
-    ({"zero": 2}, {}, {"overlap_comm", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients"}),
-    ({"zero": 3}, {}, {"overlap_comm", "reduce_bucket_size", "stage3_prefetch_bucket_size"}),
-    ({"zero": 1, "pp": 2}, {}, {"allgather_bucket_size"}),
-    ({"zero": 1, "pp": 2}, {"precision": "fp16"}, {"reduce_bucket_size", "allgather_bucket_size"}),
-])  # fmt: skip
-def test_deepspeed_offers_words_of_its_json(knobs: dict[str, int], more: dict[str, str], words: set[str]) -> None:
-    recipe = documents.recipe("llama3-8b", 8, framework="deepspeed", stack="deepspeed", global_batch_size=64, **more)
+@pytest.mark.parametrize(
+    ("knobs", "more", "words"),
+    [
+        ({"zero": 0}, {}, set()),
+        ({"zero": 1}, {}, {"overlap_comm", "reduce_bucket_size", "allgather_bucket_size"}),
+        (
+            {"zero": 2},
+            {},
+            {"overlap_comm", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients"},
+        ),
+        ({"zero": 3}, {}, {"overlap_comm", "reduce_bucket_size", "stage3_prefetch_bucket_size"}),
+        ({"zero": 1, "pp": 2}, {}, {"allgather_bucket_size"}),
+        (
+            {"zero": 1, "pp": 2},
+            {"precision": "fp16"},
+            {"reduce_bucket_size", "allgather_bucket_size"},
+        ),
+    ],
+)
+def test_deepspeed_offers_words_of_its_json(
+    knobs: dict[str, int], more: dict[str, str], words: set[str]
+) -> None:
+    recipe = documents.recipe(
+        "llama3-8b", 8, framework="deepspeed", stack="deepspeed", global_batch_size=64, **more
+    )
     layout = documents.layout(recipe, **knobs)
     choices = offers(recipe, "deepspeed", 8)(layout, {})
     assert choices.keys() == words <= WORDS["deepspeed"].keys()
     for word, (usual, *others) in choices.items():
         assert deepspeed_config.zero(recipe, layout)[word] == usual and usual not in others
         for value in others:
-            assert deepspeed_config.zero(recipe.model_copy(update={"switches": {word: value}}), layout)[word] == value
+            assert (
+                deepspeed_config.zero(
+                    recipe.model_copy(update={"switches": {word: value}}), layout
+                )[word]
+                == value
+            )
 
 
 def test_megatrons_parser_takes_every_setting_and_understands_it() -> None:
     recipe = documents.recipe("llama3-8b", 16, global_batch_size=64)
-    layouts = [documents.layout(recipe, **knobs) for knobs in ({"zero": 0}, {"zero": 1, "tp": 2}, {"zero": 1, "pp": 4, "v": 2})]
+    layouts = [
+        documents.layout(recipe, **knobs)
+        for knobs in ({"zero": 0}, {"zero": 1, "tp": 2}, {"zero": 1, "pp": 4, "v": 2})
+    ]
     of = offers(recipe, "megatron", 16)
     asked = [(layout, told) for layout in layouts for told in settings(layout, {}, of)]
     assert {word for _, told in asked for word in told} == WORDS["megatron"].keys()
-    cases = [sweep.command(str(told), recipe.model_copy(update={"switches": told}), layout) for layout, told in asked]
+    cases = [
+        sweep.command(str(told), recipe.model_copy(update={"switches": told}), layout)
+        for layout, told in asked
+    ]
     for (layout, told), answer in zip(asked, verdicts(cases), strict=True):
         assert answer["accepted"], (layout, told, answer)
         assert {word: answer["switches"][word] for word in told} == told
@@ -172,19 +241,35 @@ def switched(saved: Path, folder: Path, switches: Any) -> str:
 
 def test_switches_of_a_plan_are_written_or_said_to_be_anothers(saved: Path, tmp_path: Path) -> None:
     assert "switches" not in yaml.safe_load(saved.read_text())
-    path = switched(saved, tmp_path, {"ddp_bucket_size": BILLION, "overlap_param_gather": False, "bucket_cap_mb": 100})
+    path = switched(
+        saved,
+        tmp_path,
+        {"ddp_bucket_size": BILLION, "overlap_param_gather": False, "bucket_cap_mb": 100},
+    )
     script = api.emit(path).texts["launch.sh"]
-    assert f"--ddp-bucket-size {BILLION}" in script and "--overlap-grad-reduce" in script and "--overlap-param-gather" not in script
-    assert "not written: bucket_cap_mb 100, switches of torch with which the plan was measured" in script
+    assert (
+        f"--ddp-bucket-size {BILLION}" in script
+        and "--overlap-grad-reduce" in script
+        and "--overlap-param-gather" not in script
+    )
+    assert (
+        "not written: bucket_cap_mb 100, switches of torch with which the plan was measured"
+        in script
+    )
     script = api.emit(path, framework="deepspeed").texts["launch.sh"]
-    assert "not written: bucket_cap_mb 100, ddp_bucket_size 1,000,000,000, overlap_param_gather off" in script
+    assert (
+        "not written: bucket_cap_mb 100, ddp_bucket_size 1,000,000,000, overlap_param_gather off"
+        in script
+    )
     assert "switches of megatron and torch with which" in script
 
 
 def test_a_refined_plan_keeps_its_switches(saved: Path, tmp_path: Path) -> None:
     recipe, layout = _resolved(saved)
     row = Row(3, layout, "done", 1.0, 0.9, switches={"ddp_bucket_size": BILLION})
-    (tmp_path / "plan.yaml").write_text(refined_plan.plan(plans.read_question(saved), recipe, row, None, [row], "2026-11-29"))
+    (tmp_path / "plan.yaml").write_text(
+        refined_plan.plan(plans.read_question(saved), recipe, row, None, [row], "2026-11-29")
+    )
     assert plans.read(tmp_path / "plan.yaml").switches == {"ddp_bucket_size": BILLION}
     assert f"--ddp-bucket-size {BILLION}" in api.emit(tmp_path / "plan.yaml").texts["launch.sh"]
     (line,) = refined_plan.table([row]).splitlines()[1:]
@@ -197,14 +282,20 @@ def _resolved(saved: Path) -> tuple[Recipe, Layout]:
     return resolve.recipe_and_layout(plans.read_layout(saved))
 
 
-@pytest.mark.parametrize(("switches", "says"), [
-    ({"overlap_com": True}, "did you mean overlap_comm"), ({"overlap_comm": 1}, "switches.overlap_comm must be true or false, but got 1"),
-    ({"bucket_cap_mb": 0}, "switches.bucket_cap_mb must be a whole number from 1"), ({"bucket_cap_mb": True}, "but got True"),
-    ({"reduce_bucket_size": 5e8}, "must be a whole number"), ([1], "switches"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("switches", "says"),
+    [
+        ({"overlap_com": True}, "did you mean overlap_comm"),
+        ({"overlap_comm": 1}, "switches.overlap_comm must be true or false, but got 1"),
+        ({"bucket_cap_mb": 0}, "switches.bucket_cap_mb must be a whole number from 1"),
+        ({"bucket_cap_mb": True}, "but got True"),
+        ({"reduce_bucket_size": 5e8}, "must be a whole number"),
+        ([1], "switches"),
+    ],
+)
 def test_faulty_switches_are_one_message(
     saved: Path, tmp_path: Path, switches: Any, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+) -> None:
     path = switched(saved, tmp_path, switches)
     with pytest.raises(InputError, match=r"plan\.yaml"):
         plans.read(path)

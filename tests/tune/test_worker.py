@@ -1,4 +1,6 @@
-"""The torch benchmark as its users see it: a request, a run of its ranks, a measurement; and what it refuses."""
+"""The torch benchmark as its users see it: a request, a run of its ranks, a measurement; and what
+it refuses.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,21 @@ def whole():
     layout = tiny.layout(pp=2, zero=1)
     asked = request(tiny.recipe(2), layout, 2, STEPS, WARMUP)
     lines = []
-    outcome = local.run(Work(MODULE, asked, asked["ranks"], 120.0), progress=lambda line: bool(lines.append(line)))
+    outcome = local.run(
+        Work(MODULE, asked, asked["ranks"], 120.0), progress=lambda line: bool(lines.append(line))
+    )
     assert outcome.state == "done", outcome.reason + outcome.stderr_tail
     return layout, lines, measurement(outcome.result)
 
 
 def test_progress_is_one_line_a_step(whole):
     _, lines, found = whole
-    assert [(one["phase"], one["step"]) for one in lines] == [("warmup", 0), ("step", 1), ("step", 2), ("step", 3)]
+    assert [(one["phase"], one["step"]) for one in lines] == [
+        ("warmup", 0),
+        ("step", 1),
+        ("step", 2),
+        ("step", 3),
+    ]
     assert [one["step_s"] for one in lines[WARMUP:]] == list(found.steps_s)
 
 
@@ -50,7 +59,9 @@ def test_a_step_is_the_median_and_holds_its_parts(whole):
 def test_on_a_cpu_memory_is_what_was_resident(whole):
     _, _, found = whole
     assert found.memory_kind == "resident" and found.device.startswith("cpu")
-    assert 50 * 2**20 < found.memory_bytes < 8 * 2**30  # torch alone takes more than the one, the model next to nothing
+    assert (
+        50 * 2**20 < found.memory_bytes < 8 * 2**30
+    )  # torch alone takes more than the one, the model next to nothing
 
 
 def test_untrained_weights_know_nothing_and_learn(whole):
@@ -71,19 +82,27 @@ def test_a_request_is_plain_json():
 def test_what_is_no_class_of_torch_runs_by_its_order():
     assert request(tiny.recipe(2), tiny.layout(pp=2), 2, 1, 1)["order"] == ""
     one = request(tiny.recipe(2), tiny.layout(pp=2, schedule="zb-h1", mbs=4), 2, 1, 1)
-    assert one["order"].splitlines()[1] == "1F0,1I0,1F1,1I1,1W0,1W1" and one["rank_of_stage"] == [0, 1]
-    assert request(tiny.recipe(2), tiny.layout(pp=2, v=2, schedule="zbv"), 2, 1, 1)["rank_of_stage"] == [0, 1, 1, 0]
+    assert one["order"].splitlines()[1] == "1F0,1I0,1F1,1I1,1W0,1W1" and one["rank_of_stage"] == [
+        0,
+        1,
+    ]
+    assert request(tiny.recipe(2), tiny.layout(pp=2, v=2, schedule="zbv"), 2, 1, 1)[
+        "rank_of_stage"
+    ] == [0, 1, 1, 0]
 
 
-@pytest.mark.parametrize(("knobs", "says"), [
-    ({"cp": 2}, "cp=2"),
-    ({"offload": 1}, "offload=optimizer-cpu"),
-    ({"pp": 2, "schedule": "dualpipe"}, "schedule=dualpipe"),
-    ({"pp": 2, "dp": 2, "v": 2, "schedule": "zbv", "zero": 3}, "use zero=2 or 1f1b"),
-    ({"tp": 8}, "tp=8, heads=4"),
-    ({"model": "mixtral", "tp": 2}, "sp=0; set sp=1"),
-    ({"model": "mixtral", "dp": 2, "ep": 2, "zero": 3}, "ep=2, zero=3; use zero=1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("knobs", "says"),
+    [
+        ({"cp": 2}, "cp=2"),
+        ({"offload": 1}, "offload=optimizer-cpu"),
+        ({"pp": 2, "schedule": "dualpipe"}, "schedule=dualpipe"),
+        ({"pp": 2, "dp": 2, "v": 2, "schedule": "zbv", "zero": 3}, "use zero=2 or 1f1b"),
+        ({"tp": 8}, "tp=8, heads=4"),
+        ({"model": "mixtral", "tp": 2}, "sp=0; set sp=1"),
+        ({"model": "mixtral", "dp": 2, "ep": 2, "zero": 3}, "ep=2, zero=3; use zero=1"),
+    ],
+)
 def test_refusals_say_what_and_a_way_out(knobs, says):
     model = knobs.pop("model", "llama")
     layout = tiny.layout(**knobs)
@@ -98,6 +117,12 @@ def test_no_steps_are_refused():
 
 def test_what_a_cpu_runs_otherwise_is_said():
     recipe = tiny.recipe(1, tied_embeddings=True).model_copy(update={"precision": "bf16"})
-    assert torch_support.element(recipe, "cpu") == "float32" and torch_support.element(recipe, "cuda") == "bfloat16"
+    assert (
+        torch_support.element(recipe, "cpu") == "float32"
+        and torch_support.element(recipe, "cuda") == "bfloat16"
+    )
     narrow, tied = torch_support.notes(recipe, Layout(), "cpu")
-    assert narrow == "fp32 on the CPU in place of bf16" and tied == "the head has a matrix of its own, not the embedding's"
+    assert (
+        narrow == "fp32 on the CPU in place of bf16"
+        and tied == "the head has a matrix of its own, not the embedding's"
+    )

@@ -18,20 +18,32 @@ from tests.bench.tune_kill import killed
 from tests.tune.simulated import question
 
 
-@pytest.mark.parametrize(("kind", "trials"), [("sqlite:///{}/study.db", 10), ("journal:{}/study.journal", 24)], ids=["sqlite", "journal"])
+@pytest.mark.parametrize(
+    ("kind", "trials"),
+    [("sqlite:///{}/study.db", 10), ("journal:{}/study.journal", 24)],
+    ids=["sqlite", "journal"],
+)
 def test_three_tuners_never_run_a_layout_twice(tmp_path: Path, kind: str, trials: int) -> None:
-    """They start together on a storage that does not exist yet; trials of no length make them collide as often as can be."""
+    """They start together on a storage that does not exist yet; trials of no length make them
+    collide as often as can be.
+    """
     url, log = kind.format(tmp_path), tmp_path / "log"
     words = [sys.executable, "-m", "tests.tune.simulated", url, str(trials), "0", str(log)]
     tuners = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(3)]
     for one in tuners:
         _, complaint = one.communicate(timeout=300)
         assert one.returncode == 0, complaint.decode()
-    launched = [(line["key"], line["pid"]) for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "launched"]
+    launched = [
+        (line["key"], line["pid"])
+        for line in map(json.loads, log.read_text().splitlines())
+        if line["event"] == "launched"
+    ]
     assert max(Counter(key for key, _ in launched).values()) == 1
     assert len(launched) == trials
     _, space = question()
-    study = studies.create(opened(url), "simulated", {"model": "llama3-8b"}, True, space, Size(trials, 3))
+    study = studies.create(
+        opened(url), "simulated", {"model": "llama3-8b"}, True, space, Size(trials, 3)
+    )
     assert Counter(one.state for one in studies.told(study)) == {"done": trials}
 
 

@@ -20,25 +20,56 @@ from planner.tune.runners.torch_runner import request
 RANKS = Path(__file__).with_name("ranks.py")
 GBS, SEQ = 8, 16
 LLAMA = {
-    "name": "tiny", "family": "llama", "hidden_size": 32, "ffn_size": 64, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_dim": 8,
-    "vocab_size": 256, "max_seq_length": 64, "gated_mlp": True, "tied_embeddings": False, "norm": "rmsnorm", "position": "rope",
+    "name": "tiny",
+    "family": "llama",
+    "hidden_size": 32,
+    "ffn_size": 64,
+    "num_layers": 4,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 8,
+    "vocab_size": 256,
+    "max_seq_length": 64,
+    "gated_mlp": True,
+    "tied_embeddings": False,
+    "norm": "rmsnorm",
+    "position": "rope",
     "source": "made up",
-}  # fmt: skip
+}
 GPT = LLAMA | {
-    "num_kv_heads": 4, "gated_mlp": False, "activation": "gelu", "norm": "layernorm", "position": "learned", "position_rows": 64,
-    "attention_bias": "qkvo", "mlp_bias": True,
-}  # fmt: skip
+    "num_kv_heads": 4,
+    "gated_mlp": False,
+    "activation": "gelu",
+    "norm": "layernorm",
+    "position": "learned",
+    "position_rows": 64,
+    "attention_bias": "qkvo",
+    "mlp_bias": True,
+}
 QWEN = LLAMA | {"qk_norm": True, "norm_place": "both", "norms_per_layer": 4}
-MIXTRAL = LLAMA | {"moe": Moe(num_experts=4, experts_per_token=2, expert_ffn_size=48, shared_ffn_size=16, first_dense_layers=1)}
+MIXTRAL = LLAMA | {
+    "moe": Moe(
+        num_experts=4,
+        experts_per_token=2,
+        expert_ffn_size=48,
+        shared_ffn_size=16,
+        first_dense_layers=1,
+    )
+}
 WIDE = LLAMA | {"ffn_size": 8192}
 MODELS = {"llama": LLAMA, "gpt": GPT, "qwen": QWEN, "mixtral": MIXTRAL, "wide": WIDE}
 
 
 def recipe(gpus, model="llama", gbs=GBS, seq=SEQ, **more):
     return Recipe(
-        model=ModelSpec(**(MODELS[model] | more)), hardware=library.hardware("h100-sxm"), stack=library.stack("megatron"),
-        gpus=gpus, seq_length=seq, global_batch_size=gbs, precision="fp32",
-    )  # fmt: skip
+        model=ModelSpec(**(MODELS[model] | more)),
+        hardware=library.hardware("h100-sxm"),
+        stack=library.stack("megatron"),
+        gpus=gpus,
+        seq_length=seq,
+        global_batch_size=gbs,
+        precision="fp32",
+    )
 
 
 def layout(schedule="1f1b", **knobs):
@@ -49,19 +80,41 @@ def layout(schedule="1f1b", **knobs):
 
 def asked(model="llama", steps=1, warmup=1, element="float32", switches=None, **knobs):
     one = layout(**knobs)
-    made = request(recipe(one.gpus, model).model_copy(update={"switches": switches or {}}), one, one.gpus, steps, warmup)
+    made = request(
+        recipe(one.gpus, model).model_copy(update={"switches": switches or {}}),
+        one,
+        one.gpus,
+        steps,
+        warmup,
+    )
     return made | {"optimizer": "descent", "rate": 3.0, "profile": False, "element": element}
 
 
 def answers(requests, ranks, folder, sleep=(), limit_s=400):
-    """The worker's answers to requests over one process group, in order. sleep: seconds of each layer's passes beside their work."""
+    """The worker's answers to requests over one process group, in order. sleep: seconds of each
+    layer's passes beside their work.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     (folder / "requests.json").write_text(json.dumps(requests))
-    words = [sys.executable, str(RANKS), str(ranks), str(port), str(folder / "requests.json"), *map(str, sleep)]
+    words = [
+        sys.executable,
+        str(RANKS),
+        str(ranks),
+        str(port),
+        str(folder / "requests.json"),
+        *map(str, sleep),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    child = subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        words,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         said, error = child.communicate(timeout=limit_s)
     finally:

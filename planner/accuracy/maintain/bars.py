@@ -1,4 +1,6 @@
-"""The bars that the cost model is held to: `python -m planner.accuracy.maintain.bars` prints each, met or not; `--worst N` the worst rows."""
+"""The bars that the cost model is held to: `python -m planner.accuracy.maintain.bars` prints each,
+met or not; `--worst N` the worst rows.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ class Result:
     def met(self) -> bool:
         if self.rows < self.bar.rows or math.isnan(self.value):
             return False
-        return self.value >= self.bar.bound if self.bar.figure in AT_LEAST else self.value <= self.bar.bound
+        return (
+            self.value >= self.bar.bound
+            if self.bar.figure in AT_LEAST
+            else self.value <= self.bar.bound
+        )
 
 
 def bars() -> list[Bar]:
@@ -66,7 +72,9 @@ def counted(name: str, rows: pd.DataFrame) -> int:
     if name.startswith("oom_"):
         return int((rows["oom"].notna() & rows["predicted_oom_probability"].notna()).sum())
     if name == "allocated_median_abs_error":
-        return int((rows["measured_allocated_gib"].notna() & rows["predicted_allocated_gib"].notna()).sum())
+        return int(
+            (rows["measured_allocated_gib"].notna() & rows["predicted_allocated_gib"].notna()).sum()
+        )
     return int(rows["memory_error" if name.startswith("memory") else "error"].notna().sum())
 
 
@@ -77,7 +85,9 @@ def figure(name: str, rows: pd.DataFrame) -> float:
     if name == "max_abs_error":
         return float(rows["error"].abs().max())
     if name == "allocated_median_abs_error":
-        return float((rows["predicted_allocated_gib"] / rows["measured_allocated_gib"] - 1).abs().median())
+        return float(
+            (rows["predicted_allocated_gib"] / rows["measured_allocated_gib"] - 1).abs().median()
+        )
     return measures.figures(rows)[name]
 
 
@@ -103,17 +113,30 @@ def _parts(bar: Bar, rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
 
 def _setting(part: pd.DataFrame) -> str:
     one = part.iloc[0]
-    return f"{one['model']}, {one['gpus']:.0f} GPUs, {one['seq']:.0f} x {one['gbs_sequences']:.0f} tokens, {len(part)} layouts"
+    return (
+        f"{one['model']}, {one['gpus']:.0f} GPUs, {one['seq']:.0f} x {one['gbs_sequences']:.0f}"
+        f" tokens, {len(part)} layouts"
+    )
 
 
 def worst(rows: pd.DataFrame, count: int, by: str = "error") -> list[str]:
     """The rows that are furthest off, a line each: predicted, measured, layout."""
     unit = "s" if by == "error" else "GiB"
-    columns = ("predicted_step_s", "measured_step_s") if by == "error" else ("predicted_memory_gib", "measured_memory_gib")
-    order = rows[rows[by].notna()].assign(size=rows[by].abs()).sort_values("size", ascending=False).head(count)
+    columns = (
+        ("predicted_step_s", "measured_step_s")
+        if by == "error"
+        else ("predicted_memory_gib", "measured_memory_gib")
+    )
+    order = (
+        rows[rows[by].notna()]
+        .assign(size=rows[by].abs())
+        .sort_values("size", ascending=False)
+        .head(count)
+    )
     return [
-        f"{one[by]:+8.1%} {one[columns[0]]:10.4g} {one[columns[1]]:10.4g} {unit}  {one['source']}: {one['model']} {one['hardware']} "
-        f"seq {one['seq']:.0f} gbs {one['gbs_sequences']:.0f}; {one['layout']}; {one['attention']}"
+        f"{one[by]:+8.1%} {one[columns[0]]:10.4g} {one[columns[1]]:10.4g} {unit}  {one['source']}:"
+        f" {one['model']} {one['hardware']} seq {one['seq']:.0f} gbs {one['gbs_sequences']:.0f};"
+        f" {one['layout']}; {one['attention']}"
         for one in order.to_dict("records")
     ]
 
@@ -122,14 +145,21 @@ def line(result: Result) -> str:
     bar = result.bar
     sign = ">=" if bar.figure in AT_LEAST else "<="
     value = f"{result.value:9.3f}" if not math.isnan(result.value) else "        -"
-    return f"{'met ' if result.met else 'MISS'} {value} {sign} {bar.bound:<6g} {result.rows:5d}/{bar.rows:<5d} {bar.figure:26s} {bar.name}"
+    return (
+        f"{'met ' if result.met else 'MISS'} {value} {sign} {bar.bound:<6g}"
+        f" {result.rows:5d}/{bar.rows:<5d} {bar.figure:26s} {bar.name}"
+    )
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.maintain.bars", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m planner.accuracy.maintain.bars", description=__doc__
+    )
     parser.add_argument("--source", help="only the bars and rows of this source")
     parser.add_argument("--where", help="worst rows only among these (a pandas query)")
-    parser.add_argument("--worst", type=int, default=0, metavar="N", help="list the N rows that are furthest off")
+    parser.add_argument(
+        "--worst", type=int, default=0, metavar="N", help="list the N rows that are furthest off"
+    )
     parser.add_argument("--memory", action="store_true", help="worst in memory instead of time")
     return parser.parse_args(words)
 
@@ -143,7 +173,11 @@ def main(words: list[str] | None = None) -> int:
         found = compare(predicted(select(runs(), asked.source)), started)
         wanted: Any = [bar for bar in bars() if asked.source in (None, bar.source)]
         results = [check(bar, found) for bar in wanted]
-        furthest = worst(select(found.rows, where=asked.where), asked.worst, "memory_error" if asked.memory else "error")
+        furthest = worst(
+            select(found.rows, where=asked.where),
+            asked.worst,
+            "memory_error" if asked.memory else "error",
+        )
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -151,7 +185,10 @@ def main(words: list[str] | None = None) -> int:
         print(line(result))
         for name, value in result.parts:
             print(f"     {value:9.3f}   {name}")
-    print(f"{sum(result.met for result in results)} of {len(results)} bars met; {len(found.rows)} rows in {found.seconds:.1f} s")
+    print(
+        f"{sum(result.met for result in results)} of {len(results)} bars met; {len(found.rows)}"
+        f" rows in {found.seconds:.1f} s"
+    )
     print("\n".join(furthest), end="\n" if furthest else "")
     return 0 if all(result.met for result in results) else 1
 

@@ -1,9 +1,11 @@
-"""Fits constants of stacks and profiles to published runs, jointly over sources, and again with each source left out.
+"""Fits constants of stacks and profiles to published runs, jointly over sources, and again with
+each source left out.
 
     python -m planner.accuracy.maintain.fit NAME
 
-prints, for a fit of fits.yaml, every constant before and after, the median error of every source, and its error when it was left out.
-The values are written into the documents by hand, with the fit's name as their source: a profile stays a document that a person wrote.
+prints, for a fit of fits.yaml, every constant before and after, the median error of every source,
+and its error when it was left out. The values are written into the documents by hand, with the
+fit's name as their source: a profile stays a document that a person wrote.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ SMALL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Constants, by `stack NAME.field` or `hardware NAME.field`, with their bounds, and the rows that they are fitted to."""
+    """Constants, by `stack NAME.field` or `hardware NAME.field`, with their bounds, and the rows
+    that they are fitted to.
+    """
 
     name: str
     rows: tuple[tuple[str, str | None], ...]
@@ -57,8 +61,15 @@ class Group:
 def fits() -> dict[str, Fit]:
     """The fits that the project knows."""
     table = yaml.safe_load(Path(__file__).with_name("fits.yaml").read_text(encoding="utf-8"))
-    return {name: Fit(name, tuple((r["source"], r.get("where")) for r in one["rows"]), {k: tuple(b) for k, b in one["constants"].items()},
-                      one.get("figure", "step_s")) for name, one in table.items()}  # fmt: skip
+    return {
+        name: Fit(
+            name,
+            tuple((r["source"], r.get("where")) for r in one["rows"]),
+            {k: tuple(b) for k, b in one["constants"].items()},
+            one.get("figure", "step_s"),
+        )
+        for name, one in table.items()
+    }
 
 
 def gathered(fit: Fit) -> list[Group]:
@@ -84,11 +95,20 @@ def _group(source: int, pairs: list[tuple[Run, float]]) -> Group:
     ends = np.cumsum([0, *(len(one.layouts) for one, _ in pairs)])
     spans = tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
     recipe = pairs[0][0].recipe
-    return Group(source, recipe, layouts, mask(recipe, layouts)[0], spans, np.array([value for _, value in pairs]))
+    return Group(
+        source,
+        recipe,
+        layouts,
+        mask(recipe, layouts)[0],
+        spans,
+        np.array([value for _, value in pairs]),
+    )
 
 
 def changed(recipe: Recipe, values: dict[str, float]) -> Recipe:
-    """The recipe with constants of its stack and profile replaced, where they are its own; `*` names any."""
+    """The recipe with constants of its stack and profile replaced, where they are its own; `*`
+    names any.
+    """
     for path, value in values.items():
         kind, rest = path.split(" ", 1)
         name, *fields = rest.split(".")
@@ -103,7 +123,9 @@ def _replaced(document: Any, fields: list[str], value: float) -> Any:
         return value
     if isinstance(document, dict):
         return {**document, fields[0]: _replaced(document[fields[0]], fields[1:], value)}
-    return document.model_copy(update={fields[0]: _replaced(getattr(document, fields[0]), fields[1:], value)})
+    return document.model_copy(
+        update={fields[0]: _replaced(getattr(document, fields[0]), fields[1:], value)}
+    )
 
 
 def now(groups: list[Group], path: str) -> float:
@@ -114,12 +136,16 @@ def now(groups: list[Group], path: str) -> float:
         document: Any = group.recipe.stack if kind == "stack" else group.recipe.hardware
         if name in ("*", document.name):
             for field in fields:
-                document = document[field] if isinstance(document, dict) else getattr(document, field)
+                document = (
+                    document[field] if isinstance(document, dict) else getattr(document, field)
+                )
             return float(document)
     raise unknown("constant", path, [])
 
 
-def errors(groups: list[Group], values: dict[str, float], figure: str) -> tuple[np.ndarray, np.ndarray]:
+def errors(
+    groups: list[Group], values: dict[str, float], figure: str
+) -> tuple[np.ndarray, np.ndarray]:
     """(rows,) log of predicted over measured, and the index of each row's source."""
     logs, sources = [], []
     for group in groups:
@@ -133,27 +159,48 @@ def errors(groups: list[Group], values: dict[str, float], figure: str) -> tuple[
 
 
 def fitted(fit: Fit, groups: list[Group]) -> dict[str, float]:
-    """The constants that make errors smallest: soft-L1 least squares, every source weighing the same."""
+    """The constants that make errors smallest: soft-L1 least squares, every source weighing the
+    same.
+    """
     from scipy.optimize import least_squares  # heavy, and only here
 
     names = list(fit.constants)
     low, high = (np.array([fit.constants[n][end] for n in names]) for end in (0, 1))
-    start = np.clip([now(groups, n) for n in names], low + 1e-6 * (high - low), high - 1e-6 * (high - low))
+    start = np.clip(
+        [now(groups, n) for n in names], low + 1e-6 * (high - low), high - 1e-6 * (high - low)
+    )
 
     def residuals(unit: np.ndarray) -> np.ndarray:
-        logs, sources = errors(groups, dict(zip(names, low + unit * (high - low), strict=True)), fit.figure)
+        logs, sources = errors(
+            groups, dict(zip(names, low + unit * (high - low), strict=True)), fit.figure
+        )
         soft = SMALL * np.sign(logs) * np.sqrt(2 * (np.sqrt(1 + (logs / SMALL) ** 2) - 1))
-        return np.asarray(soft / np.sqrt(np.bincount(sources, minlength=sources.max() + 1)[sources]))
+        return np.asarray(
+            soft / np.sqrt(np.bincount(sources, minlength=sources.max() + 1)[sources])
+        )
 
-    found = least_squares(residuals, (start - low) / (high - low), bounds=(0, 1), diff_step=1e-3, max_nfev=25, xtol=1e-4, ftol=1e-4)
+    found = least_squares(
+        residuals,
+        (start - low) / (high - low),
+        bounds=(0, 1),
+        diff_step=1e-3,
+        max_nfev=25,
+        xtol=1e-4,
+        ftol=1e-4,
+    )
     return dict(zip(names, (low + found.x * (high - low)).tolist(), strict=True))
 
 
-def by_source(groups: list[Group], values: dict[str, float], figure: str) -> dict[int, tuple[float, float]]:
+def by_source(
+    groups: list[Group], values: dict[str, float], figure: str
+) -> dict[int, tuple[float, float]]:
     """(median absolute error, bias) of each source."""
     logs, sources = errors(groups, values, figure)
     error = np.expm1(logs)
-    return {s: (float(np.median(np.abs(error[sources == s]))), float(np.median(error[sources == s]))) for s in np.unique(sources).tolist()}
+    return {
+        s: (float(np.median(np.abs(error[sources == s]))), float(np.median(error[sources == s])))
+        for s in np.unique(sources).tolist()
+    }
 
 
 def main(arguments: list[str], tell: Callable[[str], None] = print) -> None:
@@ -171,9 +218,13 @@ def main(arguments: list[str], tell: Callable[[str], None] = print) -> None:
         alone = ""
         if len(fit.rows) > 1 and "--quick" not in arguments:
             others = fitted(fit, [g for g in groups if g.source != index])
-            alone = f"   left out {by_source([g for g in groups if g.source == index], others, fit.figure)[index][0]:.3f}"
+            own = [g for g in groups if g.source == index]
+            alone = f"   left out {by_source(own, others, fit.figure)[index][0]:.3f}"
         if index in after:
-            told = f"median {before[index][0]:.3f} -> {after[index][0]:.3f} (bias {after[index][1]:+.3f}){alone}"
+            told = (
+                f"median {before[index][0]:.3f} -> {after[index][0]:.3f} (bias"
+                f" {after[index][1]:+.3f}){alone}"
+            )
             tell(f"{source:20} {told}   {where or ''}")
 
 

@@ -1,10 +1,13 @@
-"""Writes planner/specs/residuals.yaml: how far published runs lie from their predictions, so that an estimate can carry a range.
+"""Writes planner/specs/residuals.yaml: how far published runs lie from their predictions, so that
+an estimate can carry a range.
 
     python -m planner.accuracy.maintain.residuals [--write]
 
-Runs are grouped by what is near: stack and GPU, then stack, then GPU, then all; in each group by regime, the predicted utilisation.
-A range holds 80% of a group's runs, sources weighing the same. What is not the same stack on the same GPU is widened until it holds
-80% of the runs of sources that were left out in turn. Prints, for every source, the share of its runs inside the range found without it.
+Runs are grouped by what is near: stack and GPU, then stack, then GPU, then all; in each group by
+regime, the predicted utilisation. A range holds 80% of a group's runs, sources weighing the same.
+What is not the same stack on the same GPU is widened until it holds 80% of the runs of sources that
+were left out in turn. Prints, for every source, the share of its runs inside the range found
+without it.
 """
 
 from __future__ import annotations
@@ -30,9 +33,13 @@ FEWEST = 15
 LEVELS = (("stack", "gpu"), ("stack",), ("gpu",), ())
 WIDEST = 3.0
 ASTRAY = math.log(2)
-"""A run that takes twice its prediction, or half, speaks of its own software or cluster: it counts only for the same stack and GPU."""
+"""A run that takes twice its prediction, or half, speaks of its own software or cluster: it counts
+only for the same stack and GPU.
+"""
 TUNED = "performance item"
-"""What the notes of mbridge_cards say of runs that were made for speed; the others only check that a model trains."""
+"""What the notes of mbridge_cards say of runs that were made for speed; the others only check that
+a model trains.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,9 @@ class Range:
 
 
 def table() -> pd.DataFrame:
-    """source, stack, gpu, regime and log(measured / predicted) of every run that is timed and predicted."""
+    """source, stack, gpu, regime and log(measured / predicted) of every run that is timed and
+    predicted.
+    """
     rows = predicted(runs())
     rows = rows[rows["predicted_step_s"].notna() & rows["measured_step_s"].notna()]
     rows = rows[(rows["source"] != "mbridge_cards") | rows["notes"].str.contains(TUNED, na=False)]
@@ -59,10 +68,15 @@ def table() -> pd.DataFrame:
         except Skipped:
             continue
         busy = record["predicted_model_flops"] / record["predicted_step_s"] / recipe.gpus
-        found.append({
-            "source": record["source"], "stack": recipe.stack.name, "gpu": recipe.hardware.gpu.name,
-            "regime": int(document.regime(recipe, busy)), "log": math.log(record["measured_step_s"] / record["predicted_step_s"]),
-        })  # fmt: skip
+        found.append(
+            {
+                "source": record["source"],
+                "stack": recipe.stack.name,
+                "gpu": recipe.hardware.gpu.name,
+                "regime": int(document.regime(recipe, busy)),
+                "log": math.log(record["measured_step_s"] / record["predicted_step_s"]),
+            }
+        )
     return pd.DataFrame(found)
 
 
@@ -76,11 +90,15 @@ def quantiles(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def like(rows: pd.DataFrame, level: tuple[str, ...]) -> pd.DataFrame:
-    """The runs that speak at a level: all for the same stack and GPU, else those that are not astray."""
+    """The runs that speak at a level: all for the same stack and GPU, else those that are not
+    astray.
+    """
     return rows if level == LEVELS[0] else rows[rows["log"].abs() <= ASTRAY]
 
 
-def near(rows: pd.DataFrame, level: tuple[str, ...], key: tuple[str, ...], regime: int) -> pd.DataFrame:
+def near(
+    rows: pd.DataFrame, level: tuple[str, ...], key: tuple[str, ...], regime: int
+) -> pd.DataFrame:
     """The runs of one group of a level."""
     same = rows["regime"] == regime
     for column, value in zip(level, key, strict=True):
@@ -89,7 +107,9 @@ def near(rows: pd.DataFrame, level: tuple[str, ...], key: tuple[str, ...], regim
 
 
 def covered(rows: pd.DataFrame, level: tuple[str, ...], widen: float) -> dict[str, float]:
-    """For every source the share of its runs inside the widened range that the other sources give at this level."""
+    """For every source the share of its runs inside the widened range that the other sources give
+    at this level.
+    """
     shares = {}
     for source in sorted(rows["source"].unique()):
         own, others = rows[rows["source"] == source], rows[rows["source"] != source]
@@ -107,7 +127,9 @@ def covered(rows: pd.DataFrame, level: tuple[str, ...], widen: float) -> dict[st
 
 
 def widening(rows: pd.DataFrame, level: tuple[str, ...]) -> float:
-    """The smallest factor on the logs with which left-out sources have 80% of their runs inside, on average."""
+    """The smallest factor on the logs with which left-out sources have 80% of their runs inside, on
+    average.
+    """
     for widen in np.arange(1.0, WIDEST, 0.1):
         shares = covered(rows, level, float(widen))
         if not shares or sum(shares.values()) / len(shares) >= INSIDE:
@@ -125,15 +147,18 @@ def ranges(rows: pd.DataFrame) -> Iterator[Range]:
             low, high = quantiles(group)
             named = {name: str(value) for name, value in zip(level, key, strict=True)}
             bounds = math.exp(low * widen), math.exp(high * widen)
-            yield Range(named.get("stack", ""), named.get("gpu", ""), int(str(regime)), *bounds, len(group))
+            yield Range(
+                named.get("stack", ""), named.get("gpu", ""), int(str(regime)), *bounds, len(group)
+            )
 
 
 def text(found: list[Range]) -> str:
     """The document."""
     head = (
-        "# Measured over predicted step time of published runs: the range that holds 80% of them.\n"
-        "# Written by planner.accuracy.maintain.residuals. Nearest first: same stack and GPU, same stack, same GPU, any.\n"
-        "# regime: predicted utilisation, see planner/specs/residuals.py.\nranges:\n"
+        "# Measured over predicted step time of published runs: the range that holds 80% of"
+        " them.\n# Written by planner.accuracy.maintain.residuals. Nearest first: same stack and"
+        " GPU, same stack, same GPU, any.\n# regime: predicted utilisation, see"
+        " planner/specs/residuals.py.\nranges:\n"
     )
     return head + "".join(_line(one) for one in found)
 
@@ -150,10 +175,18 @@ def main(arguments: list[str], tell: Callable[[str], None] = print) -> None:
     for level in LEVELS:
         widen = 1.1 if level == LEVELS[0] else widening(rows, level)
         shares = covered(rows, level, widen)
-        told = ", ".join(f"{source} {share:.0%}" for source, share in shares.items()) or "no source has another like it"
-        tell(f"same {' and '.join(level) or 'anything'}, widened {widen:.1f}: left-out runs inside: {told}")
+        told = (
+            ", ".join(f"{source} {share:.0%}" for source, share in shares.items())
+            or "no source has another like it"
+        )
+        tell(
+            f"same {' and '.join(level) or 'anything'}, widened {widen:.1f}: left-out runs inside:"
+            f" {told}"
+        )
     if "--write" in arguments:
-        Path(document.__file__).with_name("residuals.yaml").write_text(text(found), encoding="utf-8")
+        Path(document.__file__).with_name("residuals.yaml").write_text(
+            text(found), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The accuracy table of the README: `python -m planner.accuracy.maintain.table` regenerates it between its markers."""
+"""The accuracy table of the README: `python -m planner.accuracy.maintain.table` regenerates it
+between its markers.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,34 @@ from planner.errors import InputError
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 README = Path(__file__).parents[3] / "README.md"
 COLUMNS = (
-    ("median error", "median_abs_error"), ("90% under", "p90_abs_error"), ("bias", "bias"), ("Kendall tau", "kendall_tau"),
-    ("regret", "regret"), ("of top 3", "regret_top3"), ("in range", "inside_range_share"), ("memory error", "memory_median_abs_error"),
-)  # fmt: skip
+    ("median error", "median_abs_error"),
+    ("90% under", "p90_abs_error"),
+    ("bias", "bias"),
+    ("Kendall tau", "kendall_tau"),
+    ("regret", "regret"),
+    ("of top 3", "regret_top3"),
+    ("in range", "inside_range_share"),
+    ("memory error", "memory_median_abs_error"),
+)
 
 
 def table(found: Validation) -> str:
-    """Markdown: a line a source and machine, then the sources' average and what was not predicted."""
+    """Markdown: a line a source and machine, then the sources' average and what was not
+    predicted.
+    """
     heads = ["source", "cluster", "predicted", *(head for head, _ in COLUMNS)]
     lines = [_line(heads), _line(["---", "---", *["--:"] * (len(heads) - 2)])]
-    lines += [_line([str(group["source"]), str(group["hardware"] or ""), f"{group['predicted']} of {group['rows']}", *_cells(group)])
-              for group in found.groups]  # fmt: skip
+    lines += [
+        _line(
+            [
+                str(group["source"]),
+                str(group["hardware"] or ""),
+                f"{group['predicted']} of {group['rows']}",
+                *_cells(group),
+            ]
+        )
+        for group in found.groups
+    ]
     whole = f"{found.predicted} of {len(found.rows)}"
     lines.append(_line(["**all, sources weighted equally**", "", whole, *_cells(found.overall)]))
     reasons = "; ".join(f"{reason} ({count})" for reason, count in found.skipped.items())
@@ -42,7 +61,13 @@ def _cells(figures: dict[str, Any]) -> list[str]:
 def _cell(name: str, value: float) -> str:
     if math.isnan(value):
         return ""
-    return f"{value:.2f}" if name == "kendall_tau" else f"{value:+.1%}" if name == "bias" else f"{value:.1%}"
+    return (
+        f"{value:.2f}"
+        if name == "kendall_tau"
+        else f"{value:+.1%}"
+        if name == "bias"
+        else f"{value:.1%}"
+    )
 
 
 def replaced(text: str, made: str) -> str:
@@ -52,13 +77,17 @@ def replaced(text: str, made: str) -> str:
     """
     begin, end = text.find(BEGIN), text.find(END)
     if not 0 <= begin < end or text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise InputError(f"the file must hold {BEGIN} and, after it, {END}, once each, but it does not")
+        raise InputError(
+            f"the file must hold {BEGIN} and, after it, {END}, once each, but it does not"
+        )
     return f"{text[: begin + len(BEGIN)]}\n{made}\n{text[end:]}"
 
 
 def main(words: list[str] | None = None) -> int:
     """Writes the table into the README, or --print shows it."""
-    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.maintain.table", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m planner.accuracy.maintain.table", description=__doc__
+    )
     parser.add_argument("--file", type=Path, default=README)
     parser.add_argument("--print", action="store_true", dest="show", help="print it instead")
     asked = parser.parse_args(words)

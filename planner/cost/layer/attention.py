@@ -1,4 +1,6 @@
-"""The core of attention: scores and values of full, windowed and latent attention, and the sequence that context parallelism shares."""
+"""The core of attention: scores and values of full, windowed and latent attention, and the sequence
+that context parallelism shares.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def attended(recipe: Recipe) -> int:
 
 
 def core_dim(model: ModelSpec) -> float:
-    """Width of a head as the attention core sees it: latent attention's values are narrower than its queries and keys.
+    """Width of a head as the attention core sees it: latent attention's values are narrower than
+    its queries and keys.
 
     Formula: d, or ((n + r) + v) / 2
     Source:  [deepseek2024] sec. 2.1.1
@@ -39,7 +42,8 @@ def core_dim(model: ModelSpec) -> float:
 def windowed_layers(model: ModelSpec, seq_length: int) -> int:
     """Layers whose attention sees less than the whole sequence.
 
-    Formula: layers i >= first_full_layers with (i + 1) mod full_every != 0; none where the window holds the sequence
+    Formula: layers i >= first_full_layers with (i + 1) mod full_every != 0; none where the window
+             holds the sequence
     Source:  [hf-transformers] layer_types
     Assumes: nothing.
     """
@@ -53,18 +57,24 @@ def windowed_layers(model: ModelSpec, seq_length: int) -> int:
 def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     """Forward and backward time of the attention core.
 
-    Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and the traffic of scores, softmax, mask
-             and dropout;
-             windows: the mean over the layers, windowed_share() of a full one; packed samples attend to themselves alone
+    Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and
+             the traffic of scores, softmax, mask and dropout;
+             windows: the mean over the layers, windowed_share() of a full one; packed samples
+             attend to themselves alone
     Source:  [dao2022]; [korthikanti2022] for unfused
-    Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp kernels that see s/cp tokens each;
-             unfused attention computes what a window masks.
+    Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp
+             kernels that see s/cp tokens each; unfused attention computes what a window masks.
     """
     model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
     if recipe.attention != "unfused":
         samples = recipe.samples_per_sequence
-        blocks = flash_attention_s(hardware, layout.mbs * samples, heads, s / samples / layout.cp, core_dim(model)) * layout.cp
+        blocks = (
+            flash_attention_s(
+                hardware, layout.mbs * samples, heads, s / samples / layout.cp, core_dim(model)
+            )
+            * layout.cp
+        )
         few = windowed_layers(model, attended(recipe)) / model.num_layers
         blocks = blocks * (1 - few + few * windowed_share(recipe)) if few else blocks
         forward = blocks / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
@@ -74,16 +84,21 @@ def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
     dim = core_dim(model)
     one = gemm_s(hardware, recipe.precision, s, s, dim) * batch
     other = gemm_s(hardware, recipe.precision, s, dim, s) * batch
-    fixed = (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO  # one launch for the whole batch
+    fixed = (
+        (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO
+    )  # one launch for the whole batch
     forward = one + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
-    backward = 2 * (one + other - 2 * fixed) + memory_s(hardware, stack.scores_bytes_backward * scores)
+    backward = 2 * (one + other - 2 * fixed) + memory_s(
+        hardware, stack.scores_bytes_backward * scores
+    )
     return forward, backward
 
 
 def windowed_share(recipe: Recipe) -> float:
     """Time of a windowed layer's attention over that of a full one.
 
-    Formula: (seen + 64) / (s/2 + 64), seen the mean keys a token sees: w - w^2 / (2 s) where windows slide, w/2 in chunks
+    Formula: (seen + 64) / (s/2 + 64), seen the mean keys a token sees: w - w^2 / (2 s) where
+             windows slide, w/2 in chunks
     Source:  [dao2022] sec. 3: tiles of 128 keys, of which a row computes half a one too many
     Assumes: the kernel's rate is that of the whole sequence.
     """
@@ -94,36 +109,54 @@ def windowed_share(recipe: Recipe) -> float:
     return (seen + TILE / 2) / (s / 2 + TILE / 2)
 
 
-def _exchange_times(recipe: Recipe, layout: Layout, ranks: Numeric, tp: Numeric) -> tuple[Numeric, Numeric]:
+def _exchange_times(
+    recipe: Recipe, layout: Layout, ranks: Numeric, tp: Numeric
+) -> tuple[Numeric, Numeric]:
     """Forward and backward of an exchange of heads for tokens among so many ranks, tp ranks apart.
 
-    Formula: latency + (n-1)/n of 2-byte q, k, v of the rank's tokens, and the same of the output; keys and values copied to n heads
-    Source:  [deepspeed] sequence/layer.py DistributedAttention: an all-to-all each for q, k, v and the output;
-             [megatron-core] --cp-comm-type a2a
+    Formula: latency + (n-1)/n of 2-byte q, k, v of the rank's tokens, and the same of the output;
+             keys and values copied to n heads
+    Source:  [deepspeed] sequence/layer.py DistributedAttention: an all-to-all each for q, k, v and
+             the output; [megatron-core] --cp-comm-type a2a
     Assumes: an all-to-all moves at the bus bandwidth of a gather.
     """
     model = recipe.model
     members = collectives.group(recipe.hardware, tp, ranks)
     query, kv_heads = model.query_size / tp, np.maximum(model.num_kv_heads / tp, ranks)
     sizes = (query, kv_heads * model.head_dim, kv_heads * model.head_dim, query)
-    one = sum(collectives.gather_s(recipe.hardware, members, tokens(recipe, layout) * recipe.element_bytes * size) for size in sizes)
+    one = sum(
+        collectives.gather_s(
+            recipe.hardware, members, tokens(recipe, layout) * recipe.element_bytes * size
+        )
+        for size in sizes
+    )
     return one, one
 
 
-def cp_comm_times(recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]) -> tuple[Numeric, Numeric]:
-    """Context-parallel ring of keys and values, where it outlasts the attention that hides it, among groups that exchange heads for
-    tokens; DeepSpeed's ranks all exchange, Megatron's as many as cp_a2a says.
+def cp_comm_times(
+    recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]
+) -> tuple[Numeric, Numeric]:
+    """Context-parallel ring of keys and values, where it outlasts the attention that hides it,
+    among groups that exchange heads for tokens; DeepSpeed's ranks all exchange, Megatron's as many
+    as cp_a2a says.
 
-    Formula: exchange: all-to-all of q, k, v and of the output, each way, not hidden; ring of r = cp / cp_a2a:
-             max(0, (r-1) send(K, V of a rank) - attention (r-1)/r) + joining of partial results; backward K, V and their gradients
-    Source:  [megatron-core] --cp-comm-type p2p, a2a, a2a+p2p; [transformer-engine] context_parallel: every hop's output is rescaled
-             and added
-    Assumes: the ring's hops are of the group's slowest class; an exchange keeps the bytes of a hop, more tokens of fewer heads.
+    Formula: exchange: all-to-all of q, k, v and of the output, each way, not hidden; ring of r = cp
+             / cp_a2a: max(0, (r-1) send(K, V of a rank) - attention (r-1)/r) + joining of partial
+             results; backward K, V and their gradients
+    Source:  [megatron-core] --cp-comm-type p2p, a2a, a2a+p2p; [transformer-engine]
+             context_parallel: every hop's output is rescaled and added
+    Assumes: the ring's hops are of the group's slowest class; an exchange keeps the bytes of a hop,
+             more tokens of fewer heads.
     """
     if recipe.framework == "deepspeed":
         return _exchange_times(recipe, layout, layout.cp, 1)
     exchange = _exchange_times(recipe, layout, layout.cp_a2a, layout.tp)
-    kv = 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim * recipe.element_bytes
+    kv = (
+        2
+        * kv_heads_per_rank(recipe.model, layout.tp)
+        * recipe.model.head_dim
+        * recipe.element_bytes
+    )
     size = tokens(recipe, layout) * kv
     ring = layout.cp / layout.cp_a2a
     hop = collectives.send_s(recipe.hardware, layout.tp * layout.cp_a2a, ring, size)

@@ -1,4 +1,6 @@
-"""Time of what stands at the ends of the model: embedding on the first stage, final norm, head and loss on the last."""
+"""Time of what stands at the ends of the model: embedding on the first stage, final norm, head and
+loss on the last.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,23 @@ class EndsTime:
 
 
 def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
-    """Embedding look-up and its gradient; head products, loss over the split vocabulary, three small all-reduces.
+    """Embedding look-up and its gradient; head products, loss over the split vocabulary, three
+    small all-reduces.
 
-    Formula: head: GEMM T x V/tp x h, its two gradients (one when frozen); loss_bytes T V/tp / HBM; embedding: rows moved + its collective;
-             gathered logits: all-gather of 2 T V and the loss over V on every rank; head_recomputed: product and gather once more
-    Source:  [narayanan2021] sec. 2.3; [megatron-core] vocab_parallel_cross_entropy; [aleph-alpha-scaling] TransformerLMHead
+    Formula: head: GEMM T x V/tp x h, its two gradients (one when frozen); loss_bytes T V/tp / HBM;
+             embedding: rows moved + its collective; gathered logits: all-gather of 2 T V and the
+             loss over V on every rank; head_recomputed: product and gather once more
+    Source:  [narayanan2021] sec. 2.3; [megatron-core] vocab_parallel_cross_entropy;
+             [aleph-alpha-scaling] TransformerLMHead
     Assumes: the head in bf16 (fp8 leaves it out); the loss's all-reduces carry 4 bytes a token.
     """
     hardware, stack, model = recipe.hardware, recipe.stack, recipe.model
     precision = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
-    count, h, vocab = tokens(recipe, layout), model.hidden_size, padded_vocab(model, layout.tp) / layout.tp
+    count, h, vocab = (
+        tokens(recipe, layout),
+        model.hidden_size,
+        padded_vocab(model, layout.tp) / layout.tp,
+    )
     members = collectives.group(hardware, 1, layout.tp)
     size = count * h * recipe.element_bytes
     sp = np.asarray(layout.sp) == 1
@@ -48,15 +57,25 @@ def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
     whole = stack.gathered_logits
     loss = memory_s(hardware, stack.loss_bytes * count * vocab * (layout.tp if whole else 1))
     small = 3 * collectives.all_reduce_s(hardware, members, 4.0 * count)
-    joined = collectives.gather_s(hardware, members, recipe.element_bytes * count * vocab * layout.tp) if whole else small
+    joined = (
+        collectives.gather_s(hardware, members, recipe.element_bytes * count * vocab * layout.tp)
+        if whole
+        else small
+    )
     product = gemm_s(hardware, precision, count, vocab, h)
     again = (product + joined) * (np.asarray(layout.recompute) == 2) * stack.head_recomputed
-    weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(hardware, stack.accumulate_bytes * vocab * h)
+    weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(
+        hardware, stack.accumulate_bytes * vocab * h
+    )
     weight = weight * trains(recipe, "head")
     return EndsTime(
         embedding_forward_s=rows + crossed,
         embedding_backward_s=(rows * 3 + np.where(sp, gather, 0.0)) * trains(recipe, "embedding"),
         head_forward_s=product + loss / 2 + joined + np.where(sp, gather, 0.0),
-        head_backward_s=gemm_s(hardware, precision, count, h, vocab) + weight + loss / 2 + crossed + again,
+        head_backward_s=gemm_s(hardware, precision, count, h, vocab)
+        + weight
+        + loss / 2
+        + crossed
+        + again,
         head_weight_s=weight,
     )

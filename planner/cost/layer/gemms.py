@@ -1,4 +1,6 @@
-"""The matrix products of a layer on one rank: attention's projections, grouped or latent, and those of MLPs and experts."""
+"""The matrix products of a layer on one rank: attention's projections, grouped or latent, and those
+of MLPs and experts.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from planner.specs.recipe import Recipe
 
 
 class Product(NamedTuple):
-    """C[rows, n] = A[rows, k] B[k, n] with the weights B, its two gradients later; `groups` of them side by side for experts."""
+    """C[rows, n] = A[rows, k] B[k, n] with the weights B, its two gradients later; `groups` of them
+    side by side for experts.
+    """
 
     rows: Numeric
     n: Numeric
@@ -36,12 +40,18 @@ def attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple[
     """Projections of the attention for `count` tokens.
 
     Formula: (a + 2k) d / tp from h; h from a d / tp;
-             latent: q from h, a (n + r) / tp from q, c + r from h, a (n + v) / tp from c, h from a v / tp
+             latent: q from h, a (n + r) / tp from q, c + r from h, a (n + v) / tp from c, h from a
+             v / tp
     Source:  [narayanan2021] sec. 2.3; [deepseek2024] sec. 2.1.1; [megatron-core] MLASelfAttention
-    Assumes: query, key and value in one product; latents' down-projections are on every tp rank, over its own tokens under sp.
+    Assumes: query, key and value in one product; latents' down-projections are on every tp rank,
+             over its own tokens under sp.
     """
     found = _attention_products(recipe, layout, count)
-    return found if trains(recipe, "attention") else tuple(one._replace(trained=False) for one in found)
+    return (
+        found
+        if trains(recipe, "attention")
+        else tuple(one._replace(trained=False) for one in found)
+    )
 
 
 def _attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple[Product, ...]:
@@ -52,7 +62,11 @@ def _attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple
         return Product(count, queries + 2 * kv, h, "column"), Product(count, h, queries, "row")
     own, heads = count / outside(layout), model.num_heads / tp
     q = mla.q_lora_rank
-    first = (Product(own, q, h), Product(count, queries, q, "column")) if q else (Product(count, queries, h, "column"),)
+    first = (
+        (Product(own, q, h), Product(count, queries, q, "column"))
+        if q
+        else (Product(count, queries, h, "column"),)
+    )
     return (
         *first,
         Product(own, mla.kv_lora_rank + mla.qk_rope_dim, h),
@@ -61,7 +75,9 @@ def _attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple
     )
 
 
-def mlp_products(recipe: Recipe, layout: Layout, count: Numeric, ffn_size: int) -> tuple[Product, ...]:
+def mlp_products(
+    recipe: Recipe, layout: Layout, count: Numeric, ffn_size: int
+) -> tuple[Product, ...]:
     """A dense MLP, or shared experts, of so many hidden units.
 
     Formula: (2 or 1) f / tp from h; h from f / tp
@@ -70,15 +86,22 @@ def mlp_products(recipe: Recipe, layout: Layout, count: Numeric, ffn_size: int) 
     """
     h, ffn, trained = recipe.model.hidden_size, ffn_size / layout.tp, trains(recipe, "mlp")
     wide = (2 if recipe.model.gated_mlp else 1) * ffn
-    return Product(count, wide, h, "column", trained=trained), Product(count, h, ffn, "row", trained=trained)
+    return Product(count, wide, h, "column", trained=trained), Product(
+        count, h, ffn, "row", trained=trained
+    )
 
 
-def products_s(recipe: Recipe, products: tuple[Product, ...]) -> tuple[Numeric, Numeric, Numeric, tuple[Numeric, Numeric]]:
-    """Forward, input-gradient and weight-gradient time of linears; last, both gradients of those split by columns.
+def products_s(
+    recipe: Recipe, products: tuple[Product, ...]
+) -> tuple[Numeric, Numeric, Numeric, tuple[Numeric, Numeric]]:
+    """Forward, input-gradient and weight-gradient time of linears; last, both gradients of those
+    split by columns.
 
-    Formula: C[T,n] = X[T,k] W; dX[T,k] = dY W'; dW[n,k] += dY' X with read and write of the 4-byte main gradient, none of frozen weights
+    Formula: C[T,n] = X[T,k] W; dX[T,k] = dY W'; dW[n,k] += dY' X with read and write of the 4-byte
+             main gradient, none of frozen weights
     Source:  [narayanan2021] sec. 2.3; accumulation into main gradients [megatron-core]
-    Assumes: the measured product's own output is 2 bytes; the rest of the accumulation is memory traffic.
+    Assumes: the measured product's own output is 2 bytes; the rest of the accumulation is memory
+             traffic.
     """
     forward, inputs, weights, columns = 0.0, 0.0, 0.0, (0.0, 0.0)
     for one in products:
@@ -91,12 +114,16 @@ def products_s(recipe: Recipe, products: tuple[Product, ...]) -> tuple[Numeric, 
 
 
 def _weight_s(recipe: Recipe, one: Product) -> Numeric:
-    accumulated = memory_s(recipe.hardware, recipe.stack.accumulate_bytes * one.n * one.k * one.groups)
+    accumulated = memory_s(
+        recipe.hardware, recipe.stack.accumulate_bytes * one.n * one.k * one.groups
+    )
     return product_s(recipe, one, one.n, one.k, one.rows) + accumulated
 
 
 def product_s(recipe: Recipe, one: Product, m: Numeric, n: Numeric, k: Numeric) -> Numeric:
-    """One product of these sizes: in the recipe's precision or 16 bits, grouped where there are groups."""
+    """One product of these sizes: in the recipe's precision or 16 bits, grouped where there are
+    groups.
+    """
     precision = recipe.precision if one.low or recipe.precision in ("fp16", "fp32") else "bf16"
     if isinstance(one.groups, int) and one.groups == 1:
         return gemm_s(recipe.hardware, precision, m, n, k, prepared=True)
@@ -109,9 +136,11 @@ def weights(products: tuple[Product, ...]) -> Numeric:
 
 
 def casts(products: tuple[Product, ...], layout: Layout, count: Numeric) -> tuple[Numeric, Numeric]:
-    """Elements a token that are quantized: inputs in the forward, output gradients in the backward pass.
+    """Elements a token that are quantized: inputs in the forward, output gradients in the backward
+    pass.
 
-    Formula: sum of rows / T k, sum of rows / T n; what is gathered later, or was scattered, is quantized by its own rank's share
+    Formula: sum of rows / T k, sum of rows / T n; what is gathered later, or was scattered, is
+             quantized by its own rank's share
     Source:  [transformer-engine] quantizers
     Assumes: gathered columns' inputs with sp are cast before the gather.
     """

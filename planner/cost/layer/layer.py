@@ -1,4 +1,6 @@
-"""Time of one transformer layer, per micro-batch and rank: forward, input gradient and weight gradient apart."""
+"""Time of one transformer layer, per micro-batch and rank: forward, input gradient and weight
+gradient apart.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from planner.cost.layer.attention import attention_times, cp_comm_times, tokens
-from planner.cost.layer.gemms import Product, attention_products, casts, mlp_products, product_s, products_s, weights
+from planner.cost.layer.gemms import (
+    Product,
+    attention_products,
+    casts,
+    mlp_products,
+    product_s,
+    products_s,
+    weights,
+)
 from planner.cost.layer.kernels import is_low, memory_s
 from planner.cost.network import collectives
 from planner.cost.params.frozen import goes_back
@@ -20,7 +30,9 @@ from planner.units import MICRO
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Seconds; communication is what is not hidden. The sum of all terms is the time of one layer and micro-batch."""
+    """Seconds; communication is what is not hidden. The sum of all terms is the time of one layer
+    and micro-batch.
+    """
 
     gemm_forward_s: Numeric
     gemm_input_s: Numeric
@@ -51,15 +63,32 @@ class LayerTime:
 
     @property
     def forward_s(self) -> Numeric:
-        return (self.gemm_forward_s + self.attention_forward_s + self.elementwise_forward_s
-                + self.tp_forward_s + self.cp_forward_s + self.launch_forward_s + self.ep_forward_s
-                + self.adapter_forward_s)  # fmt: skip
+        return (
+            self.gemm_forward_s
+            + self.attention_forward_s
+            + self.elementwise_forward_s
+            + self.tp_forward_s
+            + self.cp_forward_s
+            + self.launch_forward_s
+            + self.ep_forward_s
+            + self.adapter_forward_s
+        )
 
     @property
     def backward_s(self) -> Numeric:
-        return (self.gemm_input_s + self.gemm_weight_s + self.attention_backward_s + self.elementwise_backward_s + self.recompute_s
-                + self.tp_backward_s + self.cp_backward_s + self.tax_backward_s + self.launch_backward_s + self.ep_backward_s
-                + self.adapter_backward_s)  # fmt: skip
+        return (
+            self.gemm_input_s
+            + self.gemm_weight_s
+            + self.attention_backward_s
+            + self.elementwise_backward_s
+            + self.recompute_s
+            + self.tp_backward_s
+            + self.cp_backward_s
+            + self.tax_backward_s
+            + self.launch_backward_s
+            + self.ep_backward_s
+            + self.adapter_backward_s
+        )
 
     @property
     def weight_gradient_s(self) -> Numeric:
@@ -67,14 +96,20 @@ class LayerTime:
         return self.gemm_weight_s
 
 
-BACK = ("gemm_input_s", "gemm_weight_s", "recompute_s",
-        *(f.name for f in fields(LayerTime) if f.name.endswith("_backward_s")))  # fmt: skip
+BACK = (
+    "gemm_input_s",
+    "gemm_weight_s",
+    "recompute_s",
+    *(f.name for f in fields(LayerTime) if f.name.endswith("_backward_s")),
+)
 """Terms of the backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a layer does beside the core of its attention, by the kind of its MLP: dense, or experts."""
+    """What a layer does beside the core of its attention, by the kind of its MLP: dense, or
+    experts.
+    """
 
     products: tuple[Product, ...]
     activated: Numeric
@@ -99,7 +134,9 @@ class Kind:
 
 
 def matrices(recipe: Recipe, layout: Layout) -> tuple[tuple[Numeric, Numeric], ...]:
-    """Output and input width of each linear of a dense layer on one rank; the last two are the MLP's."""
+    """Output and input width of each linear of a dense layer on one rank; the last two are the
+    MLP's.
+    """
     return tuple((one.n, one.k) for one in dense(recipe, layout).products)
 
 
@@ -115,16 +152,20 @@ def dense(recipe: Recipe, layout: Layout) -> Kind:
     latent = recipe.stack.experts.latent_launch_us if model.mla else 0.0
     products = (*attention_products(recipe, layout, count), *mlp)
     return Kind(
-        products=products, blocks=2.0, mlp=mlp,
-        activated=count * model.ffn_size / layout.tp, launch_us=(latent, latent),
+        products=products,
+        blocks=2.0,
+        mlp=mlp,
+        activated=count * model.ffn_size / layout.tp,
+        launch_us=(latent, latent),
         adapters=adapters_time(recipe, layout, dense_adapters(recipe), weights(products)),
-    )  # fmt: skip
+    )
 
 
 def elementwise_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, Numeric]:
     """Norms, residuals, dropout, activation function, rotary embedding, routing.
 
-    Formula: bytes moved / HBM; what is outside the tensor-parallel region is split only by sequence parallelism
+    Formula: bytes moved / HBM; what is outside the tensor-parallel region is split only by sequence
+             parallelism
     Source:  [korthikanti2022] sec. 4.2.2
     Assumes: the stack's fusions.
     """
@@ -132,18 +173,37 @@ def elementwise_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numer
     outside = count * model.hidden_size / np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
     branches = (3 if model.gated_mlp else 2) / 2
     inside = kind.activated * branches
-    rotated = count * (model.query_size / layout.tp + kv_heads_per_rank(model, layout.tp) * model.head_dim) * (model.position == "rope")
-    forward = stack.elementwise_bytes_forward * outside + stack.activation_bytes_forward * inside + stack.rope_bytes * rotated
-    backward = stack.elementwise_bytes_backward * outside + stack.activation_bytes_backward * inside + stack.rope_bytes * rotated
+    rotated = (
+        count
+        * (model.query_size / layout.tp + kv_heads_per_rank(model, layout.tp) * model.head_dim)
+        * (model.position == "rope")
+    )
+    forward = (
+        stack.elementwise_bytes_forward * outside
+        + stack.activation_bytes_forward * inside
+        + stack.rope_bytes * rotated
+    )
+    backward = (
+        stack.elementwise_bytes_backward * outside
+        + stack.activation_bytes_backward * inside
+        + stack.rope_bytes * rotated
+    )
     inputs, outputs = cast_bytes(recipe, layout, kind)
-    more, wide = kind.moved_bytes, recipe.element_bytes / 2  # the stack's figures are of 2-byte elements
-    return memory_s(recipe.hardware, wide * forward + inputs + more), memory_s(recipe.hardware, wide * backward + outputs + more)
+    more, wide = (
+        kind.moved_bytes,
+        recipe.element_bytes / 2,
+    )  # the stack's figures are of 2-byte elements
+    return memory_s(recipe.hardware, wide * forward + inputs + more), memory_s(
+        recipe.hardware, wide * backward + outputs + more
+    )
 
 
 def cast_bytes(recipe: Recipe, layout: Layout, kind: Kind | None = None) -> tuple[Numeric, Numeric]:
-    """Memory traffic of quantizing the operands of a layer's products: inputs in the forward, output gradients in the backward pass.
+    """Memory traffic of quantizing the operands of a layer's products: inputs in the forward,
+    output gradients in the backward pass.
 
-    Formula: cast_bytes[precision] T sum(k) forward, T sum(n) backward; gathered columns' inputs with sp are cast before the gather
+    Formula: cast_bytes[precision] T sum(k) forward, T sum(n) backward; gathered columns' inputs
+             with sp are cast before the gather
     Source:  [transformer-engine] quantizers: amax pass, cast, second copy for the weight gradient
     Assumes: weights are quantized once a step, which is not counted; 16-bit products need none.
     """
@@ -153,22 +213,35 @@ def cast_bytes(recipe: Recipe, layout: Layout, kind: Kind | None = None) -> tupl
     return each * forward, each * backward
 
 
-def tp_comm_times(recipe: Recipe, layout: Layout, blocks: float = 2.0) -> tuple[Numeric, Numeric, Numeric]:
-    """Tensor-parallel communication of a layer: forward, backward before its products, beside weight gradients.
+def tp_comm_times(
+    recipe: Recipe, layout: Layout, blocks: float = 2.0
+) -> tuple[Numeric, Numeric, Numeric]:
+    """Tensor-parallel communication of a layer: forward, backward before its products, beside
+    weight gradients.
 
-    Formula: an all-reduce forward and tp_reduces_backward / 2 backward for each of two blocks; with sp all-gather + reduce-scatter each
-             way (backward: gathers open, scatters beside); latent attention gathers q + c + r in place of h
-    Source:  [korthikanti2022] sec. 4.2.2; [megatron-core] LinearWithGradAccumulationAndAsyncCommunication; [aleph-alpha-scaling]
-    Assumes: the inputs' second gathers of sp, as long as the opening ones, run beside the input gradients.
+    Formula: an all-reduce forward and tp_reduces_backward / 2 backward for each of two blocks; with
+             sp all-gather + reduce-scatter each way (backward: gathers open, scatters beside);
+             latent attention gathers q + c + r in place of h
+    Source:  [korthikanti2022] sec. 4.2.2; [megatron-core]
+             LinearWithGradAccumulationAndAsyncCommunication; [aleph-alpha-scaling]
+    Assumes: the inputs' second gathers of sp, as long as the opening ones, run beside the input
+             gradients.
     """
     hardware = recipe.hardware
     members = collectives.group(hardware, 1, layout.tp)
     size = tokens(recipe, layout) * recipe.model.hidden_size * recipe.element_bytes
     narrow = 0.5 if recipe.stack.quantized_gathers and is_low(recipe.precision) else 1.0
     mla = recipe.model.mla
-    latent = (mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or recipe.model.hidden_size)) / recipe.model.hidden_size if mla else 1.0
+    latent = (
+        (mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or recipe.model.hidden_size))
+        / recipe.model.hidden_size
+        if mla
+        else 1.0
+    )
     gather = collectives.gather_s(hardware, members, size * narrow)
-    gathers = blocks * gather + (collectives.gather_s(hardware, members, size * narrow * latent) - gather if mla else 0.0)
+    gathers = blocks * gather + (
+        collectives.gather_s(hardware, members, size * narrow * latent) - gather if mla else 0.0
+    )
     scatter = collectives.gather_s(hardware, members, size)
     reduce = collectives.all_reduce_s(hardware, members, size)
     sp = np.asarray(layout.sp) == 1
@@ -180,9 +253,11 @@ def tp_comm_times(recipe: Recipe, layout: Layout, blocks: float = 2.0) -> tuple[
 def _recompute_s(recipe: Recipe, layout: Layout, kind: Kind, parts: dict[str, Numeric]) -> Numeric:
     """Work repeated in the backward pass.
 
-    Formula: full: the whole forward with its communication, less the MLP's last product where recomputation stops early;
-             selective: each named module's own; moe: routing, exchanges and experts; mla_up_proj: latents' up-projections
-    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules; [torch-checkpoint] early stop
+    Formula: full: the whole forward with its communication, less the MLP's last product where
+             recomputation stops early; selective: each named module's own; moe: routing, exchanges
+             and experts; mla_up_proj: latents' up-projections
+    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules; [torch-checkpoint] early
+             stop
     Assumes: full recomputation of every layer; partial is weighted by the caller.
     """
     stack = recipe.stack
@@ -193,19 +268,39 @@ def _recompute_s(recipe: Recipe, layout: Layout, kind: Kind, parts: dict[str, Nu
     def forward_s(products: tuple[Product, ...]) -> Numeric:
         return sum((product_s(recipe, one, one.rows, one.n, one.k) for one in products), 0.0)
 
-    activated = memory_s(recipe.hardware, stack.activation_bytes_forward * kind.activated * (3 if recipe.model.gated_mlp else 2) / 2)
+    activated = memory_s(
+        recipe.hardware,
+        stack.activation_bytes_forward * kind.activated * (3 if recipe.model.gated_mlp else 2) / 2,
+    )
     selective = has("core_attn") * parts["attention"] + has("layernorm") * parts["norms"]
     if kind.mlp:
         selective = selective + has("mlp") * (forward_s(kind.mlp) + parts["tp"] / 2)
     if kind.moe:
-        routed = forward_s(kind.moe) + activated + memory_s(recipe.hardware, kind.moved_bytes) + parts["ep"]
-        selective = selective + has("moe") * (routed + forward_s(kind.shared)) + has("moe_act") * (1 - has("moe")) * activated
+        routed = (
+            forward_s(kind.moe)
+            + activated
+            + memory_s(recipe.hardware, kind.moved_bytes)
+            + parts["ep"]
+        )
+        selective = (
+            selective
+            + has("moe") * (routed + forward_s(kind.shared))
+            + has("moe_act") * (1 - has("moe")) * activated
+        )
         selective = selective + has("shared_experts") * (1 - has("moe")) * forward_s(kind.shared)
     if recipe.model.mla:
-        ups = tuple(one for one in attention_products(recipe, layout, tokens(recipe, layout)) if one.side == "column")
+        ups = tuple(
+            one
+            for one in attention_products(recipe, layout, tokens(recipe, layout))
+            if one.side == "column"
+        )
         selective = selective + has("mla_up_proj") * (forward_s(ups) + parts["norms"] / 2)
     code = np.asarray(layout.recompute)
-    early = forward_s((kind.products[-1],)) * stack.recompute_early_stop if stack.recompute_early_stop else 0.0
+    early = (
+        forward_s((kind.products[-1],)) * stack.recompute_early_stop
+        if stack.recompute_early_stop
+        else 0.0
+    )
     return np.where(code == 2, parts["forward"] - early, np.where(code == 1, selective, 0.0))
 
 
@@ -217,58 +312,116 @@ def layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
 def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
     """One layer of one micro-batch.
 
-    Formula: max(GPU time, CPU launch time) + waits for the forward and for the backward pass, their sum where the processor that launches
-             computes too; exchanges of tokens less what the stack hides
+    Formula: max(GPU time, CPU launch time) + waits for the forward and for the backward pass, their
+             sum where the processor that launches computes too; exchanges of tokens less what the
+             stack hides
     Source:  the parts' own
     Assumes: every layer of the kind alike.
     """
     stack = recipe.stack
-    gemm_forward, gemm_input, gemm_weight, (column_input, column_weight) = products_s(recipe, kind.products)
+    gemm_forward, gemm_input, gemm_weight, (column_input, column_weight) = products_s(
+        recipe, kind.products
+    )
     attention = attention_times(recipe, layout)
     forward, backward = elementwise_times(recipe, layout, kind)
     tp_forward, tp_open, tp_beside = tp_comm_times(recipe, layout, kind.blocks)
     cp_forward, cp_backward = cp_comm_times(recipe, layout, attention)
     tp_forward = tp_forward * (1 - stack.tp_overlap_share)
     hidden = np.minimum(tp_beside * stack.tp_grad_overlap_share, column_weight)
-    tp_backward = tp_open * (1 - stack.tp_overlap_share) + np.maximum(tp_open - column_input, 0.0) + tp_beside - hidden
-    ep = kind.ep_forward_s * (1 - stack.experts.overlap_share), kind.ep_backward_s * (1 - stack.experts.overlap_share)
+    tp_backward = (
+        tp_open * (1 - stack.tp_overlap_share)
+        + np.maximum(tp_open - column_input, 0.0)
+        + tp_beside
+        - hidden
+    )
+    ep = (
+        kind.ep_forward_s * (1 - stack.experts.overlap_share),
+        kind.ep_backward_s * (1 - stack.experts.overlap_share),
+    )
     apart = (kind.ep_forward_s + kind.ep_backward_s) * stack.experts.overlap_share
     extra = kind.adapters
-    whole = gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0] + extra.forward_s
-    recompute = _recompute_s(recipe, layout, kind, {
-        "forward": whole, "attention": attention[0], "norms": forward * 0.5, "tp": tp_forward, "ep": ep[0],
-    })  # fmt: skip
+    whole = (
+        gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0] + extra.forward_s
+    )
+    recompute = _recompute_s(
+        recipe,
+        layout,
+        kind,
+        {
+            "forward": whole,
+            "attention": attention[0],
+            "norms": forward * 0.5,
+            "tp": tp_forward,
+            "ep": ep[0],
+        },
+    )
     launch_forward, launch_backward = _launch_times(recipe, layout, kind)
     wait = kind.wait_us * MICRO * recipe.hardware.node.launch_factor
-    gpu_backward = gemm_input + gemm_weight + attention[1] + backward + recompute + tp_backward + cp_backward + ep[1] + extra.backward_s
+    gpu_backward = (
+        gemm_input
+        + gemm_weight
+        + attention[1]
+        + backward
+        + recompute
+        + tp_backward
+        + cp_backward
+        + ep[1]
+        + extra.backward_s
+    )
     said = LayerTime(
-        adapter_forward_s=extra.forward_s, adapter_backward_s=extra.backward_s,
-        gemm_forward_s=gemm_forward, gemm_input_s=gemm_input, gemm_weight_s=gemm_weight,
-        attention_forward_s=attention[0], attention_backward_s=attention[1],
-        elementwise_forward_s=forward, elementwise_backward_s=backward, recompute_s=recompute,
-        tp_forward_s=tp_forward, tp_backward_s=tp_backward, cp_forward_s=cp_forward, cp_backward_s=cp_backward,
-        ep_forward_s=ep[0], ep_backward_s=ep[1], tax_backward_s=stack.overlap_tax_share * (hidden + apart),
+        adapter_forward_s=extra.forward_s,
+        adapter_backward_s=extra.backward_s,
+        gemm_forward_s=gemm_forward,
+        gemm_input_s=gemm_input,
+        gemm_weight_s=gemm_weight,
+        attention_forward_s=attention[0],
+        attention_backward_s=attention[1],
+        elementwise_forward_s=forward,
+        elementwise_backward_s=backward,
+        recompute_s=recompute,
+        tp_forward_s=tp_forward,
+        tp_backward_s=tp_backward,
+        cp_forward_s=cp_forward,
+        cp_backward_s=cp_backward,
+        ep_forward_s=ep[0],
+        ep_backward_s=ep[1],
+        tax_backward_s=stack.overlap_tax_share * (hidden + apart),
         launch_forward_s=np.maximum(launch_forward - whole * stack.launches_ahead, 0.0) + wait,
-        launch_backward_s=np.maximum(launch_backward - gpu_backward * stack.launches_ahead, 0.0) + wait,
-    )  # fmt: skip
+        launch_backward_s=np.maximum(launch_backward - gpu_backward * stack.launches_ahead, 0.0)
+        + wait,
+    )
     return said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * whole))
 
 
 def _launch_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, Numeric]:
-    """What the CPU needs to launch a layer, forward and backward; full recomputation launches the forward again.
+    """What the CPU needs to launch a layer, forward and backward; full recomputation launches the
+    forward again.
 
-    Where stages lie on several nodes, each of sp's 4 collectives forward and 6 backward may take it longer.
+    Where stages lie on several nodes, each of sp's 4 collectives forward and 6 backward may take it
+    longer.
     """
     stack, split = recipe.stack, np.asarray(layout.tp) > 1
     one_us = MICRO * recipe.hardware.node.launch_factor
     crossing = split & (np.asarray(layout.pp) > 1) & (recipe.gpus > recipe.hardware.node.gpus)
     collective = stack.collective_us_crossing * layout.tp * crossing
-    forward = (stack.launch_us_forward + kind.launch_us[0] + stack.launch_us_tp * split + 4 * collective) * one_us
-    backward = (stack.launch_us_backward + kind.launch_us[1] + stack.launch_us_tp * split + 6 * collective) * one_us
-    forward, backward = forward + kind.adapters.launch_forward_s, backward + kind.adapters.launch_backward_s
+    forward = (
+        stack.launch_us_forward + kind.launch_us[0] + stack.launch_us_tp * split + 4 * collective
+    ) * one_us
+    backward = (
+        stack.launch_us_backward + kind.launch_us[1] + stack.launch_us_tp * split + 6 * collective
+    ) * one_us
+    forward, backward = (
+        forward + kind.adapters.launch_forward_s,
+        backward + kind.adapters.launch_backward_s,
+    )
     return forward, backward + forward * (np.asarray(layout.recompute) == 2)
 
 
 def mean_time(one: LayerTime, other: LayerTime, share: Numeric) -> LayerTime:
     """The mean of two kinds of layers, `share` of them of the other kind."""
-    return LayerTime(**{f.name: getattr(one, f.name) * (1 - share) + getattr(other, f.name) * share for f in fields(LayerTime)})
+    return LayerTime(
+        **{
+            f.name: getattr(one, f.name) * (1 - share) + getattr(other, f.name) * share
+            for f in fields(LayerTime)
+        }
+    )

@@ -32,7 +32,11 @@ def times(dense: LayerTime, experts: LayerTime | None, layers: Split) -> Times:
     if experts is None or layers.experts is None:
         return Times(dense, None, dense, dense, dense)
     named = ((getattr(layers, f), getattr(layers.experts, f)) for f in ("first", "middle", "last"))
-    return Times(dense, experts, *(mean_time(dense, experts, found / np.maximum(count, 1e-9)) for count, found in named))
+    return Times(
+        dense,
+        experts,
+        *(mean_time(dense, experts, found / np.maximum(count, 1e-9)) for count, found in named),
+    )
 
 
 def of_slowest(known: Times, is_first: Numeric, is_last: Numeric) -> LayerTime:
@@ -40,5 +44,13 @@ def of_slowest(known: Times, is_first: Numeric, is_last: Numeric) -> LayerTime:
     if known.experts is None:
         return known.dense
     one, other, rest = known.last, known.first, known.middle
-    picked = {f.name: (getattr(one, f.name), getattr(other, f.name), getattr(rest, f.name)) for f in fields(LayerTime)}
-    return LayerTime(**{name: np.where(is_last, a, np.where(is_first, b, c))[()] for name, (a, b, c) in picked.items()})
+    picked = {
+        f.name: (getattr(one, f.name), getattr(other, f.name), getattr(rest, f.name))
+        for f in fields(LayerTime)
+    }
+    return LayerTime(
+        **{
+            name: np.where(is_last, a, np.where(is_first, b, c))[()]
+            for name, (a, b, c) in picked.items()
+        }
+    )

@@ -1,4 +1,6 @@
-"""A layer with experts: router, dispatch, grouped products, combine, shared experts; as layer.Kind."""
+"""A layer with experts: router, dispatch, grouped products, combine, shared experts; as
+layer.Kind.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ def expert_rows(recipe: Recipe, layout: Layout, moe: Moe) -> Numeric:
     Assumes: a rank's experts share its tokens evenly.
     """
     own = tokens(recipe, layout) / outside(layout)
-    return own * layout.ep * layout.etp * moe.experts_per_token / moe.num_experts * recipe.stack.experts.imbalance
+    return (
+        own
+        * layout.ep
+        * layout.etp
+        * moe.experts_per_token
+        / moe.num_experts
+        * recipe.stack.experts.imbalance
+    )
 
 
 def routed_products(recipe: Recipe, layout: Layout, moe: Moe) -> tuple[Product, ...]:
@@ -32,24 +41,33 @@ def routed_products(recipe: Recipe, layout: Layout, moe: Moe) -> tuple[Product, 
     Assumes: ep divides the experts, etp their width.
     """
     h, ffn = recipe.model.hidden_size, moe.expert_ffn_size / layout.etp
-    rows, local = expert_rows(recipe, layout, moe), moe.num_experts / layout.ep / recipe.stack.experts.grouped_share
+    rows, local = (
+        expert_rows(recipe, layout, moe),
+        moe.num_experts / layout.ep / recipe.stack.experts.grouped_share,
+    )
     branches = 2 if recipe.model.gated_mlp else 1
     trained = trains(recipe, "mlp")
-    return Product(rows, branches * ffn, h, groups=local, trained=trained), Product(rows, h, ffn, groups=local, trained=trained)
+    return Product(rows, branches * ffn, h, groups=local, trained=trained), Product(
+        rows, h, ffn, groups=local, trained=trained
+    )
 
 
 def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
     """A layer whose MLP are experts.
 
-    Formula: attention + router T/tp x E x h in 16 bits + routed + shared over tp (+ dense MLP beside them);
-             permute_bytes a routed copy and hidden unit and router_bytes a token and expert over HBM, each way
+    Formula: attention + router T/tp x E x h in 16 bits + routed + shared over tp (+ dense MLP
+             beside them); permute_bytes a routed copy and hidden unit and router_bytes a token and
+             expert over HBM, each way
     Source:  [megatron-core] MoELayer, SharedExpertMLP; [deepseek2024] sec. 2.1.2
-    Assumes: the routed experts' input is not gathered over tp: with sp each rank routes its own tokens.
+    Assumes: the routed experts' input is not gathered over tp: with sp each rank routes its own
+             tokens.
     """
     model, software, count = recipe.model, recipe.stack.experts, tokens(recipe, layout)
     own = count / outside(layout)
     routed = routed_products(recipe, layout, moe)
-    router = Product(own, moe.num_experts, model.hidden_size, low=False, trained=trains(recipe, "mlp"))
+    router = Product(
+        own, moe.num_experts, model.hidden_size, low=False, trained=trains(recipe, "mlp")
+    )
     shared = mlp_products(recipe, layout, count, moe.shared_ffn_size) if moe.shared_ffn_size else ()
     beside = mlp_products(recipe, layout, count, model.ffn_size) if moe.dense_residual else ()
     copies = routed[0].rows * moe.num_experts / layout.ep
@@ -60,12 +78,18 @@ def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
     return Kind(
         products=products,
         activated=copies * moe.expert_ffn_size / layout.etp + count * width / layout.tp,
-        blocks=1.0 + bool(shared) + bool(beside), mlp=beside, moe=(router, *routed), shared=shared,
-        moved_bytes=software.permute_bytes * copies * model.hidden_size + software.router_bytes * own * moe.num_experts,
-        ep_forward_s=forward, ep_backward_s=backward,
+        blocks=1.0 + bool(shared) + bool(beside),
+        mlp=beside,
+        moe=(router, *routed),
+        shared=shared,
+        moved_bytes=software.permute_bytes * copies * model.hidden_size
+        + software.router_bytes * own * moe.num_experts,
+        ep_forward_s=forward,
+        ep_backward_s=backward,
         adapters=adapters_time(recipe, layout, expert_adapters(recipe), weights(products), copies),
-        launch_us=(software.launch_us_forward + latent, software.launch_us_backward + latent), wait_us=software.wait_us,
-    )  # fmt: skip
+        launch_us=(software.launch_us_forward + latent, software.launch_us_backward + latent),
+        wait_us=software.wait_us,
+    )
 
 
 def expert_layer_time(recipe: Recipe, layout: Layout) -> LayerTime:

@@ -13,7 +13,8 @@ from planner.specs.recipe import Recipe
 def with_mtp(recipe: Recipe, layout: Layout, ends: EndsTime, layer: LayerTime) -> EndsTime:
     """Embedding and head with the layers of multi-token prediction before each further head.
 
-    Formula: mtp_layers (layer + projection h from 2h / tp + embedding look-up + head) on the last stage
+    Formula: mtp_layers (layer + projection h from 2h / tp + embedding look-up + head) on the last
+             stage
     Source:  [deepseek2024] sec. 2.2; [megatron-core] MultiTokenPredictionLayer
     Assumes: each is a layer like the model's last.
     """
@@ -21,12 +22,16 @@ def with_mtp(recipe: Recipe, layout: Layout, ends: EndsTime, layer: LayerTime) -
     if not depth:
         return ends
     count = tokens(recipe, layout)
-    forward, inputs, weights, _ = products_s(recipe, (Product(count, h / layout.tp, 2 * h, "column"),))
+    forward, inputs, weights, _ = products_s(
+        recipe, (Product(count, h / layout.tp, 2 * h, "column"),)
+    )
     head_weight = ends.head_weight_s + depth * (ends.head_weight_s + layer.gemm_weight_s + weights)
     return EndsTime(
         embedding_forward_s=ends.embedding_forward_s,
         embedding_backward_s=ends.embedding_backward_s,
-        head_forward_s=ends.head_forward_s * (1 + depth) + depth * (layer.forward_s + forward + ends.embedding_forward_s),
-        head_backward_s=ends.head_backward_s * (1 + depth) + depth * (layer.backward_s + inputs + weights + ends.embedding_backward_s),
+        head_forward_s=ends.head_forward_s * (1 + depth)
+        + depth * (layer.forward_s + forward + ends.embedding_forward_s),
+        head_backward_s=ends.head_backward_s * (1 + depth)
+        + depth * (layer.backward_s + inputs + weights + ends.embedding_backward_s),
         head_weight_s=head_weight,
     )

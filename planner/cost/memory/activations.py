@@ -1,4 +1,6 @@
-"""Bytes that a layer keeps between forward and backward, and the peak inside one micro-batch, on one rank."""
+"""Bytes that a layer keeps between forward and backward, and the peak inside one micro-batch, on
+one rank.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from planner.cost.layer.layer import matrices
 from planner.cost.memory.expert_activations import expert_parts
 from planner.cost.params.frozen import goes_back, trains
 from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
-from planner.cost.params.lora import adapters_kept_bytes, dense_adapters, input_kept, mlp_adapters_of
+from planner.cost.params.lora import (
+    adapters_kept_bytes,
+    dense_adapters,
+    input_kept,
+    mlp_adapters_of,
+)
 from planner.layout import MODULES, Layout, Numeric
 from planner.specs.recipe import Recipe
 
@@ -32,7 +39,9 @@ class Activations:
     embedding_bytes: Numeric
     """Kept by the embedding: its dropout mask."""
     gathered_bytes: Numeric
-    """Gathered inputs of a layer's column-parallel linears that stay allocated where there is no pipeline."""
+    """Gathered inputs of a layer's column-parallel linears that stay allocated where there is no
+    pipeline.
+    """
     head_bytes: Numeric
     """Final norm, logits, loss and their gradients at the peak."""
     logits_bytes: Numeric
@@ -43,20 +52,31 @@ class Activations:
     """Kept by the layers of multi-token prediction."""
 
 
-BACK = ("layer_bytes", "input_bytes", "embedding_bytes", "gathered_bytes", "expert_bytes", "mtp_bytes", "temporary_bytes")
+BACK = (
+    "layer_bytes",
+    "input_bytes",
+    "embedding_bytes",
+    "gathered_bytes",
+    "expert_bytes",
+    "mtp_bytes",
+    "temporary_bytes",
+)
 """What is not kept where no backward pass enters the layers."""
 
 
 def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
-    """What autograd keeps of one layer, by the operation that keeps it; each tensor once; kept_bytes for what a stack does not fuse.
+    """What autograd keeps of one layer, by the operation that keeps it; each tensor once;
+    kept_bytes for what a stack does not fuse.
 
-    Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and out 2 f each branch and 2 f,
-             dropout masks 1h each; unfused: softmax 2, its dropout 1 + 2 bytes a score;
-             latent attention: q, k, v and output of all heads, latents before and after their norm;
-             inputs of frozen linears are not kept but for an adapter (input_kept), adapters keep adapters_kept_bytes
-    Source:  [korthikanti2022] sec. 4.1: 34 s b h + 5 a s^2 b for GPT with ffn = 4h; [dao2022] log-sum-exp for flash
-    Assumes: 2-byte activations, with 8-bit products 1-byte inputs of linears beside what attention and activation keep themselves;
-             gathered inputs of sp are gathered again, not kept.
+    Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and
+             out 2 f each branch and 2 f, dropout masks 1h each; unfused: softmax 2, its dropout 1 +
+             2 bytes a score; latent attention: q, k, v and output of all heads, latents before and
+             after their norm; inputs of frozen linears are not kept but for an adapter
+             (input_kept), adapters keep adapters_kept_bytes
+    Source:  [korthikanti2022] sec. 4.1: 34 s b h + 5 a s^2 b for GPT with ffn = 4h; [dao2022]
+             log-sum-exp for flash
+    Assumes: 2-byte activations, with 8-bit products 1-byte inputs of linears beside what attention
+             and activation keep themselves; gathered inputs of sp are gathered again, not kept.
     """
     model, stack, tp = recipe.model, recipe.stack, layout.tp
     count, h = tokens(recipe, layout), float(model.hidden_size)
@@ -65,19 +85,31 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     ffn = model.ffn_size / tp
     branches, mask = 2 if model.gated_mlp else 1, 1.0 if stack.dropout else 0.0
     scores = count * (model.num_heads / tp) * recipe.seq_length
-    core = scores * (2 + 3 * mask + stack.kept_bytes.scores) if recipe.attention == "unfused" else count * 4.0 * model.num_heads / tp
+    core = (
+        scores * (2 + 3 * mask + stack.kept_bytes.scores)
+        if recipe.attention == "unfused"
+        else count * 4.0 * model.num_heads / tp
+    )
     kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
     mla = model.mla
     values = model.num_heads * mla.v_head_dim / tp if mla else queries
     queried = input_kept(recipe, "attention", ("qkv", "q_proj", "k_proj", "v_proj"), kept)
     entered = input_kept(recipe, "mlp", ("fc1", "gate_proj", "up_proj"), kept)
-    own_copy = kept == 1.0 and trains(recipe, "attention")  # attention keeps 16 bits itself, the 8-bit product's input is another
+    own_copy = kept == 1.0 and trains(
+        recipe, "attention"
+    )  # attention keeps 16 bits itself, the 8-bit product's input is another
     latents = mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or 0) if mla else 0
     return {
         "norm_inputs": count * 4 * h / outside,
         "norms": count * stack.kept_bytes.norms * h / outside,
-        "norm_outputs": count * (queried + entered) * h / (1 if stack.gathered_inputs_kept else outside),
-        "qkv": count * 2.0 * (2 * queries + values if mla else (queries + 2 * kv) * (2 if model.qk_norm else 1)),
+        "norm_outputs": (
+            count * (queried + entered) * h / (1 if stack.gathered_inputs_kept else outside)
+        ),
+        "qkv": (
+            count
+            * 2.0
+            * (2 * queries + values if mla else (queries + 2 * kv) * (2 if model.qk_norm else 1))
+        ),
         "latents": count / outside * 4.0 * latents,
         "rotary": count * stack.kept_bytes.rotary * (queries + kv) * (model.position == "rope"),
         "core": core,
@@ -91,13 +123,16 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
 
 def dropped(layout: Layout, module: str) -> Numeric:
     """1 where selective recomputation names the module."""
-    return (np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1) * (np.asarray(layout.recompute) == 1)
+    return (np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1) * (
+        np.asarray(layout.recompute) == 1
+    )
 
 
 def activations(recipe: Recipe, layout: Layout) -> Activations:
     """Activation memory of one micro-batch.
 
-    Formula: sum of layer_parts(), less what selective recomputation drops; with experts expert_parts() in place of the MLP's
+    Formula: sum of layer_parts(), less what selective recomputation drops; with experts
+             expert_parts() in place of the MLP's
     Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules
     Assumes: full recomputation keeps the input of each layer, split over tp only by sp.
     """
@@ -117,7 +152,13 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
     vocab = padded_vocab(model, layout.tp) / layout.tp
     rows = vocab * (layout.tp if stack.gathered_logits else 1) * (1 + model.mtp_layers)
     n_in, k_out = matrices(recipe, layout)[-2][0], matrices(recipe, layout)[-1][1]
-    scores = count * (model.num_heads / layout.tp) * recipe.seq_length * stack.scores_temporary_bytes * (recipe.attention != "flash")
+    scores = (
+        count
+        * (model.num_heads / layout.tp)
+        * recipe.seq_length
+        * stack.scores_temporary_bytes
+        * (recipe.attention != "flash")
+    )
     temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
     said = Activations(
         layer_bytes=kept,
@@ -126,12 +167,21 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
         temporary_bytes=temporary,
         embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
         logits_bytes=stack.kept_bytes.logits * count * rows,
-        gathered_bytes=count * 4 * h * stack.gathered_kept_share * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
-        head_bytes=count * (4 * h / outside + 2 * h) + stack.logits_bytes * count * rows
+        gathered_bytes=count
+        * 4
+        * h
+        * stack.gathered_kept_share
+        * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
+        head_bytes=count * (4 * h / outside + 2 * h)
+        + stack.logits_bytes * count * rows
         + stack.dummy_gradient_bytes * vocab * h * trains(recipe, "head"),
     )
-    said = widened(recipe, with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said))
-    return said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * said.layer_bytes))
+    said = widened(
+        recipe, with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said)
+    )
+    return (
+        said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * said.layer_bytes))
+    )
 
 
 def widened(recipe: Recipe, said: Activations) -> Activations:
@@ -149,28 +199,42 @@ def widened(recipe: Recipe, said: Activations) -> Activations:
 def with_mtp(recipe: Recipe, said: Activations) -> Activations:
     """Each layer of multi-token prediction keeps what a layer does, and its projection's input."""
     depth = recipe.model.mtp_layers
-    return replace(said, mtp_bytes=depth * (said.layer_bytes + said.expert_bytes + 2 * said.input_bytes)) if depth else said
+    return (
+        replace(
+            said, mtp_bytes=depth * (said.layer_bytes + said.expert_bytes + 2 * said.input_bytes)
+        )
+        if depth
+        else said
+    )
 
 
-def with_experts(recipe: Recipe, layout: Layout, said: Activations, parts: dict[str, Numeric]) -> Activations:
+def with_experts(
+    recipe: Recipe, layout: Layout, said: Activations, parts: dict[str, Numeric]
+) -> Activations:
     """The same of a model some of whose layers have experts.
 
-    Formula: expert_bytes = expert_parts - MLP's parts, each less what recomputation drops; peaks are those of the larger kind
+    Formula: expert_bytes = expert_parts - MLP's parts, each less what recomputation drops; peaks
+             are those of the larger kind
     Source:  [megatron-core] --recompute-modules moe_act, moe, shared_experts
     Assumes: the MLP beside experts, where there is one, is kept as a dense layer's.
     """
     own = expert_parts(recipe, layout)
     apart = own.pop("adapters", 0.0) - adapters_kept_bytes(recipe, layout, mlp_adapters_of(recipe))
     moe_act, moe, shared = (dropped(layout, name) for name in ("moe_act", "moe", "shared_experts"))
-    routed = own["expert_in"] + own["expert_middle"] + own["routing"] + own["expert_out"] * (1 - moe_act)
+    routed = (
+        own["expert_in"] + own["expert_middle"] + own["routing"] + own["expert_out"] * (1 - moe_act)
+    )
     kept = routed * (1 - moe) + own["shared"] * (1 - np.maximum(moe, shared))
     dense = parts["mlp_in"] + parts["mlp_out"]
     beside = bool(recipe.model.moe and recipe.model.moe.dense_residual)
     replaced = 0.0 if beside else dense * (1 - dropped(layout, "mlp"))
     more = sum(own.values()) + apart - (0.0 if beside else dense)
     found = replace(
-        said, expert_bytes=kept - replaced + apart + 0.0 * said.layer_bytes,
+        said,
+        expert_bytes=kept - replaced + apart + 0.0 * said.layer_bytes,
         whole_layer_bytes=said.whole_layer_bytes + np.maximum(more, 0.0),
-        temporary_bytes=np.maximum(said.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])),
-    )  # fmt: skip
+        temporary_bytes=np.maximum(
+            said.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])
+        ),
+    )
     return with_mtp(recipe, found)

@@ -12,20 +12,26 @@ from planner.specs.recipe import Recipe
 
 
 def expert_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
-    """What autograd keeps of router, routed and shared experts, by the operation that keeps it; each tensor once.
+    """What autograd keeps of router, routed and shared experts, by the operation that keeps it;
+    each tensor once.
 
-    Formula: R routed copies on the rank: inputs 2 R h, first product 2 R branches f / etp, activation 2 R f / etp; shared experts as an
-             MLP over tp; router: fp32 scores and their gradient's map 8 E a token of its own
-    Source:  [megatron-core] TEGroupedMLP, SharedExpertMLP, TopKRouter: probabilities are applied with the activation
-    Assumes: sorting and exchanges keep indices only; with 8-bit products inputs of linears take one byte; the last product's output is
-             not kept.
+    Formula: R routed copies on the rank: inputs 2 R h, first product 2 R branches f / etp,
+             activation 2 R f / etp; shared experts as an MLP over tp; router: fp32 scores and their
+             gradient's map 8 E a token of its own
+    Source:  [megatron-core] TEGroupedMLP, SharedExpertMLP, TopKRouter: probabilities are applied
+             with the activation
+    Assumes: sorting and exchanges keep indices only; with 8-bit products inputs of linears take one
+             byte; the last product's output is not kept.
     """
     model, moe, count = recipe.model, recipe.model.moe, tokens(recipe, layout)
     assert moe is not None, "only models with experts ask"
     kept = 1.0 if recipe.stack.quantized_activations and is_low(recipe.precision) else 2.0
     branches = 2 if model.gated_mlp else 1
     copies = expert_rows(recipe, layout, moe) * moe.num_experts / layout.ep
-    inputs, outputs = input_kept(recipe, "mlp", ("fc1", "gate_proj", "up_proj"), kept), input_kept(recipe, "mlp", ("fc2",), kept)
+    inputs, outputs = (
+        input_kept(recipe, "mlp", ("fc1", "gate_proj", "up_proj"), kept),
+        input_kept(recipe, "mlp", ("fc2",), kept),
+    )
     ffn, shared = moe.expert_ffn_size / layout.etp, moe.shared_ffn_size / layout.tp
     beside = tuple(one for one in expert_adapters(recipe) if one.of != "attention")
     adapters = {"adapters": adapters_kept_bytes(recipe, layout, beside, copies)} if beside else {}

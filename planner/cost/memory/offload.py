@@ -1,4 +1,6 @@
-"""States off the device, DeepSpeed's and Megatron's optimizer: what leaves, what a pipeline adds, what moving and updating costs."""
+"""States off the device, DeepSpeed's and Megatron's optimizer: what leaves, what a pipeline adds,
+what moving and updating costs.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,20 @@ def on_nvme(layout: Layout) -> Numeric:
 
 
 def in_bf16_pipeline(recipe: Recipe, layout: Layout) -> Numeric:
-    """1 where DeepSpeed's BF16_Optimizer runs: a bf16 pipeline whose optimizer stays on the device."""
+    """1 where DeepSpeed's BF16_Optimizer runs: a bf16 pipeline whose optimizer stays on the
+    device.
+    """
     own = recipe.framework == "deepspeed" and recipe.precision == "bf16"
     return (np.asarray(layout.pp) > 1) * (1 - optimizer_away(layout)) * own
 
 
 def sums_bytes(recipe: Recipe, layout: Layout) -> Numeric:
-    """Bytes a parameter of the buffer in which a bf16 pipeline adds its micro-batches, beside the gradients themselves.
+    """Bytes a parameter of the buffer in which a bf16 pipeline adds its micro-batches, beside the
+    gradients themselves.
 
     Formula: 4 under ZeRO 1, 2 under ZeRO 0
-    Source:  [deepspeed] runtime/bf16_optimizer.py: a flat buffer of grad_accum_dtype, which ZeRO 0 leaves at bf16
+    Source:  [deepspeed] runtime/bf16_optimizer.py: a flat buffer of grad_accum_dtype, which ZeRO 0
+             leaves at bf16
     Assumes: the buffer is of the whole rank.
     """
     return in_bf16_pipeline(recipe, layout) * np.where(np.asarray(layout.zero) >= 1, 4.0, 2.0)
@@ -61,10 +67,13 @@ def host_bytes(recipe: Recipe, layout: Layout) -> Numeric:
     """Host memory of one node that offloaded states take.
 
     Formula: 1.5 (16 P_trained + 2 P with the weights) / nodes; none on NVMe
-    Source:  [deepspeed] estimate_zero2_model_states_mem_needs, estimate_zero3_model_states_mem_needs, built under zero.Init
+    Source:  [deepspeed] estimate_zero2_model_states_mem_needs,
+             estimate_zero3_model_states_mem_needs, built under zero.Init
     Assumes: even shards; buffers of half the states.
     """
-    held = optimizer_away(layout) * 16.0 * trained_total(recipe) + weights_away(layout) * 2.0 * total_params(recipe.model)
+    held = optimizer_away(layout) * 16.0 * trained_total(recipe) + weights_away(
+        layout
+    ) * 2.0 * total_params(recipe.model)
     return BUFFERS * held * (1 - on_nvme(layout)) / nodes(recipe)
 
 
@@ -77,7 +86,9 @@ def _shard(recipe: Recipe, layout: Layout, layers: Split, trained: bool = True) 
     """Parameters whose states a rank owns; with trained False those whose weights it owns."""
     found = layers.experts.first if layers.experts else 0.0
     params, routed = (
-        trained_layers(recipe, layout, layers.first, found) if trained else layers_params(recipe.model, layout, layers.first, found)
+        trained_layers(recipe, layout, layers.first, found)
+        if trained
+        else layers_params(recipe.model, layout, layers.first, found)
     )
     ends = trained_ends(recipe, layout) if trained else ends_params(recipe, layout)
     own = (params + ends) / (layout.dp * layout.cp)
@@ -87,11 +98,12 @@ def _shard(recipe: Recipe, layout: Layout, layers: Split, trained: bool = True) 
 def update_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     """Gradients to the host, Adam on its processors, weights back.
 
-    Formula: (2 m + 2) bytes of the shard over PCIe, under Megatron-LM gradient_bytes + 2; and max(P / nodes / host rate,
-             28 P / nodes over NVMe)
-    Source:  [deepspeed] stage_1_and_2, stage3, DeepSpeedCPUAdam; [ml-engineering] rate of a node's processors;
-             [megatron-core] core/optimizer/cpu_offloading/hybrid_optimizer.py
-    Assumes: DeepSpeed sends the gradients of every micro-batch to the host, Megatron-LM the main gradients of a step; nothing hides.
+    Formula: (2 m + 2) bytes of the shard over PCIe, under Megatron-LM gradient_bytes + 2; and max(P
+             / nodes / host rate, 28 P / nodes over NVMe)
+    Source:  [deepspeed] stage_1_and_2, stage3, DeepSpeedCPUAdam; [ml-engineering] rate of a node's
+             processors; [megatron-core] core/optimizer/cpu_offloading/hybrid_optimizer.py
+    Assumes: DeepSpeed sends the gradients of every micro-batch to the host, Megatron-LM the main
+             gradients of a step; nothing hides.
     """
     node = recipe.hardware.node
     share = trained_total(recipe) / nodes(recipe)

@@ -1,4 +1,6 @@
-"""Memory of the worst pipeline rank: parameters, activations in flight, working set, what is not tensors."""
+"""Memory of the worst pipeline rank: parameters, activations in flight, working set, what is not
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -44,36 +46,62 @@ def largest_layer(recipe: Recipe, layout: Layout) -> Numeric:
 
 
 def dummy_bytes(recipe: Recipe, layout: Layout) -> Numeric:
-    """What autograd gets for the weight gradients of one layer where products add to the main gradient: of what is trained."""
-    return recipe.stack.dummy_gradient_bytes * sum(trained_layers(recipe, layout, 1, 1 if recipe.model.moe else 0))
+    """What autograd gets for the weight gradients of one layer where products add to the main
+    gradient: of what is trained.
+    """
+    return recipe.stack.dummy_gradient_bytes * sum(
+        trained_layers(recipe, layout, 1, 1 if recipe.model.moe else 0)
+    )
 
 
 def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:
-    """Whole weights that a rank holds for a moment when they are sharded, and whole gradients beside them.
+    """Whole weights that a rank holds for a moment when they are sharded, and whole gradients
+    beside them.
 
-    Formula: 2 bytes (gathered_layers layers + gathered_params, at most what the rank has, + embedding and head of the rank)
+    Formula: 2 bytes (gathered_layers layers + gathered_params, at most what the rank has, +
+             embedding and head of the rank)
     Source:  [torch-fsdp] limit_all_gathers; [deepspeed] stage3_max_live_parameters
     Assumes: 2-byte copies; tables stay gathered from forward to backward.
     """
     stack, layer = recipe.stack, largest_layer(recipe, layout)
     inside = sum(layers_params(recipe.model, layout, rank.layers, rank.expert_layers))
-    held = np.minimum(stack.gathered_layers, rank.layers) * layer + np.minimum(stack.gathered_params, inside) + rank.params - inside
-    return sent_bytes(recipe) * held * (np.asarray(layout.zero) >= 3) * (stack.gathered_layers + stack.gathered_params > 0)
+    held = (
+        np.minimum(stack.gathered_layers, rank.layers) * layer
+        + np.minimum(stack.gathered_params, inside)
+        + rank.params
+        - inside
+    )
+    return (
+        sent_bytes(recipe)
+        * held
+        * (np.asarray(layout.zero) >= 3)
+        * (stack.gathered_layers + stack.gathered_params > 0)
+    )
 
 
 def kept_bytes(
-    layout: Layout, acts: Activations, layers: Numeric, has_embedding: Numeric, expert_layers: Numeric = 0.0, has_head: Numeric = 0.0
+    layout: Layout,
+    acts: Activations,
+    layers: Numeric,
+    has_embedding: Numeric,
+    expert_layers: Numeric = 0.0,
+    has_head: Numeric = 0.0,
 ) -> Numeric:
     """Activations of one micro-batch that a virtual stage of so many layers keeps.
 
-    Formula: recomputed layers * input + other layers * kept + embedding's; of the others expert_layers / layers keep experts' more;
-             multi-token prediction's with the head
-    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-num-layers counts within a virtual stage
+    Formula: recomputed layers * input + other layers * kept + embedding's; of the others
+             expert_layers / layers keep experts' more; multi-token prediction's with the head
+    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-num-layers counts within a
+             virtual stage
     Assumes: full recomputation starts with the first layers of the stage.
     """
     limited = np.where(np.asarray(layout.recompute_layers) > 0, layout.recompute_layers, layers)
     recomputed = np.where(np.asarray(layout.recompute) == 2, np.minimum(limited, layers), 0.0)
-    kept = recomputed * acts.input_bytes + (layers - recomputed) * acts.layer_bytes + has_embedding * acts.embedding_bytes
+    kept = (
+        recomputed * acts.input_bytes
+        + (layers - recomputed) * acts.layer_bytes
+        + has_embedding * acts.embedding_bytes
+    )
     if isinstance(acts.expert_bytes, float) and acts.expert_bytes == 0.0:
         return kept + has_head * acts.mtp_bytes
     others = (layers - recomputed) * expert_layers / np.maximum(layers, 1e-9)
@@ -92,23 +120,36 @@ class Resident:
 
 
 def resident_rows(recipe: Recipe, layout: Layout) -> Rows:
-    """Combinations of the knobs that resident() depends on; which layers have experts depends on v too."""
+    """Combinations of the knobs that resident() depends on; which layers have experts depends on v
+    too.
+    """
     return combinations(layout, (*REPLICA_KNOBS, "offload", *(("v",) if recipe.model.moe else ())))
 
 
 def resident(recipe: Recipe, layout: Layout, rank: Rank) -> Resident:
     """States and buffers of one pipeline rank.
 
-    Formula: state_bytes() of what rank_holds(), routed experts over their own ranks; min(2 bytes a trained parameter, bucket) to gather
-             into + workspace + dummy_bytes() + gathered_bytes()
+    Formula: state_bytes() of what rank_holds(), routed experts over their own ranks; min(2 bytes a
+             trained parameter, bucket) to gather into + workspace + dummy_bytes() +
+             gathered_bytes()
     Source:  [megatron-core] distributed optimizer
     Assumes: as those.
     """
     stack = recipe.stack
     shared, routed = rank_holds(recipe, layout, rank)
-    weights, gradients, optimizer = state_bytes(recipe, layout, shared.trained, None, shared.frozen, shared.matrices, shared.narrow)
+    weights, gradients, optimizer = state_bytes(
+        recipe, layout, shared.trained, None, shared.frozen, shared.matrices, shared.narrow
+    )
     if recipe.model.moe:
-        more = state_bytes(recipe, layout, routed.trained, expert_ranks(layout), routed.frozen, routed.matrices, routed.narrow)
+        more = state_bytes(
+            recipe,
+            layout,
+            routed.trained,
+            expert_ranks(layout),
+            routed.frozen,
+            routed.matrices,
+            routed.narrow,
+        )
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
     trained = shared.trained + routed.trained
     gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
@@ -118,38 +159,71 @@ def resident(recipe: Recipe, layout: Layout, rank: Rank) -> Resident:
     return Resident(weights, gradients, optimizer, trained, buffers)
 
 
-def rank_memory(recipe: Recipe, layout: Layout, acts: Activations, rank: Rank, rows: Rows = (None, None)) -> Memory:
-    """Memory terms of one pipeline rank. rows: resident_rows(), so that the states of a batch are computed once a combination.
+def rank_memory(
+    recipe: Recipe, layout: Layout, acts: Activations, rank: Rank, rows: Rows = (None, None)
+) -> Memory:
+    """Memory terms of one pipeline rank. rows: resident_rows(), so that the states of a batch are
+    computed once a combination.
 
-    Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits, unit_gradient_bytes a parameter once
-             one micro-batch's kept is gone) + buffers + fragmentation + context + communicators
+    Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits,
+             unit_gradient_bytes a parameter once one micro-batch's kept is gone) + buffers +
+             fragmentation + context + communicators
     Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
-    Assumes: with full recomputation one layer's working set at a time; the peak is at a backward pass.
+    Assumes: with full recomputation one layer's working set at a time; the peak is at a backward
+             pass.
     """
     stack, (first, inverse) = recipe.stack, rows
     few = (layout, rank) if inverse is None else (layout[first], spread(rank, first))
     states = resident(recipe, *few)
     states = states if inverse is None else spread(states, inverse)
-    weights, gradients, optimizer, buffers = states.weights, states.gradients, states.optimizer, states.buffers
+    weights, gradients, optimizer, buffers = (
+        states.weights,
+        states.gradients,
+        states.optimizer,
+        states.buffers,
+    )
     full = np.asarray(layout.recompute) == 2
     v = layout.v
-    kept = kept_bytes(layout, acts, rank.layers / v, rank.has_embedding / v, rank.expert_layers / v, rank.has_head / v) * v
+    kept = (
+        kept_bytes(
+            layout,
+            acts,
+            rank.layers / v,
+            rank.has_embedding / v,
+            rank.expert_layers / v,
+            rank.has_head / v,
+        )
+        * v
+    )
     inner = acts.temporary_bytes + np.where(full, acts.whole_layer_bytes - acts.input_bytes, 0.0)
-    inner = inner + np.where(np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0)
+    inner = inner + np.where(
+        np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0
+    )
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
     kept = kept + rank.layers * acts.gathered_bytes * (np.asarray(layout.pp) == 1)
     working = np.maximum(working, stack.unit_gradient_bytes * states.trained - kept)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers
-    communicators = (np.asarray(layout.tp) > 1).astype(float) + (layout.dp * layout.cp > 1) + 2 * (np.asarray(layout.pp) > 1) + 1
-    communicators = communicators + 2 * (np.asarray(layout.ep) > 1) if recipe.model.moe else communicators
+    communicators = (
+        (np.asarray(layout.tp) > 1).astype(float)
+        + (layout.dp * layout.cp > 1)
+        + 2 * (np.asarray(layout.pp) > 1)
+        + 1
+    )
+    communicators = (
+        communicators + 2 * (np.asarray(layout.ep) > 1) if recipe.model.moe else communicators
+    )
     return Memory(
-        weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer,
-        activations_bytes=activation, working_bytes=working, buffers_bytes=buffers,
+        weights_bytes=weights,
+        gradients_bytes=gradients,
+        optimizer_bytes=optimizer,
+        activations_bytes=activation,
+        working_bytes=working,
+        buffers_bytes=buffers,
         fragmentation_bytes=allocated * (stack.reserved_share - 1),
         context_bytes=stack.context_gib * GIB,
         nccl_bytes=communicators * stack.communicator_mib * MIB,
-    )  # fmt: skip
+    )
 
 
 def ranks(recipe: Recipe, layout: Layout, layers: Split) -> tuple[Rank, Rank, Rank]:
@@ -163,20 +237,49 @@ def ranks(recipe: Recipe, layout: Layout, layers: Split) -> tuple[Rank, Rank, Ra
     none = Split(0.0, 0.0, 0.0)
     found = layers.experts or none
     dense, routed = zip(
-        *(layers_params(model, layout, getattr(layers, f), getattr(found, f)) for f in ("first", "middle", "last")), strict=True
-    )  # fmt: skip
+        *(
+            layers_params(model, layout, getattr(layers, f), getattr(found, f))
+            for f in ("first", "middle", "last")
+        ),
+        strict=True,
+    )
     table, head = embedding_params(model, layout.tp), head_params(model, layout)
-    ahead, ahead_routed = (mtp_stage_params(model, layout), mtp_routed(model, layout)) if model.mtp_layers else (0, 0.0)
+    ahead, ahead_routed = (
+        (mtp_stage_params(model, layout), mtp_routed(model, layout))
+        if model.mtp_layers
+        else (0, 0.0)
+    )
     alone = pp == 1
     middle_flight = in_flight(layout, np.minimum(1, np.maximum(layout.pp - 2, 0)))
     return (
-        Rank(layers.first, dense[0] + routed[0] + table + (head + ahead) * alone, in_flight(layout, 0), 1.0, alone,
-             found.first, routed[0] + ahead_routed * alone),
-        Rank(layers.middle, dense[1] + routed[1] + (table + head + ahead) * alone + table * (pp == 2), middle_flight, pp <= 2, alone,
-             found.middle, routed[1] + ahead_routed * alone),
-        Rank(layers.last, dense[2] + routed[2] + head + ahead + table * alone, in_flight(layout, layout.pp - 1), alone, 1.0,
-             found.last, routed[2] + ahead_routed),
-    )  # fmt: skip
+        Rank(
+            layers.first,
+            dense[0] + routed[0] + table + (head + ahead) * alone,
+            in_flight(layout, 0),
+            1.0,
+            alone,
+            found.first,
+            routed[0] + ahead_routed * alone,
+        ),
+        Rank(
+            layers.middle,
+            dense[1] + routed[1] + (table + head + ahead) * alone + table * (pp == 2),
+            middle_flight,
+            pp <= 2,
+            alone,
+            found.middle,
+            routed[1] + ahead_routed * alone,
+        ),
+        Rank(
+            layers.last,
+            dense[2] + routed[2] + head + ahead + table * alone,
+            in_flight(layout, layout.pp - 1),
+            alone,
+            1.0,
+            found.last,
+            routed[2] + ahead_routed,
+        ),
+    )
 
 
 def worst(memories: list[Memory]) -> Memory:
@@ -196,16 +299,24 @@ def worst(memories: list[Memory]) -> Memory:
 
 def at(memories: Memory, rank: int) -> Memory:
     """One rank's terms out of columns over the ranks."""
-    return Memory(**{n: np.broadcast_to(getattr(memories, n), np.shape(memories.weights_bytes))[rank] for n in Memory.__dataclass_fields__})
+    return Memory(
+        **{
+            n: np.broadcast_to(getattr(memories, n), np.shape(memories.weights_bytes))[rank]
+            for n in Memory.__dataclass_fields__
+        }
+    )
 
 
 def oom_probability(recipe: Recipe, memory: Memory, limit_bytes: Numeric) -> Numeric:
     """Chance that the allocator asks for more than the device has.
 
-    Formula: P(allocated * ratio + rest > limit), ratio normal with mean reserved_share, deviation reserved_spread_share
+    Formula: P(allocated * ratio + rest > limit), ratio normal with mean reserved_share, deviation
+             reserved_spread_share
     Source:  reserved over allocated of measured runs, with the model's own error
     Assumes: independent of the layout.
     """
     room = limit_bytes - memory.context_bytes - memory.nccl_bytes
-    z = (recipe.stack.reserved_share - room / memory.allocated_bytes) / recipe.stack.reserved_spread_share
+    z = (
+        recipe.stack.reserved_share - room / memory.allocated_bytes
+    ) / recipe.stack.reserved_spread_share
     return 0.5 * (1 + erf(z / np.sqrt(2.0)))

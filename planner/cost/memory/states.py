@@ -48,49 +48,88 @@ class Held:
 def rank_holds(recipe: Recipe, layout: Layout, rank: Rank) -> tuple[Held, Held]:
     """What a rank holds trained and frozen: over dp cp, and routed experts.
 
-    Formula: all of it trained; with adapters these, and all else frozen; else frozen parts of the layers and of the rank's ends
+    Formula: all of it trained; with adapters these, and all else frozen; else frozen parts of the
+             layers and of the rank's ends
     Source:  [hu2021] sec. 4: pre-trained weights get no gradients
     Assumes: layers of multi-token prediction count with embedding and head.
     """
     params, routed = rank.params - rank.expert_params, rank.expert_params
-    matrices = trained_layers(recipe, layout, rank.layers, rank.expert_layers)[0] if recipe.optimizer == "muon" else None
+    matrices = (
+        trained_layers(recipe, layout, rank.layers, rank.expert_layers)[0]
+        if recipe.optimizer == "muon"
+        else None
+    )
     if whole(recipe):
         return Held(params, 0.0, matrices), Held(routed)
     frozen, more = frozen_params(recipe, layout, rank.layers, rank.expert_layers)
     adapters = adapters_params(recipe, layout, rank.layers, rank.expert_layers)
     four_bits = float(recipe.lora is not None and recipe.lora.base == "nf4")
-    narrow = (frozen - rank.layers * recipe.model.norms_per_layer * norm_params(recipe.model)) * four_bits
-    frozen = frozen + rank.has_embedding * embedding_params(recipe.model, layout.tp) * (not trains(recipe, "embedding"))
-    frozen = frozen + rank.has_head * head_params(recipe.model, layout) * (not trains(recipe, "head"))
-    trained = np.maximum(params - frozen + adapters[0], 0.0)  # all frozen, the sums differ by a rounding
-    return Held(trained, frozen, matrices, narrow), Held(np.maximum(routed - more + adapters[1], 0.0), more, None, more * four_bits)
+    narrow = (
+        frozen - rank.layers * recipe.model.norms_per_layer * norm_params(recipe.model)
+    ) * four_bits
+    frozen = frozen + rank.has_embedding * embedding_params(recipe.model, layout.tp) * (
+        not trains(recipe, "embedding")
+    )
+    frozen = frozen + rank.has_head * head_params(recipe.model, layout) * (
+        not trains(recipe, "head")
+    )
+    trained = np.maximum(
+        params - frozen + adapters[0], 0.0
+    )  # all frozen, the sums differ by a rounding
+    return Held(trained, frozen, matrices, narrow), Held(
+        np.maximum(routed - more + adapters[1], 0.0), more, None, more * four_bits
+    )
 
 
 def state_bytes(
-    recipe: Recipe, layout: Layout, params: Numeric, alike: Numeric | None = None, frozen: Numeric = 0.0, matrices: Numeric | None = None,
+    recipe: Recipe,
+    layout: Layout,
+    params: Numeric,
+    alike: Numeric | None = None,
+    frozen: Numeric = 0.0,
+    matrices: Numeric | None = None,
     narrow: Numeric = 0.0,
-) -> tuple[Numeric, Numeric, Numeric]:  # fmt: skip
-    """Weights, gradients, optimizer states of so many trained and frozen parameters on a rank, which `alike` ranks hold (dp cp when None).
+) -> tuple[Numeric, Numeric, Numeric]:
+    """Weights, gradients, optimizer states of so many trained and frozen parameters on a rank,
+    which `alike` ranks hold (dp cp when None).
 
-    Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter, less what another optimizer saves; ZeRO 1 shards the last,
-             2 gradients, 3 weights; frozen ones are weights alone, of 2 bytes, of 0.52 in nf4;
-             weights that are a master are sharded as gradients are, and below 3 their gathered copy is held whole;
-             a bf16 pipeline of DeepSpeed adds sums_bytes and shards the optimizer under ZeRO 0 too;
-             offloaded states are not on the device, nor are their gradients from ZeRO 2 on; hpZ adds weights over its group
-    Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer; [torch-fsdp]; [deepspeed]; [dettmers2023]
+    Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter, less what another
+             optimizer saves; ZeRO 1 shards the last, 2 gradients, 3 weights; frozen ones are
+             weights alone, of 2 bytes, of 0.52 in nf4; weights that are a master are sharded as
+             gradients are, and below 3 their gathered copy is held whole; a bf16 pipeline of
+             DeepSpeed adds sums_bytes and shards the optimizer under ZeRO 0 too; offloaded states
+             are not on the device, nor are their gradients from ZeRO 2 on; hpZ adds weights over
+             its group
+    Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer;
+             [torch-fsdp]; [deepspeed]; [dettmers2023]
     Assumes: even shards, of Muon's whole matrices too.
     """
     stack, shards = _stack(recipe), layout.dp * layout.cp if alike is None else alike
     zero = np.asarray(layout.zero)
     master = stack.gathered_bytes > 0
-    stored = stack.weight_bytes * params + (4.0 if recipe.precision == "fp32" else 2.0) * (frozen - narrow) + NF4 * narrow
+    stored = (
+        stack.weight_bytes * params
+        + (4.0 if recipe.precision == "fp32" else 2.0) * (frozen - narrow)
+        + NF4 * narrow
+    )
     weights = stored / np.where(zero >= (2 if master else 3), shards, 1)
-    weights = weights + (stack.gathered_bytes * (params + frozen - narrow) + master * NF4 * narrow) * (zero < 3)
-    weights = weights * (1 - weights_away(layout)) + 2.0 * (params + frozen) / layout.hpz * (np.asarray(layout.hpz) > 1)
+    weights = weights + (
+        stack.gathered_bytes * (params + frozen - narrow) + master * NF4 * narrow
+    ) * (zero < 3)
+    weights = weights * (1 - weights_away(layout)) + 2.0 * (params + frozen) / layout.hpz * (
+        np.asarray(layout.hpz) > 1
+    )
     gradient_bytes = stack.gradient_bytes + sums_bytes(recipe, layout)
     split = (zero >= 2) & (not stack.gradients_deferred)
-    gradients = gradient_bytes * params / np.where(split, shards, 1) * (1 - optimizer_away(layout) * (zero >= 2))
-    held = stack.optimizer_state_bytes * params - saved_bytes(recipe, params, params if matrices is None else matrices)
+    gradients = (
+        gradient_bytes
+        * params
+        / np.where(split, shards, 1)
+        * (1 - optimizer_away(layout) * (zero >= 2))
+    )
+    held = stack.optimizer_state_bytes * params - saved_bytes(
+        recipe, params, params if matrices is None else matrices
+    )
     states = held / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), shards, 1)
     return weights, gradients, states * (1 - optimizer_away(layout))
 
@@ -99,5 +138,10 @@ def _stack(recipe: Recipe) -> Stack:
     """Under fp32 weights are their own master: 4 + 4 + 8 bytes."""
     if recipe.precision != "fp32":
         return recipe.stack
-    alone = {"weight_bytes": 4.0, "gradient_bytes": 4.0, "optimizer_state_bytes": 8.0, "gathered_bytes": 0.0}
+    alone = {
+        "weight_bytes": 4.0,
+        "gradient_bytes": 4.0,
+        "optimizer_state_bytes": 8.0,
+        "gathered_bytes": 0.0,
+    }
     return recipe.stack.model_copy(update=alone)

@@ -1,4 +1,6 @@
-"""Runs over several datacentres: which groups cross the link between them, and what that costs a pipeline."""
+"""Runs over several datacentres: which groups cross the link between them, and what that costs a
+pipeline.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ def replicas_cross(recipe: Recipe, layout: Layout) -> Numeric:
     """Whether the data-parallel groups span the sites; the pipelines do otherwise.
 
     Formula: dp where its exchange keeps the link busy for less time: bytes / link + latencies, of
-             dp: (S-1)/S of what is trained: its gradients, twice without sharding, and its weights with it; under ZeRO 3 each micro-batch,
-             with all weights twice;
-             pp: hidden states of the batch each way, 2 v - 1 times, and m latencies where transfers block, else 2 (2 v - 1);
-             the one of them that S divides, where it does not divide both
+             dp: (S-1)/S of what is trained: its gradients, twice without sharding, and its weights
+             with it; under ZeRO 3 each micro-batch, with all weights twice;
+             pp: hidden states of the batch each way, 2 v - 1 times, and m latencies where transfers
+             block, else 2 (2 v - 1); the one of them that S divides, where it does not divide both
     Source:  hand derivation from [patarasuk2009]
     Assumes: hosts are dealt to ranks so that either may cross; all shards cross at once.
     """
@@ -28,14 +30,20 @@ def replicas_cross(recipe: Recipe, layout: Layout) -> Numeric:
     part = (fabric.sites - 1) / fabric.sites
     weights, trained = total_params(recipe.model) * part, trained_total(recipe) * part
     sharded, whole = np.asarray(layout.zero) >= 1, np.asarray(layout.zero) >= 3
-    summed = stack.grad_reduce_bytes * np.where(sharded & (not stack.gradients_all_reduced), 1.0, 2.0)
+    summed = stack.grad_reduce_bytes * np.where(
+        sharded & (not stack.gradients_all_reduced), 1.0, 2.0
+    )
     bytes_a_step = trained * (summed + recipe.element_bytes * sharded)
-    every_micro_batch = layout.m * (trained * stack.grad_reduce_bytes + 2 * weights * recipe.element_bytes)
+    every_micro_batch = layout.m * (
+        trained * stack.grad_reduce_bytes + 2 * weights * recipe.element_bytes
+    )
     bytes_a_step = np.where(whole, every_micro_batch, bytes_a_step)
     over_dp = bytes_a_step / link + 2 * latency * np.where(whole, layout.m, 1)
     hidden = recipe.tokens * recipe.model.hidden_size * recipe.element_bytes
     turns = 2 * layout.v - 1
-    over_pp = hidden * turns / link + latency * np.where(np.asarray(layout.v) > 1, 2 * turns, layout.m)
+    over_pp = hidden * turns / link + latency * np.where(
+        np.asarray(layout.v) > 1, 2 * turns, layout.m
+    )
     by_dp, by_pp = (np.asarray(degree) % fabric.sites == 0 for degree in (layout.dp, layout.pp))
     return np.where(by_dp & by_pp, over_dp <= over_pp, by_dp | ~by_pp)
 
@@ -49,11 +57,13 @@ def group(recipe: Recipe, layout: Layout, stride: Numeric, size: Numeric) -> col
 
 
 def hop_s(recipe: Recipe, layout: Layout, near_s: Numeric, message_bytes: Numeric) -> Numeric:
-    """A transfer between neighbouring stages as the pipeline feels it, of which near_s is one inside a site.
+    """A transfer between neighbouring stages as the pipeline feels it, of which near_s is one
+    inside a site.
 
-    Formula: c = latency + bytes gpus/p / link; v = 1: (c m + near (m + 2p - 4)) / (2 (m + p - 2)), near only with more than two ranks: the
-             ranks at the slow boundary have one such, and a near one; v > 1: the mean of p v - 1 hops, S v - 1 of them c, at least the
-             message's time on the link
+    Formula: c = latency + bytes gpus/p / link; v = 1: (c m + near (m + 2p - 4)) / (2 (m + p - 2)),
+             near only with more than two ranks: the ranks at the slow boundary have one such, and a
+             near one; v > 1: the mean of p v - 1 hops, S v - 1 of them c, at least the message's
+             time on the link
     Source:  [megatron-core] blocking pairs in 1F1B; step.pp_comm_s(); checked against the simulator
     Assumes: boundaries between sites delay one another as one does.
     """
@@ -72,20 +82,27 @@ def hop_s(recipe: Recipe, layout: Layout, near_s: Numeric, message_bytes: Numeri
 
 
 def far_hop_s(recipe: Recipe, layout: Layout, message_bytes: Numeric) -> tuple[float, Numeric]:
-    """Latency between sites, and how long the messages of a stage, one from every GPU, are on the link.
+    """Latency between sites, and how long the messages of a stage, one from every GPU, are on the
+    link.
 
     Formula: latency; bytes gpus/p / link
     Source:  hand derivation
     Assumes: all GPUs of a stage send at once.
     """
     fabric = recipe.hardware.fabric
-    return fabric.site_latency_us * MICRO, message_bytes * layout.gpus / layout.pp / (fabric.site_gbytes_per_s * GB)
+    return fabric.site_latency_us * MICRO, message_bytes * layout.gpus / layout.pp / (
+        fabric.site_gbytes_per_s * GB
+    )
 
 
-def between_ranks(recipe: Recipe, layout: Layout, near_s: float, message_bytes: float) -> float | np.ndarray:
-    """For one layout's simulation: seconds of a transfer, or (pp, pp) of them from rank to rank where pipelines cross.
+def between_ranks(
+    recipe: Recipe, layout: Layout, near_s: float, message_bytes: float
+) -> float | np.ndarray:
+    """For one layout's simulation: seconds of a transfer, or (pp, pp) of them from rank to rank
+    where pipelines cross.
 
-    Formula: near inside a site, far_hop_s() between ranks of different ones; ranks lie in order, pp/S a site
+    Formula: near inside a site, far_hop_s() between ranks of different ones; ranks lie in order,
+             pp/S a site
     Source:  hand derivation
     Assumes: boundaries between sites delay one another as one does.
     """
@@ -93,7 +110,9 @@ def between_ranks(recipe: Recipe, layout: Layout, near_s: float, message_bytes: 
     if count == 1 or layout.pp == 1 or replicas_cross(recipe, layout):
         return near_s
     site = np.arange(layout.pp) * count // layout.pp
-    return np.where(site[:, None] == site, near_s, max(sum(far_hop_s(recipe, layout, message_bytes)), near_s))
+    return np.where(
+        site[:, None] == site, near_s, max(sum(far_hop_s(recipe, layout, message_bytes)), near_s)
+    )
 
 
 def ends_pair(recipe: Recipe, layout: Layout, stride: Numeric) -> collectives.Group:
@@ -110,5 +129,9 @@ def said(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
     if fabric.sites == 1:
         return ()
     what = "replicas (dp)" if replicas_cross(recipe, layout) else "pipelines (pp)"
-    return (f"{fabric.sites} sites joined by {fabric.site_gbytes_per_s:g} GB/s, {fabric.site_latency_us:g} us apart: {what} cross; "
-            "hosts are to be dealt to ranks so",)  # fmt: skip
+    return (
+        (
+            f"{fabric.sites} sites joined by {fabric.site_gbytes_per_s:g} GB/s,"
+            f" {fabric.site_latency_us:g} us apart: {what} cross; hosts are to be dealt to ranks so"
+        ),
+    )

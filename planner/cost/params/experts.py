@@ -1,4 +1,6 @@
-"""How many parameters the experts of one layer have: routed ones over ep and etp, shared ones over tp, the router on every rank."""
+"""How many parameters the experts of one layer have: routed ones over ep and etp, shared ones over
+tp, the router on every rank.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def expert_params(model: ModelSpec, moe: Moe, etp: Numeric = 1) -> Numeric:
 
 
 def routed_params(model: ModelSpec, moe: Moe, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
-    """Parameters of a layer's routed experts on one rank: what expert data parallelism replicates and shards.
+    """Parameters of a layer's routed experts on one rank: what expert data parallelism replicates
+    and shards.
 
     Formula: (E / ep) expert
     Source:  [megatron-core] MoELayer, num_local_experts
@@ -32,11 +35,14 @@ def router_params(model: ModelSpec, moe: Moe) -> int:
     """Parameters of the router and of the shared expert's gate, on every rank.
 
     Formula: h E (+ E bias) (+ h gate)
-    Source:  [megatron-core] TopKRouter, SharedExpertMLP; [deepseek2024] sec. 2.1.2 for the correction bias
+    Source:  [megatron-core] TopKRouter, SharedExpertMLP; [deepseek2024] sec. 2.1.2 for the
+             correction bias
     Assumes: the correction bias is counted as publishers count it, although no gradient moves it.
     """
     h, experts = model.hidden_size, moe.num_experts
-    return h * experts + (experts if moe.router_bias != "none" else 0) + (h if moe.shared_gate else 0)
+    return (
+        h * experts + (experts if moe.router_bias != "none" else 0) + (h if moe.shared_gate else 0)
+    )
 
 
 def shared_params(model: ModelSpec, moe: Moe, tp: Numeric = 1) -> Numeric:
@@ -60,7 +66,8 @@ def idle_params(model: ModelSpec, moe: Moe) -> Numeric:
 
 
 def moe_layers_below(model: ModelSpec, layer: Numeric) -> Numeric:
-    """How many of the layers 0 to layer - 1 have experts; all layers at once give the model's count.
+    """How many of the layers 0 to layer - 1 have experts; all layers at once give the model's
+    count.
 
     Formula: max(floor(layer / every) - floor(first_dense / every), 0); 0 for a dense model
     Source:  [megatron-core] --moe-layer-freq as a list

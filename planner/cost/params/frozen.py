@@ -16,5 +16,9 @@ def trains(recipe: Recipe, part: str) -> bool:
 
 
 def goes_back(recipe: Recipe) -> bool:
-    """Whether the backward pass enters the layers: something in them, or before them, is trained."""
-    return recipe.lora is not None or any(trains(recipe, part) for part in ("embedding", "attention", "mlp", "norms"))
+    """Whether the backward pass enters the layers: something in them, or before them, is
+    trained.
+    """
+    return recipe.lora is not None or any(
+        trains(recipe, part) for part in ("embedding", "attention", "mlp", "norms")
+    )

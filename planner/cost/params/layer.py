@@ -1,6 +1,7 @@
 """How many parameters a layer, a stage and the whole model have: exact, as Megatron builds them.
 
-Tensor-parallel ranks split matrices; norms, row-parallel biases and position tables are on every rank.
+Tensor-parallel ranks split matrices; norms, row-parallel biases and position tables are on every
+rank.
 """
 
 from __future__ import annotations
@@ -8,7 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.params.attention import attention_params
-from planner.cost.params.experts import idle_params, moe_layers_below, routed_params, router_params, shared_params
+from planner.cost.params.experts import (
+    idle_params,
+    moe_layers_below,
+    routed_params,
+    router_params,
+    shared_params,
+)
 from planner.layout import Layout, Numeric
 from planner.specs.model import ModelSpec
 
@@ -33,7 +40,9 @@ def norm_params(model: ModelSpec) -> int:
 
 
 def kv_heads_per_rank(model: ModelSpec, tp: Numeric) -> Numeric:
-    """Key-value heads whose activations a rank holds: at least one. (Their weights are split evenly; activations are gathered.)"""
+    """Key-value heads whose activations a rank holds: at least one. (Their weights are split
+    evenly; activations are gathered.)
+    """
     return np.maximum(model.num_kv_heads // tp, 1)
 
 
@@ -56,10 +65,16 @@ def layer_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     Source:  [megatron-core] built on the meta device; [korthikanti2022]
     Assumes: tp divides heads and ffn_size.
     """
-    return attention_params(model, tp) + mlp_params(model, tp) + model.norms_per_layer * norm_params(model)
+    return (
+        attention_params(model, tp)
+        + mlp_params(model, tp)
+        + model.norms_per_layer * norm_params(model)
+    )
 
 
-def moe_layer_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
+def moe_layer_params(
+    model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1
+) -> Numeric:
     """Parameters of one layer with experts on one rank; a dense layer's where the model has none.
 
     Formula: attention + norms + routed + shared + router (+ mlp beside the experts)
@@ -80,29 +95,39 @@ def moe_layer_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Nu
 
 
 def mtp_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
-    """Parameters of the multi-token-prediction layers on one rank; embedding and head are the model's own.
+    """Parameters of the multi-token-prediction layers on one rank; embedding and head are the
+    model's own.
 
-    Formula: mtp_layers (layer + 2 h^2 / tp + 3 norms): it joins hidden state and embedding, normalises both and its output
+    Formula: mtp_layers (layer + 2 h^2 / tp + 3 norms): it joins hidden state and embedding,
+             normalises both and its output
     Source:  [deepseek2024] sec. 2.2; [megatron-core] MultiTokenPredictionLayer
     Assumes: each is a layer like the model's last, with experts where the model has them.
     """
     h = model.hidden_size
-    return model.mtp_layers * (moe_layer_params(model, tp, ep, etp) + 2 * h * h // tp + 3 * norm_params(model))
+    return model.mtp_layers * (
+        moe_layer_params(model, tp, ep, etp) + 2 * h * h // tp + 3 * norm_params(model)
+    )
 
 
 def embedding_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
-    """Embedding table (split by rows) and learned positions (on every rank), on one rank of the first stage.
+    """Embedding table (split by rows) and learned positions (on every rank), on one rank of the
+    first stage.
 
     Formula: padded_vocab h / tp + position_rows h (+ norm)
     Source:  [megatron-core] VocabParallelEmbedding
     Assumes: Megatron's padding.
     """
     norm = norm_params(model) if model.embedding_norm else 0
-    return padded_vocab(model, tp) // tp * model.hidden_size + model.position_rows * model.hidden_size + norm
+    return (
+        padded_vocab(model, tp) // tp * model.hidden_size
+        + model.position_rows * model.hidden_size
+        + norm
+    )
 
 
 def head_params(model: ModelSpec, layout: Layout) -> Numeric:
-    """Output matrix and final norm on one rank of the last stage; tied tables are stored again when pp > 1.
+    """Output matrix and final norm on one rank of the last stage; tied tables are stored again when
+    pp > 1.
 
     Formula: padded_vocab h / tp (untied, or pp > 1) + norm
     Source:  [megatron-core] GPTModel
@@ -114,20 +139,24 @@ def head_params(model: ModelSpec, layout: Layout) -> Numeric:
 
 
 def mtp_stage_params(model: ModelSpec, layout: Layout) -> Numeric:
-    """What multi-token prediction adds to a rank of the last stage: its layers, and a copy of the embedding where that is elsewhere.
+    """What multi-token prediction adds to a rank of the last stage: its layers, and a copy of the
+    embedding where that is elsewhere.
 
     Formula: mtp + (padded_vocab h / tp when pp > 1)
     Source:  [megatron-core] GPTModel, MultiTokenPredictionBlock
     Assumes: it stands in the last stage; Megatron's padding.
     """
     copied = (np.asarray(layout.pp) > 1).astype(np.int64) * (model.mtp_layers > 0)
-    return mtp_params(model, layout.tp, layout.ep, layout.etp) + copied * embedding_params(model, layout.tp)
+    return mtp_params(model, layout.tp, layout.ep, layout.etp) + copied * embedding_params(
+        model, layout.tp
+    )
 
 
 def total_params(model: ModelSpec) -> int:
     """Parameters as released: no padding, tied tables once, multi-token-prediction layers left out.
 
-    Formula: dense layers + layers with experts + V h (twice when untied) + positions + norms of embedding and end
+    Formula: dense layers + layers with experts + V h (twice when untied) + positions + norms of
+             embedding and end
     Source:  [korthikanti2022] eq. 12, [megatron-core]
     Assumes: nothing beyond the model document.
     """
@@ -143,11 +172,13 @@ def total_params(model: ModelSpec) -> int:
 
 
 def active_params(model: ModelSpec) -> int:
-    """Parameters that one token uses, both embedding tables counted; total_params where the model has no experts.
+    """Parameters that one token uses, both embedding tables counted; total_params where the model
+    has no experts.
 
     Formula: total - layers with experts (E - k) expert
     Source:  [deepseek2024] activated parameters
-    Assumes: every token uses experts_per_token experts. Publishers differ: some leave out one table or both.
+    Assumes: every token uses experts_per_token experts. Publishers differ: some leave out one table
+             or both.
     """
     moe = model.moe
     idle = int(moe_layers_below(model, model.num_layers) * idle_params(model, moe)) if moe else 0
@@ -155,7 +186,8 @@ def active_params(model: ModelSpec) -> int:
 
 
 def matmul_params(model: ModelSpec) -> float:
-    """Parameters that take part in matrix products: those of the layers and the head, no look-up, no norms or biases.
+    """Parameters that take part in matrix products: those of the layers and the head, no look-up,
+    no norms or biases.
 
     Formula: L (2 h a d + 2 h k d + (3 or 2) h f) + V h
     Source:  [narayanan2021] eq. 3 without recomputation

@@ -1,4 +1,6 @@
-"""Which parameters a rank holds, by the ranks that hold the same: experts are replicated over edp, everything else over dp cp."""
+"""Which parameters a rank holds, by the ranks that hold the same: experts are replicated over edp,
+everything else over dp cp.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,34 @@ def expert_ranks(layout: Layout) -> Numeric:
     return np.maximum(layout.gpus / (layout.etp * layout.ep * layout.pp), 1.0)
 
 
-def layers_params(model: ModelSpec, layout: Layout, layers: Numeric, expert_layers: Numeric) -> tuple[Numeric, Numeric]:
-    """Parameters of so many layers on one rank, of which so many have experts: those over dp cp, and routed experts.
+def layers_params(
+    model: ModelSpec, layout: Layout, layers: Numeric, expert_layers: Numeric
+) -> tuple[Numeric, Numeric]:
+    """Parameters of so many layers on one rank, of which so many have experts: those over dp cp,
+    and routed experts.
 
-    Formula: layers dense + expert_layers (layer with experts - routed - dense); expert_layers routed
-    Source:  [megatron-core] MoELayer: routed experts alone are expert-parallel, their router and shared experts are not
+    Formula: layers dense + expert_layers (layer with experts - routed - dense); expert_layers
+             routed
+    Source:  [megatron-core] MoELayer: routed experts alone are expert-parallel, their router and
+             shared experts are not
     Assumes: tp, ep, etp divide what they split.
     """
     whole = layers * layer_params(model, layout.tp)
     if model.moe is None:
         return whole, 0.0
     routed = routed_params(model, model.moe, layout.ep, layout.etp)
-    other = moe_layer_params(model, layout.tp, layout.ep, layout.etp) - routed - layer_params(model, layout.tp)
+    other = (
+        moe_layer_params(model, layout.tp, layout.ep, layout.etp)
+        - routed
+        - layer_params(model, layout.tp)
+    )
     return whole + expert_layers * other, expert_layers * routed
 
 
 def mtp_routed(model: ModelSpec, layout: Layout) -> Numeric:
     """Parameters of the routed experts of multi-token prediction on one rank of the last stage."""
-    return model.mtp_layers * routed_params(model, model.moe, layout.ep, layout.etp) if model.moe else 0.0
+    return (
+        model.mtp_layers * routed_params(model, model.moe, layout.ep, layout.etp)
+        if model.moe
+        else 0.0
+    )

@@ -1,7 +1,7 @@
 """Which layers each pipeline stage has.
 
-Columns know three kinds of ranks: the first (embedding), those between, the last (head and loss). One layout is
-split exactly, chunk by chunk.
+Columns know three kinds of ranks: the first (embedding), those between, the last (head and loss).
+One layout is split exactly, chunk by chunk.
 """
 
 from __future__ import annotations
@@ -35,19 +35,24 @@ def head_layers(model: ModelSpec) -> float:
 
     Formula: V h / (4 a d h + 3 f h)
     Source:  [nanotron] get_block_compute_costs
-    Assumes: as that software counts: every query head has its own keys and values, and the MLP is gated.
+    Assumes: as that software counts: every query head has its own keys and values, and the MLP is
+             gated.
     """
     return model.vocab_size / (4 * model.query_size + 3 * model.ffn_size)
 
 
 def dealt(model: ModelSpec, layout: Layout, head_share: float) -> Split:
-    """Layers of the first, the fullest middle and the last pipeline rank when the software deals them by size.
+    """Layers of the first, the fullest middle and the last pipeline rank when the software deals
+    them by size.
 
-    A stage takes layers until the work so far reaches its share: the first ones get more than an even share, the head's may get none.
+    A stage takes layers until the work so far reaches its share: the first ones get more than an
+    even share, the head's may get none.
 
-    Formula: through stage k min(L, ceil((k+1) share)), share = (L + H) / p, H = head_share head_layers(); the last stage has the rest
+    Formula: through stage k min(L, ceil((k+1) share)), share = (L + H) / p, H = head_share
+             head_layers(); the last stage has the rest
     Source:  [nanotron] build_model; head_share from run times: the code's 1 would leave ties
-    Assumes: head and loss on the last stage; middle ranks as full as the fullest; no virtual stages.
+    Assumes: head and loss on the last stage; middle ranks as full as the fullest; no virtual
+             stages.
     """
     layers, last = float(model.num_layers), layout.pp - 1
     share = (layers + head_share * head_layers(model)) / layout.pp
@@ -64,9 +69,11 @@ def _dealt(model: ModelSpec, pp: int, head_share: float) -> list[list[int]]:
 
 
 def split(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> Split:
-    """Layers of the first, the middle and the last pipeline rank; with a head_share as dealt() has it.
+    """Layers of the first, the middle and the last pipeline rank; with a head_share as dealt() has
+    it.
 
-    Formula: even share of L + account_for_embedding + account_for_loss, less the accounted one; or first, last, rest even
+    Formula: even share of L + account_for_embedding + account_for_loss, less the accounted one; or
+             first, last, rest even
     Source:  [megatron-core] get_num_layers_to_build
     Assumes: the layout is legal; otherwise shares are fractions and a rule removes it.
     """
@@ -75,10 +82,16 @@ def split(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> Split:
     pp, layers = layout.pp, float(model.num_layers)
     even = (layers + layout.account_for_embedding + layout.account_for_loss) / pp
     set_first, set_last = np.minimum(layout.first_layers, 1), np.minimum(layout.last_layers, 1)
-    rest = (layers - layout.first_layers - layout.last_layers) / np.maximum(pp - set_first - set_last, 1)
+    rest = (layers - layout.first_layers - layout.last_layers) / np.maximum(
+        pp - set_first - set_last, 1
+    )
     uneven = (set_first + set_last > 0) & (np.asarray(pp) > 1)
-    first = np.where(uneven, np.where(set_first, layout.first_layers, rest), even - layout.account_for_embedding)
-    last = np.where(uneven, np.where(set_last, layout.last_layers, rest), even - layout.account_for_loss)
+    first = np.where(
+        uneven, np.where(set_first, layout.first_layers, rest), even - layout.account_for_embedding
+    )
+    last = np.where(
+        uneven, np.where(set_last, layout.last_layers, rest), even - layout.account_for_loss
+    )
     middle = np.where(uneven, rest, even)
     alone = np.asarray(pp) == 1
     return Split(
@@ -89,10 +102,12 @@ def split(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> Split:
 
 
 def moe_split(model: ModelSpec, layout: Layout, layers: Split) -> Split:
-    """How many of the first, the middle and the last rank's layers have experts; of the middle ranks the last one's, the most.
+    """How many of the first, the middle and the last rank's layers have experts; of the middle
+    ranks the last one's, the most.
 
-    Formula: sum over chunks c of below(c R + start + n) - below(c R + start); n layers a chunk, R = L / v layers of all ranks'
-             chunks, start those of the ranks before, below(x) = moe_layers_below
+    Formula: sum over chunks c of below(c R + start + n) - below(c R + start); n layers a chunk, R =
+             L / v layers of all ranks' chunks, start those of the ranks before, below(x) =
+             moe_layers_below
     Source:  [megatron-core] --moe-layer-freq, get_transformer_layer_offset
     Assumes: chunks of a rank are equal; a legal layout.
     """
@@ -103,11 +118,16 @@ def moe_split(model: ModelSpec, layout: Layout, layers: Split) -> Split:
     first, middle, last = (x / layout.v for x in (layers.first, layers.middle, layers.last))
     several = np.asarray(layout.pp) > 2
     starts = (0.0, np.where(several, round_ - last - middle, 0.0), round_ - last)
-    rows = [_moe_of_rank(model, model.moe, layout.v, round_, start, n) for start, n in zip(starts, (first, middle, last), strict=True)]
+    rows = [
+        _moe_of_rank(model, model.moe, layout.v, round_, start, n)
+        for start, n in zip(starts, (first, middle, last), strict=True)
+    ]
     return Split(*((zero + row)[()] for row in rows))
 
 
-def _moe_of_rank(model: ModelSpec, moe: Moe, v: Numeric, round_: Numeric, start: Numeric, n: Numeric) -> Numeric:
+def _moe_of_rank(
+    model: ModelSpec, moe: Moe, v: Numeric, round_: Numeric, start: Numeric, n: Numeric
+) -> Numeric:
     """Layers with experts among v chunks of n layers that begin at start, start + round_, ...
 
     Where every layer has experts but the first ones, only so many chunks can lack them.
@@ -122,16 +142,20 @@ def _moe_of_rank(model: ModelSpec, moe: Moe, v: Numeric, round_: Numeric, start:
 
 
 def chunk_moe_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
-    """How many layers of every virtual stage of one layout have experts: [rank][chunk], as chunk_layers.
+    """How many layers of every virtual stage of one layout have experts: [rank][chunk], as
+    chunk_layers.
 
-    Formula: below(end) - below(begin) of each chunk; all ranks' first chunks come before their second ones
+    Formula: below(end) - below(begin) of each chunk; all ranks' first chunks come before their
+             second ones
     Source:  [megatron-core] get_transformer_layer_offset
     Assumes: one legal layout.
     """
     table = chunk_layers(model, layout)
     out = [[0] * len(row) for row in table]
     begin = 0
-    for chunk, rank in ((chunk, rank) for chunk in range(len(table[0])) for rank in range(len(table))):
+    for chunk, rank in (
+        (chunk, rank) for chunk in range(len(table[0])) for rank in range(len(table))
+    ):
         end = begin + table[rank][chunk]
         out[rank][chunk] = int(moe_layers_below(model, end) - moe_layers_below(model, begin))
         begin = end
@@ -141,14 +165,17 @@ def chunk_moe_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
 def chunk_layers(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> list[list[int]]:
     """Layers of every virtual stage of one layout: [rank][chunk].
 
-    Formula: as split(), each rank's share over its v chunks; the accounted layer is missing in the first or last chunk
+    Formula: as split(), each rank's share over its v chunks; the accounted layer is missing in the
+             first or last chunk
     Source:  [megatron-core] get_num_layers_to_build, pipeline_parallel_layer_layout
     Assumes: one legal layout.
     """
     pp, v = layout.pp, layout.v
     if layout.stage_layout:
         counts = stage_layout.layers(layout.stage_layout)
-        return [[counts[chunk * pp + rank] for chunk in range(len(counts) // pp)] for rank in range(pp)]
+        return [
+            [counts[chunk * pp + rank] for chunk in range(len(counts) // pp)] for rank in range(pp)
+        ]
     if head_share:
         return _dealt(model, pp, head_share)
     share = split(model, layout)

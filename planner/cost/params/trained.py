@@ -1,25 +1,43 @@
-"""How many of the parameters on a rank are trained: all, those that are not frozen, or adapters alone."""
+"""How many of the parameters on a rank are trained: all, those that are not frozen, or adapters
+alone.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from planner.cost.params.attention import attention_params
-from planner.cost.params.experts import moe_layers_below, routed_params, router_params, shared_params
+from planner.cost.params.experts import (
+    moe_layers_below,
+    routed_params,
+    router_params,
+    shared_params,
+)
 from planner.cost.params.frozen import trains, whole
-from planner.cost.params.layer import embedding_params, head_params, mlp_params, norm_params, total_params
+from planner.cost.params.layer import (
+    embedding_params,
+    head_params,
+    mlp_params,
+    norm_params,
+    total_params,
+)
 from planner.cost.params.lora import adapter_params, dense_adapters, expert_adapters
 from planner.cost.params.per_rank import layers_params
 from planner.layout import Layout, Numeric
 from planner.specs.recipe import Recipe
 
 
-def adapters_params(recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0) -> tuple[Numeric, Numeric]:
-    """Parameters of the adapters of so many layers on one rank, of which so many have experts: over dp cp, and of routed experts.
+def adapters_params(
+    recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0
+) -> tuple[Numeric, Numeric]:
+    """Parameters of the adapters of so many layers on one rank, of which so many have experts: over
+    dp cp, and of routed experts.
 
-    Formula: layers dense + expert_layers (with experts - dense), adapter_params of each over tp; routed ones over etp
+    Formula: layers dense + expert_layers (with experts - dense), adapter_params of each over tp;
+             routed ones over etp
     Source:  [hu2021] sec. 4.1; [megatron-bridge] ParallelLinearAdapter
-    Assumes: the routed experts of a rank share one adapter a linear, as Megatron-Bridge's grouped experts do.
+    Assumes: the routed experts of a rank share one adapter a linear, as Megatron-Bridge's grouped
+             experts do.
     """
     dense, sparse = dense_adapters(recipe), expert_adapters(recipe)
     shared = tuple(one for one in sparse if one.of != "routed")
@@ -31,7 +49,9 @@ def adapters_params(recipe: Recipe, layout: Layout, layers: Numeric, expert_laye
     return plain + expert_layers * more, expert_layers * adapter_params(recipe, routed, layout.etp)
 
 
-def frozen_params(recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0) -> tuple[Numeric, Numeric]:
+def frozen_params(
+    recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0
+) -> tuple[Numeric, Numeric]:
     """Frozen parameters of so many layers on one rank: those over dp cp, and routed experts.
 
     Formula: the sum of the frozen parts; all of them with adapters
@@ -43,29 +63,46 @@ def frozen_params(recipe: Recipe, layout: Layout, layers: Numeric, expert_layers
     model, moe, tp = recipe.model, recipe.model.moe, layout.tp
     shared: Numeric = 0.0 * layers
     shared = shared + (0.0 if trains(recipe, "attention") else layers * attention_params(model, tp))
-    shared = shared + (0.0 if trains(recipe, "norms") else layers * (model.norms_per_layer * norm_params(model)))
+    shared = shared + (
+        0.0 if trains(recipe, "norms") else layers * (model.norms_per_layer * norm_params(model))
+    )
     if trains(recipe, "mlp"):
         return shared, 0.0
     shared = shared + (layers - expert_layers) * mlp_params(model, tp)
     if moe is None:
         return shared, 0.0
-    own = shared_params(model, moe, tp) + router_params(model, moe) + (mlp_params(model, tp) if moe.dense_residual else 0)
-    return shared + expert_layers * own, expert_layers * routed_params(model, moe, layout.ep, layout.etp)
+    own = (
+        shared_params(model, moe, tp)
+        + router_params(model, moe)
+        + (mlp_params(model, tp) if moe.dense_residual else 0)
+    )
+    return shared + expert_layers * own, expert_layers * routed_params(
+        model, moe, layout.ep, layout.etp
+    )
 
 
-def trained_layers(recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0) -> tuple[Numeric, Numeric]:
-    """Trained parameters of so many layers on one rank: those over dp cp, and those of routed experts.
+def trained_layers(
+    recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0
+) -> tuple[Numeric, Numeric]:
+    """Trained parameters of so many layers on one rank: those over dp cp, and those of routed
+    experts.
 
     Formula: layers_params - frozen_params + adapters_params
-    Source:  [hu2021] sec. 4; [rajbhandari2020] sec. 3.1: gradients and states are of what is trained
+    Source:  [hu2021] sec. 4; [rajbhandari2020] sec. 3.1: gradients and states are of what is
+             trained
     Assumes: as those.
     """
     params = layers_params(recipe.model, layout, layers, expert_layers)
     if whole(recipe):
         return params
-    frozen, more = frozen_params(recipe, layout, layers, expert_layers), adapters_params(recipe, layout, layers, expert_layers)
+    frozen, more = (
+        frozen_params(recipe, layout, layers, expert_layers),
+        adapters_params(recipe, layout, layers, expert_layers),
+    )
     shared, routed = params[0] - frozen[0] + more[0], params[1] - frozen[1] + more[1]
-    return np.maximum(shared, 0.0), np.maximum(routed, 0.0)  # all frozen, the sums differ by a rounding
+    return np.maximum(shared, 0.0), np.maximum(
+        routed, 0.0
+    )  # all frozen, the sums differ by a rounding
 
 
 def trained_embedding(recipe: Recipe, layout: Layout) -> Numeric:
@@ -88,7 +125,8 @@ def trained_total(recipe: Recipe) -> float:
 
     Formula: total_params less what is frozen, or the adapters of all layers
     Source:  [hu2021] sec. 4.1
-    Assumes: routed experts have an adapter a linear for each rank of expert parallelism, counted once.
+    Assumes: routed experts have an adapter a linear for each rank of expert parallelism, counted
+             once.
     """
     model = recipe.model
     if whole(recipe):
@@ -97,5 +135,9 @@ def trained_total(recipe: Recipe) -> float:
     if recipe.lora:
         return float(sum(adapters_params(recipe, one, model.num_layers, found)))
     table = model.vocab_size * model.hidden_size
-    ends = table * (not trains(recipe, "embedding")) + table * (not trains(recipe, "head")) * (not model.tied_embeddings)
-    return float(total_params(model) - sum(frozen_params(recipe, one, model.num_layers, found)) - ends)
+    ends = table * (not trains(recipe, "embedding")) + table * (not trains(recipe, "head")) * (
+        not model.tied_embeddings
+    )
+    return float(
+        total_params(model) - sum(frozen_params(recipe, one, model.num_layers, found)) - ends
+    )

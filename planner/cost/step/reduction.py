@@ -1,4 +1,6 @@
-"""How gradients are summed over data-parallel ranks: in which messages, and what comes too late to hide."""
+"""How gradients are summed over data-parallel ranks: in which messages, and what comes too late to
+hide.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ TENSORS = 6
 """Parameter tensors of a layer: four linears, two norms."""
 
 
-def gradient_reduction_s(recipe: Recipe, layout: Layout, members: collectives.Group, params: Numeric) -> Numeric:
+def gradient_reduction_s(
+    recipe: Recipe, layout: Layout, members: collectives.Group, params: Numeric
+) -> Numeric:
     """Sum of so many parameters' gradients over the group, once.
 
-    Formula: n collectives of 1/n of the bytes, reduce-scatters with sharding unless the stack all-reduces, else all-reduces;
-             n = bytes / reduce_mib beside the backward pass, 1 after it
-    Source:  [rajbhandari2020]; [nanotron] sync_gradients_across_dp, and torch's DistributedDataParallel with its buckets without sharding
+    Formula: n collectives of 1/n of the bytes, reduce-scatters with sharding unless the stack
+             all-reduces, else all-reduces; n = bytes / reduce_mib beside the backward pass, 1 after
+             it
+    Source:  [rajbhandari2020]; [nanotron] sync_gradients_across_dp, and torch's
+             DistributedDataParallel with its buckets without sharding
     Assumes: messages alike.
     """
     stack, sharded = recipe.stack, np.asarray(layout.zero) >= 1
@@ -35,12 +41,19 @@ def gradient_reduction_s(recipe: Recipe, layout: Layout, members: collectives.Gr
 
 
 def late_share(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
-    """Share of the first rank's parameters whose gradients come last, after which no backward pass is left to hide their reduction.
+    """Share of the first rank's parameters whose gradients come last, after which no backward pass
+    is left to hide their reduction.
 
     Formula: (layer + embedding) / (layers layer + embedding, and head without a pipeline)
-    Source:  [megatron-core] --overlap-grad-reduce; [nanotron] DistributedDataParallel: buckets in the order of the backward pass
-    Assumes: a dense layer stands for the first one; a tied table's gradient is whole with the embedding's.
+    Source:  [megatron-core] --overlap-grad-reduce; [nanotron] DistributedDataParallel: buckets in
+             the order of the backward pass
+    Assumes: a dense layer stands for the first one; a tied table's gradient is whole with the
+             embedding's.
     """
-    each = layer_params(recipe.model, layout.tp) if whole(recipe) else trained_layers(recipe, layout, 1)[0]
+    each = (
+        layer_params(recipe.model, layout.tp)
+        if whole(recipe)
+        else trained_layers(recipe, layout, 1)[0]
+    )
     total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
     return np.minimum(each + trained_embedding(recipe, layout), total) / total

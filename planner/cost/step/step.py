@@ -46,7 +46,8 @@ class Pace:
 def pace(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime) -> Pace:
     """Which rank sets the pace, and how much work all have.
 
-    Formula: T_i = layers_i t_i + embedding (first) + head (last); the slowest of first, middle, last
+    Formula: T_i = layers_i t_i + embedding (first) + head (last); the slowest of first, middle,
+             last
     Source:  [narayanan2021] sec. 2.2
     Assumes: middle ranks alike.
     """
@@ -59,7 +60,11 @@ def pace(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: Ends
     head = ends.head_forward_s + ends.head_backward_s
     alone = pp == 1
     first_ends, last_ends = embedding + head * alone, head + embedding * alone
-    first, last, middle = layers.first * each + first_ends, layers.last * each_last + last_ends, layers.middle * each_middle
+    first, last, middle = (
+        layers.first * each + first_ends,
+        layers.last * each_last + last_ends,
+        layers.middle * each_middle,
+    )
     middle = np.where(pp > 2, middle, 0.0)
     between = np.maximum(recipe.model.num_layers - layers.first - layers.last, 0.0) * (pp > 2)
     slowest = np.maximum(np.maximum(first, last), middle)
@@ -78,7 +83,8 @@ def pace(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: Ends
 def recompute_share(layout: Layout, layers: Split) -> Numeric:
     """Share of a stage's layers that full recomputation repeats.
 
-    Formula: min(recompute_layers, layers of a virtual stage) / layers of a virtual stage; all when 0
+    Formula: min(recompute_layers, layers of a virtual stage) / layers of a virtual stage; all when
+             0
     Source:  [megatron-core] --recompute-method block, --recompute-num-layers
     Assumes: the middle ranks' layers.
     """
@@ -90,12 +96,18 @@ def recompute_share(layout: Layout, layers: Split) -> Numeric:
 def p2p(recipe: Recipe, layout: Layout) -> P2P:
     """Activation and gradient tensors between stages in a step.
 
-    Formula: 2 m (p v - 1) tensors of mbs s/cp h element_bytes, over tp with sp; a link carries 2 m (p v - 1) / p of them, half each way
+    Formula: 2 m (p v - 1) tensors of mbs s/cp h element_bytes, over tp with sp; a link carries 2 m
+             (p v - 1) / p of them, half each way
     Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
     Assumes: per pipeline and tensor-parallel rank.
     """
     scattered = (np.asarray(layout.sp) == 1) | recipe.stack.p2p_scatter_over_tp
-    size = tokens(recipe, layout) * recipe.model.hidden_size * recipe.element_bytes / np.where(scattered, layout.tp, 1)
+    size = (
+        tokens(recipe, layout)
+        * recipe.model.hidden_size
+        * recipe.element_bytes
+        / np.where(scattered, layout.tp, 1)
+    )
     hops = layout.pp * layout.v - 1
     tensors = 2 * layout.m * hops * (np.asarray(layout.pp) > 1)
     links = np.where(np.asarray(layout.v) > 1, layout.pp, np.maximum(layout.pp - 1, 1))
@@ -114,7 +126,9 @@ def transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
     Source:  [narayanan2021] sec. 4.1
     Assumes: hops alike.
     """
-    return sites.hop_s(recipe, layout, near_transfer_s(recipe, layout), p2p(recipe, layout).bytes_per_tensor)
+    return sites.hop_s(
+        recipe, layout, near_transfer_s(recipe, layout), p2p(recipe, layout).bytes_per_tensor
+    )
 
 
 def near_transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
@@ -127,7 +141,9 @@ def near_transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
     hardware, stride = recipe.hardware, layout.tp * layout.cp * layout.dp
     message = p2p(recipe, layout).bytes_per_tensor
     sent = collectives.send_s(hardware, stride, layout.pp, message)
-    gathered = collectives.gather_s(hardware, collectives.group(hardware, 1, layout.tp), message * layout.tp)
+    gathered = collectives.gather_s(
+        hardware, collectives.group(hardware, 1, layout.tp), message * layout.tp
+    )
     joined = np.where(np.asarray(layout.sp) == 1, 0.0, gathered * recipe.stack.p2p_scatter_over_tp)
     return (sent + joined) * (np.asarray(layout.pp) > 1)
 
@@ -135,23 +151,31 @@ def near_transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
 def pp_comm_s(recipe: Recipe, layout: Layout, work: Pace) -> Numeric:
     """Transfers on the critical path.
 
-    Formula: blocking 1F1B: 2 c (m + p - 2); overlapped interleaving: 2 (p v - 1) c, and 2 m v (c - chunk) where a transfer outlasts a chunk
+    Formula: blocking 1F1B: 2 c (m + p - 2); overlapped interleaving: 2 (p v - 1) c, and 2 m v (c -
+             chunk) where a transfer outlasts a chunk
     Source:  [megatron-core] schedules; checked against the simulator
     Assumes: plain 1F1B exchanges in blocking pairs.
     """
     c = transfer_s(recipe, layout)
     blocking = 2 * c * (layout.m + layout.pp - 2)
     chunk = work.slowest_s / layout.v / 2
-    overlapped = 2 * (layout.pp * layout.v - 1) * c + 2 * layout.m * layout.v * np.maximum(c - chunk, 0.0)
-    interleaved = overlapped if recipe.stack.p2p_overlap else 2 * c * layout.v * (layout.m + layout.pp - 2)
-    return np.where(np.asarray(layout.v) > 1, interleaved, np.where(np.asarray(layout.pp) > 1, blocking, 0.0))
+    overlapped = 2 * (layout.pp * layout.v - 1) * c + 2 * layout.m * layout.v * np.maximum(
+        c - chunk, 0.0
+    )
+    interleaved = (
+        overlapped if recipe.stack.p2p_overlap else 2 * c * layout.v * (layout.m + layout.pp - 2)
+    )
+    return np.where(
+        np.asarray(layout.v) > 1, interleaved, np.where(np.asarray(layout.pp) > 1, blocking, 0.0)
+    )
 
 
 def bubble_s(layout: Layout, work: Pace) -> Numeric:
     """Idle time of the slowest rank.
 
     Formula: (sum of the other ranks' T) / v; GPipe the same
-    Source:  [narayanan2021] sec. 2.2; upper bound of 1F1B with unequal stages, exact when the slowest is last
+    Source:  [narayanan2021] sec. 2.2; upper bound of 1F1B with unequal stages, exact when the
+             slowest is last
     Assumes: transfers apart; v chunks alike.
     """
     rest = np.maximum(work.total_s - work.slowest_s, 0.0)
@@ -159,15 +183,21 @@ def bubble_s(layout: Layout, work: Pace) -> Numeric:
     return np.where(naive, rest * layout.m, rest / layout.v)
 
 
-def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime) -> tuple[Numeric, Numeric]:
-    """Gradient reduction and parameter gathering over dp cp, of experts over edp: what is exposed, and what hides.
+def dp_comm_s(
+    recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime
+) -> tuple[Numeric, Numeric]:
+    """Gradient reduction and parameter gathering over dp cp, of experts over edp: what is exposed,
+    and what hides.
 
-    Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack has it) + all-gather of 2 bytes a
-             parameter, once a step;
-             hidden behind one micro-batch's backward and forward of the rank as far as the stack overlaps, but for the tensors whose
-             gradients come last, embedding and first layer; the CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()
-    Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather; [nanotron] all_gather_coalesced
-    Assumes: of what is trained; the first pipeline rank decides, the others wait less; sharded gradients are reduced every micro-batch.
+    Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack
+             has it) + all-gather of 2 bytes a parameter, once a step;
+             hidden behind one micro-batch's backward and forward of the rank as far as the stack
+             overlaps, but for the tensors whose gradients come last, embedding and first layer; the
+             CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()
+    Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather;
+             [nanotron] all_gather_coalesced
+    Assumes: of what is trained; the first pipeline rank decides, the others wait less; sharded
+             gradients are reduced every micro-batch.
     """
     stack, sums = recipe.stack, exchanged(recipe, layout, layers)
     size = layout.dp * layout.cp
@@ -176,11 +206,17 @@ def dp_comm_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, e
         group = group | (expert_ranks(layout) > 1)
     window = np.where((np.asarray(layout.zero) >= 2) & (not stack.gradients_deferred), layout.m, 1)
     reduce = sums.reduce_s * window
-    gather = sums.gather_s + size * layers.first * TENSORS * stack.gather_us * MICRO * (np.asarray(layout.zero) >= 1)
+    gather = sums.gather_s + size * layers.first * TENSORS * stack.gather_us * MICRO * (
+        np.asarray(layout.zero) >= 1
+    )
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
     beside = stack.grad_overlap_share * ~((np.asarray(layout.zero) >= 1) & stack.sharded_at_end)
     hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * beside
-    hidden = hidden + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s) * stack.param_overlap_share
+    hidden = (
+        hidden
+        + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s)
+        * stack.param_overlap_share
+    )
     moved = Moves(sums.layer_gather_s, sums.layer_again_s, sums.layer_reduce_s, sums.outside_s)
     exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
     sharded = np.asarray(layout.zero) >= 3
@@ -196,10 +232,20 @@ def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
     Assumes: not hidden.
     """
     model = recipe.model
-    size = padded_vocab(model, layout.tp) / layout.tp * model.hidden_size * recipe.stack.grad_reduce_bytes
+    size = (
+        padded_vocab(model, layout.tp)
+        / layout.tp
+        * model.hidden_size
+        * recipe.stack.grad_reduce_bytes
+    )
     stride = layout.tp * layout.cp * layout.dp * np.maximum(layout.pp - 1, 1)
-    pair, summed = sites.ends_pair(recipe, layout, stride), model.tied_embeddings and trains(recipe, "embedding")
-    return collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * summed
+    pair, summed = (
+        sites.ends_pair(recipe, layout, stride),
+        model.tied_embeddings and trains(recipe, "embedding"),
+    )
+    return (
+        collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * summed
+    )
 
 
 def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
@@ -209,7 +255,9 @@ def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
     Source:  fit to published runs
     Assumes: nodes alike.
     """
-    return recipe.hardware.fabric.straggler_share * np.log2(np.maximum(layout.gpus / recipe.hardware.node.gpus, 1.0))
+    return recipe.hardware.fabric.straggler_share * np.log2(
+        np.maximum(layout.gpus / recipe.hardware.node.gpus, 1.0)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +269,9 @@ class Pipeline:
     pp_comm_s: Numeric
 
 
-def closed_pipeline(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime) -> Pipeline:
+def closed_pipeline(
+    recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime
+) -> Pipeline:
     """The pipeline of columns: pace, bubble and exposed transfers without an order.
 
     Formula: bubble_s() and pp_comm_s() of pace()
@@ -232,10 +282,18 @@ def closed_pipeline(recipe: Recipe, layout: Layout, layers: Split, layer: Times,
     return Pipeline(work, bubble_s(layout, work), pp_comm_s(recipe, layout, work))
 
 
-def step_time(recipe: Recipe, layout: Layout, layers: Split, first: LayerTime, ends: EndsTime, pipeline: Pipeline) -> StepTime:
+def step_time(
+    recipe: Recipe,
+    layout: Layout,
+    layers: Split,
+    first: LayerTime,
+    ends: EndsTime,
+    pipeline: Pipeline,
+) -> StepTime:
     """Every term of a step; `first` is the mean layer of the first rank.
 
-    Formula: m (slowest rank) + bubble + transfers + exposed data-parallel communication + optimizer + overhead, times stragglers
+    Formula: m (slowest rank) + bubble + transfers + exposed data-parallel communication + optimizer
+             + overhead, times stragglers
     Source:  the terms' own
     Assumes: partial full recomputation is spread evenly over the layers.
     """

@@ -1,4 +1,6 @@
-"""Arithmetic of the shell, `$(( ... ))`: whole numbers, names as variables, an unknown making the result unknown."""
+"""Arithmetic of the shell, `$(( ... ))`: whole numbers, names as variables, an unknown making the
+result unknown.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,26 @@ _TOKEN = re.compile(
     r"|\*\*|<<=?|>>=?|&&|\|\||\+\+|--|[-+*/%&|^<>=!]=|[-+*/%<>!~&|^?:(),=])"
 )
 _BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
-    "||": (2, lambda a, b: int(bool(a or b))), "&&": (3, lambda a, b: int(bool(a and b))), "|": (4, lambda a, b: a | b),
-    "^": (5, lambda a, b: a ^ b), "&": (6, lambda a, b: a & b), "==": (7, lambda a, b: int(a == b)), "!=": (7, lambda a, b: int(a != b)),
-    "<": (8, lambda a, b: int(a < b)), ">": (8, lambda a, b: int(a > b)), "<=": (8, lambda a, b: int(a <= b)),
-    ">=": (8, lambda a, b: int(a >= b)), "<<": (9, lambda a, b: a << _small(b)), ">>": (9, lambda a, b: a >> _small(b)),
-    "+": (10, lambda a, b: a + b), "-": (10, lambda a, b: a - b), "*": (11, lambda a, b: a * b),
-    "/": (11, lambda a, b: _divide(a, b)), "%": (11, lambda a, b: a - _divide(a, b) * b), "**": (12, lambda a, b: a ** _small(b)),
-}  # fmt: skip
+    "||": (2, lambda a, b: int(bool(a or b))),
+    "&&": (3, lambda a, b: int(bool(a and b))),
+    "|": (4, lambda a, b: a | b),
+    "^": (5, lambda a, b: a ^ b),
+    "&": (6, lambda a, b: a & b),
+    "==": (7, lambda a, b: int(a == b)),
+    "!=": (7, lambda a, b: int(a != b)),
+    "<": (8, lambda a, b: int(a < b)),
+    ">": (8, lambda a, b: int(a > b)),
+    "<=": (8, lambda a, b: int(a <= b)),
+    ">=": (8, lambda a, b: int(a >= b)),
+    "<<": (9, lambda a, b: a << _small(b)),
+    ">>": (9, lambda a, b: a >> _small(b)),
+    "+": (10, lambda a, b: a + b),
+    "-": (10, lambda a, b: a - b),
+    "*": (11, lambda a, b: a * b),
+    "/": (11, lambda a, b: _divide(a, b)),
+    "%": (11, lambda a, b: a - _divide(a, b) * b),
+    "**": (12, lambda a, b: a ** _small(b)),
+}
 _SET = ("=", "+=", "-=", "*=", "/=", "%=")
 _MOST = 1 << 63
 _DEEPEST = 40

@@ -1,4 +1,6 @@
-"""Single commands of a script: builtins that change the shell, commands that start others, and what is left to be looked at."""
+"""Single commands of a script: builtins that change the shell, commands that start others, and what
+is left to be looked at.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +12,77 @@ from planner.intake.bash import coreutils, slurm_header
 from planner.intake.bash.arithmetic import arithmetic
 from planner.intake.bash.conditions import Truth, tested
 from planner.intake.bash.files import beside
-from planner.intake.bash.state import Command, State, assign, certain, child, environment, lookup, missing, note, spend
-from planner.intake.bash.traced_text import Piece, Text, computed, cut, known, plain, shown, source, spaced
+from planner.intake.bash.state import (
+    Command,
+    State,
+    assign,
+    certain,
+    child,
+    environment,
+    lookup,
+    missing,
+    note,
+    spend,
+)
+from planner.intake.bash.traced_text import (
+    Piece,
+    Text,
+    computed,
+    cut,
+    known,
+    plain,
+    shown,
+    source,
+    spaced,
+)
 
 MOST_COMMANDS = 5_000
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 REMOTE = ("ssh", "pdsh", "clush", "pssh")
 STARTERS = (
-    *SHELLS, "sbatch", "srun", "qsub", "bsub", "mpirun", "mpiexec", "sudo", "env", "timeout", "setsid", "nice", "stdbuf", "numactl",
-    "docker", "singularity", "apptainer", "podman", "enroot", "nsys", "ncu", "ray", "xargs", "deepspeed", "torchrun", "accelerate",
-    "flock", "screen", "tmux", "ssh", "pdsh",
+    *SHELLS,
+    "sbatch",
+    "srun",
+    "qsub",
+    "bsub",
+    "mpirun",
+    "mpiexec",
+    "sudo",
+    "env",
+    "timeout",
+    "setsid",
+    "nice",
+    "stdbuf",
+    "numactl",
+    "docker",
+    "singularity",
+    "apptainer",
+    "podman",
+    "enroot",
+    "nsys",
+    "ncu",
+    "ray",
+    "xargs",
+    "deepspeed",
+    "torchrun",
+    "accelerate",
+    "flock",
+    "screen",
+    "tmux",
+    "ssh",
+    "pdsh",
 )
 """Commands that run the script that they are given."""
 SCRIPT = re.compile(r".+\.(sh|bash|slurm|sbatch|job|slrm)$")
 
 
-def command(state: State, words: list[Text], given: dict[str, Text], ends: tuple[tuple[str, int], ...], where: str) -> Truth:
+def command(
+    state: State,
+    words: list[Text],
+    given: dict[str, Text],
+    ends: tuple[tuple[str, int], ...],
+    where: str,
+) -> Truth:
     """What a command does to the shell; its status where that is known."""
     if not words:
         for name, value in given.items():
@@ -43,7 +100,9 @@ def command(state: State, words: list[Text], given: dict[str, Text], ends: tuple
     printed = _printed(state, posixpath.basename(name), words[1:])
     state.out.append(printed)
     if not state.silent and name not in coreutils.PURE and len(state.work.commands) < MOST_COMMANDS:
-        state.work.commands.append(Command(words, {**environment(state), **given}, where, state.outer, ends))
+        state.work.commands.append(
+            Command(words, {**environment(state), **given}, where, state.outer, ends)
+        )
     return True if known(printed) else None
 
 
@@ -88,7 +147,9 @@ def _call(state: State, name: str, arguments: list[Text]) -> Truth:
 def _started(state: State, words: list[Text], given: dict[str, Text], where: str) -> bool:
     """Follows a script, a string or a heredoc that the command hands to another shell."""
     names = [plain(word) for word in words]
-    inner = child(state, outer=(*state.outer, words), depth=state.depth + 1, branches=0, out=state.out)
+    inner = child(
+        state, outer=(*state.outer, words), depth=state.depth + 1, branches=0, out=state.out
+    )
     for name, value in given.items():
         assign(inner, name, value)
         inner.exported[name] = None
@@ -102,7 +163,11 @@ def _started(state: State, words: list[Text], given: dict[str, Text], where: str
     if posixpath.basename(names[0]) in REMOTE and len(names) > 2 and " " in names[-1].strip():
         return _text(inner, words[-1])
     at = next((index for index, name in enumerate(names) if SCRIPT.match(name)), -1)
-    if at >= 0 and (at == 0 or posixpath.basename(names[0]) in STARTERS) and not any(name.endswith(".py") for name in names[:at]):
+    if (
+        at >= 0
+        and (at == 0 or posixpath.basename(names[0]) in STARTERS)
+        and not any(name.endswith(".py") for name in names[:at])
+    ):
         return _script(inner, state, words, at, where)
     if state.stdin and posixpath.basename(names[0]) in ("sbatch", *SHELLS, "ssh"):
         slurm_header.header(inner, source(state.stdin))
@@ -143,7 +208,11 @@ def _script(inner: State, state: State, words: list[Text], at: int, where: str) 
         return False
     inner.file, inner.positional = path.name, words[at + 1 :]
     inner.outer = (*state.outer, words[:at]) if at else state.outer
-    inner.variables = {name: value for name, value in inner.variables.items() if name in inner.exported or name == "PWD"}
+    inner.variables = {
+        name: value
+        for name, value in inner.variables.items()
+        if name in inner.exported or name == "PWD"
+    }
     src = source(file[1])
     slurm_header.header(inner, src)
     inner.work.run(inner, src)
@@ -174,7 +243,9 @@ def _source(state: State, words: list[Text], where: str) -> Truth:
     file = beside(state, words[0])
     if file is None:
         if not state.silent:
-            note(state, f"{where}: {shown(words[0])[:100]} is not beside the script and is not read")
+            note(
+                state, f"{where}: {shown(words[0])[:100]} is not beside the script and is not read"
+            )
         return None
     before = state.file, state.positional
     state.file, state.depth = file[0], state.depth + 1
@@ -198,7 +269,11 @@ def _set(state: State, words: list[Text], where: str) -> Truth:
 
 
 def _shift(state: State, words: list[Text], where: str) -> Truth:
-    count = int(plain(words[0])) if words and plain(words[0]).isdigit() and len(plain(words[0])) < 6 else 1
+    count = (
+        int(plain(words[0]))
+        if words and plain(words[0]).isdigit() and len(plain(words[0])) < 6
+        else 1
+    )
     state.positional = state.positional[count:]
     return True
 
@@ -206,7 +281,11 @@ def _shift(state: State, words: list[Text], where: str) -> Truth:
 def _read(state: State, words: list[Text], where: str) -> Truth:
     names = [plain(word) for word in words]
     skipped = {at + 1 for at, name in enumerate(names) if re.fullmatch(r"-[a-z]*[dnNptui]", name)}
-    targets = [name for at, name in enumerate(names) if at not in skipped and re.fullmatch(r"[A-Za-z_]\w*", name)]
+    targets = [
+        name
+        for at, name in enumerate(names)
+        if at not in skipped and re.fullmatch(r"[A-Za-z_]\w*", name)
+    ]
     if targets and state.stdin:
         assign(state, targets[-1], state.stdin)
     return True
@@ -245,7 +324,26 @@ def _pushed(state: State, words: list[Text], where: str) -> Truth:
 
 
 BUILTINS: dict[str, Callable[[State, list[Text], str], Truth]] = {
-    "eval": _eval, "source": _source, ".": _source, "set": _set, "shift": _shift, "read": _read, "let": _let, "cd": _cd, "exit": _exit,
-    "return": _exit, "test": _test, "true": lambda *_: True, ":": lambda *_: True, "false": lambda *_: False, "pushd": _pushed,
-    "popd": _pushed, "trap": _pushed, "shopt": _pushed, "ulimit": _pushed, "wait": _pushed, "module": _pushed, "clear": _pushed,
-}  # fmt: skip
+    "eval": _eval,
+    "source": _source,
+    ".": _source,
+    "set": _set,
+    "shift": _shift,
+    "read": _read,
+    "let": _let,
+    "cd": _cd,
+    "exit": _exit,
+    "return": _exit,
+    "test": _test,
+    "true": lambda *_: True,
+    ":": lambda *_: True,
+    "false": lambda *_: False,
+    "pushd": _pushed,
+    "popd": _pushed,
+    "trap": _pushed,
+    "shopt": _pushed,
+    "ulimit": _pushed,
+    "wait": _pushed,
+    "module": _pushed,
+    "clear": _pushed,
+}

@@ -15,9 +15,13 @@ from planner.intake.bash.words import ranges, text
 Truth = bool | None
 
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
-    "-eq": lambda a, b: a == b, "-ne": lambda a, b: a != b, "-gt": lambda a, b: a > b, "-ge": lambda a, b: a >= b,
-    "-lt": lambda a, b: a < b, "-le": lambda a, b: a <= b,
-}  # fmt: skip
+    "-eq": lambda a, b: a == b,
+    "-ne": lambda a, b: a != b,
+    "-gt": lambda a, b: a > b,
+    "-ge": lambda a, b: a >= b,
+    "-lt": lambda a, b: a < b,
+    "-le": lambda a, b: a <= b,
+}
 _FILES = ("-e", "-f", "-d", "-s", "-r", "-w", "-x", "-L", "-h", "-nt")
 _OPERATORS = ("&&", "||", "-a", "-o", "!", "(", ")", "=", "==", "!=", "=~", "<", ">", *_NUMBERS)
 
@@ -46,7 +50,9 @@ def test(state: State, src: Source, start: int, end: int, double: bool, where: s
         back = len(raw) - len(raw.rstrip(")")) if raw.count(")") > raw.count("(") - front else 0
         back = back if raw.strip("()") else 0
         tokens += [_Token("(", ())] * front
-        tokens.append(_Token(src.text[low + front : high - back], text(state, src, low + front, high - back)))
+        tokens.append(
+            _Token(src.text[low + front : high - back], text(state, src, low + front, high - back))
+        )
         tokens += [_Token(")", ())] * back
     return truth(state, tokens, double, where)
 
@@ -74,7 +80,13 @@ def _any(reading: _Reading) -> Truth:
     while _peek(reading) in ("||", "-o"):
         reading.at[0] += 1
         other = _every(reading)
-        found = True if found is True or other is True else None if found is None or other is None else False
+        found = (
+            True
+            if found is True or other is True
+            else None
+            if found is None or other is None
+            else False
+        )
     return found
 
 
@@ -83,7 +95,13 @@ def _every(reading: _Reading) -> Truth:
     while _peek(reading) in ("&&", "-a"):
         reading.at[0] += 1
         other = _not(reading)
-        found = False if found is False or other is False else None if found is None or other is None else True
+        found = (
+            False
+            if found is False or other is False
+            else None
+            if found is None or other is None
+            else True
+        )
     return found
 
 
@@ -138,7 +156,9 @@ def _pair(reading: _Reading, left: _Token, operator: str, right: _Token) -> Trut
     if one is None or other is None:
         return None
     if operator == "=~":
-        return None if re.search(r"[*+{].*[*+{]", other) or len(one) > 1000 else _searched(other, one)
+        return (
+            None if re.search(r"[*+{].*[*+{]", other) or len(one) > 1000 else _searched(other, one)
+        )
     if operator in ("<", ">"):
         return one < other if operator == "<" else one > other
     quoted = right.raw[:1] in ("'", '"')
@@ -151,5 +171,3 @@ def _searched(pattern: str, value: str) -> Truth:
         return bool(re.search(pattern, value))
     except re.error:
         return None
-
-

@@ -46,8 +46,14 @@ def if_(state: State, src: Source, node: Node, nested: int) -> Truth:
         for part, condition, body in _branches(node):
             holds = True if condition is None else follow(state, src, condition, nested)
             if holds is None and condition is not None:
-                asked = " ".join(src.text[condition[0].start_byte : condition[-1].end_byte].split())[:80]
-                note(state, f"{place(state, src, part)}: whether `{asked}` holds is not known; taken as not")
+                asked = " ".join(
+                    src.text[condition[0].start_byte : condition[-1].end_byte].split()
+                )[:80]
+                note(
+                    state,
+                    f"{place(state, src, part)}: whether `{asked}` holds is not known; taken"
+                    " as not",
+                )
             if holds:
                 return follow(state, src, body, nested)
         _none(state, src, node)
@@ -74,7 +80,10 @@ def _unset(state: State, name: str) -> bool:
 
 def _branches(node: Node) -> Iterator[tuple[Node, list[Node] | None, list[Node]]]:
     """(where, condition, body) of if, elif and else; the condition of else is None."""
-    for part in (node, *(one for one in node.children if one.type in ("elif_clause", "else_clause"))):
+    for part in (
+        node,
+        *(one for one in node.children if one.type in ("elif_clause", "else_clause")),
+    ):
         if part.type == "else_clause":
             yield part, None, part.children
             continue
@@ -92,15 +101,23 @@ def _branches(node: Node) -> Iterator[tuple[Node, list[Node] | None, list[Node]]
 
 def case_(state: State, src: Source, node: Node, nested: int) -> Truth:
     subject_node = node.child_by_field_name("value")
-    subject = text(state, src, subject_node.start_byte, subject_node.end_byte) if subject_node else EMPTY
+    subject = (
+        text(state, src, subject_node.start_byte, subject_node.end_byte) if subject_node else EMPTY
+    )
     value = certain(subject)
     if value is None:
         asked = plain(subject).replace(HOLE, "?")[:40]
-        note(state, f"{place(state, src, node)}: which case `{asked}` is, is not known; the default is taken")
+        note(
+            state,
+            f"{place(state, src, node)}: which case `{asked}` is, is not known; the default is"
+            " taken",
+        )
     state.branches += 1
     try:
         for item in (one for one in node.children if one.type == "case_item"):
-            closing = next((one.start_byte for one in item.children if one.type == ")"), item.start_byte)
+            closing = next(
+                (one.start_byte for one in item.children if one.type == ")"), item.start_byte
+            )
             patterns = src.text[item.start_byte : closing].lstrip("( \t\n").split("|")
             bodies = [one for one in item.children if one.start_byte > closing]
             if any(_matches(state, one.strip(), value) for one in patterns):
@@ -123,11 +140,17 @@ def for_(state: State, src: Source, node: Node, nested: int) -> Truth:
     body = node.child_by_field_name("body")
     if name is None or body is None:
         return None
-    listed = [word for one in node.children_by_field_name("value") for word in _items(state, src, one)]
+    listed = [
+        word for one in node.children_by_field_name("value") for word in _items(state, src, one)
+    ]
     if not any(one.type == "in" for one in node.children):
         listed = list(state.positional)
     if len(listed) > MOST_TURNS:
-        note(state, f"{place(state, src, node)}: only the first {MOST_TURNS} turns of the loop are followed")
+        note(
+            state,
+            f"{place(state, src, node)}: only the first {MOST_TURNS} turns of the loop are"
+            " followed",
+        )
     state.branches += 1
     for one in listed[:MOST_TURNS]:
         assign(state, src.text[name.start_byte : name.end_byte], one)
@@ -137,13 +160,19 @@ def for_(state: State, src: Source, node: Node, nested: int) -> Truth:
 
 
 def _items(state: State, src: Source, node: Node) -> list[Text]:
-    braces = re.fullmatch(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}", src.text[node.start_byte : node.end_byte])
+    braces = re.fullmatch(
+        r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}", src.text[node.start_byte : node.end_byte]
+    )
     if braces:
         first, last = int(braces[1]), int(braces[2])
         step = 1 if last >= first else -1
         return [computed(str(one)) for one in range(first, last + step, step)[: MOST_TURNS + 1]]
     listed = re.fullmatch(r"\{([^{}\s$]*,[^{}\s$]*)\}", src.text[node.start_byte : node.end_byte])
-    return [computed(one) for one in listed[1].split(",")] if listed else words(state, src, node.start_byte, node.end_byte)
+    return (
+        [computed(one) for one in listed[1].split(",")]
+        if listed
+        else words(state, src, node.start_byte, node.end_byte)
+    )
 
 
 def loop_(state: State, src: Source, node: Node, nested: int) -> Truth:
@@ -164,11 +193,15 @@ def loop_(state: State, src: Source, node: Node, nested: int) -> Truth:
 
 def counted_(state: State, src: Source, node: Node, nested: int) -> Truth:
     """for ((i = 0; i < n; i++))"""
-    found = re.match(r"for\s*\(\((.*?);(.*?);(.*?)\)\)", src.text[node.start_byte : node.end_byte], re.DOTALL)
+    found = re.match(
+        r"for\s*\(\((.*?);(.*?);(.*?)\)\)", src.text[node.start_byte : node.end_byte], re.DOTALL
+    )
     body = node.child_by_field_name("body")
     if not found or body is None:
         return None
-    spans = [(node.start_byte + found.start(one), node.start_byte + found.end(one)) for one in (1, 2, 3)]
+    spans = [
+        (node.start_byte + found.start(one), node.start_byte + found.end(one)) for one in (1, 2, 3)
+    ]
     truth_of(state, src, *spans[0])
     state.branches += 1
     for _ in range(MOST_TURNS):
@@ -181,7 +214,9 @@ def counted_(state: State, src: Source, node: Node, nested: int) -> Truth:
 
 
 def list_(state: State, src: Source, node: Node, nested: int) -> Truth:
-    """a && b || c: what cannot be told to fail is taken to succeed, but a condition that cannot be told to hold not to."""
+    """a && b || c: what cannot be told to fail is taken to succeed, but a condition that cannot be
+    told to hold not to.
+    """
     chain: list[Node] = []
     while node.type == "list":
         chain += reversed(node.children[1:])

@@ -12,7 +12,9 @@ MOST = 100_000
 
 
 def output(name: str, arguments: list[str], stdin: str, folder: Path) -> str | None:
-    """What the command prints; None for one that is not pure, or in a form that is not known here."""
+    """What the command prints; None for one that is not pure, or in a form that is not known
+    here.
+    """
     made = PURE.get(name)
     if made is None:
         return str(folder) + "\n" if name == "pwd" else _path(name, arguments, folder)
@@ -25,7 +27,11 @@ def output(name: str, arguments: list[str], stdin: str, folder: Path) -> str | N
 
 def _path(name: str, arguments: list[str], folder: Path) -> str | None:
     paths = [one for one in arguments if not one.startswith("-")]
-    if name in ("realpath", "readlink") and len(paths) == 1 and (name == "realpath" or len(arguments) > 1):
+    if (
+        name in ("realpath", "readlink")
+        and len(paths) == 1
+        and (name == "realpath" or len(arguments) > 1)
+    ):
         return posixpath.normpath(posixpath.join(str(folder), paths[0])) + "\n"
     return None
 
@@ -46,7 +52,9 @@ def _printf(arguments: list[str], stdin: str) -> str | None:
         out += re.sub(r"%(0?\d*)([sdi%])", lambda found: _formatted(found, rest), form)
         if not rest or used == len(rest):
             break
-    return out.replace("\\n", "\n").replace("\\t", "\t") if "%" not in re.sub(r"%%", "", out) else None
+    return (
+        out.replace("\\n", "\n").replace("\\t", "\t") if "%" not in re.sub(r"%%", "", out) else None
+    )
 
 
 def _formatted(found: re.Match[str], rest: list[str]) -> str:
@@ -75,7 +83,13 @@ def _seq(arguments: list[str], stdin: str) -> str | None:
     if arguments[0] == "-s":
         separator, arguments = arguments[1], arguments[2:]
     ends = [int(one) for one in arguments]
-    first, step, last = (1, 1, ends[0]) if len(ends) == 1 else (ends[0], 1, ends[1]) if len(ends) == 2 else (ends[0], ends[1], ends[2])
+    first, step, last = (
+        (1, 1, ends[0])
+        if len(ends) == 1
+        else (ends[0], 1, ends[1])
+        if len(ends) == 2
+        else (ends[0], ends[1], ends[2])
+    )
     numbers = range(first, last + (1 if step > 0 else -1), step)
     return separator.join(map(str, numbers)) + "\n" if len(numbers) < MOST // 10 else None
 
@@ -84,8 +98,11 @@ def _expr(arguments: list[str], stdin: str) -> str | None:
     if len(arguments) != 3 or arguments[1] not in ("+", "-", "*", "/", "%"):
         return None
     a, b = int(arguments[0]), int(arguments[2])
-    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if arguments[1] in ("/", "%") else 0
-    return f"{ {'+': a + b, '-': a - b, '*': a * b, '/': quotient, '%': a - quotient * b}[arguments[1]] }\n"
+    quotient = (
+        abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if arguments[1] in ("/", "%") else 0
+    )
+    results = {"+": a + b, "-": a - b, "*": a * b, "/": quotient, "%": a - quotient * b}
+    return f"{results[arguments[1]]}\n"
 
 
 def _wc(arguments: list[str], stdin: str) -> str | None:
@@ -94,8 +111,14 @@ def _wc(arguments: list[str], stdin: str) -> str | None:
 
 
 def _tr(arguments: list[str], stdin: str) -> str | None:
-    named = {"\\n": "\n", "\\t": "\t", "[:upper:]": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "[:lower:]": "abcdefghijklmnopqrstuvwxyz",
-             "A-Z": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "a-z": "abcdefghijklmnopqrstuvwxyz"}  # fmt: skip
+    named = {
+        "\\n": "\n",
+        "\\t": "\t",
+        "[:upper:]": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+        "[:lower:]": "abcdefghijklmnopqrstuvwxyz",
+        "A-Z": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+        "a-z": "abcdefghijklmnopqrstuvwxyz",
+    }
     sets = [named.get(one, one) for one in arguments]
     if len(sets) == 2 and sets[0] == "-d":
         return "".join(char for char in stdin if char not in sets[1])
@@ -130,6 +153,16 @@ def _cat(arguments: list[str], stdin: str) -> str | None:
 
 
 PURE: dict[str, Callable[[list[str], str], str | None]] = {
-    "echo": _echo, "printf": _printf, "basename": _basename, "dirname": _dirname, "seq": _seq, "expr": _expr, "wc": _wc, "tr": _tr,
-    "cut": _cut, "head": _head, "xargs": _xargs, "cat": _cat,
-}  # fmt: skip
+    "echo": _echo,
+    "printf": _printf,
+    "basename": _basename,
+    "dirname": _dirname,
+    "seq": _seq,
+    "expr": _expr,
+    "wc": _wc,
+    "tr": _tr,
+    "cut": _cut,
+    "head": _head,
+    "xargs": _xargs,
+    "cat": _cat,
+}

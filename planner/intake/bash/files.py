@@ -11,7 +11,9 @@ MOST_FILES = 100
 
 
 def beside(state: State, stated: Text) -> tuple[str, Text] | None:
-    """Name and text of a file that the script names, if it lies in the script's folder or below; a file that it writes itself first."""
+    """Name and text of a file that the script names, if it lies in the script's folder or below; a
+    file that it writes itself first.
+    """
     name = plain(stated).strip()
     written = state.work.written.get(name) or state.work.written.get(name.removeprefix("./"))
     if written:
@@ -42,7 +44,9 @@ def told_path(state: State, path: Path) -> str:
 
 
 def found(state: State, name: str) -> Path | None:
-    """The file of a name, relative to the script's folder; a front that nobody knows is taken as that folder."""
+    """The file of a name, relative to the script's folder; a front that nobody knows is taken as
+    that folder.
+    """
     cleaned = name[name.rfind(HOLE) + 1 :].lstrip("/") if HOLE in name else name
     if not cleaned or len(cleaned) > 1000 or "\0" in cleaned:
         return None

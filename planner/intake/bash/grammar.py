@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 LIMIT_S = 1.5
 MOST_HEREDOCS = 300
 MOST_BARS = 2000
-"""The parser's memory grows with the square of a pipeline's stages, its time with that of the heredocs."""
+"""The parser's memory grows with the square of a pipeline's stages, its time with that of the
+heredocs.
+"""
 _BLOCK = 1 << 16
 _TEMPLATE = re.compile(r"(?<=[=\s])<\w[^<>\n|&;$\"'`()]{0,200}[\w.]>(?=[\s/]|$)")
 """`<path to the data>`: a place to fill in, not two redirections."""
 
 
 def parse(text: str, name: str) -> Node:
-    """The root of the tree; offsets are of characters, since all that is not ASCII is parsed as a letter.
+    """The root of the tree; offsets are of characters, since all that is not ASCII is parsed as a
+    letter.
 
     Raises InputError where the text is not a script that anyone would write.
     """
@@ -30,8 +33,13 @@ def parse(text: str, name: str) -> Node:
 
     short = name.rpartition("/")[2]
     if text.count("<<") > MOST_HEREDOCS or text.count("|") > MOST_BARS:
-        raise InputError(f"{short} must be a launch script, with at most {MOST_HEREDOCS} heredocs and {MOST_BARS:,} bars, but has more")
-    plain = _TEMPLATE.sub(lambda found: "_" * len(found[0]), re.sub(r"[^\x01-\x7f]", "_", text)).encode()
+        raise InputError(
+            f"{short} must be a launch script, with at most {MOST_HEREDOCS} heredocs and"
+            f" {MOST_BARS:,} bars, but has more"
+        )
+    plain = _TEMPLATE.sub(
+        lambda found: "_" * len(found[0]), re.sub(r"[^\x01-\x7f]", "_", text)
+    ).encode()
     end = thread_time() + LIMIT_S
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
@@ -46,5 +54,8 @@ def parse(text: str, name: str) -> Node:
     except ValueError:
         tree = None
     if tree is None:
-        raise InputError(f"{short} must be a launch script, but its text is too long or too nested to be read in {LIMIT_S} s")
+        raise InputError(
+            f"{short} must be a launch script, but its text is too long or too nested to be read in"
+            f" {LIMIT_S} s"
+        )
     return tree.root_node

@@ -1,4 +1,6 @@
-"""A bash script followed symbolically: what it would set and which commands it would run. Nothing is ever run."""
+"""A bash script followed symbolically: what it would set and which commands it would run. Nothing
+is ever run.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,18 @@ from planner.intake.bash.control_flow import place, truth_of
 from planner.intake.bash.grammar import parse
 from planner.intake.bash.redirects import redirected
 from planner.intake.bash.slurm_header import header
-from planner.intake.bash.state import DEEPEST, State, Variable, Work, assign, child, lookup, missing, note, spend
+from planner.intake.bash.state import (
+    DEEPEST,
+    State,
+    Variable,
+    Work,
+    assign,
+    child,
+    lookup,
+    missing,
+    note,
+    spend,
+)
 from planner.intake.bash.traced_text import EMPTY, Piece, Source, Text, cut, hole, source
 from planner.intake.bash.words import text, words
 
@@ -49,10 +62,17 @@ def statement(state: State, src: Source, node: Node, nested: int = 0) -> Truth:
     """One statement; its exit status where that is known."""
     spend(state, 100)
     if nested > MOST_NESTED:
-        note(state, f"{state.file}: nested deeper than {MOST_NESTED} statements: the rest is not followed")
+        note(
+            state,
+            f"{state.file}: nested deeper than {MOST_NESTED} statements: the rest is not followed",
+        )
         return None
     handler = HANDLERS.get(node.type)
-    return handler(state, src, node, nested + 1) if handler else several(state, src, node.children, nested + 1)
+    return (
+        handler(state, src, node, nested + 1)
+        if handler
+        else several(state, src, node.children, nested + 1)
+    )
 
 
 def _command(state: State, src: Source, node: Node, nested: int) -> Truth:
@@ -72,7 +92,10 @@ def _command(state: State, src: Source, node: Node, nested: int) -> Truth:
     for start, end in spans:
         made = words(state, src, start, end)
         found += made
-        after = next(((piece.file, piece.start + 1) for piece in cut(src, end - 1, end) if piece.start >= 0), ("", -1))
+        after = next(
+            ((piece.file, piece.start + 1) for piece in cut(src, end - 1, end) if piece.start >= 0),
+            ("", -1),
+        )
         ends += [after if len(made) == 1 else ("", -1)] * len(made)
     given = {name: value for name, value in before if not isinstance(value, list)}
     return commands.command(state, found, given, tuple(ends), place(state, src, node))
@@ -90,7 +113,9 @@ def _assigned(state: State, src: Source, node: Node) -> tuple[str, Variable]:
         new: Variable = _array(state, src, value)
     else:
         new = text(state, src, node.start_byte + equals.end(), node.end_byte)
-    return name[0], _combined(state, name[0], new, equals[1] == "+=", whole[len(name[0]) : equals.start(1)])
+    return name[0], _combined(
+        state, name[0], new, equals[1] == "+=", whole[len(name[0]) : equals.start(1)]
+    )
 
 
 def _array(state: State, src: Source, node: Node) -> list[Text]:
@@ -109,11 +134,21 @@ def _combined(state: State, name: str, new: Variable, appended: bool, index: str
     if index and not isinstance(new, list):
         items = list(before) if isinstance(before, list) else []
         at = number(state, (Piece(index[1:-1]),)) if re.fullmatch(r"\[\w+\]", index) else None
-        return [*items[:at], new, *items[at + 1 :]] if at is not None and 0 <= at <= len(items) else [*items, new]
+        return (
+            [*items[:at], new, *items[at + 1 :]]
+            if at is not None and 0 <= at <= len(items)
+            else [*items, new]
+        )
     if not appended or before is None:
         return new
     if isinstance(before, list):
-        return [*before, *new] if isinstance(new, list) else [(*before[0], *new), *before[1:]] if before else [new]
+        return (
+            [*before, *new]
+            if isinstance(new, list)
+            else [(*before[0], *new), *before[1:]]
+            if before
+            else [new]
+        )
     return [before, *new] if isinstance(new, list) else (*before, *new)
 
 
@@ -124,7 +159,10 @@ def _assignment(state: State, src: Source, node: Node, nested: int) -> Truth:
 
 def _declaration(state: State, src: Source, node: Node, nested: int) -> Truth:
     """export, declare, local, readonly, typeset."""
-    exports = node.children[0].type == "export" or re.search(r"\s-[a-zA-Z]*x", src.text[node.start_byte : node.start_byte + 60]) is not None
+    exports = (
+        node.children[0].type == "export"
+        or re.search(r"\s-[a-zA-Z]*x", src.text[node.start_byte : node.start_byte + 60]) is not None
+    )
     for one in node.children[1:]:
         if one.type == "variable_assignment":
             name, value = _assigned(state, src, one)
@@ -156,7 +194,9 @@ def _test(state: State, src: Source, node: Node, nested: int) -> Truth:
         return truth_of(state, src, node.start_byte + 2, node.end_byte - 2)
     double = whole.startswith("[[")
     size = 2 if double else 1
-    return test(state, src, node.start_byte + size, node.end_byte - size, double, place(state, src, node))
+    return test(
+        state, src, node.start_byte + size, node.end_byte - size, double, place(state, src, node)
+    )
 
 
 def _function(state: State, src: Source, node: Node, nested: int) -> Truth:
@@ -211,16 +251,32 @@ def _stripped(whole: Text) -> Text:
         return EMPTY
     last = whole[-1]
     short = last.text.rstrip("\n")
-    return whole if short == last.text else (*whole[:-1], Piece(short, last.file, last.start, last.via, last.origin))
+    return (
+        whole
+        if short == last.text
+        else (*whole[:-1], Piece(short, last.file, last.start, last.via, last.origin))
+    )
 
 
 HANDLERS: dict[str, Callable[[State, Source, Node, int], Truth]] = {
-    "command": _command, "variable_assignment": _assignment, "declaration_command": _declaration, "unset_command": _unset,
-    "test_command": _test, "if_statement": control_flow.if_, "case_statement": control_flow.case_, "for_statement": control_flow.for_,
-    "while_statement": control_flow.loop_, "c_style_for_statement": control_flow.counted_, "function_definition": _function,
-    "list": control_flow.list_, "negated_command": control_flow.negated_, "subshell": _subshell, "compound_statement": _compound,
-    "pipeline": _pipeline, "redirected_statement": _redirected,
-}  # fmt: skip
+    "command": _command,
+    "variable_assignment": _assignment,
+    "declaration_command": _declaration,
+    "unset_command": _unset,
+    "test_command": _test,
+    "if_statement": control_flow.if_,
+    "case_statement": control_flow.case_,
+    "for_statement": control_flow.for_,
+    "while_statement": control_flow.loop_,
+    "c_style_for_statement": control_flow.counted_,
+    "function_definition": _function,
+    "list": control_flow.list_,
+    "negated_command": control_flow.negated_,
+    "subshell": _subshell,
+    "compound_statement": _compound,
+    "pipeline": _pipeline,
+    "redirected_statement": _redirected,
+}
 
 
 def _stated(sets: Mapping[str, str], name: str) -> Text:
@@ -228,7 +284,8 @@ def _stated(sets: Mapping[str, str], name: str) -> Text:
 
 
 def follow(path: Path, body: str, sets: Mapping[str, str]) -> Work:
-    """A script followed from its first line to its last; `sets` are variables (or positional parameters) that hold whatever it says.
+    """A script followed from its first line to its last; `sets` are variables (or positional
+    parameters) that hold whatever it says.
 
     Raises InputError where it cannot be read within its limits.
     """

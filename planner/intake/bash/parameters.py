@@ -7,19 +7,39 @@ from collections.abc import Callable
 
 from planner.intake.bash.arithmetic import number
 from planner.intake.bash.state import State, Variable, assign, blank, lookup, missing
-from planner.intake.bash.traced_text import BREAK, EMPTY, Part, Piece, Source, Text, computed, hole, joined, plain, source
+from planner.intake.bash.traced_text import (
+    BREAK,
+    EMPTY,
+    Part,
+    Piece,
+    Source,
+    Text,
+    computed,
+    hole,
+    joined,
+    plain,
+    source,
+)
 
 Expand = Callable[..., list[Part]]
 
-_FORM = re.compile(r"(?P<bang>!?)(?P<count>#?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-]|#(?=\}|$))(?:\[(?P<index>[^\]]*)\])?")
+_FORM = re.compile(
+    r"(?P<bang>!?)(?P<count>#?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-]|#(?=\}|$))(?:\[(?P<index>[^\]]*)\])?"
+)
 _DEFAULT = re.compile(r":?[-=+?]")
 
 
-def parameter(state: State, src: Source, start: int, end: int, quoted: bool, expand: Expand) -> list[Part]:
+def parameter(
+    state: State, src: Source, start: int, end: int, quoted: bool, expand: Expand
+) -> list[Part]:
     """Parts of `${...}`, whose inside stands between the offsets."""
     found = _FORM.match(src.text, start, end)
     if not found:
-        return [Part(Piece(str(len(state.positional))))] if src.text[start:end] == "#" else _unknown(src, start, end)
+        return (
+            [Part(Piece(str(len(state.positional))))]
+            if src.text[start:end] == "#"
+            else _unknown(src, start, end)
+        )
     name, index, rest = found["name"], found["index"], found.end()
     value = _indirect(state, name) if found["bang"] else lookup(state, name)
     if index in ("@", "*") or name in ("@", "*"):
@@ -29,7 +49,9 @@ def parameter(state: State, src: Source, start: int, end: int, quoted: bool, exp
         return _count(one, name)
     operator = _DEFAULT.match(src.text, rest, end)
     if operator:
-        return _defaulted(state, (name, one, operator[0]), src, (operator.end(), end), quoted, expand)
+        return _defaulted(
+            state, (name, one, operator[0]), src, (operator.end(), end), quoted, expand
+        )
     if one is None:
         return [Part(piece, not quoted) for piece in missing(name)]
     return [Part(piece, not quoted) for piece in _cut(state, one, src, (rest, end), expand)]
@@ -45,9 +67,24 @@ def _indirect(state: State, name: str) -> Variable | None:
     return lookup(state, named) if re.fullmatch(r"\w+", named) else None
 
 
-def _all(state: State, found: re.Match[str], value: Variable | None, src: Source, span: tuple[int, int], quoted: bool) -> list[Part]:
+def _all(
+    state: State,
+    found: re.Match[str],
+    value: Variable | None,
+    src: Source,
+    span: tuple[int, int],
+    quoted: bool,
+) -> list[Part]:
     """`${a[@]}`, `${#a[@]}`, `${a[@]:1:2}`."""
-    items = state.positional if found["name"] in ("@", "*") else value if isinstance(value, list) else [] if value is None else [value]
+    items = (
+        state.positional
+        if found["name"] in ("@", "*")
+        else value
+        if isinstance(value, list)
+        else []
+        if value is None
+        else [value]
+    )
     if found["count"]:
         return [Part(Piece(str(len(items))))]
     rest = src.text[span[0] : span[1]]
@@ -78,11 +115,20 @@ def _count(value: Text | None, name: str) -> list[Part]:
 
 
 def _defaulted(
-    state: State, what: tuple[str, Text | None, str], src: Source, span: tuple[int, int], quoted: bool, expand: Expand
+    state: State,
+    what: tuple[str, Text | None, str],
+    src: Source,
+    span: tuple[int, int],
+    quoted: bool,
+    expand: Expand,
 ) -> list[Part]:
     """`${x:-word}` and its kin; a variable that nobody sets counts as empty."""
     name, value, operator = what
-    there = value is not None and not blank(value) if operator[0] == ":" else value is not None and not (value and blank(value))
+    there = (
+        value is not None and not blank(value)
+        if operator[0] == ":"
+        else value is not None and not (value and blank(value))
+    )
     sign = operator[-1]
     if sign == "+":
         return _word(state, src, span, quoted, expand) if there else []
@@ -96,7 +142,9 @@ def _defaulted(
     return word
 
 
-def _word(state: State, src: Source, span: tuple[int, int], quoted: bool, expand: Expand) -> list[Part]:
+def _word(
+    state: State, src: Source, span: tuple[int, int], quoted: bool, expand: Expand
+) -> list[Part]:
     parts: list[Part] = expand(state, src, *span)
     if quoted:
         return [replace_split(part, False) for part in parts]
@@ -148,7 +196,9 @@ def _sliced(state: State, value: Text, text: str, operator: str) -> Text:
 
 
 def glob(pattern: str) -> re.Pattern[str]:
-    """A pattern of the shell as a regular expression; wild cards do not nest, so matching stays quick."""
+    """A pattern of the shell as a regular expression; wild cards do not nest, so matching stays
+    quick.
+    """
     import fnmatch
 
     short = re.sub(r"\*{2,}", "*", pattern[:200])
@@ -157,12 +207,18 @@ def glob(pattern: str) -> re.Pattern[str]:
 
 
 def _stripped(text: str, pattern: str, side: str, longest: bool) -> tuple[int, int]:
-    """What remains after the shortest or longest match is taken off the front (#) or the end (%)."""
+    """What remains after the shortest or longest match is taken off the front (#) or the end
+    (%).
+    """
     size = len(text)
     if not re.search(r"[*?\[]", pattern):
         if side == "#" and text.startswith(pattern):
             return len(pattern), size
-        return (0, size - len(pattern)) if side == "%" and pattern and text.endswith(pattern) else (0, size)
+        return (
+            (0, size - len(pattern))
+            if side == "%" and pattern and text.endswith(pattern)
+            else (0, size)
+        )
     wanted = glob(pattern)
     if size > 4000:
         return 0, size
@@ -195,5 +251,3 @@ def _slash(raw: str) -> int:
     while at < len(raw) and raw[at] != "/":
         at += 2 if raw[at] == "\\" else 1
     return min(at, len(raw))
-
-

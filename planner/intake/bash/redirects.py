@@ -1,4 +1,6 @@
-"""Heredocs and redirections: the text that a command is given, and the files that it would write."""
+"""Heredocs and redirections: the text that a command is given, and the files that it would
+write.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,17 @@ def _heredoc(state: State, src: Source, node: Node) -> Text:
     if start is None or body is None:
         return EMPTY
     literal = any(char in src.text[start.start_byte : start.end_byte] for char in "'\"\\")
-    low = src.text.rfind("\n", 0, body.start_byte) + 1 if not src.text[:body.start_byte].endswith("\n") else body.start_byte
+    low = (
+        src.text.rfind("\n", 0, body.start_byte) + 1
+        if not src.text[: body.start_byte].endswith("\n")
+        else body.start_byte
+    )
     low = max(low, start.end_byte)
-    return cut(src, low, body.end_byte) if literal else text(state, src, low, body.end_byte, quoted=True)
+    return (
+        cut(src, low, body.end_byte)
+        if literal
+        else text(state, src, low, body.end_byte, quoted=True)
+    )
 
 
 def _piped(redirects: list[Node]) -> Iterator[Node]:
@@ -68,7 +78,11 @@ def _piped(redirects: list[Node]) -> Iterator[Node]:
 
 
 def _target(state: State, src: Source, redirects: list[Node]) -> tuple[str, bool] | None:
-    inner = [part for one in redirects for part in ((one, *one.children) if one.type == "heredoc_redirect" else (one,))]
+    inner = [
+        part
+        for one in redirects
+        for part in ((one, *one.children) if one.type == "heredoc_redirect" else (one,))
+    ]
     for one in inner:
         sign = src.text[one.start_byte : one.start_byte + 2]
         if one.type == "file_redirect" and sign[0] == ">" and sign != ">&":

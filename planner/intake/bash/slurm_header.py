@@ -10,26 +10,49 @@ from planner.intake.bash.traced_text import Piece, Source, Text, computed, cut, 
 _LINE = re.compile(r"^#SBATCH[ \t]+(?P<options>[^\n]*)", re.MULTILINE)
 _FIRST = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
 """The first command: Slurm looks no further."""
-SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-C": "--constraint", "-p": "--partition", "-c": "--cpus-per-task"}
+SHORT = {
+    "-N": "--nodes",
+    "-n": "--ntasks",
+    "-G": "--gpus",
+    "-C": "--constraint",
+    "-p": "--partition",
+    "-c": "--cpus-per-task",
+}
 NAMED = (
-    "--nodes", "--ntasks", "--ntasks-per-node", "--gpus-per-node", "--gres", "--gpus", "--gpus-per-task", "--constraint", "--partition",
+    "--nodes",
+    "--ntasks",
+    "--ntasks-per-node",
+    "--gpus-per-node",
+    "--gres",
+    "--gpus",
+    "--gpus-per-task",
+    "--constraint",
+    "--partition",
     "--export",
 )
 
 
 def header(state: State, src: Source) -> None:
-    """Takes the script's options as those of the command that submits it, and sets Slurm's variables."""
+    """Takes the script's options as those of the command that submits it, and sets Slurm's
+    variables.
+    """
     words: list[Text] = []
     first = _FIRST.search(src.text)
     for found in _LINE.finditer(src.text, 0, first.start() if first else len(src.text)):
         options = found["options"].split(" #")[0].split("\t#")[0]
         begin = found.start("options")
-        words += [cut(src, begin + one.start(), begin + one.end()) for one in re.finditer(r"\S+", options)]
+        words += [
+            cut(src, begin + one.start(), begin + one.end()) for one in re.finditer(r"\S+", options)
+        ]
     if words:
         state.outer = (*state.outer, [(Piece("sbatch", via="#SBATCH"),), *words])
     for name, value in variables(facts(state.outer)).items():
         if name not in state.variables:
-            assign(state, name, tuple(Piece(one.text, one.file, one.start, name, "environment") for one in value))
+            assign(
+                state,
+                name,
+                tuple(Piece(one.text, one.file, one.start, name, "environment") for one in value),
+            )
 
 
 def facts(outer: tuple[list[Text], ...]) -> dict[str, Text]:
@@ -73,10 +96,17 @@ def gpus_per_node(found: dict[str, Text]) -> tuple[Text, int | None, str] | None
         if name not in found:
             continue
         text = plain(found[name])
-        gpu = re.search(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?(?:\(|,|$)", text) if name == "--gres" else re.fullmatch(
-            r"(?:([A-Za-z][\w.-]*):)?(\d+)", text)  # fmt: skip
+        gpu = (
+            re.search(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?(?:\(|,|$)", text)
+            if name == "--gres"
+            else re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(\d+)", text)
+        )
         if gpu:
-            return _number(found[name], gpu), int(gpu[2]) if gpu[2] else (1 if name == "--gres" else None), gpu[1] or ""
+            return (
+                _number(found[name], gpu),
+                int(gpu[2]) if gpu[2] else (1 if name == "--gres" else None),
+                gpu[1] or "",
+            )
         if "gpu" in text or name == "--gpus-per-node":
             return found[name], None, ""
     return None
@@ -90,13 +120,19 @@ def variables(found: dict[str, Text]) -> dict[str, Text]:
     """What Slurm sets for the job."""
     out: dict[str, Text] = {}
     if count(found.get("--nodes")):
-        out |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODES"), found["--nodes"])
+        out |= dict.fromkeys(
+            ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODES"), found["--nodes"]
+        )
     if count(found.get("--ntasks-per-node")):
-        out |= dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), found["--ntasks-per-node"])
+        out |= dict.fromkeys(
+            ("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), found["--ntasks-per-node"]
+        )
     gpus = gpus_per_node(found)
     if gpus and gpus[1]:
         out |= dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), gpus[0])
-    tasks, nodes, each = (count(found.get(name)) for name in ("--ntasks", "--nodes", "--ntasks-per-node"))
+    tasks, nodes, each = (
+        count(found.get(name)) for name in ("--ntasks", "--nodes", "--ntasks-per-node")
+    )
     if tasks:
         out |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), found["--ntasks"])
     elif nodes and each:

@@ -1,4 +1,6 @@
-"""What a shell knows while a script is read: variables, functions, the commands met, and how much work is left."""
+"""What a shell knows while a script is read: variables, functions, the commands met, and how much
+work is left.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Command:
     outer: tuple[list[Text], ...] = ()
     """Commands that start it, outermost first: `srun ... bash -c`, `sbatch`."""
     ends: tuple[tuple[str, int], ...] = ()
-    """File and offset after each word that stands there as such; -1 where words were split or substituted."""
+    """File and offset after each word that stands there as such; -1 where words were split or
+    substituted.
+    """
 
 
 @dataclass(slots=True)
@@ -93,7 +97,10 @@ def spend(state: State, work: int) -> None:
     state.work.left -= work
     if state.work.left < 0 or thread_time() > state.work.end_s:
         name = Path(state.file).name
-        raise InputError(f"{name} must be a launch script that can be followed in {MOST_TIME_S:g} s, but its loops or values take longer")
+        raise InputError(
+            f"{name} must be a launch script that can be followed in {MOST_TIME_S:g} s, but its"
+            " loops or values take longer"
+        )
 
 
 def note(state: State, text: str) -> None:
@@ -104,7 +111,11 @@ def note(state: State, text: str) -> None:
 def line(state: State, text: Text) -> str:
     """'train.sh:12' of the first stretch that stands in a file."""
     found = next((piece for piece in text if piece.start >= 0), None)
-    return f"{found.file.rpartition('/')[2]}:{line_of(state.work.texts, found)}" if found else Path(state.file).name
+    return (
+        f"{found.file.rpartition('/')[2]}:{line_of(state.work.texts, found)}"
+        if found
+        else Path(state.file).name
+    )
 
 
 def line_of(texts: Mapping[str, str], piece: Piece) -> int:
@@ -119,19 +130,39 @@ def newlines(text: str) -> tuple[int, ...]:
 
 def child(state: State, **changes: Any) -> State:
     """A subshell: it sees everything and changes nothing."""
-    return replace(state, **{"variables": dict(state.variables), "exported": dict(state.exported), "out": [], "ended": False, **changes})
+    return replace(
+        state,
+        **{
+            "variables": dict(state.variables),
+            "exported": dict(state.exported),
+            "out": [],
+            "ended": False,
+            **changes,
+        },
+    )
 
 
 def assign(state: State, name: str, value: Variable) -> None:
-    """Sets a variable, unless --set did; what only a command tells is from now on called by the variable's name."""
+    """Sets a variable, unless --set did; what only a command tells is from now on called by the
+    variable's name.
+    """
     if name in state.work.sets:
         state.work.used.add(name)
         return
     texts = value if isinstance(value, list) else [value]
-    if sum(len(piece.text) for text in texts for piece in text) > MOST_TEXT or sum(map(len, texts)) > MOST_TEXT // 8:
-        raise InputError(f"{state.file}: {name} must stay below {MOST_TEXT:,} characters, but grows beyond")
+    if (
+        sum(len(piece.text) for text in texts for piece in text) > MOST_TEXT
+        or sum(map(len, texts)) > MOST_TEXT // 8
+    ):
+        raise InputError(
+            f"{state.file}: {name} must stay below {MOST_TEXT:,} characters, but grows beyond"
+        )
     spend(state, sum(map(len, texts)))
-    state.variables[name] = [_through(text, name) for text in value] if isinstance(value, list) else _through(value, name)
+    state.variables[name] = (
+        [_through(text, name) for text in value]
+        if isinstance(value, list)
+        else _through(value, name)
+    )
 
 
 def _through(text: Text, name: str) -> Text:
@@ -151,7 +182,11 @@ def lookup(state: State, name: str) -> Variable | None:
         return (Piece(state.work.sets[name], via=name, origin="option"),)
     if name.isdigit():
         index = int(name[:6])
-        return state.positional[index - 1] if 0 < index <= len(state.positional) else _zero(state, index)
+        return (
+            state.positional[index - 1]
+            if 0 < index <= len(state.positional)
+            else _zero(state, index)
+        )
     return state.variables.get(name)
 
 
@@ -169,8 +204,14 @@ def blank(text: Text) -> bool:
 
 
 def certain(text: Text) -> str | None:
-    """The string, with variables that nobody sets as empty; None where a command would have to be run."""
-    return None if any(piece.missing and not piece.unset for piece in text) else plain(tuple(piece for piece in text if not piece.missing))
+    """The string, with variables that nobody sets as empty; None where a command would have to be
+    run.
+    """
+    return (
+        None
+        if any(piece.missing and not piece.unset for piece in text)
+        else plain(tuple(piece for piece in text if not piece.missing))
+    )
 
 
 def environment(state: State) -> dict[str, Text]:

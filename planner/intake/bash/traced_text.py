@@ -1,4 +1,6 @@
-"""Text of a script whose every stretch remembers where it was written: what words, variables and commands are made of."""
+"""Text of a script whose every stretch remembers where it was written: what words, variables and
+commands are made of.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ EMPTY: Text = ()
 
 
 class Source(NamedTuple):
-    """A text in which stretches are found by offset: a file, or a string that is run as commands."""
+    """A text in which stretches are found by offset: a file, or a string that is run as
+    commands.
+    """
 
     text: str
     pieces: Text
@@ -47,7 +51,9 @@ class Source(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A piece of a word; `split` where bash splits it at blanks. `piece` None parts two elements of an array."""
+    """A piece of a word; `split` where bash splits it at blanks. `piece` None parts two elements of
+    an array.
+    """
 
     piece: Piece | None
     split: bool = False
@@ -79,7 +85,16 @@ def cut(whole: Source, start: int, end: int) -> Text:
 
 def _slice(piece: Piece, low: int, high: int) -> Piece:
     start = piece.start + low if piece.start >= 0 else -1
-    return Piece(piece.text[low:high], piece.file, start, piece.via, piece.origin, piece.missing, piece.asks, piece.unset)
+    return Piece(
+        piece.text[low:high],
+        piece.file,
+        start,
+        piece.via,
+        piece.origin,
+        piece.missing,
+        piece.asks,
+        piece.unset,
+    )
 
 
 def plain(text: Text) -> str:
@@ -142,7 +157,11 @@ def fields(parts: Iterable[Part]) -> list[Text]:
 
 def joined(parts: Iterable[Part]) -> Text:
     """One text, without word splitting; elements of an array are parted by blanks."""
-    return tuple(part.piece if part.piece is not None else Piece(" ") for part in parts if part.piece is None or part.piece.text)
+    return tuple(
+        part.piece if part.piece is not None else Piece(" ")
+        for part in parts
+        if part.piece is None or part.piece.text
+    )
 
 
 def spaced(words: Iterable[Text]) -> Text:

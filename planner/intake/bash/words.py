@@ -1,4 +1,6 @@
-"""Words of a shell script: quotes, variables and substitutions expanded, as bash does, without running anything."""
+"""Words of a shell script: quotes, variables and substitutions expanded, as bash does, without
+running anything.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,17 @@ from dataclasses import replace
 from planner.intake.bash import parameters
 from planner.intake.bash.arithmetic import arithmetic
 from planner.intake.bash.state import DEEPEST, State, lookup, missing, spend
-from planner.intake.bash.traced_text import BREAK, Part, Piece, Source, Text, cut, fields, joined, source
+from planner.intake.bash.traced_text import (
+    BREAK,
+    Part,
+    Piece,
+    Source,
+    Text,
+    cut,
+    fields,
+    joined,
+    source,
+)
 
 _RUN = re.compile(r"[^\\'\"$`]+")
 _QUOTED_RUN = re.compile(r"[^\\$`]+")
@@ -23,7 +35,9 @@ def words(state: State, src: Source, start: int, end: int) -> list[Text]:
 
 
 def text(state: State, src: Source, start: int, end: int, quoted: bool = False) -> Text:
-    """One text, as on the right of an assignment; `quoted` as in a heredoc, where quotes are plain characters."""
+    """One text, as on the right of an assignment; `quoted` as in a heredoc, where quotes are plain
+    characters.
+    """
     return joined(expand(state, src, start, end, quoted))
 
 
@@ -31,7 +45,9 @@ def expand(state: State, src: Source, start: int, end: int, quoted: bool = False
     """Parts of a word. Inside double quotes (`quoted`) nothing is split and quotes are plain."""
     spend(state, end - start)
     if state.depth > DEEPEST:
-        return [Part(piece, False) for piece in missing(f"${src.text[start:end][:30]}", unset=False)]
+        return [
+            Part(piece, False) for piece in missing(f"${src.text[start:end][:30]}", unset=False)
+        ]
     out: list[Part] = []
     run = _QUOTED_RUN if quoted else _RUN
     at = start
@@ -81,8 +97,15 @@ def _double(state: State, src: Source, at: int, end: int, out: list[Part]) -> in
 
 def _dollar(state: State, src: Source, at: int, end: int, quoted: bool, out: list[Part]) -> int:
     whole = src.text
-    if whole.startswith("$((", at) and (close := closing(whole, at + 2, end, ")")) < end and whole.startswith("))", close - 1):
-        out += [Part(piece, False) for piece in arithmetic(state, text(state, src, at + 3, close - 1, quoted=True))]
+    if (
+        whole.startswith("$((", at)
+        and (close := closing(whole, at + 2, end, ")")) < end
+        and whole.startswith("))", close - 1)
+    ):
+        out += [
+            Part(piece, False)
+            for piece in arithmetic(state, text(state, src, at + 3, close - 1, quoted=True))
+        ]
         return close + 1
     if whole.startswith("$(", at):
         close = closing(whole, at + 2, end, ")")
@@ -108,7 +131,12 @@ def _special_quote(state: State, src: Source, at: int, end: int, out: list[Part]
     close = at + 2
     while close < end and src.text[close] != "'":
         close += 2 if src.text[close] == "\\" else 1
-    plain = re.sub(r"\\(.)", lambda found: _ANSI.get(found[1], found[0]), src.text[at + 2 : close], flags=re.DOTALL)
+    plain = re.sub(
+        r"\\(.)",
+        lambda found: _ANSI.get(found[1], found[0]),
+        src.text[at + 2 : close],
+        flags=re.DOTALL,
+    )
     out.append(Part(Piece(plain)))
     return close + 1
 
@@ -125,7 +153,9 @@ def _substitution(state: State, body: Text, raw: str, quoted: bool) -> list[Part
     found = state.work.capture(state, source(body))
     short = " ".join(raw.split())
     called = f"$({short.strip('`')})" if raw.startswith("`") else short
-    named = [replace(piece, missing=called[:80]) if piece.missing == "$" else piece for piece in found]
+    named = [
+        replace(piece, missing=called[:80]) if piece.missing == "$" else piece for piece in found
+    ]
     return [Part(piece, not quoted) for piece in named]
 
 
@@ -149,12 +179,16 @@ def elements(found: list[Text], apart: bool, quoted: bool) -> list[Part]:
     for index, one in enumerate(found):
         if index:
             out.append(BREAK if apart else Part(Piece(" "), not quoted))
-        out += [Part(piece, not (quoted or apart)) for piece in one] or ([Part(Piece(""))] if quoted else [])
+        out += [Part(piece, not (quoted or apart)) for piece in one] or (
+            [Part(Piece(""))] if quoted else []
+        )
     return out
 
 
 def closing(whole: str, at: int, end: int, close: str) -> int:
-    """The offset of the bracket or quote that closes what began before `at`; `end` where nothing does."""
+    """The offset of the bracket or quote that closes what began before `at`; `end` where nothing
+    does.
+    """
     open_ = [close]
     while at < end:
         char, top = whole[at], open_[-1]
@@ -181,7 +215,9 @@ def closing(whole: str, at: int, end: int, close: str) -> int:
 
 
 def ranges(whole: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the blank-separated words of a stretch stand, quotes and substitutions kept together."""
+    """Where the blank-separated words of a stretch stand, quotes and substitutions kept
+    together.
+    """
     at = start
     begun = -1
     while at < end:

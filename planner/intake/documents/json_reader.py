@@ -1,4 +1,6 @@
-"""JSON as frameworks take it: with comments, trailing commas and bare keys too, as DeepSpeed reads it (hjson); said when they are there."""
+"""JSON as frameworks take it: with comments, trailing commas and bare keys too, as DeepSpeed reads
+it (hjson); said when they are there.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ _SPACE = re.compile(r"[\s\ufeff]+")
 _LINE = re.compile(r"(?://|#)[^\n]*")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _WORD = re.compile(r"[^\s{}\[\]:,\"]+")
-_LOOSE = "it has comments, trailing commas or bare words: DeepSpeed reads those (hjson), json.load of the Hugging Face Trainer refuses them"
+_LOOSE = (
+    "it has comments, trailing commas or bare words: DeepSpeed reads those (hjson), json.load of"
+    " the Hugging Face Trainer refuses them"
+)
 
 MOST_TOKENS = 80_000
 """Spaces and comments counted too: more than any configuration has, and under 5 s to read."""
@@ -46,7 +51,9 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
     while at < len(text):
         count += 1
         if count > MOST_TOKENS:
-            raise InputError(f"{file} must have at most {MOST_TOKENS:,} words of JSON, but has more")
+            raise InputError(
+                f"{file} must have at most {MOST_TOKENS:,} words of JSON, but has more"
+            )
         skipped = _SPACE.match(text, at) or _LINE.match(text, at)
         if skipped:
             at = skipped.end()
@@ -76,7 +83,9 @@ def _value(text: str, at: int, file: str) -> tuple[str, Any, int]:
     return "word", word.group(), word.end()
 
 
-def _build(tokens: list[Token], text: str, file: str, spans: dict[Path, Span], duplicates: list[str]) -> Any:
+def _build(
+    tokens: list[Token], text: str, file: str, spans: dict[Path, Span], duplicates: list[str]
+) -> Any:
     root: Any = None
     open_: list[tuple[Any, Path, int]] = []
     key: list[str | None] = []
@@ -100,7 +109,9 @@ def _build(tokens: list[Token], text: str, file: str, spans: dict[Path, Span], d
             continue
         if root is not None and not open_:
             raise _fault(text, start, file, "text after its end")
-        item: Any = {} if kind == "{" else [] if kind == "[" else plain(value) if kind == "word" else value
+        item: Any = (
+            {} if kind == "{" else [] if kind == "[" else plain(value) if kind == "word" else value
+        )
         path = _attach(item, open_, key)
         if not open_:
             root = item
@@ -132,4 +143,6 @@ def _attach(item: Any, open_: list[tuple[Any, Path, int]], key: list[str | None]
 def _fault(text: str, at: int, file: str, what: str) -> InputError:
     line = text.count("\n", 0, at) + 1
     rest = text[at : at + 30].strip().partition("\n")[0]
-    return InputError(f"{file} must be JSON, but line {line} has {what}" + (f": {rest!r}" if rest else ""))
+    return InputError(
+        f"{file} must be JSON, but line {line} has {what}" + (f": {rest!r}" if rest else "")
+    )

@@ -18,8 +18,17 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _INT = re.compile(r"[-+]?[0-9][0-9_]*$")
 _FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?$")
-_SPECIAL = {".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf, ".nan": math.nan, "nan": math.nan, "inf": math.inf,
-            "infinity": math.inf, "-infinity": -math.inf, "-inf": -math.inf}
+_SPECIAL = {
+    ".inf": math.inf,
+    "+.inf": math.inf,
+    "-.inf": -math.inf,
+    ".nan": math.nan,
+    "nan": math.nan,
+    "inf": math.inf,
+    "infinity": math.inf,
+    "-infinity": -math.inf,
+    "-inf": -math.inf,
+}
 
 
 def text_of(path: str | Path) -> str:
@@ -30,9 +39,13 @@ def text_of(path: str | Path) -> str:
             raw = stream.read(MOST_BYTES + 1)
     except (OSError, ValueError) as fault:
         why = getattr(fault, "strerror", None) or fault
-        raise InputError(f"{str(path)[:200]} must be a file that can be read, but got: {why}") from None
+        raise InputError(
+            f"{str(path)[:200]} must be a file that can be read, but got: {why}"
+        ) from None
     if len(raw) > MOST_BYTES:
-        raise InputError(f"{place.name[:80]} must be a config of at most {MOST_BYTES:,} bytes, but is larger")
+        raise InputError(
+            f"{place.name[:80]} must be a config of at most {MOST_BYTES:,} bytes, but is larger"
+        )
     if b"\0" in raw:
         raise InputError(f"{place.name[:80]} must be text, but holds NUL bytes")
     return raw.decode("utf-8", errors="replace")
@@ -41,8 +54,9 @@ def text_of(path: str | Path) -> str:
 def plain(word: str) -> Any:
     """What an unquoted word means: null, bool, int, float or text.
 
-    Wider than YAML 1.1 where frameworks are: `1e9` and `1e-5` are numbers (argparse, OmegaConf and Primus read them so), `True` is a bool.
-    Numbers of base 60 and octal ones are not read: in a training config `1:30` and `0123` are text and a decimal number.
+    Wider than YAML 1.1 where frameworks are: `1e9` and `1e-5` are numbers (argparse, OmegaConf and
+    Primus read them so), `True` is a bool. Numbers of base 60 and octal ones are not read: in a
+    training config `1:30` and `0123` are text and a decimal number.
     """
     if word in _NULLS:
         return None

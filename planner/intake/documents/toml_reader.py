@@ -20,11 +20,16 @@ def load(text: str, path: str) -> Document:
     import tomllib
 
     if text.count("=") > MOST_PAIRS:
-        raise InputError(f"{path.rsplit('/', 1)[-1]} must have at most {MOST_PAIRS:,} keys, but has more")
+        raise InputError(
+            f"{path.rsplit('/', 1)[-1]} must have at most {MOST_PAIRS:,} keys, but has more"
+        )
     try:
         data = tomllib.loads(text.replace("\r\n", "\n").lstrip("\ufeff"))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError, OverflowError) as fault:
-        raise InputError(f"{path.rsplit('/', 1)[-1]} must be TOML, but {str(fault)[:160] or type(fault).__name__}") from None
+        raise InputError(
+            f"{path.rsplit('/', 1)[-1]} must be TOML, but"
+            f" {str(fault)[:160] or type(fault).__name__}"
+        ) from None
     return Document(path, data, _spans(text))
 
 
@@ -37,9 +42,12 @@ def _spans(text: str) -> dict[Path, Span]:
         header, pair = _TABLE.match(bare), _PAIR.match(bare)
         if header:
             table = tuple(part.strip(' "') for part in header.group(1).split("."))
-        elif pair and bare[pair.end():pair.end() + 3] not in ('"""', "'''"):
+        elif pair and bare[pair.end() : pair.end() + 3] not in ('"""', "'''"):
             value = _END.match(bare, pair.end())
             if value and value.group(1) and value.group(1)[0] not in "[{":
-                spans[(*table, *pair.group(1).split("."))] = (at + value.start(1), at + value.end(1))
+                spans[(*table, *pair.group(1).split("."))] = (
+                    at + value.start(1),
+                    at + value.end(1),
+                )
         at += len(line)
     return spans

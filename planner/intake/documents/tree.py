@@ -1,4 +1,6 @@
-"""A config as nested plain values, and as a list of leaves: what it states, where, and where that stands in the text."""
+"""A config as nested plain values, and as a list of leaves: what it states, where, and where that
+stands in the text.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed config. Values may share lists and mappings (YAML's aliases): read, never changed."""
+    """A parsed config. Values may share lists and mappings (YAML's aliases): read, never
+    changed.
+    """
 
     file: str
     """Path as given."""
@@ -27,7 +31,8 @@ class Document:
     spans: Mapping[Path, Span]
     """Of the values that are written out, by path; a list's items by their index."""
     duplicates: tuple[str, ...] = ()
-    """Keys stated twice in one mapping: the last counts, except where the framework refuses them."""
+    """Keys stated twice in one mapping: the last counts, except where the framework refuses them.
+    """
     notes: tuple[str, ...] = ()
     strict: bool = True
     """JSON: without comments, trailing commas or anything that json.load refuses."""
@@ -69,7 +74,10 @@ def _walk(root: Any, start: Path) -> Iterator[tuple[Path, Any]]:
         path, value = stack.pop()
         steps += 1
         if steps > MOST_LEAVES or len(path) > DEEPEST:
-            raise InputError(f"a config must state at most {MOST_LEAVES:,} values, {DEEPEST} deep, but this one states more")
+            raise InputError(
+                f"a config must state at most {MOST_LEAVES:,} values, {DEEPEST} deep, but this one"
+                " states more"
+            )
         if isinstance(value, dict) and value:
             stack.extend(((*path, str(key)), child) for key, child in reversed(value.items()))
         elif path:
@@ -84,9 +92,14 @@ def bounded(value: Any) -> Any:
         one, depth = stack.pop()
         steps += 1
         if steps > MOST_LEAVES or depth > DEEPEST:
-            raise InputError(f"a list of a config must have at most {MOST_LEAVES:,} values, {DEEPEST} deep, but this one has more")
+            raise InputError(
+                f"a list of a config must have at most {MOST_LEAVES:,} values, {DEEPEST} deep, but"
+                " this one has more"
+            )
         if isinstance(one, dict | list):
-            stack.extend((child, depth + 1) for child in (one.values() if isinstance(one, dict) else one))
+            stack.extend(
+                (child, depth + 1) for child in (one.values() if isinstance(one, dict) else one)
+            )
     return value
 
 

@@ -1,4 +1,6 @@
-"""YAML by its events: no object is constructed, an alias is shared and never copied, depth and count are bounded."""
+"""YAML by its events: no object is constructed, an alias is shared and never copied, depth and
+count are bounded.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def load(text: str, path: str) -> Document:
     try:
         for count, event in enumerate(yaml.parse(text, Loader=loader)):
             if count > MOST_EVENTS:
-                raise InputError(f"{file} must have at most {MOST_EVENTS:,} YAML tokens, but has more")
+                raise InputError(
+                    f"{file} must have at most {MOST_EVENTS:,} YAML tokens, but has more"
+                )
             _take(building, event, file)
     except (yaml.YAMLError, UnicodeError, ValueError, RecursionError) as fault:
         raise InputError(f"{file} must be YAML, but {_problem(fault)}") from None
@@ -79,8 +83,15 @@ def _open(building: _Building, event: Any, value: dict[str, Any] | list[Any], fi
     if len(building.frames) >= DEEPEST:
         raise InputError(f"{file} must be nested at most {DEEPEST} deep, but is deeper")
     path = _path(building)
-    if building.frames and isinstance(building.frames[-1].value, dict) and building.frames[-1].key is None:
-        raise InputError(f"{file}:{event.start_mark.line + 1} must have text as a key, but a list or mapping is one")
+    if (
+        building.frames
+        and isinstance(building.frames[-1].value, dict)
+        and building.frames[-1].key is None
+    ):
+        raise InputError(
+            f"{file}:{event.start_mark.line + 1} must have text as a key, but a list or mapping"
+            " is one"
+        )
     if event.anchor:
         building.anchors[event.anchor] = value
     building.frames.append(_Frame(value, path, event.start_mark.index))
@@ -121,7 +132,9 @@ def _put(building: _Building, value: Any, span: Span | None) -> None:
     if isinstance(frame.value, list):
         frame.value.append(value)
     elif frame.key == "<<" and isinstance(value, dict | list):
-        frame.merges += [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+        frame.merges += [
+            one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)
+        ]
         frame.key = None
         return
     elif frame.key is not None:
@@ -145,5 +158,9 @@ def _path(building: _Building) -> Path:
 
 def _problem(fault: BaseException) -> str:
     mark = getattr(fault, "problem_mark", None)
-    problem = getattr(fault, "problem", None) or str(fault).splitlines()[0][:120] if str(fault) else type(fault).__name__
+    problem = (
+        getattr(fault, "problem", None) or str(fault).splitlines()[0][:120]
+        if str(fault)
+        else type(fault).__name__
+    )
     return f"line {mark.line + 1}: {problem}" if mark is not None else f"{problem}"

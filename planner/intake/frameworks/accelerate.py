@@ -10,11 +10,21 @@ from planner.intake.frameworks.vocabulary import Framework, Named, named
 from planner.intake.frameworks.vocabulary import reading as made
 from planner.intake.reading import Reading, Unresolved
 
-SECTIONS = ("distributed_type", "compute_environment", "num_processes", "fsdp_config", "deepspeed_config", "num_machines")
+SECTIONS = (
+    "distributed_type",
+    "compute_environment",
+    "num_processes",
+    "fsdp_config",
+    "deepspeed_config",
+    "num_machines",
+)
 RENAMED = {
-    "num_machines": "launch.nodes", "num_processes": "launch.gpus",
+    "num_machines": "launch.nodes",
+    "num_processes": "launch.gpus",
     "deepspeed_config.zero_stage": "deepspeed.zero_optimization.stage",
-    "deepspeed_config.offload_optimizer_device": "deepspeed.zero_optimization.offload_optimizer.device",
+    "deepspeed_config.offload_optimizer_device": (
+        "deepspeed.zero_optimization.offload_optimizer.device"
+    ),
     "deepspeed_config.offload_param_device": "deepspeed.zero_optimization.offload_param.device",
     "deepspeed_config.gradient_accumulation_steps": "deepspeed.gradient_accumulation_steps",
     "deepspeed_config.gradient_clipping": "deepspeed.gradient_clipping",
@@ -26,21 +36,29 @@ RENAMED = {
     "parallelism_config.parallelism_config_cp_size": "context_parallel_size",
     "parallelism_config.parallelism_config_dp_shard_size": "data_parallel_shard_degree",
     "parallelism_config.parallelism_config_dp_replicate_size": "data_parallel_replicate_degree",
-    "fsdp_config.fsdp_offload_params": "hf.fsdp_offload_params", "fsdp_config.fsdp_activation_checkpointing": "hf.gradient_checkpointing",
+    "fsdp_config.fsdp_offload_params": "hf.fsdp_offload_params",
+    "fsdp_config.fsdp_activation_checkpointing": "hf.gradient_checkpointing",
     "tp_config.tp_size": "tensor_model_parallel_size",
-}  # fmt: skip
+}
 """Source: [accelerate] commands/config and utils/dataclasses.py."""
 FRAMEWORKS: dict[str, Framework] = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron"}
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
-    """What the launcher and its plugins state; the script's own arguments (batch, model) are elsewhere and listed as unresolved."""
+    """What the launcher and its plugins state; the script's own arguments (batch, model) are
+    elsewhere and listed as unresolved.
+    """
     names = [one for leaf in found for one in _names(leaf)]
     kind = last(found, "distributed_type")
     open_ = []
     if not any(leaf.path[-1] == "per_device_train_batch_size" for leaf in found):
-        why = "the micro-batch stands in the training script, not here; --set hf.per_device_train_batch_size=N supplies it"
-        open_.append(Unresolved("hf.per_device_train_batch_size", why, told(kind) if kind else file))
+        why = (
+            "the micro-batch stands in the training script, not here; --set"
+            " hf.per_device_train_batch_size=N supplies it"
+        )
+        open_.append(
+            Unresolved("hf.per_device_train_batch_size", why, told(kind) if kind else file)
+        )
     framework = FRAMEWORKS.get(str(kind.value) if kind else "", "torch")
     return made(file, "huggingface", framework, names, notes=notes, unresolved=open_)
 
@@ -49,16 +67,31 @@ def _names(leaf: Leaf) -> list[Named]:
     dotted = ".".join(leaf.path)
     if dotted == "mixed_precision":
         text = str(leaf.value)
-        return [Named("hf.bf16", leaf, text == "bf16"), Named("hf.fp16", leaf, text == "fp16"), *_eight(text, leaf)]
+        return [
+            Named("hf.bf16", leaf, text == "bf16"),
+            Named("hf.fp16", leaf, text == "fp16"),
+            *_eight(text, leaf),
+        ]
     if dotted == "fsdp_config.fsdp_sharding_strategy":
         return huggingface.sharding(str(leaf.value), leaf)
     if dotted == "fsdp_config.fsdp_reshard_after_forward":
-        strategy = leaf.value if isinstance(leaf.value, str) else "full_shard" if leaf.value else "shard_grad_op"
+        strategy = (
+            leaf.value
+            if isinstance(leaf.value, str)
+            else "full_shard"
+            if leaf.value
+            else "shard_grad_op"
+        )
         return huggingface.sharding(strategy, leaf)
     if dotted == "distributed_type":
-        return [named("distributed_type", leaf), *([Named("use_torch_fsdp2", leaf, True)] if leaf.value == "FSDP" else [])]
+        return [
+            named("distributed_type", leaf),
+            *([Named("use_torch_fsdp2", leaf, True)] if leaf.value == "FSDP" else []),
+        ]
     return [named(RENAMED.get(dotted, dotted), leaf)]
 
 
 def _eight(text: str, leaf: Leaf) -> list[Named]:
-    return [Named("hf.bf16", leaf, True), Named("fp8_format", leaf, "hybrid")] if text == "fp8" else []
+    return (
+        [Named("hf.bf16", leaf, True), Named("fp8_format", leaf, "hybrid")] if text == "fp8" else []
+    )

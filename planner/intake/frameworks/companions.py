@@ -1,4 +1,6 @@
-"""The files that a configuration names and that lie beside it: a model's file, a DeepSpeed JSON, a config.json."""
+"""The files that a configuration names and that lie beside it: a model's file, a DeepSpeed JSON, a
+config.json.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,20 @@ from planner.intake.reading import Reading, Value
 DEEPEST = 8
 """Files that build on one another."""
 CLIMB = 6
-"""Folders up in which a clone of Primus is looked for: its experiments and models lie in different folders of one repository."""
+"""Folders up in which a clone of Primus is looked for: its experiments and models lie in different
+folders of one repository.
+"""
 _MODELS = Path("primus", "configs", "models", "megatron")
 
 
 def joined(out: Reading, path: str, sets: Mapping[str, Any]) -> Reading:
-    """The reading with the DeepSpeed configuration that it names and the config.json of the model, where they lie beside it."""
+    """The reading with the DeepSpeed configuration that it names and the config.json of the model,
+    where they lie beside it.
+    """
     out = trainer_aliases.meant(out)
-    named = out.values.get("hf.deepspeed") or out.values.get("deepspeed_config.deepspeed_config_file")
+    named = out.values.get("hf.deepspeed") or out.values.get(
+        "deepspeed_config.deepspeed_config_file"
+    )
     if named is not None and isinstance(named.value, str):
         out = attached(out, named.value, path)
     elif named is not None and isinstance(named.value, dict):
@@ -33,15 +41,21 @@ def joined(out: Reading, path: str, sets: Mapping[str, Any]) -> Reading:
     config = model_config(path)
     if config is not None and "hf_config" not in out.values:
         out = replace(out, values={**out.values, "hf_config": Value(config, "flag", "config.json")})
-    hugging = out.kind == "huggingface" and any(name.startswith("deepspeed.") for name in out.values)
+    hugging = out.kind == "huggingface" and any(
+        name.startswith("deepspeed.") for name in out.values
+    )
     if not hugging:
         return out
-    gpus = _count(sets.get("gpus")) or _count(out.values["launch.gpus"].value if "launch.gpus" in out.values else None)
+    gpus = _count(sets.get("gpus")) or _count(
+        out.values["launch.gpus"].value if "launch.gpus" in out.values else None
+    )
     return deepspeed.with_trainer(replace(out, framework="deepspeed"), gpus)
 
 
 def attached(out: Reading, named: str, path: str) -> Reading:
-    """The reading with a DeepSpeed JSON that it names, looked for beside `path`: by its whole path, then by its name alone."""
+    """The reading with a DeepSpeed JSON that it names, looked for beside `path`: by its whole path,
+    then by its name alone.
+    """
     place = beside(named, path)
     if place is None:
         return _by_name(out, named)
@@ -51,22 +65,43 @@ def attached(out: Reading, named: str, path: str) -> Reading:
 def _by_name(out: Reading, named: str) -> Reading:
     """What the name of a configuration tells that is not at hand."""
     told = trainer_aliases.preset(named, f"the name {named[:80]}")
-    says = "what it states is not known" if not told else f"stage {told[trainer_aliases.STAGE].value} is taken by its name"
+    says = (
+        "what it states is not known"
+        if not told
+        else f"stage {told[trainer_aliases.STAGE].value} is taken by its name"
+    )
     new = {name: one for name, one in told.items() if name not in out.values}
-    return replace(out, values={**out.values, **new}, notes=(*out.notes, f"{named[:120]} is not beside the file: {says}"))
+    return replace(
+        out,
+        values={**out.values, **new},
+        notes=(*out.notes, f"{named[:120]} is not beside the file: {says}"),
+    )
 
 
 def deepspeed_text(text: str, name: str) -> Reading:
     """A DeepSpeed configuration alone, of a text."""
     document = json_reader.load(text, name)
-    notes = [f"{Path(name).name} states {', '.join(document.duplicates[:6])} twice: DeepSpeed stops there"] if document.duplicates else []
+    notes = (
+        [
+            f"{Path(name).name} states {', '.join(document.duplicates[:6])} twice: DeepSpeed stops"
+            " there"
+        ]
+        if document.duplicates
+        else []
+    )
     return deepspeed.reading(leaves(document), name, (*document.notes, *notes))
 
 
 def beside(named: str, path: str) -> Path | None:
-    """The file of a name, in the folder of `path` or below it; None where there is none. Never elsewhere on this machine."""
+    """The file of a name, in the folder of `path` or below it; None where there is none. Never
+    elsewhere on this machine.
+    """
     folder = Path(path).parent
-    parts = [part for part in Path(named).parts if part not in ("..", "/", "\\", ".") and not part.startswith(("$", "~"))]
+    parts = [
+        part
+        for part in Path(named).parts
+        if part not in ("..", "/", "\\", ".") and not part.startswith(("$", "~"))
+    ]
     for depth in range(len(parts)):
         place = folder.joinpath(*parts[depth:])
         try:
@@ -78,7 +113,9 @@ def beside(named: str, path: str) -> Path | None:
 
 
 def model_config(path: str) -> dict[str, Any] | None:
-    """The config.json in the file's folder, parsed; None without one, or where it is the file itself or no model's."""
+    """The config.json in the file's folder, parsed; None without one, or where it is the file
+    itself or no model's.
+    """
     place = Path(path).parent / "config.json"
     try:
         if not place.is_file() or place.name == Path(path).name:
@@ -86,7 +123,9 @@ def model_config(path: str) -> dict[str, Any] | None:
         data = json_reader.load(text_of(place), place.name).data
     except (InputError, OSError):
         return None
-    return data if isinstance(data, dict) and ("model_type" in data or "hidden_size" in data) else None
+    return (
+        data if isinstance(data, dict) and ("model_type" in data or "hidden_size" in data) else None
+    )
 
 
 def primus_model(named: str | None, path: str) -> list[Leaf]:
@@ -107,7 +146,10 @@ def _in_clone(named: str, path: str) -> Path | None:
 
 def _built(place: Path, depth: int) -> list[Leaf]:
     if depth > DEEPEST:
-        raise InputError(f"{place.name} must build on at most {DEEPEST} files, one on the other, but builds on more (a circle?)")
+        raise InputError(
+            f"{place.name} must build on at most {DEEPEST} files, one on the other, but builds on"
+            " more (a circle?)"
+        )
     found = leaves(yaml_reader.load(text_of(place), str(place)))
     below = [place.parent / Path(name).name for name in primus.extends(found)]
     earlier = [leaf for one in below if one.is_file() for leaf in _built(one, depth + 1)]

@@ -1,4 +1,6 @@
-"""A DeepSpeed configuration, alone or with the Hugging Face arguments that fill its `auto` values."""
+"""A DeepSpeed configuration, alone or with the Hugging Face arguments that fill its `auto`
+values.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from planner.intake.frameworks.vocabulary import reading as made
 from planner.intake.reading import Reading, Unresolved, Value
 
 PREFIX = "deepspeed."
-SECTIONS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "fp16", "bf16", "gradient_accumulation_steps")
+SECTIONS = (
+    "zero_optimization",
+    "train_micro_batch_size_per_gpu",
+    "train_batch_size",
+    "fp16",
+    "bf16",
+    "gradient_accumulation_steps",
+)
 """A mapping with one of these at its top is such a configuration."""
 
 
@@ -34,29 +43,49 @@ TRAINER = {
     "fp16.enabled": Filled("fp16", False),
     "bf16.enabled": Filled("bf16", False),
 }
-"""Source: [hf-transformers] integrations/deepspeed.py, HfTrainerDeepSpeedConfig: `auto` takes the argument, another value must equal it."""
+"""Source: [hf-transformers] integrations/deepspeed.py, HfTrainerDeepSpeedConfig: `auto` takes the
+argument, another value must equal it.
+"""
 COMPARED = ("per_device_train_batch_size", "gradient_accumulation_steps", "fp16", "bf16")
-OWN = ("output_dir", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps")
-"""Arguments of the Trainer: with one of these stated the others have their defaults; a launcher's file alone tells nothing of them."""
+OWN = (
+    "output_dir",
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+)
+"""Arguments of the Trainer: with one of these stated the others have their defaults; a launcher's
+file alone tells nothing of them.
+"""
 BY_HIDDEN = {
     "zero_optimization.reduce_bucket_size": (1.0, 2),
     "zero_optimization.stage3_prefetch_bucket_size": (0.9, 2),
     "zero_optimization.stage3_param_persistence_threshold": (10.0, 1),
 }
-"""Factor and power of the hidden size. Source: the same file, trainer_config_finalize; the last two with stage 3 alone."""
+"""Factor and power of the hidden size. Source: the same file, trainer_config_finalize; the last two
+with stage 3 alone.
+"""
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
-    """The configuration alone: each key under `deepspeed.`, `auto` kept as such and listed as unresolved where memory hangs on it."""
-    keys = [Named(PREFIX + ".".join(leaf.path), leaf, leaf.value, deepspeed_keys.known(leaf.path)) for leaf in found]
+    """The configuration alone: each key under `deepspeed.`, `auto` kept as such and listed as
+    unresolved where memory hangs on it.
+    """
+    keys = [
+        Named(PREFIX + ".".join(leaf.path), leaf, leaf.value, deepspeed_keys.known(leaf.path))
+        for leaf in found
+    ]
     out = made(file, "deepspeed", "deepspeed", keys, notes=notes)
     return _open(out)
 
 
 def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
-    """`auto` filled by the `hf.` arguments of the same reading, as transformers does; values that contradict them are noted.
+    """`auto` filled by the `hf.` arguments of the same reading, as transformers does; values that
+    contradict them are noted.
 
-    The Trainer stops at a contradiction; `train_batch_size` is compared only where the GPU count is known.
+    The Trainer stops at a contradiction; `train_batch_size` is compared only where the GPU count is
+    known.
     """
     from dataclasses import replace
 
@@ -67,14 +96,30 @@ def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
         stated = values.get(PREFIX + key)
         if stated is None:
             continue
-        taken = values.get(f"hf.{argument}") or Value(default, "default", f"transformers {argument}")
+        taken = values.get(f"hf.{argument}") or Value(
+            default, "default", f"transformers {argument}"
+        )
         if stated.value == "auto":
-            values[PREFIX + key] = Value(taken.value, taken.origin, f"{stated.where} auto, {taken.where}")
-        elif argument in COMPARED and stated.value != taken.value and (trainer or f"hf.{argument}" in values):
-            notes.append(f"{key} {stated.value} in the DeepSpeed configuration, but {argument} is {taken.value}: the Trainer stops there")
+            values[PREFIX + key] = Value(
+                taken.value, taken.origin, f"{stated.where} auto, {taken.where}"
+            )
+        elif (
+            argument in COMPARED
+            and stated.value != taken.value
+            and (trainer or f"hf.{argument}" in values)
+        ):
+            notes.append(
+                f"{key} {stated.value} in the DeepSpeed configuration, but {argument} is"
+                f" {taken.value}: the Trainer stops there"
+            )
     _batch(values, gpus, notes)
     _buckets(values)
-    filled = replace(out, values=values, notes=tuple(notes), unresolved=tuple(one for one in out.unresolved if one.name not in values))
+    filled = replace(
+        out,
+        values=values,
+        notes=tuple(notes),
+        unresolved=tuple(one for one in out.unresolved if one.name not in values),
+    )
     return _open(filled)
 
 
@@ -82,16 +127,23 @@ def _batch(values: dict[str, Value], gpus: int | None, notes: list[str]) -> None
     stated = values.get(PREFIX + "train_batch_size")
     if stated is None:
         return
-    each, steps = _argument(values, "per_device_train_batch_size", 8), _argument(values, "gradient_accumulation_steps", 1)
+    each, steps = (
+        _argument(values, "per_device_train_batch_size", 8),
+        _argument(values, "gradient_accumulation_steps", 1),
+    )
     if not (isinstance(each, int) and isinstance(steps, int)):
         return
     if stated.value == "auto":
         del values[PREFIX + "train_batch_size"]
         if gpus:
-            values[PREFIX + "train_batch_size"] = Value(gpus * each * steps, "default", f"{stated.where} auto: {gpus} x {each} x {steps}")
+            values[PREFIX + "train_batch_size"] = Value(
+                gpus * each * steps, "default", f"{stated.where} auto: {gpus} x {each} x {steps}"
+            )
     elif gpus and stated.value != gpus * each * steps:
-        notes.append(f"train_batch_size {stated.value} in the DeepSpeed configuration, but the arguments give {gpus} x {each} x {steps} = "
-                     f"{gpus * each * steps}: the Trainer stops there")  # fmt: skip
+        notes.append(
+            f"train_batch_size {stated.value} in the DeepSpeed configuration, but the arguments"
+            f" give {gpus} x {each} x {steps} = {gpus * each * steps}: the Trainer stops there"
+        )
 
 
 def _argument(values: Mapping[str, Value], name: str, default: int) -> Any:
@@ -104,19 +156,36 @@ def _buckets(values: dict[str, Value]) -> None:
     hidden = config.value.get("hidden_size") if config and isinstance(config.value, dict) else None
     for key, (factor, power) in BY_HIDDEN.items():
         stated = values.get(PREFIX + key)
-        if stated and stated.value == "auto" and isinstance(hidden, int) and not isinstance(hidden, bool):
-            values[PREFIX + key] = Value(int(factor * hidden**power), "default", f"{stated.where} auto: of hidden_size {hidden}")
+        if (
+            stated
+            and stated.value == "auto"
+            and isinstance(hidden, int)
+            and not isinstance(hidden, bool)
+        ):
+            values[PREFIX + key] = Value(
+                int(factor * hidden**power),
+                "default",
+                f"{stated.where} auto: of hidden_size {hidden}",
+            )
 
 
 def _open(out: Reading) -> Reading:
     from dataclasses import replace
 
-    weighty = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "fp16.enabled", "bf16.enabled")
+    weighty = (
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "fp16.enabled",
+        "bf16.enabled",
+    )
     open_ = {one.name: one for one in out.unresolved}
     for key in weighty:
         stated = out.values.get(PREFIX + key)
         if stated and stated.value == "auto":
             argument = TRAINER[key].argument
-            why = f"auto: the Hugging Face argument {argument} fills it; --set hf.{argument}=VALUE supplies it"
+            why = (
+                f"auto: the Hugging Face argument {argument} fills it; --set hf.{argument}=VALUE"
+                " supplies it"
+            )
             open_[PREFIX + key] = Unresolved(PREFIX + key, why, stated.where)
     return replace(out, unresolved=tuple(open_.values()))

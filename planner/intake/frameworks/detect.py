@@ -1,4 +1,6 @@
-"""A configuration in JSON, YAML or TOML, read as the framework that its keys belong to would read it."""
+"""A configuration in JSON, YAML or TOML, read as the framework that its keys belong to would read
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,36 +33,57 @@ from planner.intake.frameworks.vocabulary import merged
 from planner.intake.reading import Reading, Value
 
 KINDS: dict[str, ModuleType] = {
-    "primus": primus, "torchtitan": torchtitan, "megatron-yaml": megatron_yaml, "neox": neox, "nemo": nemo, "accelerate": accelerate,
-    "deepspeed": deepspeed, "huggingface": huggingface, "swift": swift,
-}  # fmt: skip
+    "primus": primus,
+    "torchtitan": torchtitan,
+    "megatron-yaml": megatron_yaml,
+    "neox": neox,
+    "nemo": nemo,
+    "accelerate": accelerate,
+    "deepspeed": deepspeed,
+    "huggingface": huggingface,
+    "swift": swift,
+}
 """What a configuration can be; `read(..., kind=...)` states it."""
 ENDINGS: dict[str, Callable[[str, str], Document]] = {
-    ".json": json_reader.load, ".jsonc": json_reader.load, ".hjson": json_reader.load, ".toml": toml_reader.load,
-    ".yaml": yaml_reader.load, ".yml": yaml_reader.load,
-}  # fmt: skip
+    ".json": json_reader.load,
+    ".jsonc": json_reader.load,
+    ".hjson": json_reader.load,
+    ".toml": toml_reader.load,
+    ".yaml": yaml_reader.load,
+    ".yml": yaml_reader.load,
+}
 MOST_FILES = 16
 
 
-def read(path: str | Path, sets: Mapping[str, Any] | None = None, kind: str | None = None) -> Reading:
+def read(
+    path: str | Path, sets: Mapping[str, Any] | None = None, kind: str | None = None
+) -> Reading:
     """What one file states. See read_all."""
     return read_all([path], sets, kind)
 
 
-def read_all(paths: Sequence[str | Path], sets: Mapping[str, Any] | None = None, kind: str | None = None) -> Reading:
+def read_all(
+    paths: Sequence[str | Path], sets: Mapping[str, Any] | None = None, kind: str | None = None
+) -> Reading:
     """Several files as one configuration (GPT-NeoX is started so), later ones on top.
 
-    sets: NAME=VALUE of --set: variables (`${NAME}`), keys of the file with dots (`model.num_layers`), or the Reading's own names.
-    Files that these name (a model's file, a DeepSpeed JSON, a config.json) are read where they lie beside the first; nothing is
-    executed, nothing is written. Raises InputError: no such file, too large, malformed, or of no framework that is known.
+    sets: NAME=VALUE of --set: variables (`${NAME}`), keys of the file with dots
+    (`model.num_layers`), or the Reading's own names. Files that these name (a model's file, a
+    DeepSpeed JSON, a config.json) are read where they lie beside the first; nothing is executed,
+    nothing is written. Raises InputError: no such file, too large, malformed, or of no framework
+    that is known.
     """
     if not 1 <= len(paths) <= MOST_FILES:
         raise InputError(f"a configuration must be 1 to {MOST_FILES} files, but got {len(paths)}")
     return read_texts([(str(path), text_of(path)) for path in paths], sets, kind)
 
 
-def read_texts(texts: Sequence[tuple[str, str]], sets: Mapping[str, Any] | None = None, kind: str | None = None) -> Reading:
-    """As read_all, of (path, text): for text that stands elsewhere, such as a here-document of a script."""
+def read_texts(
+    texts: Sequence[tuple[str, str]], sets: Mapping[str, Any] | None = None, kind: str | None = None
+) -> Reading:
+    """As read_all, of (path, text): for text that stands elsewhere, such as a here-document of a
+    script.
+    """
     stated = dict(sets or {})
     documents = [parse(text, name) for name, text in texts]
     found = [leaf for document in documents for leaf in leaves(document)]
@@ -69,12 +92,21 @@ def read_texts(texts: Sequence[tuple[str, str]], sets: Mapping[str, Any] | None 
 
 
 def translated(
-    found: Sequence[Leaf], path: str, notes: Sequence[str] = (), sets: Mapping[str, Any] | None = None, kind: str | None = None
+    found: Sequence[Leaf],
+    path: str,
+    notes: Sequence[str] = (),
+    sets: Mapping[str, Any] | None = None,
+    kind: str | None = None,
 ) -> Reading:
-    """Leaves of a configuration (also those of `overrides`) under the Reading's names, with what lies beside `path`."""
+    """Leaves of a configuration (also those of `overrides`) under the Reading's names, with what
+    lies beside `path`.
+    """
     chosen = kind or kind_of(found, path)
     if chosen not in KINDS:
-        raise InputError(f"a configuration must be of a kind that is known, but got {chosen!r}; known: {', '.join(KINDS)}")
+        raise InputError(
+            f"a configuration must be of a kind that is known, but got {chosen!r}; known:"
+            f" {', '.join(KINDS)}"
+        )
     stated = dict(sets or {})
     flat = [*found, *_keys(chosen, stated)]
     if chosen == "primus":
@@ -87,11 +119,17 @@ def translated(
 
 
 def parse(text: str, path: str) -> Document:
-    """The document of a text, by the ending of its name; without one that is known JSON, else YAML."""
+    """The document of a text, by the ending of its name; without one that is known JSON, else
+    YAML.
+    """
     name = Path(path).name
     load = ENDINGS.get(Path(path).suffix.lower())
     if load is None:
-        load = json_reader.load if text.lstrip("\ufeff \t\r\n").startswith(("{", "//")) else yaml_reader.load
+        load = (
+            json_reader.load
+            if text.lstrip("\ufeff \t\r\n").startswith(("{", "//"))
+            else yaml_reader.load
+        )
     try:
         document = load(text, path)
     except InputError:
@@ -102,7 +140,10 @@ def parse(text: str, path: str) -> Document:
         except InputError:
             return load(text, path)
     if not isinstance(document.data, dict) or not document.data:
-        raise InputError(f"{name} must hold keys and values, but holds {'nothing' if not document.data else 'a list or a single value'}")
+        raise InputError(
+            f"{name} must hold keys and values, but holds"
+            f" {'nothing' if not document.data else 'a list or a single value'}"
+        )
     return document
 
 
@@ -112,13 +153,23 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
     raw = {leaf.path[0] for leaf in found}
     if (other := not_launches.says(Path(path).name, raw)) is not None:
         raise InputError(other)
-    if tops & set(primus.SECTIONS) and any(leaf.path[-1] in ("framework", "model") for leaf in found):
+    if tops & set(primus.SECTIONS) and any(
+        leaf.path[-1] in ("framework", "model") for leaf in found
+    ):
         return "primus"
     if raw & set(megatron_yaml.SECTIONS) or any(key.startswith("--") for key in raw):
         return "megatron-yaml"
-    if "parallelism" in raw or ("activation_checkpoint" in raw and "training" in raw) or ("job" in raw and "training" in raw):
+    if (
+        "parallelism" in raw
+        or ("activation_checkpoint" in raw and "training" in raw)
+        or ("job" in raw and "training" in raw)
+    ):
         return "torchtitan"
-    if tops & set(accelerate.SECTIONS) and "per_device_train_batch_size" not in tops and "model_name_or_path" not in tops:
+    if (
+        tops & set(accelerate.SECTIONS)
+        and "per_device_train_batch_size" not in tops
+        and "model_name_or_path" not in tops
+    ):
         return "accelerate"
     if tops & set(neox.SECTIONS):
         return "neox"
@@ -128,7 +179,9 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
         return "swift" if tops & set(swift.OWN) else "megatron-yaml"
     if raw & set(deepspeed.SECTIONS):
         return "deepspeed" if tops <= deepspeed_keys.TOP or not tops <= neox_keys.KEYS else "neox"
-    if any(len(leaf.path) > 1 and leaf.path[0] in nemo.SECTIONS for leaf in found) or raw & set(nemo_recipes.KEYS):
+    if any(len(leaf.path) > 1 and leaf.path[0] in nemo.SECTIONS for leaf in found) or raw & set(
+        nemo_recipes.KEYS
+    ):
         return "nemo"
     if "num_layers" in tops and "hidden_size" in tops:
         return "megatron-yaml"
@@ -138,19 +191,32 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
 
 
 def overrides(words: Sequence[str], file: str = "") -> list[Leaf]:
-    """Hydra's and OmegaConf's `a.b=c`, `+a.b=c`, `++a.b=c` and `~a.b` on a command line, and a recipe's name, as leaves; other words are
-    passed over."""
+    """Hydra's and OmegaConf's `a.b=c`, `+a.b=c`, `++a.b=c` and `~a.b` on a command line, and a
+    recipe's name, as leaves; other words are passed over."""
     found = []
     for at, word in enumerate(words):
         name, equals, text = word.lstrip("+").partition("=")
         if name in nemo_recipes.FLAGS and (equals or at + 1 < len(words)):
             key = "factory" if name == "--factory" else "recipe"
-            found.append(Leaf((key,), text if equals else words[at + 1], file, where=f"{file} {name}".strip()))
+            found.append(
+                Leaf(
+                    (key,), text if equals else words[at + 1], file, where=f"{file} {name}".strip()
+                )
+            )
             continue
         if word.startswith("~"):
-            found.append(Leaf(_path(word[1:].partition("=")[0]), None, file, where=f"{file} {word}".strip()))
-        elif equals and name and not name.startswith("-") and name.replace(".", "").replace("_", "").replace("/", "").isalnum():
-            found.append(Leaf(_path(name), _value(text), file, where=f"{file} {word[:120]}".strip()))
+            found.append(
+                Leaf(_path(word[1:].partition("=")[0]), None, file, where=f"{file} {word}".strip())
+            )
+        elif (
+            equals
+            and name
+            and not name.startswith("-")
+            and name.replace(".", "").replace("_", "").replace("/", "").isalnum()
+        ):
+            found.append(
+                Leaf(_path(name), _value(text), file, where=f"{file} {word[:120]}".strip())
+            )
     return found
 
 
@@ -171,22 +237,35 @@ def _value(text: str) -> Any:
 
 
 def _notes(document: Document) -> list[str]:
-    twice = f"{Path(document.file).name} states {', '.join(document.duplicates[:6])} twice: the last counts (DeepSpeed refuses such a JSON)"
+    twice = (
+        f"{Path(document.file).name} states {', '.join(document.duplicates[:6])} twice: the last"
+        " counts (DeepSpeed refuses such a JSON)"
+    )
     return [*document.notes, *([twice] if document.duplicates else [])]
 
 
 def _keys(kind: str, sets: Mapping[str, Any]) -> list[Leaf]:
     """--set NAME=VALUE with dots as a key of the file, beyond all that the file states."""
-    dotted = {name: value for name, value in sets.items() if "." in name and not name.startswith(("hf.", "deepspeed.", "launch.", "env."))}
+    dotted = {
+        name: value
+        for name, value in sets.items()
+        if "." in name and not name.startswith(("hf.", "deepspeed.", "launch.", "env."))
+    }
     front = ("modules",) if kind == "primus" else ()
-    return [Leaf(_path(name), _plainly(value), origin="option", where=f"--set {name}")
-            for name, value in dotted.items() if not front or name.startswith("modules.")]  # fmt: skip
+    return [
+        Leaf(_path(name), _plainly(value), origin="option", where=f"--set {name}")
+        for name, value in dotted.items()
+        if not front or name.startswith("modules.")
+    ]
 
 
 def _set(out: Reading, sets: Mapping[str, Any], taken: set[tuple[str, ...]]) -> Reading:
     """--set NAME=VALUE of the Reading's own names; a name in capitals is a variable."""
-    values = {name.replace("-", "_"): Value(_plainly(value), "option", f"--set {name}")
-              for name, value in sets.items() if (_path(name) not in taken or name in out.values) and not name.isupper()}  # fmt: skip
+    values = {
+        name.replace("-", "_"): Value(_plainly(value), "option", f"--set {name}")
+        for name, value in sets.items()
+        if (_path(name) not in taken or name in out.values) and not name.isupper()
+    }
     return merged(out, Reading(out.file, out.kind, out.framework, values=values)) if values else out
 
 
@@ -197,6 +276,7 @@ def _plainly(value: Any) -> Any:
 def _unknown(path: str, keys: Sequence[str]) -> str:
     shown = ", ".join(key[:40] for key in keys[:6]) + (", ..." if len(keys) > 6 else "")
     return (
-        f"{Path(path).name} must be a configuration of DeepSpeed, GPT-NeoX, NeMo, Megatron-Bridge, Megatron-LM, Primus, torchtitan, "
-        f"ms-swift, Accelerate or the Hugging Face Trainer, but has the keys {shown}"
+        f"{Path(path).name} must be a configuration of DeepSpeed, GPT-NeoX, NeMo, Megatron-Bridge,"
+        " Megatron-LM, Primus, torchtitan, ms-swift, Accelerate or the Hugging Face Trainer, but"
+        f" has the keys {shown}"
     )

@@ -16,7 +16,8 @@ from planner.intake.frameworks.key_paths import place
 def changed(file: str, text: str, kind: str, name: str, value: Any) -> str | None:
     """The text with the Reading's `name` stated as `value`, or no longer stated where that is None.
 
-    kind: of the Reading. None where the text cannot take it: the name has no place in such a file, or its style is not followed.
+    kind: of the Reading. None where the text cannot take it: the name has no place in such a file,
+    or its style is not followed.
     """
     try:
         document = parse(text, file)
@@ -67,7 +68,11 @@ def _wanted(data: Any, path: Path, value: Any) -> Any:
 def _added(document: Document, text: str, path: Path, value: Any) -> str | None:
     """JSON and YAML: behind the last key of the deepest mapping that is there."""
     depth, holder = 0, document.data
-    while depth < len(path) - 1 and isinstance(holder, dict) and isinstance(holder.get(path[depth]), dict):
+    while (
+        depth < len(path) - 1
+        and isinstance(holder, dict)
+        and isinstance(holder.get(path[depth]), dict)
+    ):
         holder = holder[path[depth]]
         depth += 1
     for part in reversed(path[depth + 1 :]):
@@ -80,10 +85,18 @@ def _added(document: Document, text: str, path: Path, value: Any) -> str | None:
 
 def _in_braces(document: Document, text: str, holder: Path, key: str, value: Any) -> str | None:
     start, end = document.spans[holder]
-    inside = [span for path, span in document.spans.items() if path[: len(holder)] == holder and len(path) == len(holder) + 1]
+    inside = [
+        span
+        for path, span in document.spans.items()
+        if path[: len(holder)] == holder and len(path) == len(holder) + 1
+    ]
     words = f"{json.dumps(key)}: {_word(value, False)}"
     if not inside:
-        return f"{text[: start + 1]}{words}{text[end - 1 :]}" if not text[start + 1 : end - 1].strip() else None
+        return (
+            f"{text[: start + 1]}{words}{text[end - 1 :]}"
+            if not text[start + 1 : end - 1].strip()
+            else None
+        )
     last, stop = max(inside, key=lambda span: span[1])
     comma = re.compile(r"\s*,").match(text, stop)
     at = comma.end() if comma else stop
@@ -93,21 +106,37 @@ def _in_braces(document: Document, text: str, holder: Path, key: str, value: Any
     return f"{text[:at]}{'' if comma else ','}{gap}{words}{',' if comma else ''}{text[at:]}"
 
 
-def _in_block(document: Document, text: str, holder: Path, key: str, value: Any, keys: list[str]) -> str | None:
-    ends = [span[1] for path, span in document.spans.items() if len(path) > len(holder) and path[: len(holder)] == holder
-            and not _is_block(document, text, path)]  # fmt: skip
-    indent = next((found for one in keys if (found := _indent(document, text, (*holder, one))) is not None), None)
+def _in_block(
+    document: Document, text: str, holder: Path, key: str, value: Any, keys: list[str]
+) -> str | None:
+    ends = [
+        span[1]
+        for path, span in document.spans.items()
+        if len(path) > len(holder)
+        and path[: len(holder)] == holder
+        and not _is_block(document, text, path)
+    ]
+    indent = next(
+        (found for one in keys if (found := _indent(document, text, (*holder, one))) is not None),
+        None,
+    )
     if not ends or indent is None:
         return None
     stop = max(ends)
     at = stop if text[stop - 1] == "\n" else text.find("\n", stop)
     at = len(text) if at < 0 else at
     line = f"{indent}{key}: {_word(value, False)}"
-    return f"{text[:at]}{line}\n{text[at:]}" if text[at - 1 : at] == "\n" else f"{text[:at]}\n{line}{text[at:]}"
+    return (
+        f"{text[:at]}{line}\n{text[at:]}"
+        if text[at - 1 : at] == "\n"
+        else f"{text[:at]}\n{line}{text[at:]}"
+    )
 
 
 def _is_block(document: Document, text: str, path: Path) -> bool:
-    """Whether a value is a mapping or list without brackets: its end is where the next thing starts."""
+    """Whether a value is a mapping or list without brackets: its end is where the next thing
+    starts.
+    """
     at: Any = document.data
     for part in path:
         at = at[int(part)] if isinstance(at, list) else at[part]
@@ -119,7 +148,9 @@ def _key_start(document: Document, text: str, path: Path) -> int | None:
     if path not in document.spans:
         return None
     before = text[: document.spans[path][0]]
-    found = re.compile(rf"[\"']?{re.escape(path[-1])}[\"']?[ \t]*:[\s]*(?:#[^\n]*\s*)*$").search(before[-2000:])
+    found = re.compile(rf"[\"']?{re.escape(path[-1])}[\"']?[ \t]*:[\s]*(?:#[^\n]*\s*)*$").search(
+        before[-2000:]
+    )
     return len(before) - len(before[-2000:]) + found.start() if found else None
 
 

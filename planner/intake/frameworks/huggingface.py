@@ -1,4 +1,6 @@
-"""Arguments of the Hugging Face Trainer in a file: LLaMA-Factory, axolotl, TRL, ms-swift, or a plain args.json."""
+"""Arguments of the Hugging Face Trainer in a file: LLaMA-Factory, axolotl, TRL, ms-swift, or a
+plain args.json.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,57 @@ from planner.intake.frameworks.vocabulary import Framework, Named, named
 from planner.intake.frameworks.vocabulary import reading as made
 from planner.intake.reading import Reading
 
-SECTIONS = ("per_device_train_batch_size", "model_name_or_path", "finetuning_type", "base_model", "sequence_len", "gradient_checkpointing")
-LENGTHS = ("cutoff_len", "max_length", "max_seq_length", "max_seq_len", "sequence_len", "model_max_length", "block_size")
-MODELS = ("model_name_or_path", "base_model", "model_id_or_path", "model", "model_name", "pretrained_model_name_or_path")
+SECTIONS = (
+    "per_device_train_batch_size",
+    "model_name_or_path",
+    "finetuning_type",
+    "base_model",
+    "sequence_len",
+    "gradient_checkpointing",
+)
+LENGTHS = (
+    "cutoff_len",
+    "max_length",
+    "max_seq_length",
+    "max_seq_len",
+    "sequence_len",
+    "model_max_length",
+    "block_size",
+)
+MODELS = (
+    "model_name_or_path",
+    "base_model",
+    "model_id_or_path",
+    "model",
+    "model_name",
+    "pretrained_model_name_or_path",
+)
 AXOLOTL = {
-    "micro_batch_size": "per_device_train_batch_size", "num_epochs": "num_train_epochs", "lora_r": "lora_rank",
-    "lora_target_modules": "lora_target", "flash_attention": "flash_attn", "peft_type": "adapter",
-}  # fmt: skip
-"""axolotl's names of what the Trainer has. Source: axolotl, src/axolotl/core/trainer_builder (2025)."""
-FSDP = ("full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2", "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD")
+    "micro_batch_size": "per_device_train_batch_size",
+    "num_epochs": "num_train_epochs",
+    "lora_r": "lora_rank",
+    "lora_target_modules": "lora_target",
+    "flash_attention": "flash_attn",
+    "peft_type": "adapter",
+}
+"""axolotl's names of what the Trainer has. Source: axolotl, src/axolotl/core/trainer_builder
+(2025).
+"""
+FSDP = (
+    "full_shard",
+    "shard_grad_op",
+    "hybrid_shard",
+    "hybrid_shard_zero2",
+    "FULL_SHARD",
+    "SHARD_GRAD_OP",
+    "HYBRID_SHARD",
+)
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
-    """Each argument under `hf.`; the model and the length of a sample also under `model` and `seq_length`."""
+    """Each argument under `hf.`; the model and the length of a sample also under `model` and
+    `seq_length`.
+    """
     axolotl = any(leaf.path[0] in ("base_model", "sequence_len") for leaf in found)
     names = [one for leaf in found for one in _names(leaf, axolotl)]
     sharded = any(one.name == "use_torch_fsdp2" and one.value for one in names)
@@ -41,7 +81,11 @@ def _names(leaf: Leaf, axolotl: bool) -> list[Named]:
     if key == "fsdp" and leaf.value:
         text = " ".join(map(str, leaf.value)) if isinstance(leaf.value, list) else str(leaf.value)
         out += sharding(text, leaf)
-    if key in ("fsdp_config.fsdp_sharding_strategy", "fsdp_config.sharding_strategy", "fsdp_sharding_strategy"):
+    if key in (
+        "fsdp_config.fsdp_sharding_strategy",
+        "fsdp_config.sharding_strategy",
+        "fsdp_sharding_strategy",
+    ):
         out += sharding(str(leaf.value), leaf)
     if key in ("tensor_parallel_size", "tp_size"):
         out.append(named("tensor_model_parallel_size", leaf))
@@ -51,7 +95,9 @@ def _names(leaf: Leaf, axolotl: bool) -> list[Named]:
 
 
 def sharding(text: str, leaf: Leaf) -> list[Named]:
-    """FSDP's strategies: full shards weights too, shard_grad_op gathers them once; by name or by torch's number (1, 2, 3, 4, 5)."""
+    """FSDP's strategies: full shards weights too, shard_grad_op gathers them once; by name or by
+    torch's number (1, 2, 3, 4, 5).
+    """
     lower = text.lower()
     grads = "shard_grad_op" in lower or "zero2" in lower or lower in ("2", "5")
     none = "no_shard" in lower or lower == "3"

@@ -9,31 +9,50 @@ from planner.intake.documents.tree import Document, Path
 from planner.intake.frameworks import accelerate, huggingface, nemo, neox, torchtitan
 
 BRIDGE = {
-    "micro_batch_size": "train", "global_batch_size": "train", "seq_length": "dataset", "use_distributed_optimizer": "ddp",
-    "overlap_grad_reduce": "ddp", "overlap_param_gather": "ddp", "use_precision_aware_optimizer": "optimizer",
-    "optimizer_cpu_offload": "optimizer", "tp_comm_overlap": "comm_overlap", "use_megatron_fsdp": "dist",
-}  # fmt: skip
+    "micro_batch_size": "train",
+    "global_batch_size": "train",
+    "seq_length": "dataset",
+    "use_distributed_optimizer": "ddp",
+    "overlap_grad_reduce": "ddp",
+    "overlap_param_gather": "ddp",
+    "use_precision_aware_optimizer": "optimizer",
+    "optimizer_cpu_offload": "optimizer",
+    "tp_comm_overlap": "comm_overlap",
+    "use_megatron_fsdp": "dist",
+}
 """Sections of Megatron-Bridge other than model. Source: [megatron-bridge] training/config.py."""
 NEMO = {
-    "launch.gpus_per_node": ("trainer", "devices"), "launch.nodes": ("trainer", "num_nodes"), "seq_length": ("model", "encoder_seq_length"),
-}  # fmt: skip
+    "launch.gpus_per_node": ("trainer", "devices"),
+    "launch.nodes": ("trainer", "num_nodes"),
+    "seq_length": ("model", "encoder_seq_length"),
+}
 
 
 def place(kind: str, name: str, document: Document) -> Path | None:
-    """The path of keys at which a file of this kind states the Reading's `name`; None where it has none for it."""
+    """The path of keys at which a file of this kind states the Reading's `name`; None where it has
+    none for it.
+    """
     data = document.data if isinstance(document.data, dict) else {}
     if name.startswith("deepspeed.") and kind != "neox":
-        return _accelerated(name, data) if "distributed_type" in data else tuple(name.split(".")[1:])
+        return (
+            _accelerated(name, data) if "distributed_type" in data else tuple(name.split(".")[1:])
+        )
     if kind == "neox":
         return _neox(name, data)
     if kind == "nemo":
-        return NEMO.get(name) or (None if "." in name else ("model", _reversed(nemo.SHORT).get(name, name)))
+        return NEMO.get(name) or (
+            None if "." in name else ("model", _reversed(nemo.SHORT).get(name, name))
+        )
     if kind == "bridge":
         return None if "." in name else (BRIDGE.get(name, "model"), name)
     if kind == "torchtitan":
         if name.split(".")[0] in torchtitan.TABLES and "." in name:
             return tuple(name.split("."))
-        key = "activation_checkpoint.mode" if name == "recompute_granularity" else _reversed(torchtitan.RENAMED).get(name)
+        key = (
+            "activation_checkpoint.mode"
+            if name == "recompute_granularity"
+            else _reversed(torchtitan.RENAMED).get(name)
+        )
         return tuple(key.split(".")) if key else None
     if kind == "primus":
         return _primus(name, data)
@@ -50,7 +69,12 @@ def _neox(name: str, data: Mapping[str, Any]) -> Path | None:
     if name.startswith("deepspeed."):
         return tuple(name.split(".")[1:])
     key = _reversed(neox.RENAMED).get(name, name)
-    if "." in key or name in ("normalization", "position_embedding_type", "swiglu", "ffn_hidden_size"):
+    if "." in key or name in (
+        "normalization",
+        "position_embedding_type",
+        "swiglu",
+        "ffn_hidden_size",
+    ):
         return None
     dashed = any("-" in one for one in data)
     return (key.replace("_", "-") if dashed else key,)
@@ -72,7 +96,11 @@ def _trainer(name: str, data: Mapping[str, Any]) -> Path | None:
     if name == "seq_length":
         return next(((one,) for one in huggingface.LENGTHS if one in data), None)
     axolotl = "base_model" in data
-    return (_reversed(huggingface.AXOLOTL).get(key, key) if axolotl else key,) if name.startswith("hf.") else None
+    return (
+        (_reversed(huggingface.AXOLOTL).get(key, key) if axolotl else key,)
+        if name.startswith("hf.")
+        else None
+    )
 
 
 def _accelerated(name: str, data: Mapping[str, Any]) -> Path | None:

@@ -1,8 +1,9 @@
 """The arguments that Megatron-LM and Megatron-DeepSpeed take: facts in megatron_arguments.csv.
 
-Source: [megatron-core] training/arguments.py, whose parsers of 0.17.1, 0.18 and 0.19.2 were built for what each flag takes, and
-Megatron-DeepSpeed's megatron/arguments.py, whose declarations were read. Of 63 flags that are only in the main branch or were gone
-before 0.17 the kind follows from the name. `first` and `last` are versions, `main` the newest; a row without `first` is of the years
+Source: [megatron-core] training/arguments.py, whose parsers of 0.17.1, 0.18 and 0.19.2 were built
+for what each flag takes, and Megatron-DeepSpeed's megatron/arguments.py, whose declarations were
+read. Of 63 flags that are only in the main branch or were gone before 0.17 the kind follows from
+the name. `first` and `last` are versions, `main` the newest; a row without `first` is of the years
 before 0.9.
 """
 
@@ -42,7 +43,9 @@ def flags() -> dict[str, Flag]:
             name = row["flag"].lstrip("-").replace("-", "_")
             kind, dest = row["kind"], row["dest"] or name
             many, optional = kind.endswith("+"), kind.endswith("?")
-            out[row["flag"]] = Flag(name, dest, kind.rstrip("+?"), many, optional, row["first"], row["last"])
+            out[row["flag"]] = Flag(
+                name, dest, kind.rstrip("+?"), many, optional, row["first"], row["last"]
+            )
     return out
 
 
@@ -52,7 +55,9 @@ def deepspeed_only(flag: Flag) -> bool:
 
 
 def version(stated: Iterable[Flag]) -> tuple[str | None, str]:
-    """The newest version that takes all flags where that is not simply the newest, and a note where no version does."""
+    """The newest version that takes all flags where that is not simply the newest, and a note where
+    no version does.
+    """
     own = [flag for flag in stated if not deepspeed_only(flag)]
     ended = [flag for flag in own if flag.last not in ALWAYS]
     if not ended:
@@ -60,7 +65,13 @@ def version(stated: Iterable[Flag]) -> tuple[str | None, str]:
     oldest = min(ended, key=lambda flag: _number(flag.last))
     newest = max(own, key=lambda flag: _number(flag.first))
     if _number(newest.first) > _number(oldest.last) and newest.first not in ("", "0.14"):
-        return oldest.last, f"no version takes both --{_dashed(oldest)} (up to {oldest.last}) and --{_dashed(newest)} (from {newest.first})"
+        return (
+            oldest.last,
+            (
+                f"no version takes both --{_dashed(oldest)} (up to {oldest.last}) and"
+                f" --{_dashed(newest)} (from {newest.first})"
+            ),
+        )
     return oldest.last, f"Megatron-LM {oldest.last}: the newest with --{_dashed(oldest)}"
 
 
@@ -69,4 +80,6 @@ def _dashed(flag: Flag) -> str:
 
 
 def _number(text: str) -> tuple[int, ...]:
-    return (99,) if text == "main" else tuple(int(part) for part in text.split(".") if part.isdigit())
+    return (
+        (99,) if text == "main" else tuple(int(part) for part in text.split(".") if part.isdigit())
+    )

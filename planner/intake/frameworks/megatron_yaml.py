@@ -1,4 +1,6 @@
-"""YAML whose keys are Megatron's flags (its functional tests), and the configuration of `--yaml-cfg`."""
+"""YAML whose keys are Megatron's flags (its functional tests), and the configuration of
+`--yaml-cfg`.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,26 @@ from planner.intake.reading import Reading
 SECTIONS = ("MODEL_ARGS", "ENV_VARS", "language_model", "model_parallel")
 GPUS = ("WORLD_SIZE", "GPUS_PER_NODE", "NNODES", "NUM_NODES")
 RENAMED = {
-    "num_moe_experts": "num_experts", "layernorm_epsilon": "norm_epsilon", "fp8": "fp8_format", "persist_layer_norm": "persist_layer_norm",
+    "num_moe_experts": "num_experts",
+    "layernorm_epsilon": "norm_epsilon",
+    "fp8": "fp8_format",
+    "persist_layer_norm": "persist_layer_norm",
 }
-"""Names of TransformerConfig's fields that differ from the arguments'. Source: [megatron-core] training/arguments.py."""
-LAUNCH = {"WORLD_SIZE": "launch.gpus", "GPUS_PER_NODE": "launch.gpus_per_node", "NNODES": "launch.nodes", "NUM_NODES": "launch.nodes"}
+"""Names of TransformerConfig's fields that differ from the arguments'. Source: [megatron-core]
+training/arguments.py.
+"""
+LAUNCH = {
+    "WORLD_SIZE": "launch.gpus",
+    "GPUS_PER_NODE": "launch.gpus_per_node",
+    "NNODES": "launch.nodes",
+    "NUM_NODES": "launch.nodes",
+}
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
-    """Values under Megatron's argument names, whether the keys are flags (`--num-layers: 24`) or arguments in sections."""
+    """Values under Megatron's argument names, whether the keys are flags (`--num-layers: 24`) or
+    arguments in sections.
+    """
     written = any(part.startswith("--") for leaf in found for part in leaf.path)
     flat, near = doubted([one for leaf in found for one in names(leaf)], exact=written)
     return made(file, "megatron-yaml", "megatron", flat, notes=[*notes, *near])
@@ -37,10 +51,20 @@ def names(leaf: Leaf) -> list[Named]:
     if section == "ENV_VARS" and rest:
         name = rest[0]
         moved = replace(leaf, where=told(leaf))
-        return [named(f"env.{name}", moved), *([named(LAUNCH[name], moved)] if name in LAUNCH else [])]
+        return [
+            named(f"env.{name}", moved),
+            *([named(LAUNCH[name], moved)] if name in LAUNCH else []),
+        ]
     if section in ("MODEL_ARGS", "language_model", "model_parallel") and rest:
         return _argument(argument(rest[0]) if len(rest) == 1 else ".".join(rest), leaf)
-    if rest or section in ("TEST_TYPE", "LAUNCHER", "MODE", "BEFORE_SCRIPT", "AFTER_SCRIPT", "METRICS"):
+    if rest or section in (
+        "TEST_TYPE",
+        "LAUNCHER",
+        "MODE",
+        "BEFORE_SCRIPT",
+        "AFTER_SCRIPT",
+        "METRICS",
+    ):
         return [named(".".join(leaf.path), leaf)]
     return _argument(argument(section), leaf)
 
@@ -51,5 +75,8 @@ def _argument(name: str, leaf: Leaf) -> list[Named]:
         return [Named(flag.dest, leaf, not leaf.value)]
     if name == "activation_func":
         gated = str(leaf.value) == "swiglu"
-        return [Named("activation_func", leaf, leaf.value), *([Named("swiglu", leaf, True)] if gated else [])]
+        return [
+            Named("activation_func", leaf, leaf.value),
+            *([Named("swiglu", leaf, True)] if gated else []),
+        ]
     return [named(RENAMED.get(name, name), leaf)]

@@ -1,4 +1,6 @@
-"""NeMo's Hydra YAML, NeMo 2's and Megatron-Bridge's configuration, and verl's: sections around Megatron's own argument names."""
+"""NeMo's Hydra YAML, NeMo 2's and Megatron-Bridge's configuration, and verl's: sections around
+Megatron's own argument names.
+"""
 
 from __future__ import annotations
 
@@ -18,59 +20,103 @@ from planner.intake.reading import Reading
 SECTIONS = ("trainer", "exp_manager", "model", "train", "actor_rollout_ref")
 
 _ACTOR = ("actor_rollout_ref", "actor")
-PREFIXES: tuple[Path, ...] = tuple(tuple(one.split(".")) for one in sorted(words("""
-model model.config model.optim model.data model.data.train_ds trainer trainer.strategy trainer.strategy.ddp trainer.plugins
-data dataset train ddp optimizer dist optim optim.config comm_overlap tokenizer rng scheduler logger checkpoint validation profiling
-actor_rollout_ref.actor.megatron actor_rollout_ref.actor.megatron.override_transformer_config actor_rollout_ref.actor.optim
+PREFIXES: tuple[Path, ...] = tuple(
+    tuple(one.split("."))
+    for one in sorted(
+        words("""
+model model.config model.optim model.data model.data.train_ds trainer trainer.strategy \
+trainer.strategy.ddp trainer.plugins
+data dataset train ddp optimizer dist optim optim.config comm_overlap tokenizer rng scheduler \
+logger checkpoint validation profiling
+actor_rollout_ref.actor.megatron actor_rollout_ref.actor.megatron.override_transformer_config \
+actor_rollout_ref.actor.optim
 actor_rollout_ref.actor
-""")))
+""")
+    )
+)
 """Sections whose keys are Megatron's, once these are taken off."""
 IGNORED = words("""
-exp_manager run hydra defaults cluster rollout ref critic reward_model algorithm env_vars ft straggler
+exp_manager run hydra defaults cluster rollout ref critic reward_model algorithm env_vars ft \
+straggler
 """)
 """Sections that say nothing of the training's shape."""
 RENAMED = {
-    "trainer.devices": "launch.gpus_per_node", "trainer.num_nodes": "launch.nodes", "trainer.n_gpus_per_node": "launch.gpus_per_node",
-    "trainer.nnodes": "launch.nodes", "model.encoder_seq_length": "seq_length", "model.restore_from_path": "model",
-    "restore_from_path": "model", "actor_rollout_ref.model.path": "model", "checkpoint.pretrained_checkpoint": "model",
-    "model.optim.overlap_grad_sync": "overlap_grad_reduce", "model.optim.overlap_param_sync": "overlap_param_gather",
+    "trainer.devices": "launch.gpus_per_node",
+    "trainer.num_nodes": "launch.nodes",
+    "trainer.n_gpus_per_node": "launch.gpus_per_node",
+    "trainer.nnodes": "launch.nodes",
+    "model.encoder_seq_length": "seq_length",
+    "model.restore_from_path": "model",
+    "restore_from_path": "model",
+    "actor_rollout_ref.model.path": "model",
+    "checkpoint.pretrained_checkpoint": "model",
+    "model.optim.overlap_grad_sync": "overlap_grad_reduce",
+    "model.optim.overlap_param_sync": "overlap_param_gather",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "micro_batch_size",
     "actor_rollout_ref.actor.ppo_micro_batch_size": "micro_batch_size",
-    "actor_rollout_ref.actor.ppo_mini_batch_size": "global_batch_size", "actor_rollout_ref.model.lora.target_modules": "hf.lora_target",
-    "model.tokenizer.type": "tokenizer_type", "model.tokenizer.model": "tokenizer_model", "model.peft.peft_scheme": "peft.peft_scheme",
+    "actor_rollout_ref.actor.ppo_mini_batch_size": "global_batch_size",
+    "actor_rollout_ref.model.lora.target_modules": "hf.lora_target",
+    "model.tokenizer.type": "tokenizer_type",
+    "model.tokenizer.model": "tokenizer_model",
+    "model.peft.peft_scheme": "peft.peft_scheme",
     "model.peft.lora_tuning.adapter_dim": "peft.lora_tuning.adapter_dim",
-    "model.peft.lora_tuning.target_modules": "peft.lora_tuning.target_modules", "actor_rollout_ref.model.target_modules": "hf.lora_target",
+    "model.peft.lora_tuning.target_modules": "peft.lora_tuning.target_modules",
+    "actor_rollout_ref.model.target_modules": "hf.lora_target",
     "actor_rollout_ref.actor.ulysses_sequence_parallel_size": "context_parallel_size",
     "actor_rollout_ref.model.enable_gradient_checkpointing": "hf.gradient_checkpointing",
-    "actor_rollout_ref.actor.fsdp_config.optimizer_offload": "optimizer_cpu_offload", "dataset.sequence_length": "seq_length",
-}  # fmt: skip
+    "actor_rollout_ref.actor.fsdp_config.optimizer_offload": "optimizer_cpu_offload",
+    "dataset.sequence_length": "seq_length",
+}
 LORA_RANKS = ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank")
 """0: all weights are trained."""
 SHORT = {
-    "activations_checkpoint_granularity": "recompute_granularity", "activations_checkpoint_method": "recompute_method",
-    "activations_checkpoint_num_layers": "recompute_num_layers", "bias": "add_bias_linear", "layernorm_epsilon": "norm_epsilon",
-    "rotary_percentage": "rotary_percent", "ub_tp_comm_overlap": "tp_comm_overlap", "num_moe_experts": "num_experts",
-    "use_flash_attention": "use_flash_attn", "grad_reduce_in_fp32": "accumulate_allreduce_grads_in_fp32",
+    "activations_checkpoint_granularity": "recompute_granularity",
+    "activations_checkpoint_method": "recompute_method",
+    "activations_checkpoint_num_layers": "recompute_num_layers",
+    "bias": "add_bias_linear",
+    "layernorm_epsilon": "norm_epsilon",
+    "rotary_percentage": "rotary_percent",
+    "ub_tp_comm_overlap": "tp_comm_overlap",
+    "num_moe_experts": "num_experts",
+    "use_flash_attention": "use_flash_attn",
+    "grad_reduce_in_fp32": "accumulate_allreduce_grads_in_fp32",
     "microbatch_group_size_per_vp_stage": "microbatch_group_size_per_virtual_pipeline_stage",
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
-    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers", "calculate_per_token_loss": "calculate_per_token_loss",
-}  # fmt: skip
+    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
+    "calculate_per_token_loss": "calculate_per_token_loss",
+}
 """Keys that mean Megatron's under another name, in whatever section."""
-FP8 = (("mxfp8", "mxfp8"), ("current_scaling", "tensorwise"), ("subchannel", "blockwise"), ("delayed", "delayed"))
-_SUM = re.compile(r"\$\{(multiply|divide_ceil|divide_floor):\s*(\$\{[.\w]+\}|\d{1,9})\s*,\s*(\$\{[.\w]+\}|\d{1,9})\s*\}")
+FP8 = (
+    ("mxfp8", "mxfp8"),
+    ("current_scaling", "tensorwise"),
+    ("subchannel", "blockwise"),
+    ("delayed", "delayed"),
+)
+_SUM = re.compile(
+    r"\$\{(multiply|divide_ceil|divide_floor):\s*(\$\{[.\w]+\}|\d{1,9})\s*,\s*(\$\{[.\w]+\}|\d{1,9})\s*\}"
+)
 _REFERENCE = re.compile(r"\$\{\s*([.\w]+)\s*\}")
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
-    """Values under Megatron's names. Source: [nemo] examples and collections; [megatron-bridge] training/config.py, mixed_precision.py."""
+    """Values under Megatron's names. Source: [nemo] examples and collections; [megatron-bridge]
+    training/config.py, mixed_precision.py.
+    """
     flat = references(found)
     kind = _kind(flat)
-    framework = "torch" if kind == "verl" and not any(leaf.path[:3] == (*_ACTOR, "megatron") for leaf in flat) else "megatron"
+    framework = (
+        "torch"
+        if kind == "verl" and not any(leaf.path[:3] == (*_ACTOR, "megatron") for leaf in flat)
+        else "megatron"
+    )
     names = [one for leaf in flat for one in _names(leaf)]
     out, near = doubted([*names, *_together(flat)], exact=False)
     said = [*notes, *near]
     if any(leaf.path[0] in nemo_recipes.KEYS for leaf in flat):
-        said.append("what the recipe sets in its own code is not known: only the sizes stated beside its name count")
+        said.append(
+            "what the recipe sets in its own code is not known: only the sizes stated beside its"
+            " name count"
+        )
     return made(file, kind, "torch" if framework == "torch" else "megatron", out, notes=said)
 
 
@@ -78,13 +124,24 @@ def _kind(found: Sequence[Leaf]) -> str:
     tops = {leaf.path[0] for leaf in found}
     if "actor_rollout_ref" in tops:
         return "verl"
-    bridge = tops & {"train", "ddp", "dist", "mixed_precision", "comm_overlap", "scheduler", "dataset", "recipe"}
+    bridge = tops & {
+        "train",
+        "ddp",
+        "dist",
+        "mixed_precision",
+        "comm_overlap",
+        "scheduler",
+        "dataset",
+        "recipe",
+    }
     return "bridge" if bridge and "trainer" not in tops else "nemo"
 
 
 def _names(leaf: Leaf) -> list[Named]:
     path = leaf.path
-    if path[0] in IGNORED or (path[0] == "actor_rollout_ref" and path[1:2] in (("rollout",), ("ref",), ("hybrid_engine",))):
+    if path[0] in IGNORED or (
+        path[0] == "actor_rollout_ref" and path[1:2] in (("rollout",), ("ref",), ("hybrid_engine",))
+    ):
         return []
     dotted = ".".join(path)
     if dotted in nemo_recipes.KEYS:
@@ -108,29 +165,49 @@ def _special(key: str, path: Path, leaf: Leaf) -> list[Named] | None:
     value = leaf.value
     text = str(value).lower()[:80]
     if key == "precision" and path[0] == "trainer":
-        return [Named("bf16", leaf, "bf16" in text), Named("fp16", leaf, text in ("16", "16-mixed", "fp16", "16-true"))]
+        return [
+            Named("bf16", leaf, "bf16" in text),
+            Named("fp16", leaf, text in ("16", "16-mixed", "fp16", "16-true")),
+        ]
     if key in ("mixed_precision", "precision_config"):
         return _mixed(text, leaf)
     if key in ("activation", "activation_func"):
         squared = text.replace("-", "_") == "squared_relu"
-        return [Named("swiglu", leaf, "swiglu" in text or "silu" in text), Named("squared_relu", leaf, squared)]
+        return [
+            Named("swiglu", leaf, "swiglu" in text or "silu" in text),
+            Named("squared_relu", leaf, squared),
+        ]
     if key == "normalization":
         return [Named(key, leaf, "RMSNorm" if "rms" in text else "LayerNorm")]
     if key == "share_embeddings_and_output_weights":
-        return [Named("untie_embeddings_and_output_weights", leaf, None if value is None else not value)]
+        return [
+            Named("untie_embeddings_and_output_weights", leaf, None if value is None else not value)
+        ]
     if key == "transformer_engine":
         return [Named("transformer_impl", leaf, "transformer_engine" if value else "local")]
     if key == "name" and path[-2:] == ("optim", "name"):
-        return [Named("optimizer", leaf, value), Named("use_distributed_optimizer", leaf, "distributed" in text)]
+        return [
+            Named("optimizer", leaf, value),
+            Named("use_distributed_optimizer", leaf, "distributed" in text),
+        ]
     if key == "num_query_groups":
         return [named(key, leaf), Named("group_query_attention", leaf, value is not None)]
     if key == "fp8":
-        return [Named("fp8_format", leaf, (value if isinstance(value, str) else "hybrid") if value else None)]
+        return [
+            Named(
+                "fp8_format",
+                leaf,
+                (value if isinstance(value, str) else "hybrid") if value else None,
+            )
+        ]
     return None
 
 
 def _mixed(text: str, leaf: Leaf) -> list[Named]:
-    out = [Named("bf16", leaf, text.startswith("bf16") or "_bf16_" in text), Named("fp16", leaf, text.startswith("fp16"))]
+    out = [
+        Named("bf16", leaf, text.startswith("bf16") or "_bf16_" in text),
+        Named("fp16", leaf, text.startswith("fp16")),
+    ]
     for word, recipe in FP8:
         if word in text:
             out += [Named("fp8_format", leaf, "hybrid"), Named("fp8_recipe", leaf, recipe)]
@@ -141,13 +218,23 @@ def _mixed(text: str, leaf: Leaf) -> list[Named]:
 
 
 def _together(found: Sequence[Leaf]) -> list[Named]:
-    """What several keys state together: verl's prompts and the two parts of a sequence, NeMo's switches of 8 bits."""
+    """What several keys state together: verl's prompts and the two parts of a sequence, NeMo's
+    switches of 8 bits.
+    """
     out: list[Named] = []
-    prompts, times = last(found, *_ACTOR, "ppo_mini_batch_size"), last(found, "actor_rollout_ref", "rollout", "n")
+    prompts, times = (
+        last(found, *_ACTOR, "ppo_mini_batch_size"),
+        last(found, "actor_rollout_ref", "rollout", "n"),
+    )
     if prompts and times and isinstance(prompts.value, int) and isinstance(times.value, int):
         out.append(Named("global_batch_size", prompts, prompts.value * times.value))
     parts = last(found, "data", "max_prompt_length"), last(found, "data", "max_response_length")
-    if parts[0] and parts[1] and isinstance(parts[0].value, int) and isinstance(parts[1].value, int):
+    if (
+        parts[0]
+        and parts[1]
+        and isinstance(parts[0].value, int)
+        and isinstance(parts[1].value, int)
+    ):
         out.append(Named("seq_length", parts[1], parts[0].value + parts[1].value))
     eight, format_ = last(found, "model", "fp8"), last(found, "model", "fp8_e4m3")
     if eight is not None and eight.value is True and format_ is not None and format_.value is True:
@@ -159,23 +246,36 @@ def _together(found: Sequence[Leaf]) -> list[Named]:
 
 
 def references(found: Sequence[Leaf]) -> list[Leaf]:
-    """Leaves with OmegaConf's `${a.b}` and `${.b}` replaced where they stand for another leaf's value; what does not is left."""
+    """Leaves with OmegaConf's `${a.b}` and `${.b}` replaced where they stand for another leaf's
+    value; what does not is left.
+    """
     values = {leaf.path: leaf.value for leaf in found}
-    return [replace(leaf, value=_resolved(leaf, values), span=None) if _refers(leaf) else leaf for leaf in found]
+    return [
+        replace(leaf, value=_resolved(leaf, values), span=None) if _refers(leaf) else leaf
+        for leaf in found
+    ]
 
 
 def _refers(leaf: Leaf) -> bool:
     value = leaf.value
-    return isinstance(value, str) and value.startswith("${") and bool(_REFERENCE.fullmatch(value) or _SUM.fullmatch(value))
+    return (
+        isinstance(value, str)
+        and value.startswith("${")
+        and bool(_REFERENCE.fullmatch(value) or _SUM.fullmatch(value))
+    )
 
 
 def _resolved(leaf: Leaf, values: Mapping[Path, Any]) -> Any:
-    """A reference's value; of NeMo's resolvers multiply and divide the whole number, where both sides are known ones."""
+    """A reference's value; of NeMo's resolvers multiply and divide the whole number, where both
+    sides are known ones.
+    """
     found = _SUM.fullmatch(leaf.value)
     if found is None:
         return _referred(leaf, leaf.value, values)
     sides = [_referred(leaf, plain(side), values) for side in (found[2], found[3])]
-    if not all(isinstance(side, int) and not isinstance(side, bool) and 0 <= side < 10**9 for side in sides):
+    if not all(
+        isinstance(side, int) and not isinstance(side, bool) and 0 <= side < 10**9 for side in sides
+    ):
         return leaf.value
     if found[1] == "multiply":
         return sides[0] * sides[1]

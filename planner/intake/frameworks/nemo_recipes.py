@@ -1,4 +1,6 @@
-"""What the name of a NeMo 2 or Megatron-Bridge recipe tells: `llama3_70b`, `deepseek_v3_pretrain_256gpu_gb200_fp8mx_config`."""
+"""What the name of a NeMo 2 or Megatron-Bridge recipe tells: `llama3_70b`,
+`deepseek_v3_pretrain_256gpu_gb200_fp8mx_config`.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,30 @@ KEYS = ("recipe", "factory")
 SPELLED = {"recipe": "recipe", "factory": "factory", "model_recipe_name": "recipe", "mr": "recipe"}
 """The flags as words of a script's command line."""
 _ARGUMENTS = re.compile(r"\b(num_nodes|num_gpus_per_node)\s*=\s*(\d{1,7})")
-_TASK = re.compile(r"(?P<model>\w+?)_(?P<task>pretrain|sft|peft|lora|dora|finetune)(?P<rest>_\w*)?$")
-_REST = re.compile(r"(?:_(?P<gpus>\d{1,6})gpus?)?(?:_(?P<gpu>h100|h200|b200|b300|gb200|gb300|a100|l40s?|vr200))?"
-                   r"(?:_(?P<kind>bf16|fp8cs|fp8mx|fp8sc|fp8|nvfp4))?(?:_|$)")  # fmt: skip
+_TASK = re.compile(
+    r"(?P<model>\w+?)_(?P<task>pretrain|sft|peft|lora|dora|finetune)(?P<rest>_\w*)?$"
+)
+_REST = re.compile(
+    r"(?:_(?P<gpus>\d{1,6})gpus?)?(?:_(?P<gpu>h100|h200|b200|b300|gb200|gb300|a100|l40s?|vr200))?"
+    r"(?:_(?P<kind>bf16|fp8cs|fp8mx|fp8sc|fp8|nvfp4))?(?:_|$)"
+)
 _LENGTH = re.compile(r"_(\d+)k$")
 _POINT = re.compile(r"^(llama|qwen|glm)(\d)(\d)(?=_)")
 RECIPES = {"fp8cs": "tensorwise", "fp8mx": "mxfp8", "fp8sc": "blockwise", "fp8": "tensorwise"}
-"""The suffixes of precision: current scaling, MX, scaling by sub-channel. Source: [megatron-bridge] training/mixed_precision.py."""
+"""The suffixes of precision: current scaling, MX, scaling by sub-channel. Source: [megatron-bridge]
+training/mixed_precision.py.
+"""
 
 
 def stated(leaf: Leaf) -> list[Named]:
-    """Model, GPUs, GPU and precision, as far as the name tells; what else the recipe sets is in its code."""
+    """Model, GPUs, GPU and precision, as far as the name tells; what else the recipe sets is in its
+    code.
+    """
     text = str(leaf.value)[:300].strip().strip("\"'")
     call = text.partition("(")
-    name = call[0].strip().rsplit(".", 1)[-1].lower().removesuffix("_config").removesuffix("_recipe")
+    name = (
+        call[0].strip().rsplit(".", 1)[-1].lower().removesuffix("_config").removesuffix("_recipe")
+    )
     arguments = {key: int(count) for key, count in _ARGUMENTS.findall(call[2])}
     match = _TASK.fullmatch(name)
     bare = match["model"] if match else name

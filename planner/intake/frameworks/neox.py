@@ -1,4 +1,6 @@
-"""GPT-NeoX: YAML (or JSON) with dashes or underscores, several files as one, DeepSpeed's own keys among them."""
+"""GPT-NeoX: YAML (or JSON) with dashes or underscores, several files as one, DeepSpeed's own keys
+among them.
+"""
 
 from __future__ import annotations
 
@@ -16,35 +18,84 @@ from planner.intake.reading import Reading
 SECTIONS = ("pipe_parallel_size", "model_parallel_size", "no_weight_tying", "pos_emb", "rotary_pct")
 """Names that no other framework has."""
 RENAMED = {
-    "pipe_parallel_size": "pipeline_model_parallel_size", "model_parallel_size": "tensor_model_parallel_size",
-    "num_kv_heads": "num_query_groups", "no_weight_tying": "untie_embeddings_and_output_weights", "rotary_pct": "rotary_percent",
-    "rotary_emb_base": "rotary_base", "use_qk_layernorm": "qk_layernorm", "moe_num_experts": "num_experts", "moe_top_k": "moe_router_topk",
-    "moe_expert_parallel_size": "expert_model_parallel_size", "head_size": "kv_channels", "sliding_window_width": "window_size",
-    "global_num_gpus": "launch.gpus", "num_nodes": "launch.nodes", "num_gpus": "launch.gpus_per_node", "padded_vocab_size": "vocab_size",
-}  # fmt: skip
+    "pipe_parallel_size": "pipeline_model_parallel_size",
+    "model_parallel_size": "tensor_model_parallel_size",
+    "num_kv_heads": "num_query_groups",
+    "no_weight_tying": "untie_embeddings_and_output_weights",
+    "rotary_pct": "rotary_percent",
+    "rotary_emb_base": "rotary_base",
+    "use_qk_layernorm": "qk_layernorm",
+    "moe_num_experts": "num_experts",
+    "moe_top_k": "moe_router_topk",
+    "moe_expert_parallel_size": "expert_model_parallel_size",
+    "head_size": "kv_channels",
+    "sliding_window_width": "window_size",
+    "global_num_gpus": "launch.gpus",
+    "num_nodes": "launch.nodes",
+    "num_gpus": "launch.gpus_per_node",
+    "padded_vocab_size": "vocab_size",
+}
 WORDS = {
-    "norm": ("normalization", {"layernorm": "LayerNorm", "non_parametric_layernorm": "LayerNorm", "rmsnorm": "RMSNorm",
-                               "te_layernorm": "LayerNorm", "te_rmsnorm": "RMSNorm", "scalenorm": "RMSNorm"}),
-    "pos_emb": ("position_embedding_type", {"rotary": "rope", "learned": "learned_absolute", "alibi": "alibi", "none": "none",
-                                            "sinusoidal": "none", "rpe": "relative"}),
-}  # fmt: skip
+    "norm": (
+        "normalization",
+        {
+            "layernorm": "LayerNorm",
+            "non_parametric_layernorm": "LayerNorm",
+            "rmsnorm": "RMSNorm",
+            "te_layernorm": "LayerNorm",
+            "te_rmsnorm": "RMSNorm",
+            "scalenorm": "RMSNorm",
+        },
+    ),
+    "pos_emb": (
+        "position_embedding_type",
+        {
+            "rotary": "rope",
+            "learned": "learned_absolute",
+            "alibi": "alibi",
+            "none": "none",
+            "sinusoidal": "none",
+            "rpe": "relative",
+        },
+    ),
+}
 TOKENIZER_20B = 50277
 """Entries of 20B_tokenizer.json."""
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
-    """All files' leaves as one configuration; a key stated twice counts as GPT-NeoX takes it: the last.
+    """All files' leaves as one configuration; a key stated twice counts as GPT-NeoX takes it: the
+    last.
 
-    Source: [gpt-neox] megatron/neox_arguments (names), megatron/model/transformer.py (the width of a gated MLP).
+    Source: [gpt-neox] megatron/neox_arguments (names), megatron/model/transformer.py (the width of
+            a gated MLP).
     """
-    flat = [replace(leaf, path=tuple(part.replace("-", "_") for part in leaf.path), where=told(leaf)) for leaf in found]
+    flat = [
+        replace(leaf, path=tuple(part.replace("-", "_") for part in leaf.path), where=told(leaf))
+        for leaf in found
+    ]
     said = list(notes)
-    twice = sorted({leaf.path[0] for leaf in flat if len({one.file for one in flat if one.path == leaf.path}) > 1})
+    twice = sorted(
+        {
+            leaf.path[0]
+            for leaf in flat
+            if len({one.file for one in flat if one.path == leaf.path}) > 1
+        }
+    )
     if twice:
-        said.append(f"{', '.join(twice[:6])} stated in several files: GPT-NeoX refuses that; the last counts here")
+        said.append(
+            f"{', '.join(twice[:6])} stated in several files: GPT-NeoX refuses that; the last"
+            " counts here"
+        )
     names = [one for leaf in flat for one in _names(leaf)]
-    derived = [*_width(flat), *_activation(flat), *_pipeline(flat), *_biases(flat), *_vocabulary(flat)]
+    derived = [
+        *_width(flat),
+        *_activation(flat),
+        *_pipeline(flat),
+        *_biases(flat),
+        *_vocabulary(flat),
+    ]
     return made(file, "neox", "deepspeed", [*names, *derived], notes=said)
 
 
@@ -59,7 +110,13 @@ def _names(leaf: Leaf) -> list[Named]:
     if key in ("precision", "fp16", "bf16", "bfloat16"):
         return _precision(leaf)
     name = RENAMED.get(key, ".".join(leaf.path))
-    out = [named(f"deepspeed.{name}" if key in deepspeed_keys.TOP else name, leaf, key in KEYS or key in deepspeed_keys.TOP)]
+    out = [
+        named(
+            f"deepspeed.{name}" if key in deepspeed_keys.TOP else name,
+            leaf,
+            key in KEYS or key in deepspeed_keys.TOP,
+        )
+    ]
     if key == "num_kv_heads":
         out.append(Named("group_query_attention", leaf, leaf.value is not None))
     if key == "checkpoint_activations":
@@ -76,7 +133,9 @@ def _names(leaf: Leaf) -> list[Named]:
 
 
 def _precision(leaf: Leaf) -> list[Named]:
-    """`precision: bfloat16`, the fp16 section (whose `type` was bfloat16's first switch), or a bare bf16 section."""
+    """`precision: bfloat16`, the fp16 section (whose `type` was bfloat16's first switch), or a bare
+    bf16 section.
+    """
     key = leaf.path[0]
     if key == "precision":
         value = str(leaf.value)
@@ -97,13 +156,22 @@ def _activation(found: Sequence[Leaf]) -> list[Named]:
 
 
 def _width(found: Sequence[Leaf]) -> list[Named]:
-    """The MLP's width. A gated one takes two thirds of what is stated and splits it over its two branches, up to a multiple."""
+    """The MLP's width. A gated one takes two thirds of what is stated and splits it over its two
+    branches, up to a multiple.
+    """
     stated, factor = last(found, "intermediate_size"), last(found, "expansion_factor")
     hidden, act = last(found, "hidden_size"), last(found, "activation")
     if stated is not None and _count(stated.value):
         width, leaf = stated.value, stated
     elif hidden is not None and _count(hidden.value):
-        width, leaf = int(factor.value * hidden.value) if factor and _number(factor.value) else 4 * hidden.value, hidden
+        width, leaf = (
+            (
+                int(factor.value * hidden.value)
+                if factor and _number(factor.value)
+                else 4 * hidden.value
+            ),
+            hidden,
+        )
     else:
         return []
     if act is None or str(act.value) not in GATED:
@@ -119,22 +187,34 @@ def _pipeline(found: Sequence[Leaf]) -> list[Named]:
     leaf = last(found, "pipe_parallel_size")
     if leaf is None or leaf.value != 0:
         return []
-    return [Named("pipeline_model_parallel_size", leaf, 1), Named("no_pipeline_parallel", leaf, True)]
+    return [
+        Named("pipeline_model_parallel_size", leaf, 1),
+        Named("no_pipeline_parallel", leaf, True),
+    ]
 
 
 def _biases(found: Sequence[Leaf]) -> list[Named]:
-    """Megatron has one switch for the biases of all linears and one for those of query, key and value."""
+    """Megatron has one switch for the biases of all linears and one for those of query, key and
+    value.
+    """
     mlp, attention = last(found, "use_bias_in_mlp"), last(found, "use_bias_in_attn_linear")
     if mlp is None or mlp.value is not False:
         return []
     kept = attention is None or attention.value is not False
-    return [Named("add_bias_linear", mlp, False), *([Named("add_qkv_bias", attention or mlp, True)] if kept else [])]
+    return [
+        Named("add_bias_linear", mlp, False),
+        *([Named("add_qkv_bias", attention or mlp, True)] if kept else []),
+    ]
 
 
 def _vocabulary(found: Sequence[Leaf]) -> list[Named]:
     """The tokenizer of GPT-NeoX-20B is known by its file."""
     leaf = last(found, "vocab_file")
-    if leaf is None or not str(leaf.value).endswith("20B_tokenizer.json") or last(found, "padded_vocab_size"):
+    if (
+        leaf is None
+        or not str(leaf.value).endswith("20B_tokenizer.json")
+        or last(found, "padded_vocab_size")
+    ):
         return []
     return [Named("vocab_size", replace(leaf, origin="default"), TOKENIZER_20B)]
 

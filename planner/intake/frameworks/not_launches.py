@@ -1,4 +1,6 @@
-"""What people hand over that is no launch: a folder, a pipe, a model, a saved plan; each with the way to what they want."""
+"""What people hand over that is no launch: a folder, a pipe, a model, a saved plan; each with the
+way to what they want.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,18 @@ LAUNCHES = (".sh", ".slurm", ".sbatch", ".yaml", ".yml", ".toml", ".json", ".log
 PYTHON = (".py", ".pyw", ".ipynb")
 MOST_NAMED = 3
 MOST_LISTED = 2000
-SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+SPECIAL = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def regular(path: str | Path) -> Path:
-    """The path of a file that can be read without waiting. InputError for a folder, a pipe, a device, or nothing."""
+    """The path of a file that can be read without waiting. InputError for a folder, a pipe, a
+    device, or nothing.
+    """
     place, shown = Path(path), str(path)[:200]
     try:
         mode = place.stat().st_mode
@@ -26,45 +35,84 @@ def regular(path: str | Path) -> Path:
     if stat.S_ISDIR(mode):
         raise InputError(f"{shown} must be one file, but is a folder{_inside(place)}")
     if not stat.S_ISREG(mode):
-        raise InputError(f"{shown} must be a plain file, but is {SPECIAL.get(stat.S_IFMT(mode), 'none')}; save its text to a file first")
+        raise InputError(
+            f"{shown} must be a plain file, but is {SPECIAL.get(stat.S_IFMT(mode), 'none')}; save"
+            " its text to a file first"
+        )
     return place
 
 
 def _inside(folder: Path) -> str:
     """Files of the folder that may be what is meant."""
     try:
-        names = [one.name for _, one in zip(range(MOST_LISTED), folder.iterdir(), strict=False) if one.suffix in LAUNCHES and one.is_file()]
+        names = [
+            one.name
+            for _, one in zip(range(MOST_LISTED), folder.iterdir(), strict=False)
+            if one.suffix in LAUNCHES and one.is_file()
+        ]
     except OSError:
         return "; name the script, configuration or log in it"
     ranked = sorted(names, key=lambda name: (LAUNCHES.index(Path(name).suffix), name))[:MOST_NAMED]
-    return f"; name one file in it, such as {', '.join(ranked)}" if ranked else " in which no script, configuration or log lies"
+    return (
+        f"; name one file in it, such as {', '.join(ranked)}"
+        if ranked
+        else " in which no script, configuration or log lies"
+    )
 
 
 def refuse_python(place: Path, head: str) -> None:
     """InputError for a program: what it would pass to a framework only running it tells."""
     first = head.partition("\n")[0]
     if place.suffix.lower() in PYTHON or (first.startswith("#!") and "python" in first):
-        raise InputError(f"{place.name} must say how a training is launched, but is Python, which is neither run nor read; name the shell "
-                         "or Slurm script that starts it, its configuration (JSON, YAML, TOML), or its log")
+        raise InputError(
+            f"{place.name} must say how a training is launched, but is Python, which is neither run"
+            " nor read; name the shell or Slurm script that starts it, its configuration (JSON,"
+            " YAML, TOML), or its log"
+        )
 
 
 def says(name: str, keys: Collection[str]) -> str | None:
-    """The message for a document that describes something else than a training; None where it does not."""
+    """The message for a document that describes something else than a training; None where it does
+    not.
+    """
     found = set(keys)
     if {"layout", "question", "estimate"} <= found:
-        return f"{name} must say how a training is launched, but is a saved plan: ppplan explain {name} or ppplan emit {name} takes it"
-    if {"model_type", "architectures"} & found and {"num_hidden_layers", "n_layer", "num_layers", "n_layers", "text_config"} & found:
+        return (
+            f"{name} must say how a training is launched, but is a saved plan: ppplan explain"
+            f" {name} or ppplan emit {name} takes it"
+        )
+    if {"model_type", "architectures"} & found and {
+        "num_hidden_layers",
+        "n_layer",
+        "num_layers",
+        "n_layers",
+        "text_config",
+    } & found:
         return f"{name} must say how a model is trained, but describes a model: " + _model(name)
     if {"num_layers", "hidden_size", "num_heads"} <= found:
-        return f"{name} must say how a model is trained, but is a model of ppplan's: " + _model(name)
+        return f"{name} must say how a model is trained, but is a model of ppplan's: " + _model(
+            name
+        )
     if "gpu" in found and {"node", "fabric"} & found:
-        return f"{name} must say how a training is launched, but is a hardware profile: --cluster {name} takes it beside a script"
+        return (
+            f"{name} must say how a training is launched, but is a hardware profile: --cluster"
+            f" {name} takes it beside a script"
+        )
     if {"model", "gpus", "cluster"} <= found:
-        return f"{name} must say how a training is launched, but is a question: ppplan recommend {name} answers it"
+        return (
+            f"{name} must say how a training is launched, but is a question: ppplan recommend"
+            f" {name} answers it"
+        )
     if "weight_map" in found:
-        return f"{name} must say how a model is trained, but lists the files of a checkpoint; name the script that trains it"
+        return (
+            f"{name} must say how a model is trained, but lists the files of a checkpoint; name the"
+            " script that trains it"
+        )
     return None
 
 
 def _model(name: str) -> str:
-    return f"ppplan recommend --model {name} --gpus N --cluster NAME plans its training; beside a script check takes it as --model {name}"
+    return (
+        f"ppplan recommend --model {name} --gpus N --cluster NAME plans its training; beside a"
+        f" script check takes it as --model {name}"
+    )

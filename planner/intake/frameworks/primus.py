@@ -1,4 +1,6 @@
-"""AMD Primus: an experiment that names a model file and overrides it; `${VAR:default}` inside, 0 and 1 for booleans."""
+"""AMD Primus: an experiment that names a model file and overrides it; `${VAR:default}` inside, 0
+and 1 for booleans.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,72 @@ from planner.intake.reading import Reading, Value
 SECTIONS = ("modules",)
 FRAMEWORKS = ("megatron", "megatron_bridge", "torchtitan")
 VARIABLE = re.compile(r"\$\{(?P<name>[^:{}]+)(?::(?P<default>[^}]*))?\}")
-SWITCHES = frozenset({
-    "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "swiglu", "bf16", "fp16",
-    "group_query_attention", "multi_latent_attention", "untie_embeddings_and_output_weights", "use_torch_fsdp2", "use_flash_attn",
-    "moe_grouped_gemm", "gradient_accumulation_fusion", "tp_comm_overlap", "add_bias_linear", "qk_layernorm", "enable_primus_turbo",
-})  # fmt: skip
+SWITCHES = frozenset(
+    {
+        "sequence_parallel",
+        "use_distributed_optimizer",
+        "overlap_grad_reduce",
+        "overlap_param_gather",
+        "swiglu",
+        "bf16",
+        "fp16",
+        "group_query_attention",
+        "multi_latent_attention",
+        "untie_embeddings_and_output_weights",
+        "use_torch_fsdp2",
+        "use_flash_attn",
+        "moe_grouped_gemm",
+        "gradient_accumulation_fusion",
+        "tp_comm_overlap",
+        "add_bias_linear",
+        "qk_layernorm",
+        "enable_primus_turbo",
+    }
+)
 DEFAULTS: dict[str, Any] = {
-    "bf16": True, "use_distributed_optimizer": True, "sequence_parallel": True, "use_flash_attn": True, "micro_batch_size": 2,
-    "global_batch_size": 16, "seq_length": 1024, "position_embedding_type": "learned_absolute", "untie_embeddings_and_output_weights": True,
-    "add_bias_linear": False, "swiglu": True, "hidden_dropout": 0.1, "attention_dropout": 0.1, "normalization": "LayerNorm",
-    "gradient_accumulation_fusion": True, "make_vocab_size_divisible_by": 128, "transformer_impl": "transformer_engine",
-}  # fmt: skip
-"""What differs from Megatron's own defaults. Source: [primus] primus/configs/modules/megatron/{pre_trainer,trainer_base}.yaml and
+    "bf16": True,
+    "use_distributed_optimizer": True,
+    "sequence_parallel": True,
+    "use_flash_attn": True,
+    "micro_batch_size": 2,
+    "global_batch_size": 16,
+    "seq_length": 1024,
+    "position_embedding_type": "learned_absolute",
+    "untie_embeddings_and_output_weights": True,
+    "add_bias_linear": False,
+    "swiglu": True,
+    "hidden_dropout": 0.1,
+    "attention_dropout": 0.1,
+    "normalization": "LayerNorm",
+    "gradient_accumulation_fusion": True,
+    "make_vocab_size_divisible_by": 128,
+    "transformer_impl": "transformer_engine",
+}
+"""What differs from Megatron's own defaults. Source: [primus]
+primus/configs/modules/megatron/{pre_trainer,trainer_base}.yaml and
 models/megatron/language_model.yaml."""
-MODEL_ALONE = frozenset({"position_embedding_type", "untie_embeddings_and_output_weights", "add_bias_linear", "swiglu", "normalization"})
+MODEL_ALONE = frozenset(
+    {
+        "position_embedding_type",
+        "untie_embeddings_and_output_weights",
+        "add_bias_linear",
+        "swiglu",
+        "normalization",
+    }
+)
 """Defaults that a model's own file restates: not taken where that file is not at hand."""
 
 
 def trainer(found: Sequence[Leaf]) -> str | None:
     """The module that trains."""
-    modules = list(dict.fromkeys(leaf.path[1] for leaf in found if leaf.path[0] == "modules" and len(leaf.path) > 2))
-    return next((name for name in modules if name.endswith("trainer")), modules[0] if modules else None)
+    modules = list(
+        dict.fromkeys(
+            leaf.path[1] for leaf in found if leaf.path[0] == "modules" and len(leaf.path) > 2
+        )
+    )
+    return next(
+        (name for name in modules if name.endswith("trainer")), modules[0] if modules else None
+    )
 
 
 def model_file(found: Sequence[Leaf]) -> str | None:
@@ -48,9 +95,16 @@ def model_file(found: Sequence[Leaf]) -> str | None:
 
 
 def reading(
-    found: Sequence[Leaf], file: str, notes: Sequence[str] = (), *, model: Sequence[Leaf] = (), sets: Mapping[str, Any] | None = None,
-) -> Reading:  # fmt: skip
-    """The overrides of the training module on the leaves of its model file (`model`; empty where that is not beside the experiment)."""
+    found: Sequence[Leaf],
+    file: str,
+    notes: Sequence[str] = (),
+    *,
+    model: Sequence[Leaf] = (),
+    sets: Mapping[str, Any] | None = None,
+) -> Reading:
+    """The overrides of the training module on the leaves of its model file (`model`; empty where
+    that is not beside the experiment).
+    """
     flat = substituted(found, sets or {}, VARIABLE)
     module = trainer(flat) or "pre_trainer"
     framework = last(flat, "modules", module, "framework")
@@ -59,25 +113,38 @@ def reading(
     trains = str(framework.value) if framework is not None else "megatron"
     if trains not in FRAMEWORKS:
         name = file.rsplit("/", 1)[-1]
-        raise InputError(f"a Primus experiment must train with {', '.join(FRAMEWORKS)}, but {name} does with {trains[:40]}")
+        raise InputError(
+            f"a Primus experiment must train with {', '.join(FRAMEWORKS)}, but {name} does with"
+            f" {trains[:40]}"
+        )
     if trains == "torchtitan":
         out = torchtitan.reading([*model, *overrides], file, notes)
         return replace(out, kind="primus", values={**_model(flat, module), **out.values})
-    base = [Leaf((name,), value, origin="default", where="Primus")
-            for name, value in DEFAULTS.items() if trains == "megatron" and (model or name not in MODEL_ALONE)]  # fmt: skip
+    base = [
+        Leaf((name,), value, origin="default", where="Primus")
+        for name, value in DEFAULTS.items()
+        if trains == "megatron" and (model or name not in MODEL_ALONE)
+    ]
     names = [_name(leaf) for leaf in (*base, *substituted(model, sets or {}, VARIABLE), *overrides)]
     said = list(notes)
     leaf = last(flat, "modules", module, "model")
     if leaf is not None and named_model and not model:
         names.append(Named("model", leaf, _stem(named_model)))
-        said.append(f"{named_model} is not beside the file: the model is taken by its name, {_stem(named_model)}")
+        said.append(
+            f"{named_model} is not beside the file: the model is taken by its name,"
+            f" {_stem(named_model)}"
+        )
     flat_names, near = doubted(names, exact=False)
     return made(file, "primus", "megatron", flat_names, notes=[*said, *near])
 
 
 def _model(found: Sequence[Leaf], module: str) -> dict[str, Value]:
     leaf = last(found, "modules", module, "model")
-    return {"model": Value(_stem(leaf.value), leaf.origin, told(leaf))} if leaf is not None and isinstance(leaf.value, str) else {}
+    return (
+        {"model": Value(_stem(leaf.value), leaf.origin, told(leaf))}
+        if leaf is not None and isinstance(leaf.value, str)
+        else {}
+    )
 
 
 def _stem(name: str) -> str:
@@ -97,5 +164,3 @@ def extends(found: Sequence[Leaf]) -> list[str]:
     leaf = last(found, "extends")
     names = leaf.value if leaf is not None and isinstance(leaf.value, list) else []
     return [str(name)[:200] for name in names]
-
-

@@ -9,15 +9,35 @@ from planner.intake.frameworks.vocabulary import Named, doubted, named
 from planner.intake.frameworks.vocabulary import reading as made
 from planner.intake.reading import Reading
 
-SECTIONS = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "global_batch_size")
+SECTIONS = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "micro_batch_size",
+    "global_batch_size",
+)
 """Megatron's names at the top of a file ..."""
-OWN = ("tuner_type", "train_type", "mcore_model", "model", "max_length", "rlhf_type", "save_safetensors", "load_safetensors")
+OWN = (
+    "tuner_type",
+    "train_type",
+    "mcore_model",
+    "model",
+    "max_length",
+    "rlhf_type",
+    "save_safetensors",
+    "load_safetensors",
+)
 """... with one of these."""
-RENAMED = {"max_length": "seq_length", "decoder_first_pipeline_num_layers": "decoder_first_pipeline_num_layers", "fp8": "fp8_format"}
+RENAMED = {
+    "max_length": "seq_length",
+    "decoder_first_pipeline_num_layers": "decoder_first_pipeline_num_layers",
+    "fp8": "fp8_format",
+}
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
-    """Megatron's names; how the model is tuned stays under `hf.` as with the Trainer. Training is bf16 unless the file says otherwise."""
+    """Megatron's names; how the model is tuned stays under `hf.` as with the Trainer. Training is
+    bf16 unless the file says otherwise.
+    """
     flat, near = doubted([one for leaf in found for one in names(leaf)], exact=False)
     return made(file, "swift", "megatron", flat, notes=[*notes, *near])
 
@@ -26,10 +46,20 @@ def names(leaf: Leaf) -> list[Named]:
     """One argument of `megatron sft`, `pt` or `rlhf`, in a file or on the command line."""
     key = ".".join(leaf.path).replace("-", "_")
     if key in ("model", "load", "mcore_model", "load_safetensors"):
-        return [named(key, leaf), named("model", leaf)] if isinstance(leaf.value, str) else [named(key, leaf)]
+        return (
+            [named(key, leaf), named("model", leaf)]
+            if isinstance(leaf.value, str)
+            else [named(key, leaf)]
+        )
     if key in ("tuner_type", "train_type"):
         return [named("hf.train_type", leaf)]
-    if key.startswith("lora_") or key in ("target_modules", "freeze_llm", "freeze_vit", "freeze_aligner", "freeze_parameters"):
+    if key.startswith("lora_") or key in (
+        "target_modules",
+        "freeze_llm",
+        "freeze_vit",
+        "freeze_aligner",
+        "freeze_parameters",
+    ):
         return [named(f"hf.{key}", leaf)]
     if key == "torch_dtype":
         text = str(leaf.value)

@@ -1,4 +1,6 @@
-"""torchtitan's TOML (or the same tables in YAML): degrees and batch under Megatron's names where it has one."""
+"""torchtitan's TOML (or the same tables in YAML): degrees and batch under Megatron's names where it
+has one.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ RENAMED = {
     "training.compile": "compile",
     "compile.enable": "compile",
 }
-"""Also where the keys stood before 2025: [experimental] and [training]. Source: [torchtitan] config/job_config.py of several versions."""
+"""Also where the keys stood before 2025: [experimental] and [training]. Source: [torchtitan]
+config/job_config.py of several versions.
+"""
 PRESETS = {("deepseek_v3", "671b"): "deepseek-v3", ("llama4", "17bx16e"): "llama4-scout"}
 DEFAULTS = (
     Leaf(("training", "local_batch_size"), 8, origin="default", where="torchtitan"),
@@ -48,48 +52,94 @@ DEFAULTS = (
     Leaf(("training", "mixed_precision_param"), "bfloat16", origin="default", where="torchtitan"),
     Leaf(("activation_checkpoint", "mode"), "selective", origin="default", where="torchtitan"),
 )
-TABLES = frozenset({
-    "activation_checkpoint", "checkpoint", "comm", "compile", "debug", "experimental", "fault_tolerance", "float8", "job", "lr_scheduler",
-    "memory_estimation", "metrics", "model", "mx", "optimizer", "parallelism", "primus_turbo", "profiling", "quantize", "training",
-    "validation",
-})  # fmt: skip
+TABLES = frozenset(
+    {
+        "activation_checkpoint",
+        "checkpoint",
+        "comm",
+        "compile",
+        "debug",
+        "experimental",
+        "fault_tolerance",
+        "float8",
+        "job",
+        "lr_scheduler",
+        "memory_estimation",
+        "metrics",
+        "model",
+        "mx",
+        "optimizer",
+        "parallelism",
+        "primus_turbo",
+        "profiling",
+        "quantize",
+        "training",
+        "validation",
+    }
+)
 
 
 def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Values under Megatron's names; weights are sharded (FSDP2) unless the shard degree is 1.
 
-    `local_batch_size` is what a data-parallel rank takes a step: of a pipeline it is cut into micro-batches of
-    `pipeline_parallel_microbatch_size`; beyond it, `global_batch_size` is reached by accumulation.
+    `local_batch_size` is what a data-parallel rank takes a step: of a pipeline it is cut into
+    micro-batches of `pipeline_parallel_microbatch_size`; beyond it, `global_batch_size` is reached
+    by accumulation.
     """
-    flat = [leaf for leaf in found if not (leaf.value == -1 and leaf.path[-1] == "global_batch_size")]
+    flat = [
+        leaf for leaf in found if not (leaf.value == -1 and leaf.path[-1] == "global_batch_size")
+    ]
     older = any(leaf.path == ("training", "batch_size") for leaf in flat)
-    flat = [*(leaf for leaf in DEFAULTS if not (older and leaf.path[-1] == "local_batch_size")), *flat]
+    flat = [
+        *(leaf for leaf in DEFAULTS if not (older and leaf.path[-1] == "local_batch_size")),
+        *flat,
+    ]
     names = [one for leaf in flat for one in _names(leaf)]
-    return made(file, "torchtitan", "torch", [*names, *_model(flat), *_batch(flat), *_sharding(flat)], notes=notes)
+    return made(
+        file,
+        "torchtitan",
+        "torch",
+        [*names, *_model(flat), *_batch(flat), *_sharding(flat)],
+        notes=notes,
+    )
 
 
 def _names(leaf: Leaf) -> list[Named]:
     dotted = ".".join(leaf.path)
     if dotted == "activation_checkpoint.mode":
         mode = str(leaf.value)
-        return [named(dotted, leaf), Named("recompute_granularity", leaf, None if mode == "none" else mode)]
+        return [
+            named(dotted, leaf),
+            Named("recompute_granularity", leaf, None if mode == "none" else mode),
+        ]
     if dotted == "training.mixed_precision_param":
-        return [Named("bf16", leaf, leaf.value == "bfloat16"), Named("fp16", leaf, leaf.value == "float16")]
+        return [
+            Named("bf16", leaf, leaf.value == "bfloat16"),
+            Named("fp16", leaf, leaf.value == "float16"),
+        ]
     if dotted == "model.converters":
         return [named(dotted, leaf), *_converters(leaf)]
     return [named(RENAMED.get(dotted, dotted), leaf, leaf.path[0] in TABLES)]
 
 
 def _converters(leaf: Leaf) -> list[Named]:
-    converters = [str(one) for one in leaf.value] if isinstance(leaf.value, list) else [str(leaf.value)]
+    converters = (
+        [str(one) for one in leaf.value] if isinstance(leaf.value, list) else [str(leaf.value)]
+    )
     eight = any("float8" in one for one in converters)
     mx = any(one.startswith("mx") or "quantize.linear.mx" in one for one in converters)
     recipe = "mxfp8" if mx else "tensorwise"
-    return [Named("fp8_format", leaf, "e4m3"), Named("fp8_recipe", leaf, recipe)] if eight or mx else []
+    return (
+        [Named("fp8_format", leaf, "e4m3"), Named("fp8_recipe", leaf, recipe)]
+        if eight or mx
+        else []
+    )
 
 
 def _model(found: Sequence[Leaf]) -> list[Named]:
-    """The preset's name: `llama3` and `70B` are llama3-70b; a path of assets names the checkpoint better still."""
+    """The preset's name: `llama3` and `70B` are llama3-70b; a path of assets names the checkpoint
+    better still.
+    """
     name, flavor = last(found, "model", "name"), last(found, "model", "flavor")
     out = []
     if name is not None and flavor is not None:
@@ -101,7 +151,9 @@ def _model(found: Sequence[Leaf]) -> list[Named]:
 def _batch(found: Sequence[Leaf]) -> list[Named]:
     """Megatron's micro-batch: the local batch, or what a pipeline cuts it into."""
     local = last(found, "training", "local_batch_size") or last(found, "training", "batch_size")
-    stages = last(found, "parallelism", "pipeline_parallel_degree") or last(found, "experimental", "pipeline_parallel_degree")
+    stages = last(found, "parallelism", "pipeline_parallel_degree") or last(
+        found, "experimental", "pipeline_parallel_degree"
+    )
     piped = stages is not None and _count(stages.value) and stages.value > 1
     size = last(found, "parallelism", "pipeline_parallel_microbatch_size")
     if piped and local is not None:
@@ -110,7 +162,9 @@ def _batch(found: Sequence[Leaf]) -> list[Named]:
 
 
 def _sharding(found: Sequence[Leaf]) -> list[Named]:
-    older = last(found, "training", "data_parallel_shard_degree") or last(found, "training", "data_parallel_degree")
+    older = last(found, "training", "data_parallel_shard_degree") or last(
+        found, "training", "data_parallel_degree"
+    )
     leaf = older or last(found, "parallelism", "data_parallel_shard_degree")
     reshard = last(found, "parallelism", "fsdp_reshard_after_forward")
     if leaf is None:

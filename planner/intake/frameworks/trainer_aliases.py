@@ -1,4 +1,6 @@
-"""What programs around the Hugging Face Trainer mean by words of their own, and by saying nothing."""
+"""What programs around the Hugging Face Trainer mean by words of their own, and by saying
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,20 @@ from typing import Any
 from planner.intake.reading import Reading, Value
 
 RECOMPUTING = {
-    "hf.tuner_type": "ms-swift", "hf.train_type": "ms-swift", "hf.sft_type": "ms-swift", "hf.split_dataset_ratio": "ms-swift",
-    "hf.finetuning_type": "LLaMA-Factory", "hf.cutoff_len": "LLaMA-Factory",
-}  # fmt: skip
-"""Arguments by which programs are known that checkpoint activations unless told otherwise. Source: ms-swift trainers/arguments.py
-(gradient_checkpointing True), LLaMA-Factory hparams/model_args.py (disable_gradient_checkpointing False)."""
+    "hf.tuner_type": "ms-swift",
+    "hf.train_type": "ms-swift",
+    "hf.sft_type": "ms-swift",
+    "hf.split_dataset_ratio": "ms-swift",
+    "hf.finetuning_type": "LLaMA-Factory",
+    "hf.cutoff_len": "LLaMA-Factory",
+}
+"""Arguments by which programs are known that checkpoint activations unless told otherwise. Source:
+ms-swift trainers/arguments.py (gradient_checkpointing True), LLaMA-Factory hparams/model_args.py
+(disable_gradient_checkpointing False)."""
 CHAT = "hf.lora_module_name", "hf.only_optimize_lora", "hf.data_split"
-"""Arguments of DeepSpeed-Chat, whose --zero_stage, --offload and --dtype make the configuration. Source: its utils/ds_utils.py."""
+"""Arguments of DeepSpeed-Chat, whose --zero_stage, --offload and --dtype make the configuration.
+Source: its utils/ds_utils.py.
+"""
 _PRESET = re.compile(r"(?:ds_?)?(?:z|zero|stage)_?([0-3])(?![0-9])(.*)", re.IGNORECASE)
 STAGE = "deepspeed.zero_optimization.stage"
 OFFLOAD = "deepspeed.zero_optimization.offload_{}.device"
@@ -27,11 +36,23 @@ def meant(out: Reading) -> Reading:
     if out.kind != "huggingface":
         return out
     more = _recomputing(out) | _swift(out) | _chat(out)
-    return replace(out, values={**out.values, **{name: one for name, one in more.items() if name not in out.values}}) if more else out
+    return (
+        replace(
+            out,
+            values={
+                **out.values,
+                **{name: one for name, one in more.items() if name not in out.values},
+            },
+        )
+        if more
+        else out
+    )
 
 
 def preset(name: str, where: str) -> dict[str, Value]:
-    """What the name of a DeepSpeed configuration tells where the file is not at hand: `zero3`, `ds_z2_offload_config.json`."""
+    """What the name of a DeepSpeed configuration tells where the file is not at hand: `zero3`,
+    `ds_z2_offload_config.json`.
+    """
     found = _PRESET.match(PurePosixPath(name).stem)
     if found is None:
         return {}
@@ -50,7 +71,11 @@ def _recomputing(out: Reading) -> dict[str, Value]:
     program = next((RECOMPUTING[name] for name in RECOMPUTING if name in out.values), None)
     if program is None or any(name in out.values for name in stated):
         return {}
-    return {"hf.gradient_checkpointing": Value(True, "default", f"{program} checkpoints activations unless told otherwise")}
+    return {
+        "hf.gradient_checkpointing": Value(
+            True, "default", f"{program} checkpoints activations unless told otherwise"
+        )
+    }
 
 
 def _swift(out: Reading) -> dict[str, Value]:
@@ -64,7 +89,13 @@ def _swift(out: Reading) -> dict[str, Value]:
     if kind not in ("bfloat16", "float16"):
         return {}
     name = "hf.bf16" if kind == "bfloat16" else "hf.fp16"
-    return {name: replace(stated, value=True) if stated else Value(True, "default", "ms-swift: the type of the weights")}
+    return {
+        name: (
+            replace(stated, value=True)
+            if stated
+            else Value(True, "default", "ms-swift: the type of the weights")
+        )
+    }
 
 
 def _chat(out: Reading) -> dict[str, Value]:
@@ -78,7 +109,9 @@ def _chat(out: Reading) -> dict[str, Value]:
         found |= {OFFLOAD.format(part): replace(offload, value="cpu") for part in parts}
     dtype = out.values.get("hf.dtype")
     half = "bf16" if dtype is not None and str(dtype.value) == "bf16" else "fp16"
-    found[f"deepspeed.{half}.enabled"] = Value(True, "flag" if dtype else "default", "DeepSpeed-Chat --dtype")
+    found[f"deepspeed.{half}.enabled"] = Value(
+        True, "flag" if dtype else "default", "DeepSpeed-Chat --dtype"
+    )
     rank = out.values.get("hf.lora_dim")
     if rank is not None and rank.value and "hf.only_optimize_lora" in out.values:
         found |= {"hf.lora_rank": rank, "hf.use_peft": replace(rank, value=True)}

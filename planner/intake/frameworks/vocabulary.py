@@ -1,4 +1,6 @@
-"""What every reader of configs shares: leaves given the Reading's names, and a Reading made of them."""
+"""What every reader of configs shares: leaves given the Reading's names, and a Reading made of
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _WEIGHTY = re.compile(
     r"size|num_|layers|batch|seq|hidden|heads|experts|degree|stage|nodes|gpus|devices|length|precision|recompute|topk|channels|groups|_dim|rank"
     r"|bf16|fp16|fp8|^model$"
 )
-"""Names whose value is asked for when a file leaves it open; a data path that is open is nobody's concern."""
+"""Names whose value is asked for when a file leaves it open; a data path that is open is nobody's
+concern.
+"""
 _OPEN = re.compile(r"\$\{|\?\?\?")
 
 
@@ -25,7 +29,9 @@ MOST_DOUBTED = 200
 
 
 class Named(NamedTuple):
-    """A leaf under the Reading's name. `value` is the leaf's own unless the framework's word differs from Megatron's."""
+    """A leaf under the Reading's name. `value` is the leaf's own unless the framework's word
+    differs from Megatron's.
+    """
 
     name: str
     leaf: Leaf
@@ -39,10 +45,18 @@ def named(name: str, leaf: Leaf, known: bool = True) -> Named:
 
 
 def reading(
-    file: str, kind: str, framework: Framework, found: Iterable[Named], *, version: str | None = None, notes: Sequence[str] = (),
+    file: str,
+    kind: str,
+    framework: Framework,
+    found: Iterable[Named],
+    *,
+    version: str | None = None,
+    notes: Sequence[str] = (),
     unresolved: Sequence[Unresolved] = (),
-) -> Reading:  # fmt: skip
-    """A Reading of named leaves, the last of a name counting. Null values state nothing; what stands for a variable is unresolved."""
+) -> Reading:
+    """A Reading of named leaves, the last of a name counting. Null values state nothing; what
+    stands for a variable is unresolved.
+    """
     values: dict[str, Value] = {}
     edits: dict[str, Edit] = {}
     unknown: dict[str, None] = {}
@@ -50,7 +64,11 @@ def reading(
     for name, leaf, value, known in found:
         if isinstance(value, str) and _OPEN.search(value) and _WEIGHTY.search(name):
             if name not in values:
-                opened[name] = Unresolved(name, f"{value[:80]} is not set in the file; --set {name}=VALUE supplies it", told(leaf))
+                opened[name] = Unresolved(
+                    name,
+                    f"{value[:80]} is not set in the file; --set {name}=VALUE supplies it",
+                    told(leaf),
+                )
             continue
         values.pop(name, None)
         edits.pop(name, None)
@@ -62,28 +80,48 @@ def reading(
             edits[name] = Edit(leaf.file, *leaf.span)
         if not known:
             unknown[".".join(leaf.path)] = None
-    return Reading(file, kind, framework, version, values, tuple(opened.values()), tuple(unknown), tuple(notes), edits)
+    return Reading(
+        file,
+        kind,
+        framework,
+        version,
+        values,
+        tuple(opened.values()),
+        tuple(unknown),
+        tuple(notes),
+        edits,
+    )
 
 
-def merged(first: Reading, second: Reading, *, kind: str | None = None, framework: Framework | None = None) -> Reading:
+def merged(
+    first: Reading, second: Reading, *, kind: str | None = None, framework: Framework | None = None
+) -> Reading:
     """Two readings as one: where both state a value, the second counts."""
     open_ = {one.name: one for one in (*first.unresolved, *second.unresolved)}
     for name in second.values:
         open_.pop(name, None)
     edits = {name: edit for name, edit in first.edits.items() if name not in second.values}
     return replace(
-        first, kind=kind or first.kind, framework=framework or first.framework,
-        framework_version=second.framework_version or first.framework_version, values={**first.values, **second.values},
-        unresolved=tuple(open_.values()), unknown=tuple(dict.fromkeys((*first.unknown, *second.unknown))),
-        notes=tuple(dict.fromkeys((*first.notes, *second.notes))), edits={**edits, **second.edits},
-    )  # fmt: skip
+        first,
+        kind=kind or first.kind,
+        framework=framework or first.framework,
+        framework_version=second.framework_version or first.framework_version,
+        values={**first.values, **second.values},
+        unresolved=tuple(open_.values()),
+        unknown=tuple(dict.fromkeys((*first.unknown, *second.unknown))),
+        notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
+        edits={**edits, **second.edits},
+    )
 
 
-def substituted(found: Iterable[Leaf], sets: Mapping[str, Any], pattern: re.Pattern[str]) -> list[Leaf]:
-    """Leaves with `${NAME}` and `${NAME:default}` replaced: by --set NAME=VALUE, else by the default; else left as they are.
+def substituted(
+    found: Iterable[Leaf], sets: Mapping[str, Any], pattern: re.Pattern[str]
+) -> list[Leaf]:
+    """Leaves with `${NAME}` and `${NAME:default}` replaced: by --set NAME=VALUE, else by the
+    default; else left as they are.
 
-    `pattern` has the groups `name` and `default`. Environment variables of this machine are never read: a file is checked for the
-    machine that it will run on.
+    `pattern` has the groups `name` and `default`. Environment variables of this machine are never
+    read: a file is checked for the machine that it will run on.
     """
     return [_one(leaf, sets, pattern) for leaf in found]
 
@@ -111,13 +149,17 @@ def _one(leaf: Leaf, sets: Mapping[str, Any], pattern: re.Pattern[str]) -> Leaf:
     whole = pattern.fullmatch(leaf.value)
     origin: Literal["option", "environment"] = "option" if "option" in origins else "environment"
     where = f"{told(leaf)} ({leaf.value[:60]})"
-    return replace(leaf, value=plain(text) if whole else text, origin=origin, where=where, span=None)
+    return replace(
+        leaf, value=plain(text) if whole else text, origin=origin, where=where, span=None
+    )
 
 
 def tail(path: Path, prefixes: Iterable[Path]) -> Path:
     """The path without the longest of the prefixes that it begins with."""
-    fits = [prefix for prefix in prefixes if path[: len(prefix)] == prefix and len(path) > len(prefix)]
-    return path[max((len(prefix) for prefix in fits), default=0):]
+    fits = [
+        prefix for prefix in prefixes if path[: len(prefix)] == prefix and len(path) > len(prefix)
+    ]
+    return path[max((len(prefix) for prefix in fits), default=0) :]
 
 
 def truth(value: Any) -> Any:
@@ -126,9 +168,11 @@ def truth(value: Any) -> Any:
 
 
 def doubted(found: Iterable[Named], *, exact: bool) -> tuple[list[Named], list[str]]:
-    """Names checked against Megatron's arguments, and what is said of those that miss one by a letter or two.
+    """Names checked against Megatron's arguments, and what is said of those that miss one by a
+    letter or two.
 
-    exact: whatever is no argument is unknown; else only near misses are, as the framework has keys of its own.
+    exact: whatever is no argument is unknown; else only near misses are, as the framework has keys
+    of its own.
     """
     from planner.intake.frameworks.megatron_flags import flags
 

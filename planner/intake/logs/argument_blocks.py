@@ -1,4 +1,6 @@
-"""The blocks that a run prints when it starts: Megatron's and GPT-NeoX's arguments, DeepSpeed's configuration."""
+"""The blocks that a run prints when it starts: Megatron's and GPT-NeoX's arguments, DeepSpeed's
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,22 @@ from planner.intake.frameworks.vocabulary import merged
 from planner.intake.frameworks.vocabulary import reading as made
 from planner.intake.reading import Reading
 
-_ARGUMENT = re.compile(r"(?:^|[\s:|\]>])([A-Za-z_][A-Za-z0-9_]{1,80}) (?:\.+ )([^\n]*?)(?:\.+(updated|default))?\s*$")
+_ARGUMENT = re.compile(
+    r"(?:^|[\s:|\]>])([A-Za-z_][A-Za-z0-9_]{1,80}) (?:\.+ )([^\n]*?)(?:\.+(updated|default))?\s*$"
+)
 MOST = 3000
 """Arguments of a block."""
-LAUNCH = {"world_size": "launch.gpus", "padded_vocab_size": "padded_vocab_size", "global_num_gpus": "launch.gpus"}
-
+LAUNCH = {
+    "world_size": "launch.gpus",
+    "padded_vocab_size": "padded_vocab_size",
+    "global_num_gpus": "launch.gpus",
+}
 
 
 def arguments(text: str, file: str) -> Reading | None:
-    """The arguments of a block as a full Reading, defaults that the framework filled in with origin `default` where it says so."""
+    """The arguments of a block as a full Reading, defaults that the framework filled in with origin
+    `default` where it says so.
+    """
     found = [leaf for line in text.split("\n")[:MOST] if (leaf := _leaf(line, file)) is not None]
     names = {leaf.path[0] for leaf in found}
     if len(found) < 5:
@@ -52,10 +61,15 @@ def configuration(text: str, file: str) -> Reading | None:
 
 
 def joined(first: Reading | None, second: Reading | None) -> Reading | None:
-    """Both blocks of one run: Megatron-DeepSpeed prints its arguments and then DeepSpeed's configuration."""
+    """Both blocks of one run: Megatron-DeepSpeed prints its arguments and then DeepSpeed's
+    configuration.
+    """
     if first is None or second is None:
         return second or first
-    if {first.kind, second.kind} == {"megatron-deepspeed", "deepspeed"} or {first.kind, second.kind} == {"neox", "deepspeed"}:
+    if {first.kind, second.kind} == {"megatron-deepspeed", "deepspeed"} or {
+        first.kind,
+        second.kind,
+    } == {"neox", "deepspeed"}:
         kind = next(one.kind for one in (first, second) if one.kind != "deepspeed")
         return merged(first, second, kind=kind, framework="deepspeed")
     return second
@@ -66,15 +80,24 @@ def _leaf(line: str, file: str) -> Leaf | None:
     if found is None:
         return None
     said = found[3]
-    return Leaf((found[1],), _python(found[2].strip()), file, origin="default" if said == "default" else "flag")
+    return Leaf(
+        (found[1],),
+        _python(found[2].strip()),
+        file,
+        origin="default" if said == "default" else "flag",
+    )
 
 
 def _python(text: str) -> Any:
-    """A value as Python prints it: None, True, numbers, a flat list; an enumeration's member by its last name; else the text."""
+    """A value as Python prints it: None, True, numbers, a flat list; an enumeration's member by its
+    last name; else the text.
+    """
     if text == "None":
         return None
     if text.startswith("[") and text.endswith("]"):
-        return [_python(part.strip().strip("'\"")) for part in text[1:-1].split(",") if part.strip()]
+        return [
+            _python(part.strip().strip("'\"")) for part in text[1:-1].split(",") if part.strip()
+        ]
     member = re.fullmatch(r"<?[A-Za-z]\w*\.(\w+)(?:: ?[^>]{0,40}>)?", text)
     if member and text[:1] in "<ABCDEFGHIJKLMNOPQRSTUVWXYZ":
         return member[1]

@@ -1,4 +1,6 @@
-"""The message of a run that found no memory, to the digit that was printed, with the interval that its rounding leaves."""
+"""The message of a run that found no memory, to the digit that was printed, with the interval that
+its rounding leaves.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,27 @@ Place = Literal["device", "host"]
 Range = tuple[float, float]
 
 WINDOW = 4000
-"""Characters of a message that are looked at: the longest, with a line for each process of a shared GPU, has about 3,000."""
+"""Characters of a message that are looked at: the longest, with a line for each process of a shared
+GPU, has about 3,000.
+"""
 DIGITS = 24
 """More digits than any size has: a longer run of them is not a size."""
 
-_UNITS = {"bytes": (1.0, 1.0), "B": (1.0, 1.0), "KiB": (1024.0, 1024.0), "MiB": (float(MIB), float(MIB)),
-          "GiB": (float(GIB), float(GIB)), "TiB": (1024.0 * GIB, 1024.0 * GIB), "KB": (1e3, 1024.0), "MB": (1e6, float(MIB)),
-          "GB": (GB, float(GIB)), "TB": (1e12, 1024.0 * GIB)}
-"""Smallest and largest meaning of each unit: torch prints binary ones; what prints GB means 1e9 or 2**30, so both are kept."""
+_UNITS = {
+    "bytes": (1.0, 1.0),
+    "B": (1.0, 1.0),
+    "KiB": (1024.0, 1024.0),
+    "MiB": (float(MIB), float(MIB)),
+    "GiB": (float(GIB), float(GIB)),
+    "TiB": (1024.0 * GIB, 1024.0 * GIB),
+    "KB": (1e3, 1024.0),
+    "MB": (1e6, float(MIB)),
+    "GB": (GB, float(GIB)),
+    "TB": (1e12, 1024.0 * GIB),
+}
+"""Smallest and largest meaning of each unit: torch prints binary ones; what prints GB means 1e9 or
+2**30, so both are kept.
+"""
 _SIZE = rf"(\d{{1,{DIGITS}}}(?:\.\d{{1,{DIGITS}}})?) ?(bytes|[KMGT]i?B|B)\b"
 
 _STARTS = re.compile(r"[Tt]ried to allocate ")
@@ -40,11 +55,17 @@ _VENDOR = re.compile(r"\b(CUDA|HIP|XPU|NPU|MUSA)\b.{0,12}out of memory")
 _OTHERS = re.compile(rf"\bProcess (\d{{1,10}}) has {_SIZE} memory in use")
 _RANK = re.compile(r"\[(?:rank|default|Rank )(\d{1,7})\]")
 _BARE = re.compile(rf"^\s*{_SIZE}\s*\.?\s*$")
-_HOST = re.compile(r"DefaultCPUAllocator|oom[-_]kill|Out of memory: Killed process|exits? with return code = -9\b|Cannot allocate memory|"
-                   r"Signal 9 \(SIGKILL\)|exitcode: -9\b")
-_SILENT = re.compile(r"OutOfMemoryError|CUDA error: out of memory|CUDA out of memory|HIP out of memory|HIP error: out of memory|"
-                     r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|hipErrorOutOfMemory|"
-                     r"(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|CUDA driver error: out of memory")
+_HOST = re.compile(
+    r"DefaultCPUAllocator|oom[-_]kill|Out of memory: Killed process|exits? with return code ="
+    r" -9\b|Cannot allocate memory|"
+    r"Signal 9 \(SIGKILL\)|exitcode: -9\b"
+)
+_SILENT = re.compile(
+    r"OutOfMemoryError|CUDA error: out of memory|CUDA out of memory|HIP out of memory|HIP error:"
+    r" out of memory|"
+    r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|hipErrorOutOfMemory|"
+    r"(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|CUDA driver error: out of memory"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +82,9 @@ class Oom:
     allocated_bytes: float | None = None
     """By tensors, as the framework counts."""
     reserved_bytes: float | None = None
-    """By the framework's allocator, tensors included. From torch 2.1 on it is the sum of the two parts that are printed."""
+    """By the framework's allocator, tensors included. From torch 2.1 on it is the sum of the two
+    parts that are printed.
+    """
     unallocated_bytes: float | None = None
     """Reserved, in no tensor: fragmentation."""
     free_bytes: float | None = None
@@ -84,15 +107,16 @@ class Oom:
 def parse(text: str) -> Oom | None:
     """The first message of memory that ran out in a text, or None.
 
-    Formats: torch 1.0 ("cached"), 1.2 to 2.0 ("reserved in total by PyTorch"), 2.1 on ("has a total capacity of", with the typo of
-    2.0.1 and 2.1), the CPU allocator (exact bytes), CUDA, cuBLAS, cuDNN and NCCL errors without a size, and what the kernel, Slurm
-    or a launcher says when the host's memory ran out. A bare size ("16.83 GiB") is a request.
+    Formats: torch 1.0 ("cached"), 1.2 to 2.0 ("reserved in total by PyTorch"), 2.1 on ("has a total
+    capacity of", with the typo of 2.0.1 and 2.1), the CPU allocator (exact bytes), CUDA, cuBLAS,
+    cuDNN and NCCL errors without a size, and what the kernel, Slurm or a launcher says when the
+    host's memory ran out. A bare size ("16.83 GiB") is a request.
     """
     start = _STARTS.search(text)
     if start is None:
         return _without_size(text)
     line = text.rfind("\n", max(0, start.start() - WINDOW), start.start()) + 1
-    message = text[max(line, start.start() - WINDOW // 8): start.start() + WINDOW]
+    message = text[max(line, start.start() - WINDOW // 8) : start.start() + WINDOW]
     after = _STARTS.search(message, start.end() - max(line, start.start() - WINDOW // 8))
     return _sized(message[: after.start()] if after else message)
 
@@ -101,7 +125,12 @@ def _without_size(text: str) -> Oom | None:
     bare = _BARE.match(text[:100])
     if bare:
         value, interval = _printed(bare.group(1), bare.group(2))
-        return Oom(text[:100].strip(), "device", requested_bytes=value, ranges={"requested_bytes": interval})
+        return Oom(
+            text[:100].strip(),
+            "device",
+            requested_bytes=value,
+            ranges={"requested_bytes": interval},
+        )
     found = _SILENT.search(text) or _HOST.search(text)
     if found is None:
         return None
@@ -119,7 +148,11 @@ def _sized(message: str) -> Oom:
         if found:
             number, unit = (group for group in found.groups() if group is not None)
             sizes[name], ranges[name] = _printed(number, unit)
-    if "reserved_bytes" not in sizes and "unallocated_bytes" in sizes and "allocated_bytes" in sizes:
+    if (
+        "reserved_bytes" not in sizes
+        and "unallocated_bytes" in sizes
+        and "allocated_bytes" in sizes
+    ):
         sizes["reserved_bytes"] = sizes["allocated_bytes"] + sizes["unallocated_bytes"]
         low, high = ranges["allocated_bytes"], ranges["unallocated_bytes"]
         ranges["reserved_bytes"] = (low[0] + high[0], low[1] + high[1])
@@ -130,18 +163,25 @@ def _sized(message: str) -> Oom:
         device=int(device.group(2)) if device else None,
         vendor=vendor.group(1) if vendor else None,
         rank=_rank(message),
-        others_bytes={int(pid): _printed(number, unit)[0] for pid, number, unit in _OTHERS.findall(message)},
+        others_bytes={
+            int(pid): _printed(number, unit)[0] for pid, number, unit in _OTHERS.findall(message)
+        },
         ranges=ranges,
         **sizes,
     )
 
 
 def _printed(number: str, unit: str) -> tuple[float, Range]:
-    """A printed figure in bytes, and the interval that rounds to it: half a unit of the last digit either way."""
+    """A printed figure in bytes, and the interval that rounds to it: half a unit of the last digit
+    either way.
+    """
     decimals = len(number.partition(".")[2])
     half = 0.0 if _UNITS[unit][1] == 1.0 and not decimals else 0.5 * 10.0**-decimals
     low, high = _UNITS[unit]
-    return float(number) * high, (max(0.0, (float(number) - half) * low), (float(number) + half) * high)
+    return float(number) * high, (
+        max(0.0, (float(number) - half) * low),
+        (float(number) + half) * high,
+    )
 
 
 def _rank(message: str) -> int | None:
@@ -152,4 +192,4 @@ def _rank(message: str) -> int | None:
 def _line_around(text: str, at: int) -> str:
     start = text.rfind("\n", max(0, at - WINDOW // 2), at) + 1
     end = text.find("\n", at, at + WINDOW // 2)
-    return text[max(start, at - WINDOW // 2): end if end >= 0 else at + WINDOW // 2].strip()
+    return text[max(start, at - WINDOW // 2) : end if end >= 0 else at + WINDOW // 2].strip()

@@ -1,4 +1,6 @@
-"""A training's log: what was run, and what was measured: step time, throughput, memory, losses that broke, memory that ran out."""
+"""A training's log: what was run, and what was measured: step time, throughput, memory, losses that
+broke, memory that ran out.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,24 @@ from planner.intake.reading import Reading
 MOST_STEPS = 10_000
 """Steps that are read; of a longer log every 16th after these."""
 MOST_OOMS = 64
-STYLES = ("megatron", "megatron-deepspeed", "neox", "nemo", "torchtitan", "nanotron", "bridge", "deepspeed", "trainer")
-"""By what their lines tell, most first: where a run prints several, those that are printed most often count, and of equals the first."""
+STYLES = (
+    "megatron",
+    "megatron-deepspeed",
+    "neox",
+    "nemo",
+    "torchtitan",
+    "nanotron",
+    "bridge",
+    "deepspeed",
+    "trainer",
+)
+"""By what their lines tell, most first: where a run prints several, those that are printed most
+often count, and of equals the first.
+"""
 WARM_UP = 3
-"""Steps at the start that are not counted: compilation, the allocator, the first collectives. At most a third of all."""
+"""Steps at the start that are not counted: compilation, the allocator, the first collectives. At
+most a third of all.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +54,9 @@ class Log:
     timed: int = 0
     """Of these, the ones that the figures are made of."""
     step_s: float | None = None
-    """Median after the warm-up. Made of the throughput where a line states no time and the batch is known."""
+    """Median after the warm-up. Made of the throughput where a line states no time and the batch is
+    known.
+    """
     step_s_low: float | None = None
     """10% and 90% of the timed steps lie below."""
     step_s_high: float | None = None
@@ -73,7 +91,9 @@ class _Seen:
 
 
 def read(path: str | Path) -> Log:
-    """What a log says. It is streamed: a log of several GB needs no memory of its size. InputError when it cannot be read."""
+    """What a log says. It is streamed: a log of several GB needs no memory of its size. InputError
+    when it cannot be read.
+    """
     seen = _Seen()
     name = Path(path).name
     for found in stretches(path):
@@ -87,13 +107,18 @@ def read(path: str | Path) -> Log:
 
 
 def is_log(text: str) -> bool:
-    """Whether the start of a file (some 100 kB) is a log's: lines of a training, a block of arguments, or memory that ran out."""
+    """Whether the start of a file (some 100 kB) is a log's: lines of a training, a block of
+    arguments, or memory that ran out.
+    """
     head = text[:200_000]
     if head.lstrip().startswith(("{", "#!")):
         return False
     if "- arguments -" in head and " ...." in head:
         return True
-    return any(parse(line) is not None for line in head.split("\n")[:2000]) or oom.parse(head) is not None
+    return (
+        any(parse(line) is not None for line in head.split("\n")[:2000])
+        or oom.parse(head) is not None
+    )
 
 
 def _line(seen: _Seen, text: str) -> None:
@@ -118,7 +143,9 @@ def _oom(seen: _Seen, text: str) -> None:
 
 def _block(seen: _Seen, kind: str, text: str, name: str) -> None:
     if kind == "json":
-        seen.reading = argument_blocks.joined(seen.reading, argument_blocks.configuration(text, name))
+        seen.reading = argument_blocks.joined(
+            seen.reading, argument_blocks.configuration(text, name)
+        )
         return
     found = argument_blocks.arguments(text, name)
     if found is not None:
@@ -129,8 +156,12 @@ def _block(seen: _Seen, kind: str, text: str, name: str) -> None:
 
 
 def _larger(one: Memory, other: Memory) -> Memory:
-    return Memory(one.rank, _most((one.allocated_bytes, other.allocated_bytes)), _most((one.reserved_bytes, other.reserved_bytes)),
-                  _most((one.device_bytes, other.device_bytes)))  # fmt: skip
+    return Memory(
+        one.rank,
+        _most((one.allocated_bytes, other.allocated_bytes)),
+        _most((one.reserved_bytes, other.reserved_bytes)),
+        _most((one.device_bytes, other.device_bytes)),
+    )
 
 
 def _log(seen: _Seen, path: str) -> Log:
@@ -140,29 +171,54 @@ def _log(seen: _Seen, path: str) -> Log:
     steps = [step for step in every if step.number != 1 or len(every) < 3]
     timed = steps[min(WARM_UP, len(steps) // 3) :]
     others = [step for (kind, _, _), step in seen.steps.items() if kind != style]
-    peaks = [*seen.memories.values(), *(Memory(None, one.allocated_bytes, one.reserved_bytes) for one in seen.steps.values())]
-    notes = [f"{seen.runs} runs in one log: the last one's arguments count"] if seen.runs > 1 else []
+    peaks = [
+        *seen.memories.values(),
+        *(Memory(None, one.allocated_bytes, one.reserved_bytes) for one in seen.steps.values()),
+    ]
+    notes = (
+        [f"{seen.runs} runs in one log: the last one's arguments count"] if seen.runs > 1 else []
+    )
     losses = [step.loss for step in every if step.loss is not None]
     out = Log(
-        path, seen.reading, style, len(every), len(timed),
-        model_tflops_per_gpu=_median(one.tflops_per_gpu for one in timed) or _median(one.tflops_per_gpu for one in others[-len(timed) :]),
-        tokens_per_s_per_gpu=_median(one.tokens_per_s_per_gpu for one in timed), samples_per_s=_median(one.samples_per_s for one in timed),
-        global_batch_size=_batch(timed, seen.reading), mfu=_median(one.mfu for one in timed),
-        allocated_bytes=_most(one.allocated_bytes for one in peaks), reserved_bytes=_most(one.reserved_bytes for one in peaks),
-        device_bytes=_most(one.device_bytes for one in peaks), ranks=sum(rank is not None for rank in seen.memories),
-        last_loss=losses[-1] if losses else None, nan_steps=sum(step.nan for step in every),
-        skipped_steps=sum(step.skipped for step in every), ooms=tuple(seen.ooms), notes=tuple(notes),
-    )  # fmt: skip
+        path,
+        seen.reading,
+        style,
+        len(every),
+        len(timed),
+        model_tflops_per_gpu=_median(one.tflops_per_gpu for one in timed)
+        or _median(one.tflops_per_gpu for one in others[-len(timed) :]),
+        tokens_per_s_per_gpu=_median(one.tokens_per_s_per_gpu for one in timed),
+        samples_per_s=_median(one.samples_per_s for one in timed),
+        global_batch_size=_batch(timed, seen.reading),
+        mfu=_median(one.mfu for one in timed),
+        allocated_bytes=_most(one.allocated_bytes for one in peaks),
+        reserved_bytes=_most(one.reserved_bytes for one in peaks),
+        device_bytes=_most(one.device_bytes for one in peaks),
+        ranks=sum(rank is not None for rank in seen.memories),
+        last_loss=losses[-1] if losses else None,
+        nan_steps=sum(step.nan for step in every),
+        skipped_steps=sum(step.skipped for step in every),
+        ooms=tuple(seen.ooms),
+        notes=tuple(notes),
+    )
     return _with_time(out, timed)
 
 
 def _with_time(out: Log, timed: Sequence[Step]) -> Log:
-    times = sorted(one.step_s for one in timed if one.step_s is not None and math.isfinite(one.step_s) and one.step_s > 0)
+    times = sorted(
+        one.step_s
+        for one in timed
+        if one.step_s is not None and math.isfinite(one.step_s) and one.step_s > 0
+    )
     if times:
         low, high = (times[min(int(share * len(times)), len(times) - 1)] for share in (0.1, 0.9))
         return replace(out, step_s=statistics.median(times), step_s_low=low, step_s_high=high)
     if out.samples_per_s and out.global_batch_size:
-        return replace(out, step_s=out.global_batch_size / out.samples_per_s, notes=(*out.notes, "step time of samples per second"))
+        return replace(
+            out,
+            step_s=out.global_batch_size / out.samples_per_s,
+            notes=(*out.notes, "step time of samples per second"),
+        )
     return out
 
 
@@ -172,7 +228,12 @@ def _batch(timed: Sequence[Step], reading: Reading | None) -> int | None:
         return stated[-1]
     for name in ("global_batch_size", "deepspeed.train_batch_size"):
         found = reading.values.get(name) if reading else None
-        if found and isinstance(found.value, int) and not isinstance(found.value, bool) and found.value > 0:
+        if (
+            found
+            and isinstance(found.value, int)
+            and not isinstance(found.value, bool)
+            and found.value > 0
+        ):
             return found.value
     return None
 
@@ -197,6 +258,6 @@ def checked(out: Log) -> Log:
     if said(out):
         return out
     raise InputError(
-        f"{Path(out.file).name} must be a log of Megatron-LM, DeepSpeed, NeMo, torchtitan, nanotron or the Trainer, "
-        "but has no line of theirs"
+        f"{Path(out.file).name} must be a log of Megatron-LM, DeepSpeed, NeMo, torchtitan, nanotron"
+        " or the Trainer, but has no line of theirs"
     )

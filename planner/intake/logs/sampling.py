@@ -1,4 +1,6 @@
-"""A log of any size as the few stretches of it that say something: read once, in pieces, never held whole."""
+"""A log of any size as the few stretches of it that say something: read once, in pieces, never held
+whole.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,34 @@ MESSAGE = 6000
 """Bytes after the start of an out-of-memory message: it can run over several lines."""
 
 LINES: tuple[bytes, ...] = (
-    b"elapsed time per iteration", b"memory (MB)", b"memory (GB)", b"Max_MA", b"Step Time :", b"iter time (s):", b"SamplesPerSec=",
-    b"train_step_timing", b"time_per_iteration_ms", b"'train_samples_per_second'", b"tps: ", b"wps: ",
-)  # fmt: skip
+    b"elapsed time per iteration",
+    b"memory (MB)",
+    b"memory (GB)",
+    b"Max_MA",
+    b"Step Time :",
+    b"iter time (s):",
+    b"SamplesPerSec=",
+    b"train_step_timing",
+    b"time_per_iteration_ms",
+    b"'train_samples_per_second'",
+    b"tps: ",
+    b"wps: ",
+)
 OOMS = (
-    b"ried to allocate ", b"OutOfMemory", b"ut of memory", b"oom_kill", b"oom-kill", b"ALLOC_FAILED", b"MemoryAllocation", b"code = -9",
+    b"ried to allocate ",
+    b"OutOfMemory",
+    b"ut of memory",
+    b"oom_kill",
+    b"oom-kill",
+    b"ALLOC_FAILED",
+    b"MemoryAllocation",
+    b"code = -9",
     b"exitcode: -9",
-)  # fmt: skip
+)
 SETTLED = 64 * 2**20
-"""Bytes after which lines of a framework that has printed none yet are no longer looked for, where another has."""
+"""Bytes after which lines of a framework that has printed none yet are no longer looked for, where
+another has.
+"""
 BLOCKS = {b"- arguments -": b"end of arguments", b"json = {": b"\n}"}
 """What opens a block of several lines, and what ends it."""
 
@@ -41,7 +62,9 @@ class Found(NamedTuple):
 
 
 def stretches(path: str | Path) -> Iterator[Found]:
-    """What the log says, in its order within each piece of 4 MiB. InputError when it cannot be read."""
+    """What the log says, in its order within each piece of 4 MiB. InputError when it cannot be
+    read.
+    """
     carry, at = b"", 0
     wanted, met = LINES, set[bytes]()
     try:
@@ -55,7 +78,9 @@ def stretches(path: str | Path) -> Iterator[Found]:
                 wanted = tuple(met) if met and at > SETTLED else LINES
     except (OSError, ValueError) as fault:
         why = getattr(fault, "strerror", None) or fault
-        raise InputError(f"{str(path)[:200]} must be a log that can be read, but got: {why}") from None
+        raise InputError(
+            f"{str(path)[:200]} must be a log that can be read, but got: {why}"
+        ) from None
     yield from _in(carry, at, wanted)
 
 
@@ -73,7 +98,9 @@ def _in(piece: bytes, at: int, wanted: tuple[bytes, ...]) -> Iterator[Found]:
     found: dict[int, Found] = {}
     for token in wanted:
         for start, end in _spans(piece, token):
-            found.setdefault(start, Found("line", piece[start:end].decode("utf-8", "replace"), at + start))
+            found.setdefault(
+                start, Found("line", piece[start:end].decode("utf-8", "replace"), at + start)
+            )
     for start, end in _blocks(piece, b"- arguments -"):
         found[start] = Found("arguments", piece[start:end].decode("utf-8", "replace"), at + start)
     for start, end in _blocks(piece, b"json = {"):
@@ -88,7 +115,9 @@ def _in(piece: bytes, at: int, wanted: tuple[bytes, ...]) -> Iterator[Found]:
 def _spans(piece: bytes, token: bytes) -> Iterator[tuple[int, int]]:
     position = piece.find(token)
     while position >= 0:
-        start = max(piece.rfind(b"\n", max(0, position - AROUND), position) + 1, position - AROUND, 0)
+        start = max(
+            piece.rfind(b"\n", max(0, position - AROUND), position) + 1, position - AROUND, 0
+        )
         end = piece.find(b"\n", position, position + AROUND)
         end = end if end >= 0 else min(position + AROUND, len(piece))
         yield start, end

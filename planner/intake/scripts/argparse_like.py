@@ -16,7 +16,9 @@ from planner.intake.frameworks.megatron_flags import Flag
 from planner.intake.reading import Origin, Unresolved
 
 _BOOLS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-_WEIGHTY = re.compile(r"size|num|layers|batch|seq|hidden|heads|experts|degree|stage|nodes|gpus|length|topk|granularity|method|format|dtype")
+_WEIGHTY = re.compile(
+    r"size|num|layers|batch|seq|hidden|heads|experts|degree|stage|nodes|gpus|length|topk|granularity|method|format|dtype"
+)
 LISTS = ("modules", "path", "sizes", "ranks")
 """Ends of the names whose value is a list even of one."""
 MOST_NOTES = 12
@@ -37,11 +39,17 @@ class Parsed:
 
 def is_flag(word: str) -> bool:
     """Whether argparse takes a word for a flag and not for a value."""
-    return len(word) > 1 and word[0] == "-" and not re.match(r"-\.?\d", word) and " " not in word.partition("=")[0]
+    return (
+        len(word) > 1
+        and word[0] == "-"
+        and not re.match(r"-\.?\d", word)
+        and " " not in word.partition("=")[0]
+    )
 
 
 def parse(words: Sequence[Text], table: Mapping[str, Flag], texts: Mapping[str, str]) -> Parsed:
-    """Values by flag. `table` tells what each takes; the rest take what follows up to the next flag.
+    """Values by flag. `table` tells what each takes; the rest take what follows up to the next
+    flag.
 
     texts: of the files that words stand in, to count lines.
     """
@@ -61,7 +69,13 @@ def parse(words: Sequence[Text], table: Mapping[str, Flag], texts: Mapping[str, 
         while not equals and at < len(words) and _takes(flag, values, words[at]):
             values.append(words[at])
             at += 1
-        _state(out, (stated, words[at - 1 - len(values) if not equals else at - 1]), flag, values, texts)
+        _state(
+            out,
+            (stated, words[at - 1 - len(values) if not equals else at - 1]),
+            flag,
+            values,
+            texts,
+        )
         _repeated(out, seen, stated, values)
     return out
 
@@ -86,11 +100,20 @@ def _repeated(out: Parsed, seen: dict[str, str], stated: str, values: list[Text]
     told = " ".join(shown(value) for value in values)
     key = stated.replace("_", "-")
     if seen.get(key, told) != told and len(out.notes) < MOST_NOTES:
-        out.notes.append(f"{stated} stands twice, with {seen[key][:40] or 'no value'} and {told[:40] or 'no value'}: the last counts")
+        out.notes.append(
+            f"{stated} stands twice, with {seen[key][:40] or 'no value'} and"
+            f" {told[:40] or 'no value'}: the last counts"
+        )
     seen[key] = told
 
 
-def _state(out: Parsed, flag_word: tuple[str, Text], flag: Flag | None, values: list[Text], texts: Mapping[str, str]) -> None:
+def _state(
+    out: Parsed,
+    flag_word: tuple[str, Text],
+    flag: Flag | None,
+    values: list[Text],
+    texts: Mapping[str, str],
+) -> None:
     stated, word = flag_word
     name = flag.dest if flag else stated.lstrip("-").replace("-", "_")
     if flag is None:
@@ -98,7 +121,11 @@ def _state(out: Parsed, flag_word: tuple[str, Text], flag: Flag | None, values: 
     else:
         out.flags.append(flag)
     first = next((found for value in values if (found := hole(value))), None)
-    if first and (flag is None or flag.kind in ("int", "float") or _WEIGHTY.search(name)) and len(values) == 1:
+    if (
+        first
+        and (flag is None or flag.kind in ("int", "float") or _WEIGHTY.search(name))
+        and len(values) == 1
+    ):
         out.unresolved.append(_open(first, stated, word, texts))
         return
     if flag and not values and flag.kind not in ("true", "false") and not flag.optional:
@@ -109,8 +136,16 @@ def _state(out: Parsed, flag_word: tuple[str, Text], flag: Flag | None, values: 
 
 
 def _open(first: Piece, stated: str, word: Text, texts: Mapping[str, str]) -> Unresolved:
-    variable = first.missing if re.fullmatch(r"\w+", first.missing) else stated.lstrip("-").replace("-", "_")
-    return Unresolved(variable, f"{stated} takes {asked(first)}; --set {variable}=VALUE supplies it", place(word, texts))
+    variable = (
+        first.missing
+        if re.fullmatch(r"\w+", first.missing)
+        else stated.lstrip("-").replace("-", "_")
+    )
+    return Unresolved(
+        variable,
+        f"{stated} takes {asked(first)}; --set {variable}=VALUE supplies it",
+        place(word, texts),
+    )
 
 
 def asked(first: Piece) -> str:
@@ -118,7 +153,11 @@ def asked(first: Piece) -> str:
     if first.unset:
         return f"${first.missing}, which nobody sets"
     command = f", which would need running {first.asks[:80]}" if first.asks else ""
-    return f"${first.missing}{command}" if first.asks else f"the output of {first.missing[:80]}, which is never run"
+    return (
+        f"${first.missing}{command}"
+        if first.asks
+        else f"the output of {first.missing[:80]}, which is never run"
+    )
 
 
 def _value(flag: Flag | None, values: list[Text], out: Parsed, stated: str) -> Any:
@@ -130,7 +169,9 @@ def _value(flag: Flag | None, values: list[Text], out: Parsed, stated: str) -> A
         return True
     kind = flag.kind if flag else "any"
     typed = [_typed(word, kind, out, stated) for word in words]
-    return typed if len(typed) > 1 or (flag and flag.many and flag.name.endswith(LISTS)) else typed[0]
+    return (
+        typed if len(typed) > 1 or (flag and flag.many and flag.name.endswith(LISTS)) else typed[0]
+    )
 
 
 def _typed(word: str, kind: str, out: Parsed, stated: str) -> Any:
@@ -144,10 +185,23 @@ def _typed(word: str, kind: str, out: Parsed, stated: str) -> Any:
     return word if value is None else value
 
 
-def leaf(path: tuple[str, ...], value: Any, word: Text, values: Sequence[Text], texts: Mapping[str, str], said: str = "") -> Leaf:
-    """A value with its place: the span where it alone stands there, the variable that it comes through."""
+def leaf(
+    path: tuple[str, ...],
+    value: Any,
+    word: Text,
+    values: Sequence[Text],
+    texts: Mapping[str, str],
+    said: str = "",
+) -> Leaf:
+    """A value with its place: the span where it alone stands there, the variable that it comes
+    through.
+    """
     pieces = [piece for one in values for piece in one if piece.text]
-    alone = pieces[0] if len(pieces) == 1 and len(values) == 1 and pieces[0].start >= 0 and not pieces[0].missing else None
+    alone = (
+        pieces[0]
+        if len(pieces) == 1 and len(values) == 1 and pieces[0].start >= 0 and not pieces[0].missing
+        else None
+    )
     span = (alone.start, alone.start + len(alone.text)) if alone else None
     origin, through = _origin(word, pieces)
     told = place((alone,) if alone else word, texts)
@@ -156,13 +210,18 @@ def leaf(path: tuple[str, ...], value: Any, word: Text, values: Sequence[Text], 
 
 
 def _origin(word: Text, pieces: list[Piece]) -> tuple[Origin, str]:
-    """How a value comes, and through which variable: written beside its flag, it is the flag's own."""
+    """How a value comes, and through which variable: written beside its flag, it is the flag's
+    own.
+    """
     stated = next((piece for piece in word if piece.text), Piece(""))
     for origin in ("option", "environment"):
         found = next((piece for piece in pieces if piece.origin == origin), None)
         if found:
             return found.origin, found.via
-    through = next((piece for piece in pieces if piece.via != stated.via or (piece.start < 0 <= stated.start)), None)
+    through = next(
+        (piece for piece in pieces if piece.via != stated.via or (piece.start < 0 <= stated.start)),
+        None,
+    )
     return ("variable", through.via) if through else ("flag", "")
 
 

@@ -13,14 +13,19 @@ from planner.intake.scripts.argparse_like import Parsed
 from planner.intake.scripts.launchers import Launch
 
 MEGATRON = words("""
-tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size expert_model_parallel_size num_layers hidden_size
-num_attention_heads micro_batch_size global_batch_size seq_length yaml_cfg use_distributed_optimizer sequence_parallel recompute_granularity
+tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size \
+expert_model_parallel_size num_layers hidden_size
+num_attention_heads micro_batch_size global_batch_size seq_length yaml_cfg \
+use_distributed_optimizer sequence_parallel recompute_granularity
 model_parallel_size encoder_num_layers
 """)
 HUGGING = words("""
-per_device_train_batch_size model_name_or_path gradient_accumulation_steps output_dir num_train_epochs learning_rate gradient_checkpointing
-per_device_eval_batch_size finetuning_type cutoff_len max_seq_length model_id_or_path train_type tuner_type lora_rank lora_r fsdp deepspeed
-model_max_length max_seq_len per_gpu_train_batch_size use_peft attn_implementation lr_scheduler_type warmup_ratio torch_dtype
+per_device_train_batch_size model_name_or_path gradient_accumulation_steps output_dir \
+num_train_epochs learning_rate gradient_checkpointing
+per_device_eval_batch_size finetuning_type cutoff_len max_seq_length model_id_or_path train_type \
+tuner_type lora_rank lora_r fsdp deepspeed
+model_max_length max_seq_len per_gpu_train_batch_size use_peft attn_implementation \
+lr_scheduler_type warmup_ratio torch_dtype
 """)
 """Arguments of the Trainer and of the programs around it."""
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w/-]*(\.[\w-]+)*=", re.ASCII)
@@ -42,7 +47,9 @@ def by_recipe(parsed: Parsed) -> bool:
 
 
 def kind(found: Launch, parsed: Parsed) -> str:
-    """megatron, megatron-deepspeed, swift, nemo, torchtitan, huggingface, or config where files say it all."""
+    """megatron, megatron-deepspeed, swift, nemo, torchtitan, huggingface, or config where files say
+    it all.
+    """
     program = found.program
     base = posixpath.basename(program)
     if program.startswith("megatron "):
@@ -53,7 +60,9 @@ def kind(found: Launch, parsed: Parsed) -> str:
         return "neox"
     names = {flag.name for flag in parsed.flags}
     core = len(names & MEGATRON)
-    if program.startswith(("swift ", "llamafactory-cli ", "trl ", "axolotl ")) or (hugging(parsed) >= 2 and hugging(parsed) > core):
+    if program.startswith(("swift ", "llamafactory-cli ", "trl ", "axolotl ")) or (
+        hugging(parsed) >= 2 and hugging(parsed) > core
+    ):
         return "huggingface"
     stated = overrides(parsed)
     if by_recipe(parsed) and not core:
@@ -61,7 +70,11 @@ def kind(found: Launch, parsed: Parsed) -> str:
     if len(stated) >= 2 and len(stated) > core:
         return "nemo"
     if core:
-        return "megatron-deepspeed" if _deep(names) or sum(map(deepspeed_only, parsed.flags)) >= 2 else "megatron"
+        return (
+            "megatron-deepspeed"
+            if _deep(names) or sum(map(deepspeed_only, parsed.flags)) >= 2
+            else "megatron"
+        )
     return "huggingface" if hugging(parsed) else "nemo" if stated else "config"
 
 

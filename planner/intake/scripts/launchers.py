@@ -1,4 +1,6 @@
-"""The program that a command starts, through torchrun, deepspeed, accelerate, srun, mpirun, ray and the like, and what these are told."""
+"""The program that a command starts, through torchrun, deepspeed, accelerate, srun, mpirun, ray and
+the like, and what these are told.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,70 @@ from planner.intake.bash.state import Command
 from planner.intake.bash.traced_text import Text, cut, plain, source
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "torchrun.py")
-SUBCOMMANDS = ("megatron", "swift", "llamafactory-cli", "axolotl", "xtuner", "trl", "tune", "colossalai", "nemo")
+SUBCOMMANDS = (
+    "megatron",
+    "swift",
+    "llamafactory-cli",
+    "axolotl",
+    "xtuner",
+    "trl",
+    "tune",
+    "colossalai",
+    "nemo",
+)
 """Programs that are told by their first word what to do."""
 PYTHON = re.compile(r"(?:.*/)?(?:i?python[\d.]*|\$\{?PYTHON\w*\}?)$")
 PROGRAM = re.compile(r"(?:.*/)?[\w.{}$-]+\.py$")
 SWITCHES = {
-    "torchrun": ("--standalone", "-m", "--module", "--no-python", "--run-path", "--virtual-local-rank", "--use-env"),
+    "torchrun": (
+        "--standalone",
+        "-m",
+        "--module",
+        "--no-python",
+        "--run-path",
+        "--virtual-local-rank",
+        "--use-env",
+    ),
     "deepspeed": (
-        "--module", "--no-python", "--no-local-rank", "--no-ssh", "--no-ssh-check", "--force-multi", "--save-pid", "--bind-cores-to-rank",
-        "-q", "--quiet", "--elastic-training",
+        "--module",
+        "--no-python",
+        "--no-local-rank",
+        "--no-ssh",
+        "--no-ssh-check",
+        "--force-multi",
+        "--save-pid",
+        "--bind-cores-to-rank",
+        "-q",
+        "--quiet",
+        "--elastic-training",
     ),
     "accelerate": (
-        "-q", "--quiet", "--cpu", "--multi-gpu", "--tpu", "--ipex", "--enable-cpu-affinity", "--dynamo-use-fullgraph",
+        "-q",
+        "--quiet",
+        "--cpu",
+        "--multi-gpu",
+        "--tpu",
+        "--ipex",
+        "--enable-cpu-affinity",
+        "--dynamo-use-fullgraph",
         "--dynamo-use-dynamic",
-        "--use-deepspeed", "--use-fsdp", "--use-megatron-lm", "--use-xpu", "--same-network", "-m", "--module", "--no-python", "--debug",
-        "--use-parallelism-config", "--downcast-bf16", "--use-mps-device", "--use-tpu",
+        "--use-deepspeed",
+        "--use-fsdp",
+        "--use-megatron-lm",
+        "--use-xpu",
+        "--same-network",
+        "-m",
+        "--module",
+        "--no-python",
+        "--debug",
+        "--use-parallelism-config",
+        "--downcast-bf16",
+        "--use-mps-device",
+        "--use-tpu",
     ),
-}  # fmt: skip
-"""Options without a value. Source: the parsers of [pytorch] torch/distributed/run.py, [deepspeed] launcher/runner.py, [accelerate]
-commands/launch.py."""
+}
+"""Options without a value. Source: the parsers of [pytorch] torch/distributed/run.py, [deepspeed]
+launcher/runner.py, [accelerate] commands/launch.py."""
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -45,7 +92,9 @@ class Launch:
     after: tuple[str, int]
     """File and offset behind the program's word; -1 where it does not stand in a file."""
     told: dict[str, dict[str, Text]] = field(default_factory=dict)
-    """By launcher (torchrun, deepspeed, accelerate, slurm, mpirun, ray): its options, dashes within."""
+    """By launcher (torchrun, deepspeed, accelerate, slurm, mpirun, ray): its options, dashes
+    within.
+    """
     words: dict[str, Text] = field(default_factory=dict)
     """By launcher: its own word."""
     environment: dict[str, Text] = field(default_factory=dict)
@@ -67,12 +116,17 @@ def launch(command: Command) -> Launch | None:
     words = {"slurm": command.outer[-1][0]} if slurm else {}
     for outer in command.outer:
         _outer(outer, told, words)
-    walk = _Walk(command, [plain(word) for word in command.words], told, words, dict(command.environment))
+    walk = _Walk(
+        command, [plain(word) for word in command.words], told, words, dict(command.environment)
+    )
     found = _program(walk, 0, 0)
     if found is None:
         return None
     at, program, arguments = found
-    walk.told = {name: {key.replace("_", "-"): value for key, value in one.items()} for name, one in walk.told.items()}
+    walk.told = {
+        name: {key.replace("_", "-"): value for key, value in one.items()}
+        for name, one in walk.told.items()
+    }
     after = command.ends[at] if at < len(command.ends) else ("", -1)
     return Launch(command, program, arguments, after, walk.told, walk.words, walk.environment)
 
@@ -105,14 +159,20 @@ def _program(walk: _Walk, at: int, depth: int) -> tuple[int, str, list[Text]] | 
         return _through(walk, "accelerate", at, depth)
     if base in SUBCOMMANDS:
         following = at + 1 if at + 1 < len(names) and not names[at + 1].startswith("-") else at
-        return following, " ".join(names[at : following + 1]).replace(names[at], base, 1), words[following + 1 :]
+        return (
+            following,
+            " ".join(names[at : following + 1]).replace(names[at], base, 1),
+            words[following + 1 :],
+        )
     if PROGRAM.match(names[at]):
         return at, names[at], words[at + 1 :]
     return _wrapped(walk, base, at, depth)
 
 
 def _wrapped(walk: _Walk, base: str, at: int, depth: int) -> tuple[int, str, list[Text]] | None:
-    """Through a command that starts another, whose options are told apart only where they matter."""
+    """Through a command that starts another, whose options are told apart only where they
+    matter.
+    """
     names, words = walk.names, walk.command.words
     if base == "ray" and "--" in names[at:]:
         bar = names.index("--", at)
@@ -122,7 +182,10 @@ def _wrapped(walk: _Walk, base: str, at: int, depth: int) -> tuple[int, str, lis
     if following is None:
         return None
     if base in ("srun", "salloc", "sbatch"):
-        walk.told["slurm"] = {**walk.told.get("slurm", {}), **slurm_header.options(words[at + 1 : following])}
+        walk.told["slurm"] = {
+            **walk.told.get("slurm", {}),
+            **slurm_header.options(words[at + 1 : following]),
+        }
         walk.words.setdefault("slurm", words[at])
     elif base in ("mpirun", "mpiexec", "orterun", "horovodrun"):
         walk.told["mpirun"], walk.words["mpirun"] = _loose(words[at + 1 : following]), words[at]
@@ -132,10 +195,26 @@ def _wrapped(walk: _Walk, base: str, at: int, depth: int) -> tuple[int, str, lis
 
 def _starts(names: list[str], at: int) -> bool:
     base = posixpath.basename(names[at])
-    if base in ("deepspeed", *SUBCOMMANDS) and names[at - 1].startswith("-") and "=" not in names[at - 1]:
+    if (
+        base in ("deepspeed", *SUBCOMMANDS)
+        and names[at - 1].startswith("-")
+        and "=" not in names[at - 1]
+    ):
         return False
-    known = (*TORCHRUN, "deepspeed", "accelerate", "accelerate-launch", "srun", "mpirun", "mpiexec", "ray", *SUBCOMMANDS)
-    return base in known or PYTHON.match(names[at]) is not None or PROGRAM.match(names[at]) is not None
+    known = (
+        *TORCHRUN,
+        "deepspeed",
+        "accelerate",
+        "accelerate-launch",
+        "srun",
+        "mpirun",
+        "mpiexec",
+        "ray",
+        *SUBCOMMANDS,
+    )
+    return (
+        base in known or PYTHON.match(names[at]) is not None or PROGRAM.match(names[at]) is not None
+    )
 
 
 def _carried(walk: _Walk, start: int, end: int) -> None:
@@ -143,7 +222,9 @@ def _carried(walk: _Walk, start: int, end: int) -> None:
     for at in range(start, end - 1):
         if walk.names[at] == "-x" and _ASSIGNED.match(walk.names[at + 1]):
             name = walk.names[at + 1].partition("=")[0]
-            walk.environment[name] = cut(source(walk.command.words[at + 1]), len(name) + 1, len(walk.names[at + 1]))
+            walk.environment[name] = cut(
+                source(walk.command.words[at + 1]), len(name) + 1, len(walk.names[at + 1])
+            )
 
 
 def _loose(words: Sequence[Text]) -> dict[str, Text]:
@@ -153,7 +234,13 @@ def _loose(words: Sequence[Text]) -> dict[str, Text]:
     for at, name in enumerate(names):
         stated, equals, _ = name.partition("=")
         if name.startswith("-"):
-            out[stated] = cut(source(words[at]), len(stated) + 1, len(name)) if equals else words[at + 1] if at + 1 < len(names) else ()
+            out[stated] = (
+                cut(source(words[at]), len(stated) + 1, len(name))
+                if equals
+                else words[at + 1]
+                if at + 1 < len(names)
+                else ()
+            )
     return out
 
 
@@ -206,16 +293,21 @@ def _through(walk: _Walk, launcher: str, at: int, depth: int) -> tuple[int, str,
     at += at < len(names) and names[at] == "--"
     if at >= len(names):
         return None
-    if not module and not PROGRAM.match(names[at]) and depth < 6 and (_starts(names, at) or posixpath.basename(names[at]) in SUBCOMMANDS):
+    if (
+        not module
+        and not PROGRAM.match(names[at])
+        and depth < 6
+        and (_starts(names, at) or posixpath.basename(names[at]) in SUBCOMMANDS)
+    ):
         return _program(walk, at, depth + 1)
     return at, names[at], words[at + 1 :]
 
 
 def option(told: dict[str, Text], name: str) -> Text | None:
-    """An option as argparse finds it: by its name, or by the beginning of it where that is all that was written."""
+    """An option as argparse finds it: by its name, or by the beginning of it where that is all that
+    was written.
+    """
     if name in told:
         return told[name]
     short = [key for key in told if len(key) > 4 and key.startswith("--") and name.startswith(key)]
     return told[short[0]] if len(short) == 1 else None
-
-

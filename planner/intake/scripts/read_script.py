@@ -1,4 +1,6 @@
-"""A launch script as a Reading: the training command found among all, its arguments in the framework's words."""
+"""A launch script as a Reading: the training command found among all, its arguments in the
+framework's words.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ LONGEST = 300
 def read(path: Path, text: str, sets: Mapping[str, str]) -> Reading:
     """What a script would start, of which only the text is looked at.
 
-    sets: variables and positional parameters (`1`) that hold whatever the script says. Raises InputError where no command of it starts a
-    training, or where it cannot be read within its limits.
+    sets: variables and positional parameters (`1`) that hold whatever the script says. Raises
+    InputError where no command of it starts a training, or where it cannot be read within its
+    limits.
     """
     work = follow(path, text, sets)
     found, parsed, notes = chosen(work, path)
@@ -45,44 +48,64 @@ def read(path: Path, text: str, sets: Mapping[str, str]) -> Reading:
         parsed = argparse_like.parse(found.arguments, {}, work.texts)
     launched = _launched(found, parsed, work, path)
     out = configs.reading(kind, found, parsed, work, path, launched, sets)
-    return finished(replace(out, notes=tuple(dict.fromkeys((*notes, *out.notes, *parsed.notes, *work.notes)))), found)
+    return finished(
+        replace(out, notes=tuple(dict.fromkeys((*notes, *out.notes, *parsed.notes, *work.notes)))),
+        found,
+    )
 
 
 def chosen(work: Work, path: Path) -> tuple[Launch, Parsed, list[str]]:
     """The training among all commands, its arguments, and a note where there were several."""
     started = [one for command in work.commands if (one := launch(command)) is not None]
-    parsed = [(one, argparse_like.parse(one.arguments, flags(), work.texts)) for one in started[:500]]
+    parsed = [
+        (one, argparse_like.parse(one.arguments, flags(), work.texts)) for one in started[:500]
+    ]
     scored = [(_score(one, said), -index) for index, (one, said) in enumerate(parsed)]
     if not scored or max(scored)[0] < 1:
         raise InputError(_nothing(work, path))
     best = -max(scored)[1]
     found, said = parsed[best]
-    others = [one for index, (one, _) in enumerate(parsed) if index != best and scored[index][0] >= 3]
+    others = [
+        one for index, (one, _) in enumerate(parsed) if index != best and scored[index][0] >= 3
+    ]
     return found, said, [_several(found, others)] if others else []
 
 
 def _score(found: Launch, parsed: Parsed) -> float:
-    points = float(len(parsed.flags)) + classify.hugging(parsed) + 2 * len(classify.overrides(parsed))
+    points = (
+        float(len(parsed.flags)) + classify.hugging(parsed) + 2 * len(classify.overrides(parsed))
+    )
     points += 3 * classify.by_recipe(parsed)
     points += 2 * bool(found.told.keys() - {"slurm"}) + 3 * bool(configs.files(parsed))
     if UNLIKELY.search(posixpath.basename(found.program)):
         points -= 20
-    return points + 3 * (found.program.split(" ")[0] in ("megatron", "swift", "llamafactory-cli", "nemo"))
+    return points + 3 * (
+        found.program.split(" ")[0] in ("megatron", "swift", "llamafactory-cli", "nemo")
+    )
 
 
 def _several(found: Launch, others: Sequence[Launch]) -> str:
-    same = sum(one.program == found.program and one.command.where == found.command.where for one in others)
+    same = sum(
+        one.program == found.program and one.command.where == found.command.where for one in others
+    )
     if same == len(others):
         return f"{found.command.where}: the loop starts {same + 1} runs; the first is read"
-    names = ", ".join(dict.fromkeys(f"{one.program[-40:]} ({one.command.where})" for one in others[:4]))
+    names = ", ".join(
+        dict.fromkeys(f"{one.program[-40:]} ({one.command.where})" for one in others[:4])
+    )
     return f"{found.command.where}: {found.program[-60:]} is read; the script also starts {names}"
 
 
 def _nothing(work: Work, path: Path) -> str:
-    names = list(dict.fromkeys(" ".join(shown(one.words[0]).split())[:40] for one in work.commands))[:8]
+    names = list(
+        dict.fromkeys(" ".join(shown(one.words[0]).split())[:40] for one in work.commands)
+    )[:8]
     seen = f"only {', '.join(names)}" if names else "none"
-    return (f"{path.name} must start a training (torchrun, python -m torch.distributed.run, deepspeed, srun, accelerate, mpirun, ray, "
-            f"megatron or swift with its flags), but among its commands is {seen}")  # fmt: skip
+    return (
+        f"{path.name} must start a training (torchrun, python -m torch.distributed.run, deepspeed,"
+        " srun, accelerate, mpirun, ray, megatron or swift with its flags), but among its commands"
+        f" is {seen}"
+    )
 
 
 def _launched(found: Launch, parsed: Parsed, work: Work, path: Path) -> Reading:
@@ -93,7 +116,11 @@ def _launched(found: Launch, parsed: Parsed, work: Work, path: Path) -> Reading:
     names = [*([] if by_flags else counted.names), *by_flags]
     opened = [] if by_flags else counted.unresolved
     variables = {**found.environment, **runtime_variables(found)}
-    named = [(name, value) for name, value in variables.items() if known(value) and len(plain(value)) <= LONGEST][:MOST_VARIABLES]
+    named = [
+        (name, value)
+        for name, value in variables.items()
+        if known(value) and len(plain(value)) <= LONGEST
+    ][:MOST_VARIABLES]
     names += [_variable(name, value, work) for name, value in named]
     return made(str(path), "megatron", "megatron", names, unresolved=opened, notes=counted.notes)
 
@@ -105,31 +132,55 @@ def _variable(name: str, value: Text, work: Work) -> Named:
 
 
 def _actors(parsed: Parsed) -> list[Named]:
-    """Nodes and GPUs of the training in flags of the program itself, as reinforcement learning on ray has them."""
+    """Nodes and GPUs of the training in flags of the program itself, as reinforcement learning on
+    ray has them.
+    """
     told = {one.path[0]: one for one in parsed.leaves}
     nodes, each = told.get("actor_num_nodes"), told.get("actor_num_gpus_per_node")
-    if nodes is None or each is None or not isinstance(nodes.value, int) or not isinstance(each.value, int):
+    if (
+        nodes is None
+        or each is None
+        or not isinstance(nodes.value, int)
+        or not isinstance(each.value, int)
+    ):
         return []
-    return [Named("launch.nodes", nodes, nodes.value), Named("launch.gpus_per_node", each, each.value)]
+    return [
+        Named("launch.nodes", nodes, nodes.value),
+        Named("launch.gpus_per_node", each, each.value),
+    ]
 
 
 def finished(out: Reading, found: Launch) -> Reading:
-    """With the product of nodes and GPUs, the place for further flags, and nothing open that is known."""
+    """With the product of nodes and GPUs, the place for further flags, and nothing open that is
+    known.
+    """
     values = dict(out.values)
     nodes, each = values.get("launch.nodes"), values.get("launch.gpus_per_node")
-    if nodes and each and "launch.gpus" not in values and isinstance(nodes.value, int) and isinstance(each.value, int):
-        values["launch.gpus"] = Value(nodes.value * each.value, each.origin, f"{nodes.where} x {each.where}")
-    counts = ("gpus", "launch.gpus", "launch.nodes", "launch.gpus_per_node") if "launch.gpus" in values else ()
+    if (
+        nodes
+        and each
+        and "launch.gpus" not in values
+        and isinstance(nodes.value, int)
+        and isinstance(each.value, int)
+    ):
+        values["launch.gpus"] = Value(
+            nodes.value * each.value, each.origin, f"{nodes.where} x {each.where}"
+        )
+    counts = (
+        ("gpus", "launch.gpus", "launch.nodes", "launch.gpus_per_node")
+        if "launch.gpus" in values
+        else ()
+    )
     waiting = [one for one in out.unresolved if one.name not in (*values, *counts)]
     first = sorted(waiting, key=lambda one: not _of_launch(one))
     edits = dict(out.edits)
     file, after = found.after
     if after >= 0:
         edits[APPEND] = Edit(file, after, after)
-    return replace(out, values=values, unresolved=tuple({one.name: one for one in first}.values()), edits=edits)
+    return replace(
+        out, values=values, unresolved=tuple({one.name: one for one in first}.values()), edits=edits
+    )
 
 
 def _of_launch(one: Unresolved) -> bool:
     return "--gpus" in one.why
-
-

@@ -1,4 +1,6 @@
-"""Scenarios of forward-only pipelines: what a human writes for `simulate --forward-only`. Times in milliseconds."""
+"""Scenarios of forward-only pipelines: what a human writes for `simulate --forward-only`. Times in
+milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,17 @@ class _Pipeline(BaseModel):
     @model_validator(mode="after")
     def _one_scale_a_stage(self) -> _Pipeline:
         if self.stage_scale is not None and len(self.stage_scale) != self.p:
-            raise ValueError(f"stage_scale must have one entry a stage, {self.p}, but got {len(self.stage_scale)}")
+            raise ValueError(
+                f"stage_scale must have one entry a stage, {self.p}, but got"
+                f" {len(self.stage_scale)}"
+            )
         return self
 
 
 class BatchScenario(_Pipeline):
-    """The lowest form: the batches in order, their time on a plain stage, and whose tokens they wait for."""
+    """The lowest form: the batches in order, their time on a plain stage, and whose tokens they
+    wait for.
+    """
 
     stage_times_ms: tuple[Time, ...]
     returns: tuple[int, ...] | None = None
@@ -51,15 +58,23 @@ class BatchScenario(_Pipeline):
             raise ValueError("stage_times_ms must have at least one batch, but is empty")
         needs = self.returns or ()
         if self.returns is not None and len(needs) != len(self.stage_times_ms):
-            raise ValueError(f"returns must have one entry a batch, {len(self.stage_times_ms)}, but got {len(needs)}")
+            raise ValueError(
+                f"returns must have one entry a batch, {len(self.stage_times_ms)}, but got"
+                f" {len(needs)}"
+            )
         wrong = [k for k, need in enumerate(needs) if not -1 <= need < k]
         if wrong:
-            raise ValueError(f"returns must name an earlier batch or -1, but batch {wrong[0]} names {needs[wrong[0]]}")
+            raise ValueError(
+                f"returns must name an earlier batch or -1, but batch {wrong[0]} names"
+                f" {needs[wrong[0]]}"
+            )
         return self
 
 
 class StageCost(BaseModel):
-    """What a batch takes on one plain stage: a chunk of x tokens after l costs constant + b x + a ((l + x)^2 - l^2)."""
+    """What a batch takes on one plain stage: a chunk of x tokens after l costs constant + b x + a
+    ((l + x)^2 - l^2).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -70,11 +85,14 @@ class StageCost(BaseModel):
     decode_ms: Time = 0.0
     """Of one decode sequence for one token: a group of n costs constant + n times this."""
     decode_constant_ms: Time | None = None
-    """Constant of decode work where it differs; a merged batch then pays both constants, else one."""
+    """Constant of decode work where it differs; a merged batch then pays both constants, else one.
+    """
 
 
 class ServingScenario(_Pipeline):
-    """The higher form: prompts and decode groups with the cost of a stage; it becomes the lowest form."""
+    """The higher form: prompts and decode groups with the cost of a stage; it becomes the lowest
+    form.
+    """
 
     mode: Mode | None = None
     """None: decode without a prompt, prefill without sequences, mixed with both."""
@@ -93,14 +111,18 @@ class ServingScenario(_Pipeline):
     rounds: int = Field(default=40, ge=1, le=MAX_BATCHES)
     """Token rounds of each group."""
     merge: Literal["every-group", "one-group"] = "every-group"
-    """Mixed: a chunk rides with every decode batch until the prompt is done, or only with group 0's."""
+    """Mixed: a chunk rides with every decode batch until the prompt is done, or only with group
+    0's.
+    """
     cost: StageCost | None = None
     model: str | None = None
     """In place of cost, with cluster: a roofline of the model on tp GPUs a stage."""
     cluster: str | None = None
     tp: PositiveInt = 1
     context_tokens: PositiveInt | None = None
-    """Tokens that a decode sequence attends to, for model and cluster; none: prompt_tokens, else 4,096."""
+    """Tokens that a decode sequence attends to, for model and cluster; none: prompt_tokens, else
+    4,096.
+    """
 
     @property
     def does(self) -> Mode:
@@ -129,7 +151,11 @@ class ServingScenario(_Pipeline):
         if self.cost is not None and (self.model or self.cluster):
             faults.append("give either cost or model and cluster, not both")
         if self.model is None:
-            stray = [word for word in ("cluster", "tp", "context_tokens") if word in self.model_fields_set]
+            stray = [
+                word
+                for word in ("cluster", "tp", "context_tokens")
+                if word in self.model_fields_set
+            ]
             faults += [f"{word} goes with a model, but there is none" for word in stray]
         if faults:
             raise ValueError("; ".join(faults))
@@ -143,9 +169,17 @@ def _prefill_faults(asked: ServingScenario) -> list[str]:
     if asked.cuts != "none" and asked.chunk_tokens is None:
         faults.append(f"chunking {asked.cuts} needs chunk_tokens")
     if asked.cuts == "dynamic" and (asked.chunk_tokens or asked.align) < asked.align:
-        faults.append(f"dynamic chunking needs chunk_tokens of at least align, {asked.align}, but got {asked.chunk_tokens}")
-    if asked.cuts != "none" and (asked.prompt_tokens or 0) > MAX_BATCHES * (asked.chunk_tokens or 1):
-        faults.append(f"a prompt must be at most {MAX_BATCHES:,} chunks, but {asked.prompt_tokens} tokens in {asked.chunk_tokens} are more")
+        faults.append(
+            f"dynamic chunking needs chunk_tokens of at least align, {asked.align}, but got"
+            f" {asked.chunk_tokens}"
+        )
+    if asked.cuts != "none" and (asked.prompt_tokens or 0) > MAX_BATCHES * (
+        asked.chunk_tokens or 1
+    ):
+        faults.append(
+            f"a prompt must be at most {MAX_BATCHES:,} chunks, but {asked.prompt_tokens} tokens in"
+            f" {asked.chunk_tokens} are more"
+        )
     return faults
 
 
@@ -156,22 +190,47 @@ def _decode_faults(asked: ServingScenario) -> list[str]:
     if listed is not None:
         total = sum(listed)
         wrong = not listed or asked.decode_sequences not in (None, total)
-        return [f"groups must add up to decode_sequences, {asked.decode_sequences}, but add up to {total}"] if wrong else []
+        return (
+            [
+                f"groups must add up to decode_sequences, {asked.decode_sequences}, but add up to"
+                f" {total}"
+            ]
+            if wrong
+            else []
+        )
     if asked.decode_sequences is None:
-        return [f"mode {asked.does} needs decode_sequences, or the sequences of each group as a list in groups"]
-    count, most = asked.groups if isinstance(asked.groups, int) else 1, min(asked.decode_sequences, MAX_BATCHES)
-    return [f"groups must be at most {most:,} (decode_sequences, and {MAX_BATCHES:,}), but got {count:,}"] if count > most else []
+        return [
+            f"mode {asked.does} needs decode_sequences, or the sequences of each group as a list in"
+            " groups"
+        ]
+    count, most = (
+        asked.groups if isinstance(asked.groups, int) else 1,
+        min(asked.decode_sequences, MAX_BATCHES),
+    )
+    return (
+        [
+            f"groups must be at most {most:,} (decode_sequences, and {MAX_BATCHES:,}), but got"
+            f" {count:,}"
+        ]
+        if count > most
+        else []
+    )
 
 
 def scenario(document: Any, name: str = "scenario") -> BatchScenario | ServingScenario:
     """The scenario of a parsed document; its faults, the first few of many, in one InputError."""
     if not isinstance(document, dict):
-        raise InputError(f"{name} must be a mapping of names to values, as `p: 4`, but got {type(document).__name__}")
+        raise InputError(
+            f"{name} must be a mapping of names to values, as `p: 4`, but got"
+            f" {type(document).__name__}"
+        )
     if "stage_times_ms" in document or "returns" in document:
         return build(BatchScenario, document, name)
     return build(ServingScenario, document, name)
 
 
 def read_scenario(path: str | Path) -> dict[str, Any]:
-    """The fields of a scenario's file, not yet checked: options of the command line may add to them. Raises InputError."""
+    """The fields of a scenario's file, not yet checked: options of the command line may add to
+    them. Raises InputError.
+    """
     return read_mapping(Path(path))

@@ -1,4 +1,6 @@
-"""Forward-only pipelines: a scenario becomes batches, passes the stages, and is answered. Times in milliseconds."""
+"""Forward-only pipelines: a scenario becomes batches, passes the stages, and is answered. Times in
+milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from planner.pipeline.serving.scenario import BatchScenario, ServingScenario, St
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The lowest form: times on a plain stage (batches,), whose tokens each waits for, and the prompt's chunks."""
+    """The lowest form: times on a plain stage (batches,), whose tokens each waits for, and the
+    prompt's chunks.
+    """
 
     times_ms: np.ndarray
     returns: tuple[int, ...]
@@ -63,20 +67,29 @@ class Served:
     """Disaggregated: the prefill and the decode pool."""
 
 
-def simulate_forward_only(asked: BatchScenario | ServingScenario, cost: StageCost | None = None) -> Served:
+def simulate_forward_only(
+    asked: BatchScenario | ServingScenario, cost: StageCost | None = None
+) -> Served:
     """Answer a scenario; `cost` stands in where the scenario names a model and cluster instead."""
     if isinstance(asked, BatchScenario):
         return _served(asked, _stated(asked))
     rates = asked.cost or cost
     if rates is None:
-        raise InputError("a scenario needs cost (constant_ms, per_token_ms, per_token_squared_ms, decode_ms), or model and cluster")
+        raise InputError(
+            "a scenario needs cost (constant_ms, per_token_ms, per_token_squared_ms, decode_ms), or"
+            " model and cluster"
+        )
     if asked.does == "disaggregated":
         return _two_pools(_pool(asked, "prefill", rates), _pool(asked, "decode", rates))
     return _pool(asked, asked.does, rates)
 
 
-def alternatives(asked: ServingScenario, cost: StageCost | None = None) -> tuple[tuple[str, Served], ...]:
-    """The other ways to serve the same: chunking whole, fixed and dynamic; decode groups; mixed against two pools."""
+def alternatives(
+    asked: ServingScenario, cost: StageCost | None = None
+) -> tuple[tuple[str, Served], ...]:
+    """The other ways to serve the same: chunking whole, fixed and dynamic; decode groups; mixed
+    against two pools.
+    """
     ways = [*_chunkings(asked), *_groupings(asked), *_modes(asked)]
     return tuple((name, found) for name, way in ways if (found := _if_small(way, cost)) is not None)
 
@@ -94,9 +107,15 @@ def _chunkings(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
         return []
     ways = [("one chunk", asked.model_copy(update={"chunking": "none"}))]
     if asked.chunk_tokens is not None:
-        ways.append((f"fixed {asked.chunk_tokens:,}", asked.model_copy(update={"chunking": "fixed"})))
+        ways.append(
+            (f"fixed {asked.chunk_tokens:,}", asked.model_copy(update={"chunking": "fixed"}))
+        )
         dynamic = asked.model_copy(update={"chunking": "dynamic"})
-        ways += [(f"dynamic {asked.chunk_tokens:,}", dynamic)] if asked.chunk_tokens >= asked.align else []
+        ways += (
+            [(f"dynamic {asked.chunk_tokens:,}", dynamic)]
+            if asked.chunk_tokens >= asked.align
+            else []
+        )
     return ways
 
 
@@ -104,9 +123,21 @@ def _groupings(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
     total = sum(asked.group_sizes)
     if asked.does != "decode":
         return []
-    counts = sorted({count for count in (1, asked.p // 2, asked.p, asked.p + 1, 2 * asked.p) if 1 <= count <= total})
+    counts = sorted(
+        {
+            count
+            for count in (1, asked.p // 2, asked.p, asked.p + 1, 2 * asked.p)
+            if 1 <= count <= total
+        }
+    )
     even = {"decode_sequences": total}
-    return [(f"{count} group{'s' * (count > 1)}, even", asked.model_copy(update={**even, "groups": count})) for count in counts]
+    return [
+        (
+            f"{count} group{'s' * (count > 1)}, even",
+            asked.model_copy(update={**even, "groups": count}),
+        )
+        for count in counts
+    ]
 
 
 def _modes(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
@@ -129,7 +160,9 @@ def _pool(asked: ServingScenario, mode: str, cost: StageCost) -> Served:
 def _stated(asked: BatchScenario) -> Batches:
     returns = asked.returns or (-1,) * len(asked.stage_times_ms)
     only_prefill = all(need < 0 for need in returns)
-    return Batches(np.array(asked.stage_times_ms), returns, None, len(returns) - 1 if only_prefill else None)
+    return Batches(
+        np.array(asked.stage_times_ms), returns, None, len(returns) - 1 if only_prefill else None
+    )
 
 
 def _prefill(asked: ServingScenario, cost: StageCost) -> Batches:
@@ -144,7 +177,11 @@ def _decode(asked: ServingScenario, cost: StageCost) -> Batches:
     count, rounds = len(sizes), asked.rounds
     checked_size(count * rounds, asked.p)
     returns = tuple(max(k - count, -1) for k in range(count * rounds))
-    return Batches(np.tile(constant + cost.decode_ms * sizes, rounds), returns, decodes=np.ones(count * rounds, bool))
+    return Batches(
+        np.tile(constant + cost.decode_ms * sizes, rounds),
+        returns,
+        decodes=np.ones(count * rounds, bool),
+    )
 
 
 def _mixed(asked: ServingScenario, cost: StageCost) -> Batches:
@@ -159,7 +196,13 @@ def _mixed(asked: ServingScenario, cost: StageCost) -> Batches:
     last = len(merged) + len(alone) - 1 if len(alone) else int(riding[-1])
     decodes = np.ones(len(merged) + len(alone), bool)
     decodes[riding], decodes[len(merged) :] = False, False
-    return Batches(np.concatenate([merged, alone]), ring.returns + (-1,) * len(alone), prompt.chunks, last, decodes)
+    return Batches(
+        np.concatenate([merged, alone]),
+        ring.returns + (-1,) * len(alone),
+        prompt.chunks,
+        last,
+        decodes,
+    )
 
 
 def _chunks(asked: ServingScenario, cost: StageCost) -> list[int]:
@@ -169,20 +212,32 @@ def _chunks(asked: ServingScenario, cost: StageCost) -> list[int]:
     if asked.cuts == "fixed":
         checked_size(-(-prompt // chunk), asked.p)
         return fixed_chunks(prompt, chunk)
-    return dynamic_chunks(prompt, chunk, cost.per_token_ms, cost.per_token_squared_ms, asked.smooth, asked.align, MAX_CELLS // asked.p)
+    return dynamic_chunks(
+        prompt,
+        chunk,
+        cost.per_token_ms,
+        cost.per_token_squared_ms,
+        asked.smooth,
+        asked.align,
+        MAX_CELLS // asked.p,
+    )
 
 
 def _served(asked: BatchScenario | ServingScenario, batches: Batches, sequences: int = 0) -> Served:
     scale = np.array(asked.stage_scale or (1.0,) * asked.p)
     checked_size(len(batches.times_ms), asked.p)
-    passed = passage(np.outer(batches.times_ms, scale), asked.t_p2p, asked.host, asked.slots, batches.returns)
+    passed = passage(
+        np.outer(batches.times_ms, scale), asked.t_p2p, asked.host, asked.slots, batches.returns
+    )
     mean = float(batches.times_ms.mean())
     tpot, longest = _periods(passed, batches)
     return Served(
         makespan_ms=passed.makespan,
         bubble_ratio=passed.bubble_share,
         max_over_mean=float(batches.times_ms.max()) / mean if mean else 1.0,
-        ttft_ms=None if batches.last_prefill is None else float(passed.ends[batches.last_prefill, -1]),
+        ttft_ms=(
+            None if batches.last_prefill is None else float(passed.ends[batches.last_prefill, -1])
+        ),
         tpot_ms=tpot,
         tpot_max_ms=longest,
         tokens_per_s=1000.0 * sequences / tpot if tpot and sequences else None,

@@ -24,10 +24,16 @@ def stage_cost(asked: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
     words = {"model": asked.model, "cluster": asked.cluster, "tp": asked.tp, "pp": asked.p, "m": 1}
     recipe, layout = recipe_and_layout(question(words, "the scenario"))
     if recipe.model.moe or recipe.model.mla:
-        raise InputError(f"model must be dense, without latent attention, to be served here, but got {recipe.model.name}; "
-                         "state the stage's cost itself (cost: constant_ms, per_token_ms, ...)")  # fmt: skip
+        raise InputError(
+            "model must be dense, without latent attention, to be served here, but got"
+            f" {recipe.model.name}; state the stage's cost itself (cost: constant_ms, per_token_ms,"
+            " ...)"
+        )
     if recipe.model.num_layers < asked.p:
-        raise InputError(f"p must be at most the {recipe.model.num_layers} layers of {recipe.model.name}, but got {asked.p}")
+        raise InputError(
+            f"p must be at most the {recipe.model.num_layers} layers of {recipe.model.name}, but"
+            f" got {asked.p}"
+        )
     check_widths(recipe, layout, MATRICES)
     context = asked.context_tokens or asked.prompt_tokens or CONTEXT
     layers = recipe.model.num_layers / asked.p * 1e3
@@ -35,10 +41,16 @@ def stage_cost(asked: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
     fixed, slope, squared = attention(recipe, layout)
     weights, cached = decode(recipe, layout, context)
     cost = StageCost(
-        constant_ms=layers * (constant + fixed), per_token_ms=layers * (per_token + slope), per_token_squared_ms=layers * squared,
-        decode_constant_ms=layers * (constant + weights), decode_ms=layers * cached,
-    )  # fmt: skip
-    said = f"stage cost: roofline of {recipe.model.name} on {recipe.hardware.name}, tp {asked.tp}; {context:,} tokens of context"
+        constant_ms=layers * (constant + fixed),
+        per_token_ms=layers * (per_token + slope),
+        per_token_squared_ms=layers * squared,
+        decode_constant_ms=layers * (constant + weights),
+        decode_ms=layers * cached,
+    )
+    said = (
+        f"stage cost: roofline of {recipe.model.name} on {recipe.hardware.name}, tp {asked.tp};"
+        f" {context:,} tokens of context"
+    )
     return cost, (said, "embedding, head, sampling and kernel launches are left out")
 
 
@@ -56,10 +68,19 @@ def linear(recipe: Recipe, layout: Layout) -> tuple[float, float]:
 
 def _tokens_s(recipe: Recipe, layout: Layout, count: int) -> float:
     hardware, model, stack = recipe.hardware, recipe.model, recipe.stack
-    products = sum(float(gemm_s(hardware, recipe.precision, count, n, k)) for n, k in matrices(recipe, layout))
-    moved = stack.elementwise_bytes_forward * model.hidden_size + stack.activation_bytes_forward * model.ffn_size / layout.tp
+    products = sum(
+        float(gemm_s(hardware, recipe.precision, count, n, k)) for n, k in matrices(recipe, layout)
+    )
+    moved = (
+        stack.elementwise_bytes_forward * model.hidden_size
+        + stack.activation_bytes_forward * model.ffn_size / layout.tp
+    )
     members = collectives.group(hardware, 1, layout.tp)
-    reduced = 2 * float(collectives.all_reduce_s(hardware, members, count * model.hidden_size * 2.0)) if layout.tp > 1 else 0.0
+    reduced = (
+        2 * float(collectives.all_reduce_s(hardware, members, count * model.hidden_size * 2.0))
+        if layout.tp > 1
+        else 0.0
+    )
     return products + float(memory_s(hardware, moved * count)) + reduced
 
 
@@ -72,7 +93,10 @@ def attention(recipe: Recipe, layout: Layout) -> tuple[float, float, float]:
     """
     fixed = recipe.hardware.kernels.attention.fixed_us * 1e-6
     heads = recipe.model.num_heads / layout.tp
-    few, many = (float(flash_attention_s(recipe.hardware, 1, heads, s, recipe.model.head_dim)) - fixed for s in (FEW, MANY))
+    few, many = (
+        float(flash_attention_s(recipe.hardware, 1, heads, s, recipe.model.head_dim)) - fixed
+        for s in (FEW, MANY)
+    )
     squared = (many / MANY - few / FEW) / (MANY - FEW)
     return fixed, few / FEW - squared * FEW, squared
 
@@ -86,4 +110,6 @@ def decode(recipe: Recipe, layout: Layout, context: int) -> tuple[float, float]:
     """
     model, hardware = recipe.model, recipe.hardware
     cached = 2 * context * float(kv_heads_per_rank(model, layout.tp)) * model.head_dim * 2.0
-    return float(memory_s(hardware, 2.0 * layer_params(model, layout.tp))), float(memory_s(hardware, cached))
+    return float(memory_s(hardware, 2.0 * layer_params(model, layout.tp))), float(
+        memory_s(hardware, cached)
+    )

@@ -1,4 +1,6 @@
-"""What a Gantt chart shows, whatever draws it: bars on rows, from a simulated order or a forward-only pipeline."""
+"""What a Gantt chart shows, whatever draws it: bars on rows, from a simulated order or a
+forward-only pipeline.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,22 @@ from planner.errors import InputError
 from planner.pipeline.serving.passage import Passage
 from planner.simulator import Timeline
 
-KIND_NAMES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient", "P": "prefill", "D": "decode"}
-COLOURS = {"F": (76, 120, 168), "B": (84, 162, 75), "I": (114, 183, 178), "W": (245, 133, 24), "P": (76, 120, 168), "D": (160, 106, 172)}
+KIND_NAMES = {
+    "F": "forward",
+    "B": "backward",
+    "I": "input gradient",
+    "W": "weight gradient",
+    "P": "prefill",
+    "D": "decode",
+}
+COLOURS = {
+    "F": (76, 120, 168),
+    "B": (84, 162, 75),
+    "I": (114, 183, 178),
+    "W": (245, 133, 24),
+    "P": (76, 120, 168),
+    "D": (160, 106, 172),
+}
 """Red, green, blue; the ink on them is white or black by brightness."""
 MAX_BARS = 100_000
 LIGHTER = "lighter: a later chunk of the rank"
@@ -49,11 +65,18 @@ def of_timeline(order: Order, timeline: Timeline, title: str, note: str, unit: s
     """The chart of a training schedule; seconds become milliseconds."""
     rows = np.concatenate(order.actions)
     _few_enough(len(rows))
-    second = np.concatenate([np.concatenate(([0], actions[:-1, PAIR])) for actions in order.actions])
+    second = np.concatenate(
+        [np.concatenate(([0], actions[:-1, PAIR])) for actions in order.actions]
+    )
     stage, kind, microbatch = rows[:, STAGE], rows[:, KIND], rows[:, MICROBATCH]
     scale, unit = (1e3, "ms") if unit == "s" else (1.0, unit)
     return Chart(
-        title=title, note=note, row_name="rank", rows=order.ranks, makespan=timeline.makespan * scale, unit=unit,
+        title=title,
+        note=note,
+        row_name="rank",
+        rows=order.ranks,
+        makespan=timeline.makespan * scale,
+        unit=unit,
         row=np.repeat(np.arange(order.ranks), [len(actions) for actions in order.actions]),
         start=np.concatenate(timeline.start) * scale,
         end=np.concatenate(timeline.end) * scale,
@@ -61,18 +84,30 @@ def of_timeline(order: Order, timeline: Timeline, title: str, note: str, unit: s
         label=microbatch,
         shade=_chunks(order)[stage],
         half=np.where(rows[:, PAIR] > 0, 1, np.where(second > 0, 2, 0)),
-        name=np.array([f"{s}{KINDS[k]}{j}" for s, k, j in zip(stage.tolist(), kind.tolist(), microbatch.tolist(), strict=True)]),
-    )  # fmt: skip
+        name=np.array(
+            [
+                f"{s}{KINDS[k]}{j}"
+                for s, k, j in zip(stage.tolist(), kind.tolist(), microbatch.tolist(), strict=True)
+            ]
+        ),
+    )
 
 
 def of_passage(passed: Passage, decodes: np.ndarray, title: str, note: str) -> Chart:
-    """The chart of a forward-only pipeline; decodes (batches,) tells which hold decode work alone."""
+    """The chart of a forward-only pipeline; decodes (batches,) tells which hold decode work
+    alone.
+    """
     batches, stages = passed.starts.shape
     _few_enough(batches * stages)
     batch = np.repeat(np.arange(batches), stages)
     stage = np.tile(np.arange(stages), batches)
     return Chart(
-        title=title, note=note, row_name="stage", rows=stages, makespan=passed.makespan, unit="ms",
+        title=title,
+        note=note,
+        row_name="stage",
+        rows=stages,
+        makespan=passed.makespan,
+        unit="ms",
         row=stage,
         start=passed.starts.ravel(),
         end=passed.ends.ravel(),
@@ -81,7 +116,7 @@ def of_passage(passed: Passage, decodes: np.ndarray, title: str, note: str) -> C
         shade=np.zeros(batches * stages, int),
         half=np.zeros(batches * stages, int),
         name=np.array([f"batch {k}" for k in batch]),
-    )  # fmt: skip
+    )
 
 
 def kinds_shown(chart: Chart) -> list[str]:
@@ -91,7 +126,9 @@ def kinds_shown(chart: Chart) -> list[str]:
 
 
 def colour(kind: str, shade: int) -> tuple[int, int, int]:
-    """Red, green, blue of a bar; later chunks of a rank are lighter, up to two thirds of the way to white."""
+    """Red, green, blue of a bar; later chunks of a rank are lighter, up to two thirds of the way to
+    white.
+    """
     paler = 2 / 3 * (1 - 0.6**shade)
     red, green, blue = (round(c + (255 - c) * paler) for c in COLOURS[kind])
     return red, green, blue
@@ -104,7 +141,9 @@ def ink(rgb: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 def ticks(makespan: float, most: int = 10) -> list[float]:
-    """Round times from 0 to the makespan, at most `most` steps of 1, 2 or 5 times a power of ten."""
+    """Round times from 0 to the makespan, at most `most` steps of 1, 2 or 5 times a power of
+    ten.
+    """
     if makespan <= 0:
         return [0.0]
     power = 10.0 ** np.floor(np.log10(makespan / most))
@@ -114,9 +153,17 @@ def ticks(makespan: float, most: int = 10) -> list[float]:
 
 def _chunks(order: Order) -> np.ndarray:
     """(S,) how many stages of the same rank come before each stage."""
-    return np.array([int(np.count_nonzero(order.rank_of_stage[:s] == rank)) for s, rank in enumerate(order.rank_of_stage)])
+    return np.array(
+        [
+            int(np.count_nonzero(order.rank_of_stage[:s] == rank))
+            for s, rank in enumerate(order.rank_of_stage)
+        ]
+    )
 
 
 def _few_enough(bars: int) -> None:
     if bars > MAX_BARS:
-        raise InputError(f"a picture must have at most {MAX_BARS:,} actions, but has {bars:,}; take fewer micro-batches, --trace or --csv")
+        raise InputError(
+            f"a picture must have at most {MAX_BARS:,} actions, but has {bars:,}; take fewer"
+            " micro-batches, --trace or --csv"
+        )

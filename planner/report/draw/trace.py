@@ -1,4 +1,6 @@
-"""Timelines as files for other programs: Chrome's trace format (opens in Perfetto) and CSV, one action a row."""
+"""Timelines as files for other programs: Chrome's trace format (opens in Perfetto) and CSV, one
+action a row.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,26 @@ MICROSECONDS = {"s": 1e6, "ms": 1e3, "": 1e3}
 
 
 def trace(done: Simulated) -> str:
-    """Chrome trace JSON: a thread a rank, a slice an action, a counter of the activations that each rank holds."""
+    """Chrome trace JSON: a thread a rank, a slice an action, a counter of the activations that each
+    rank holds.
+    """
     scale = MICROSECONDS[done.unit]
     events = [_named("process_name", f"{done.schedule}, {done.pp} ranks, {done.m} micro-batches")]
     for rank, rows in enumerate(done.order.actions):
         events.append(_named("thread_name", f"rank {rank}", rank))
-        times = zip(rows.tolist(), done.timeline.start[rank].tolist(), done.timeline.end[rank].tolist(), strict=True)
+        times = zip(
+            rows.tolist(),
+            done.timeline.start[rank].tolist(),
+            done.timeline.end[rank].tolist(),
+            strict=True,
+        )
         events += [_slice(rank, row, start * scale, end * scale) for row, start, end in times]
-        events += _counts(rank, rows, done.timeline.start[rank] * scale, done.timeline.end[rank] * scale)
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":")) + "\n"
+        events += _counts(
+            rank, rows, done.timeline.start[rank] * scale, done.timeline.end[rank] * scale
+        )
+    return (
+        json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":")) + "\n"
+    )
 
 
 def passage_trace(passed: Passage, returns: tuple[int, ...]) -> str:
@@ -35,29 +48,58 @@ def passage_trace(passed: Passage, returns: tuple[int, ...]) -> str:
     batches, stages = passed.starts.shape
     events = [_named("process_name", f"{stages} stages, {batches} batches")]
     events += [_named("thread_name", f"stage {stage}", stage) for stage in range(stages)]
-    for k, (starts, ends) in enumerate(zip(passed.starts.tolist(), passed.ends.tolist(), strict=True)):
+    for k, (starts, ends) in enumerate(
+        zip(passed.starts.tolist(), passed.ends.tolist(), strict=True)
+    ):
         for stage, (start, end) in enumerate(zip(starts, ends, strict=True)):
             about = {"batch": k, "returns": returns[k]}
             category = "decode" if returns[k] >= 0 else "forward"
-            events.append({"ph": "X", "name": f"batch {k}", "cat": category, "pid": 0, "tid": stage, "ts": start * scale,
-                           "dur": (end - start) * scale, "args": about})  # fmt: skip
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":")) + "\n"
+            events.append(
+                {
+                    "ph": "X",
+                    "name": f"batch {k}",
+                    "cat": category,
+                    "pid": 0,
+                    "tid": stage,
+                    "ts": start * scale,
+                    "dur": (end - start) * scale,
+                    "args": about,
+                }
+            )
+    return (
+        json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":")) + "\n"
+    )
 
 
 def actions_csv(done: Simulated) -> str:
-    """One action a row, rank by rank in order; pair 1 says that it runs as one with the next row."""
+    """One action a row, rank by rank in order; pair 1 says that it runs as one with the next
+    row.
+    """
     lines = ["rank,position,stage,kind,microbatch,pair,start,end"]
     for rank, rows in enumerate(done.order.actions):
-        times = zip(rows.tolist(), done.timeline.start[rank].tolist(), done.timeline.end[rank].tolist(), strict=True)
-        lines += [f"{rank},{at},{s},{KINDS[k]},{j},{pair},{start!r},{end!r}" for at, ((s, k, j, pair), start, end) in enumerate(times)]
+        times = zip(
+            rows.tolist(),
+            done.timeline.start[rank].tolist(),
+            done.timeline.end[rank].tolist(),
+            strict=True,
+        )
+        lines += [
+            f"{rank},{at},{s},{KINDS[k]},{j},{pair},{start!r},{end!r}"
+            for at, ((s, k, j, pair), start, end) in enumerate(times)
+        ]
     return "\n".join(lines) + "\n"
 
 
 def batches_csv(passed: Passage, returns: tuple[int, ...]) -> str:
     """One batch on one stage a row."""
     lines = ["batch,stage,returns,start_ms,end_ms"]
-    for k, (starts, ends) in enumerate(zip(passed.starts.tolist(), passed.ends.tolist(), strict=True)):
-        lines += [f"{k},{stage},{returns[k]},{start!r},{end!r}" for stage, (start, end) in enumerate(zip(starts, ends, strict=True))]
+    for k, (starts, ends) in enumerate(
+        zip(passed.starts.tolist(), passed.ends.tolist(), strict=True)
+    ):
+        lines += [
+            f"{k},{stage},{returns[k]},{start!r},{end!r}"
+            for stage, (start, end) in enumerate(zip(starts, ends, strict=True))
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -68,11 +110,21 @@ def _named(what: str, name: str, thread: int = 0) -> dict[str, Any]:
 def _slice(rank: int, row: list[int], start: float, end: float) -> dict[str, Any]:
     stage, kind, microbatch, pair = row
     about = {"stage": stage, "microbatch": microbatch, "pair": bool(pair)}
-    return {"ph": "X", "name": f"{stage}{KINDS[kind]}{microbatch}", "cat": KIND_NAMES[KINDS[kind]], "pid": 0, "tid": rank,
-            "ts": start, "dur": end - start, "args": about}  # fmt: skip
+    return {
+        "ph": "X",
+        "name": f"{stage}{KINDS[kind]}{microbatch}",
+        "cat": KIND_NAMES[KINDS[kind]],
+        "pid": 0,
+        "tid": rank,
+        "ts": start,
+        "dur": end - start,
+        "args": about,
+    }
 
 
-def _counts(rank: int, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> Iterator[dict[str, Any]]:
+def _counts(
+    rank: int, rows: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> Iterator[dict[str, Any]]:
     """Chunks in flight after each forward's start and each backward's end."""
     kind = rows[:, KIND]
     forward, release = kind == F, (kind != F) & (kind != I)
@@ -81,6 +133,10 @@ def _counts(rank: int, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> 
     order = np.lexsort((step, at))
     held = np.cumsum(step[order]).astype(int)
     for time, count in zip(at[order].tolist(), held.tolist(), strict=True):
-        yield {"ph": "C", "name": f"in flight, rank {rank}", "pid": 0, "ts": time, "args": {"chunks": count}}
-
-
+        yield {
+            "ph": "C",
+            "name": f"in flight, rank {rank}",
+            "pid": 0,
+            "ts": time,
+            "args": {"chunks": count},
+        }

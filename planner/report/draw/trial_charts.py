@@ -1,4 +1,6 @@
-"""Figures of a study's trials, of plotly as plain data: what Optuna's own plots show, drawn without it."""
+"""Figures of a study's trials, of plotly as plain data: what Optuna's own plots show, drawn without
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,38 @@ import numpy as np
 from planner.report.html.page import Chart
 
 
-def parallel(axes: Mapping[str, Sequence[Any]], steps: Sequence[float], says: Sequence[str]) -> Chart:
-    """A line a trial over its knobs, each scaled between its least and its largest value; the faster, the bluer."""
+def parallel(
+    axes: Mapping[str, Sequence[Any]], steps: Sequence[float], says: Sequence[str]
+) -> Chart:
+    """A line a trial over its knobs, each scaled between its least and its largest value; the
+    faster, the bluer.
+    """
     scaled = {name: _scaled(values) for name, values in axes.items()} | {"step": _scaled(steps)}
     data = [
-        {"type": "scatter", "mode": "lines+markers", "name": says[at], "x": list(scaled), "y": [_short(row[at]) for row in scaled.values()],
-         "line": {"color": _between(scaled["step"][at]), "width": 1.5}, "showlegend": False,
-         "text": [f"{name} {values[at]}" for name, values in axes.items()] + [f"{steps[at]:.4g} s"],
-         "hovertemplate": "%{text}<extra>%{fullData.name}</extra>"}
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": says[at],
+            "x": list(scaled),
+            "y": [_short(row[at]) for row in scaled.values()],
+            "line": {"color": _between(scaled["step"][at]), "width": 1.5},
+            "showlegend": False,
+            "text": (
+                [f"{name} {values[at]}" for name, values in axes.items()] + [f"{steps[at]:.4g} s"]
+            ),
+            "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
+        }
         for at in np.argsort(steps)[::-1].tolist()
-    ]  # fmt: skip
-    layout = {"xaxis": {"type": "category"}, "yaxis": {"title": {"text": "least to largest"}, "showticklabels": False},
-              "hovermode": "closest"}  # fmt: skip
-    caption = "Every timed trial as a line over its knobs, from the least to the largest value of each; blue lines are fast, red ones slow."
+    ]
+    layout = {
+        "xaxis": {"type": "category"},
+        "yaxis": {"title": {"text": "least to largest"}, "showticklabels": False},
+        "hovermode": "closest",
+    }
+    caption = (
+        "Every timed trial as a line over its knobs, from the least to the largest value of each;"
+        " blue lines are fast, red ones slow."
+    )
     return Chart({"data": data, "layout": layout}, caption, 400)
 
 
@@ -44,8 +65,16 @@ def slice_of(name: str, points: Sequence[Sequence[Any]]) -> Chart:
     """The steps of trials over one knob."""
     numbers = all(isinstance(value, int | float) for value, _ in points)
     xs = [value for value, _ in points] if numbers else [str(value) for value, _ in points]
-    data = [{"type": "scatter", "mode": "markers", "x": xs, "y": [_short(step) for _, step in points],
-             "marker": {"color": "#4c78a8", "size": 8, "opacity": 0.7}, "hovertemplate": "%{x}: %{y:.4g} s<extra></extra>"}]  # fmt: skip
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": xs,
+            "y": [_short(step) for _, step in points],
+            "marker": {"color": "#4c78a8", "size": 8, "opacity": 0.7},
+            "hovertemplate": "%{x}: %{y:.4g} s<extra></extra>",
+        }
+    ]
     axis = {"title": {"text": name.replace("_", " ")}, "type": "linear" if numbers else "category"}
     layout = {"xaxis": axis, "yaxis": {"title": {"text": "s of a step"}}, "showlegend": False}
     caption = f"Steps of the trials over {name.replace('_', ' ')}, whatever the other knobs were."

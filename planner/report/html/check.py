@@ -1,4 +1,6 @@
-"""The report of `ppplan check`: the verdict, findings with their ways out, memory by stage, time against the best plan, provenance."""
+"""The report of `ppplan check`: the verdict, findings with their ways out, memory by stage, time
+against the best plan, provenance.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,12 @@ from planner.report.json.check import shown
 from planner.report.text.check import verdict_says
 
 ORIGINS = {
-    "flag": "written as such", "variable": "through a variable", "environment": "from the environment", "option": "from --set or an option",
+    "flag": "written as such",
+    "variable": "through a variable",
+    "environment": "from the environment",
+    "option": "from --set or an option",
     "default": "the framework's default",
-}  # fmt: skip
+}
 
 
 def page(answer: Checked) -> Page:
@@ -22,22 +27,42 @@ def page(answer: Checked) -> Page:
     u, estimate = answer.understood, answer.estimate
     lead = (verdict_says(answer)[0] + ".", *((pieces.question(u.recipe),) if u.sized else ()))
     sections = (
-        *_findings(answer), *_costs(answer), *_oom(answer), *_measured(answer), *_unknown(answer), _values(answer), *_fixed(answer),
-        pieces.assumed(u.recipe, estimate), *([pieces.formulas()] if estimate is not None else []),
-    )  # fmt: skip
-    return Page(f"Check of {answer.file}", lead, pieces.headline(estimate) if estimate else (), sections)
+        *_findings(answer),
+        *_costs(answer),
+        *_oom(answer),
+        *_measured(answer),
+        *_unknown(answer),
+        _values(answer),
+        *_fixed(answer),
+        pieces.assumed(u.recipe, estimate),
+        *([pieces.formulas()] if estimate is not None else []),
+    )
+    return Page(
+        f"Check of {answer.file}", lead, pieces.headline(estimate) if estimate else (), sections
+    )
 
 
 def _findings(answer: Checked) -> list[Section]:
     """One section a severity; of each finding all ways out behind a click."""
     kind = answer.understood.reading.kind
-    titles = {"error": "Errors: it stops, or cannot fit", "warning": "Warnings: not what it seems", "hint": "Hints: could be better"}
+    titles = {
+        "error": "Errors: it stops, or cannot fit",
+        "warning": "Warnings: not what it seems",
+        "hint": "Hints: could be better",
+    }
     out = []
     for severity, title in titles.items():
         found = [one for one in answer.findings if one.severity == severity]
         if found:
             lines = tuple(_line(one, kind) for one in found)
-            out.append(Section(title, lines, more=tuple(_ways(one, kind) for one in found if len(one.ways) > 1), alert=severity == "error"))
+            out.append(
+                Section(
+                    title,
+                    lines,
+                    more=tuple(_ways(one, kind) for one in found if len(one.ways) > 1),
+                    alert=severity == "error",
+                )
+            )
     return out
 
 
@@ -48,10 +73,18 @@ def _line(one: Finding, kind: str) -> str:
 
 def _ways(one: Finding, kind: str) -> More:
     rows = tuple(
-        (said(kind, way.values), way.says, "" if way.step_s is None else f"{way.step_s:.3g}",
-         "" if way.memory_gib is None else f"{way.memory_gib:.1f}") for way in one.ways
-    )  # fmt: skip
-    return More(f"Ways out: {one.rule}", grid=Grid(("change", "what it gives", "step, s", "memory, GiB"), rows, 2))
+        (
+            said(kind, way.values),
+            way.says,
+            "" if way.step_s is None else f"{way.step_s:.3g}",
+            "" if way.memory_gib is None else f"{way.memory_gib:.1f}",
+        )
+        for way in one.ways
+    )
+    return More(
+        f"Ways out: {one.rule}",
+        grid=Grid(("change", "what it gives", "step, s", "memory, GiB"), rows, 2),
+    )
 
 
 def _costs(answer: Checked) -> list[Section]:
@@ -62,30 +95,66 @@ def _costs(answer: Checked) -> list[Section]:
     rows += [("best", answer.best.layout, answer.best.estimate)] if answer.best else []
     schedule = SCHEDULES[answer.understood.layout.schedule]
     return [
-        Section("Layouts", (f"The stated schedule is {schedule}.",), grid=pieces.layouts(rows, "plan")),
-        Section("Time of a step", charts=(plotly_charts.time_by_term([(f"{name}: {pieces.short(layout)}", said) for name, layout, said in rows]),),
-                more=(More("Every term of the stated layout", grid=pieces.time_terms(answer.estimate)),)),
+        Section(
+            "Layouts", (f"The stated schedule is {schedule}.",), grid=pieces.layouts(rows, "plan")
+        ),
+        Section(
+            "Time of a step",
+            charts=(
+                plotly_charts.time_by_term(
+                    [(f"{name}: {pieces.short(layout)}", said) for name, layout, said in rows]
+                ),
+            ),
+            more=(
+                More("Every term of the stated layout", grid=pieces.time_terms(answer.estimate)),
+            ),
+        ),
         pieces.memory(answer.estimate),
-    ]  # fmt: skip
+    ]
 
 
 def _oom(answer: Checked) -> list[Section]:
     if answer.oom is None:
         return []
-    rows = tuple((one["tensor"], one["arithmetic"], "exact" if one["exact"] else "near") for one in answer.oom["matches"])
-    says = () if rows else (str(answer.oom.get("says", "No tensor of this launch has the size that the message asks for.")),)
-    return [Section("The tensor that the error message names", says, Grid(("tensor", "arithmetic", "match"), rows, 3) if rows else None)]
+    rows = tuple(
+        (one["tensor"], one["arithmetic"], "exact" if one["exact"] else "near")
+        for one in answer.oom["matches"]
+    )
+    says = (
+        ()
+        if rows
+        else (
+            str(
+                answer.oom.get(
+                    "says", "No tensor of this launch has the size that the message asks for."
+                )
+            ),
+        )
+    )
+    return [
+        Section(
+            "The tensor that the error message names",
+            says,
+            Grid(("tensor", "arithmetic", "match"), rows, 3) if rows else None,
+        )
+    ]
 
 
 def _measured(answer: Checked) -> list[Section]:
     told = (answer.measured or {}).items()
-    rows = tuple((name.replace("_", " "), f"{value:.4g}") for name, value in told if isinstance(value, int | float))
+    rows = tuple(
+        (name.replace("_", " "), f"{value:.4g}")
+        for name, value in told
+        if isinstance(value, int | float)
+    )
     return [Section("Measured, from the log", grid=Grid(("figure", "value"), rows))] if rows else []
 
 
 def _unknown(answer: Checked) -> list[Section]:
     u = answer.understood
-    lines = [f"{one.name}: {one.why}" + (f" ({one.where})" if one.where else "") for one in u.unresolved]
+    lines = [
+        f"{one.name}: {one.why}" + (f" ({one.where})" if one.where else "") for one in u.unresolved
+    ]
     lines += [f"Unknown flags, kept: {', '.join(u.reading.unknown)}"] if u.reading.unknown else []
     return [Section("Not known", (*lines, *u.reading.notes))] if lines or u.reading.notes else []
 
@@ -95,13 +164,31 @@ def _values(answer: Checked) -> Section:
     values = answer.understood.values
     more = []
     for origin, says in ORIGINS.items():
-        rows = tuple((name, str(shown(one)), one.where) for name, one in values.items() if one.origin == origin)
-        more += [More(f"{len(rows)} {says}", grid=Grid(("name", "value", "where"), rows, 3))] if rows else []
-    return Section("Where every value comes from", (f"{len(values)} values were read or taken as defaults.",), more=tuple(more))
+        rows = tuple(
+            (name, str(shown(one)), one.where)
+            for name, one in values.items()
+            if one.origin == origin
+        )
+        more += (
+            [More(f"{len(rows)} {says}", grid=Grid(("name", "value", "where"), rows, 3))]
+            if rows
+            else []
+        )
+    return Section(
+        "Where every value comes from",
+        (f"{len(values)} values were read or taken as defaults.",),
+        more=tuple(more),
+    )
 
 
 def _fixed(answer: Checked) -> list[Section]:
     if not answer.fixed:
         return []
     rows = tuple((line,) for line in answer.diff.splitlines())
-    return [Section("Written again", (f"Files: {', '.join(answer.fixed)}.",), more=(More("The changes", grid=Grid(("diff",), rows)),))]
+    return [
+        Section(
+            "Written again",
+            (f"Files: {', '.join(answer.fixed)}.",),
+            more=(More("The changes", grid=Grid(("diff",), rows)),),
+        )
+    ]

@@ -1,4 +1,6 @@
-"""A report page: sections of text, tables and charts, as one HTML file that opens without a network."""
+"""A report page: sections of text, tables and charts, as one HTML file that opens without a
+network.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +71,20 @@ class Page:
 
 
 def html(page: Page) -> str:
-    """One self-contained document. Charts need plotly (its JavaScript is written into the file) and the template jinja2."""
+    """One self-contained document. Charts need plotly (its JavaScript is written into the file) and
+    the template jinja2.
+    """
     jinja2 = _needed("jinja2")
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    template = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template("page.html.j2")
+    template = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    ).get_template("page.html.j2")
     charts = any(section.charts for section in page.sections)
-    return str(template.render(page=page, version=__version__, script=plotly_js() if charts else "", data=_data))
+    return str(
+        template.render(
+            page=page, version=__version__, script=plotly_js() if charts else "", data=_data
+        )
+    )
 
 
 def _data(chart: Chart) -> str:
@@ -85,13 +95,17 @@ def _data(chart: Chart) -> str:
 
 @cache
 def plotly_js() -> str:
-    """plotly.js as the installed plotly ships it; the package itself is not imported, which takes a second."""
+    """plotly.js as the installed plotly ships it; the package itself is not imported, which takes a
+    second.
+    """
     from importlib.util import find_spec
 
     found = find_spec("plotly")
     if found is None or not found.submodule_search_locations:
         raise _missing("plotly")
-    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(
+        encoding="utf-8"
+    )
 
 
 def _needed(name: str) -> Any:
@@ -102,4 +116,7 @@ def _needed(name: str) -> Any:
 
 
 def _missing(name: str) -> InputError:
-    return InputError(f"a report needs {name}, but it is not installed; pip install 'ppplan[report]', or ask without --report")
+    return InputError(
+        f"a report needs {name}, but it is not installed; pip install 'ppplan[report]', or ask"
+        " without --report"
+    )

@@ -24,39 +24,80 @@ Rows = Sequence[tuple[str, Layout, Estimate]]
 
 def question(recipe: Recipe) -> str:
     """The question in a line."""
-    return (f"{recipe.model.name} on {recipe.gpus:,} x {recipe.hardware.name}: {recipe.global_batch_size:,} sequences of "
-            f"{recipe.seq_length:,} tokens a step, {recipe.precision}, {recipe.framework} {recipe.framework_version} "
-            f"({recipe.stack.name}).")  # fmt: skip
+    return (
+        f"{recipe.model.name} on {recipe.gpus:,} x {recipe.hardware.name}:"
+        f" {recipe.global_batch_size:,} sequences of {recipe.seq_length:,} tokens a step,"
+        f" {recipe.precision}, {recipe.framework} {recipe.framework_version} ({recipe.stack.name})."
+    )
 
 
 def headline(said: Estimate) -> tuple[tuple[str, str], ...]:
     """The few figures that a reader looks for first."""
     return (
-        (f"{said.step_s:,.3g} s", f"a step; 80% of runs like it: {said.step_s_low:,.3g} to {said.step_s_high:,.3g} s"),
+        (
+            f"{said.step_s:,.3g} s",
+            f"a step; 80% of runs like it: {said.step_s_low:,.3g} to {said.step_s_high:,.3g} s",
+        ),
         (f"{said.tokens_per_s_per_gpu:,.0f} tokens/s", "a GPU"),
         (f"{tflops(said, ',')} TFLOP/s", f"a GPU, MFU {said.mfu:.1%}"),
-        (f"{said.memory_bytes / GIB:.1f} GiB", f"of {said.memory_limit_bytes / GIB:.1f} GiB, OOM probability {said.oom_probability:.0%}"),
+        (
+            f"{said.memory_bytes / GIB:.1f} GiB",
+            (
+                f"of {said.memory_limit_bytes / GIB:.1f} GiB, OOM probability"
+                f" {said.oom_probability:.0%}"
+            ),
+        ),
         (f"{said.bubble_share:z.1%}", "pipeline bubble, share of the step"),
     )
 
 
 def layouts(rows: Rows, first: str) -> Grid:
     """Layouts with the arithmetic of their columns."""
-    head = (first, "GPUs = tp x pp x dp x cp", "ep", "batch = dp x mbs x m", "v", "schedule", "zero", "recompute", "step, s",
-            "TFLOP/s a GPU", "MFU", "bubble", "memory, GiB", "OOM")  # fmt: skip
+    head = (
+        first,
+        "GPUs = tp x pp x dp x cp",
+        "ep",
+        "batch = dp x mbs x m",
+        "v",
+        "schedule",
+        "zero",
+        "recompute",
+        "step, s",
+        "TFLOP/s a GPU",
+        "MFU",
+        "bubble",
+        "memory, GiB",
+        "OOM",
+    )
     cells = tuple(
-        (name, f"{one.gpus:,} = {one.tp} x {one.pp} x {one.dp} x {one.cp}", experts(one), f"{one.gbs:,} = {one.dp} x {one.mbs} x {one.m}",
-         str(one.v), SCHEDULES[one.schedule], zero(one), recomputed(one).replace(",", ", "), f"{said.step_s:.3f}",
-         tflops(said), f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}", f"{said.memory_bytes / GIB:.1f}",
-         f"{said.oom_probability:.0%}")
+        (
+            name,
+            f"{one.gpus:,} = {one.tp} x {one.pp} x {one.dp} x {one.cp}",
+            experts(one),
+            f"{one.gbs:,} = {one.dp} x {one.mbs} x {one.m}",
+            str(one.v),
+            SCHEDULES[one.schedule],
+            zero(one),
+            recomputed(one).replace(",", ", "),
+            f"{said.step_s:.3f}",
+            tflops(said),
+            f"{said.mfu:.1%}",
+            f"{said.bubble_share:z.1%}",
+            f"{said.memory_bytes / GIB:.1f}",
+            f"{said.oom_probability:.0%}",
+        )
         for name, one, said in rows
-    )  # fmt: skip
+    )
     return Grid(head, cells)
 
 
 def short(layout: Layout) -> str:
     """A layout's degrees as one label of a chart."""
-    words = [f"{name}{getattr(layout, name)}" for name in ("tp", "pp", "dp", "cp", "ep", "v") if getattr(layout, name) > 1]
+    words = [
+        f"{name}{getattr(layout, name)}"
+        for name in ("tp", "pp", "dp", "cp", "ep", "v")
+        if getattr(layout, name) > 1
+    ]
     return " ".join([*words, f"mbs{layout.mbs}"])
 
 
@@ -64,34 +105,78 @@ def time_terms(said: Estimate) -> Grid:
     """Every term of the step in milliseconds, with what it is."""
     means = meanings(StepTime)
     terms = [(f.name, float(getattr(said.time, f.name))) for f in fields(said.time)]
-    rows = [(name.removesuffix("_s"), means[name], f"{value * 1e3:,.1f}", f"{value / said.step_s:.1%}") for name, value in terms if value]
-    return Grid(("term", "what it is", "ms", "share"), (*rows, ("step", "", f"{said.step_s * 1e3:,.1f}", "100%")), 2, (len(rows),))
+    rows = [
+        (name.removesuffix("_s"), means[name], f"{value * 1e3:,.1f}", f"{value / said.step_s:.1%}")
+        for name, value in terms
+        if value
+    ]
+    return Grid(
+        ("term", "what it is", "ms", "share"),
+        (*rows, ("step", "", f"{said.step_s * 1e3:,.1f}", "100%")),
+        2,
+        (len(rows),),
+    )
 
 
 def memory_terms(said: Estimate) -> Grid:
     """Every term of the worst stage's memory in GiB, with what it is."""
     means = meanings(Memory)
     terms = [(f.name, float(getattr(said.memory, f.name))) for f in fields(said.memory)]
-    rows = [(name.removesuffix("_bytes"), means[name], f"{value / GIB:.2f}", f"{value / said.memory_bytes:.1%}")
-            for name, value in terms if value]  # fmt: skip
-    return Grid(("term", "what it is", "GiB", "share"), (*rows, ("device", "", f"{said.memory_bytes / GIB:.2f}", "100%")), 2, (len(rows),))
+    rows = [
+        (
+            name.removesuffix("_bytes"),
+            means[name],
+            f"{value / GIB:.2f}",
+            f"{value / said.memory_bytes:.1%}",
+        )
+        for name, value in terms
+        if value
+    ]
+    return Grid(
+        ("term", "what it is", "GiB", "share"),
+        (*rows, ("device", "", f"{said.memory_bytes / GIB:.2f}", "100%")),
+        2,
+        (len(rows),),
+    )
 
 
 def stages(said: Estimate) -> Grid:
     """Stage by stage."""
-    head = ("stage", "layers", "parameters a GPU", "forward, ms", "backward, ms", "in flight, stages", "memory, GiB")
+    head = (
+        "stage",
+        "layers",
+        "parameters a GPU",
+        "forward, ms",
+        "backward, ms",
+        "in flight, stages",
+        "memory, GiB",
+    )
     rows = tuple(
-        (str(one.stage), str(one.layers), f"{one.params:,}", f"{one.forward_s * 1e3:.3f}", f"{one.backward_s * 1e3:.3f}",
-         f"{one.in_flight:.2f}", f"{one.memory_bytes / GIB:.2f}")
+        (
+            str(one.stage),
+            str(one.layers),
+            f"{one.params:,}",
+            f"{one.forward_s * 1e3:.3f}",
+            f"{one.backward_s * 1e3:.3f}",
+            f"{one.in_flight:.2f}",
+            f"{one.memory_bytes / GIB:.2f}",
+        )
         for one in said.stages
-    )  # fmt: skip
+    )
     return Grid(head, rows)
 
 
 def memory(said: Estimate) -> Section:
     """Memory of every stage with the limit, terms and stages behind a click."""
-    more = (More("Terms of the worst stage", grid=memory_terms(said)), More("Stage by stage", grid=stages(said)))
-    chart = plotly_charts.memory_by_stage(said) if said.stages else plotly_charts.memory_by_term([("worst stage", said)])
+    more = (
+        More("Terms of the worst stage", grid=memory_terms(said)),
+        More("Stage by stage", grid=stages(said)),
+    )
+    chart = (
+        plotly_charts.memory_by_stage(said)
+        if said.stages
+        else plotly_charts.memory_by_term([("worst stage", said)])
+    )
     return Section("Memory by stage", charts=(chart,), more=more if said.stages else more[:1])
 
 
@@ -100,23 +185,38 @@ def timeline(recipe: Recipe, layout: Layout) -> tuple[Section, ...]:
     done = planned(recipe, layout)
     if done is None:
         return ()
-    return (Section("The pipeline's timeline", (*(f"{one}." for one in done.assumed),), charts=(plotly_charts.gantt(simulate.chart(done)),)),)
+    return (
+        Section(
+            "The pipeline's timeline",
+            (*(f"{one}." for one in done.assumed),),
+            charts=(plotly_charts.gantt(simulate.chart(done)),),
+        ),
+    )
 
 
 def assumed(recipe: Recipe, said: Estimate | None, goodput: Goodput | None = None) -> Section:
     """What was not stated or measured, and what interrupts the run."""
     every = tuple(dict.fromkeys((*recipe.assumed, *(said.assumed if said else ()))))
-    return Section("Assumed", tuple(f"{one}." for one in every) + tuple(line.plain for line in goodput_lines(goodput)))
+    return Section(
+        "Assumed",
+        tuple(f"{one}." for one in every) + tuple(line.plain for line in goodput_lines(goodput)),
+    )
 
 
 def formulas() -> Section:
     """Every formula of the cost model with source and assumptions, behind clicks by room."""
     found = cost_formulas()
     rooms = dict.fromkeys(one.room for one in found)
-    said = {room: tuple((one.name, _formula(one)) for one in found if one.room == room) for room in rooms}
+    said = {
+        room: tuple((one.name, _formula(one)) for one in found if one.room == room)
+        for room in rooms
+    }
     more = tuple(More(room, lines) for room, lines in said.items())
     cited = sorted({key for one in found for key in keys(one.source)})
-    return Section("Formulas and sources", more=(*more, More("Sources", tuple((key, REFERENCES[key]) for key in cited))))
+    return Section(
+        "Formulas and sources",
+        more=(*more, More("Sources", tuple((key, REFERENCES[key]) for key in cited))),
+    )
 
 
 def _formula(one: Formula) -> str:

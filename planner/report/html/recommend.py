@@ -11,26 +11,36 @@ from planner.search import SearchResult
 
 
 def page(answer: Recommendation) -> Page:
-    """The plans, why, where time and memory go, the whole search as a picture; or why nothing fits and what would."""
+    """The plans, why, where time and memory go, the whole search as a picture; or why nothing fits
+    and what would.
+    """
     recipe, found = answer.recipe, answer.search
     title = f"How to train {recipe.model.name} on {recipe.gpus:,} x {recipe.hardware.name}"
     if found is None or not found.plans:
-        return Page(title, (pieces.question(recipe),), (), (*_nothing(answer), pieces.assumed(recipe, None)))
+        return Page(
+            title, (pieces.question(recipe),), (), (*_nothing(answer), pieces.assumed(recipe, None))
+        )
     best = found.plans[0]
     rows = [(f"{plan.rank}", plan.layout, plan.estimate) for plan in found.plans]
     named = [(f"{plan.rank}: {pieces.short(plan.layout)}", plan.estimate) for plan in found.plans]
-    lead = (pieces.question(recipe), f"Best: {pieces.short(best.layout)}. Limited by {found.limits}." if found.limits else "")
+    lead = (
+        pieces.question(recipe),
+        f"Best: {pieces.short(best.layout)}. Limited by {found.limits}." if found.limits else "",
+    )
     sections = (
         Section("Plans", grid=pieces.layouts(rows, "plan")),
         *([Section("Why plan 1", pieces.bullets(best.why))] if best.why else []),
-        Section("Time of a step", charts=(plotly_charts.time_by_term(named),),
-                more=(More("Terms of plan 1", grid=pieces.time_terms(best.estimate)),)),
+        Section(
+            "Time of a step",
+            charts=(plotly_charts.time_by_term(named),),
+            more=(More("Terms of plan 1", grid=pieces.time_terms(best.estimate)),),
+        ),
         pieces.memory(best.estimate),
         *pieces.timeline(recipe, best.layout),
         *_searched(answer, found),
         pieces.assumed(recipe, best.estimate, answer.goodput),
         pieces.formulas(),
-    )  # fmt: skip
+    )
     return Page(title, lead, pieces.headline(best.estimate), sections)
 
 
@@ -39,9 +49,21 @@ def _searched(answer: Recommendation, found: SearchResult) -> list[Section]:
     if found.ranked is None or not found.legal:
         return []
     plans = [(plan.layout, plan.estimate) for plan in found.plans]
-    cloud = plotly_charts.search_cloud(found.ranked, plans, answer.recipe.tokens, answer.recipe.gpus)
-    removed = Grid(("rule", "layouts removed"), tuple((rule, f"{count:,}") for rule, count in found.removed.items()))
-    return [Section("Everything that was searched", (counts(found),), charts=(cloud,), more=(More("Rules", grid=removed),))]
+    cloud = plotly_charts.search_cloud(
+        found.ranked, plans, answer.recipe.tokens, answer.recipe.gpus
+    )
+    removed = Grid(
+        ("rule", "layouts removed"),
+        tuple((rule, f"{count:,}") for rule, count in found.removed.items()),
+    )
+    return [
+        Section(
+            "Everything that was searched",
+            (counts(found),),
+            charts=(cloud,),
+            more=(More("Rules", grid=removed),),
+        )
+    ]
 
 
 def _nothing(answer: Recommendation) -> tuple[Section, ...]:
@@ -51,5 +73,12 @@ def _nothing(answer: Recommendation) -> tuple[Section, ...]:
     near = [(one.change, one.layout, one.estimate) for one in found.nearest or ()]
     changes = [Section("It would fit with", grid=pieces.layouts(near, "change"))] if near else []
     said = "No layout fits." if found.legal else "No layout is legal."
-    return (Section("The answer is no", (said, *([found.limits] if found.limits else []), counts(found)), alert=True), *changes,
-            *_searched(answer, found))  # fmt: skip
+    return (
+        Section(
+            "The answer is no",
+            (said, *([found.limits] if found.limits else []), counts(found)),
+            alert=True,
+        ),
+        *changes,
+        *_searched(answer, found),
+    )

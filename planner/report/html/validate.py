@@ -11,25 +11,51 @@ from planner.report.text.validate import COLUMNS
 
 MOST = 400
 """Points drawn of a source."""
-_SHARES = (("median_abs_error", "median error"), ("p90_abs_error", "90% under"), ("bias", "bias"), ("regret", "regret"),
-           ("inside_range_share", "in range"), ("memory_median_abs_error", "memory error"))  # fmt: skip
+_SHARES = (
+    ("median_abs_error", "median error"),
+    ("p90_abs_error", "90% under"),
+    ("bias", "bias"),
+    ("regret", "regret"),
+    ("inside_range_share", "in range"),
+    ("memory_median_abs_error", "memory error"),
+)
 
 
 def page(found: Validation) -> Page:
     """The scatter, a row a source and cluster, what was skipped and why."""
     head = ("source", "cluster", "predicted", *(name for _, name in _SHARES), "Kendall tau")
-    rows = tuple((str(one["source"]), str(one["hardware"] or "?"), f"{one['predicted']:,} of {one['rows']:,}", *_cells(one))
-                 for one in found.groups)  # fmt: skip
-    total = ("all, sources weighted equally", "", f"{found.predicted:,} of {len(found.rows):,}", *_cells(found.overall))
-    skipped = Grid(("why", "rows"), tuple((reason, f"{count:,}") for reason, count in found.skipped.items()))
+    rows = tuple(
+        (
+            str(one["source"]),
+            str(one["hardware"] or "?"),
+            f"{one['predicted']:,} of {one['rows']:,}",
+            *_cells(one),
+        )
+        for one in found.groups
+    )
+    total = (
+        "all, sources weighted equally",
+        "",
+        f"{found.predicted:,} of {len(found.rows):,}",
+        *_cells(found.overall),
+    )
+    skipped = Grid(
+        ("why", "rows"), tuple((reason, f"{count:,}") for reason, count in found.skipped.items())
+    )
     sections = (
-        Section("Predicted against measured", charts=(plotly_charts.predicted_against_measured(_points(found)),)),
+        Section(
+            "Predicted against measured",
+            charts=(plotly_charts.predicted_against_measured(_points(found)),),
+        ),
         Section("By source", (COLUMNS,), Grid(head, (*rows, total), 2, (len(rows),))),
         *([Section("Not predicted", grid=skipped)] if skipped.rows else []),
     )
     error = found.overall["median_abs_error"]
-    figures = ((_share(error), "median error of the step time"), (f"{found.predicted:,}", f"of {len(found.rows):,} runs predicted"),
-               (_share(found.overall["inside_range_share"]), "of runs inside the 80% range"))  # fmt: skip
+    figures = (
+        (_share(error), "median error of the step time"),
+        (f"{found.predicted:,}", f"of {len(found.rows):,} runs predicted"),
+        (_share(found.overall["inside_range_share"]), "of runs inside the 80% range"),
+    )
     return Page("Predictions against measured runs", (), figures, sections)
 
 
@@ -40,13 +66,23 @@ def _points(found: Validation) -> dict[str, tuple[list[float], list[float], list
     for source, group in rows.groupby("source", sort=True):
         some = group.iloc[:: max(len(group) // MOST, 1)]
         columns = (some[name] for name in ("model", "gpus", "hardware"))
-        says = [f"{model}, {gpus:g} x {hardware}" for model, gpus, hardware in zip(*columns, strict=True)]
-        out[str(source)] = (some["measured_step_s"].tolist(), some["predicted_step_s"].tolist(), says)
+        says = [
+            f"{model}, {gpus:g} x {hardware}"
+            for model, gpus, hardware in zip(*columns, strict=True)
+        ]
+        out[str(source)] = (
+            some["measured_step_s"].tolist(),
+            some["predicted_step_s"].tolist(),
+            says,
+        )
     return out
 
 
 def _cells(figures: dict[str, float]) -> tuple[str, ...]:
-    return (*(_share(figures[key]) for key, _ in _SHARES), "" if math.isnan(figures["kendall_tau"]) else f"{figures['kendall_tau']:.2f}")
+    return (
+        *(_share(figures[key]) for key, _ in _SHARES),
+        "" if math.isnan(figures["kendall_tau"]) else f"{figures['kendall_tau']:.2f}",
+    )
 
 
 def _share(value: float) -> str:

@@ -18,39 +18,83 @@ def document(answer: Checked) -> dict[str, Any]:
     u = answer.understood
     kind = u.reading.kind
     return {
-        "file": answer.file, "kind": kind, "framework": u.recipe.framework, "framework_version": u.recipe.framework_version,
-        "model": _model(answer) if u.sized else None, "cluster": u.recipe.hardware.name, "gpus": u.recipe.gpus,
-        "seq_length": u.recipe.seq_length, "global_batch_size": u.recipe.global_batch_size, "precision": u.recipe.precision,
-        "attention": u.recipe.attention, "stack": u.recipe.stack.name,
-        "layout": None if answer.guessed else u.layout.named(), "values": {name: _value(one) for name, one in u.values.items()},
-        "unresolved": [{"name": one.name, "why": one.why, "where": one.where} for one in u.unresolved],
-        "unknown": list(u.reading.unknown), "notes": list(u.reading.notes), "assumed": list(u.assumed),
+        "file": answer.file,
+        "kind": kind,
+        "framework": u.recipe.framework,
+        "framework_version": u.recipe.framework_version,
+        "model": _model(answer) if u.sized else None,
+        "cluster": u.recipe.hardware.name,
+        "gpus": u.recipe.gpus,
+        "seq_length": u.recipe.seq_length,
+        "global_batch_size": u.recipe.global_batch_size,
+        "precision": u.recipe.precision,
+        "attention": u.recipe.attention,
+        "stack": u.recipe.stack.name,
+        "layout": None if answer.guessed else u.layout.named(),
+        "values": {name: _value(one) for name, one in u.values.items()},
+        "unresolved": [
+            {"name": one.name, "why": one.why, "where": one.where} for one in u.unresolved
+        ],
+        "unknown": list(u.reading.unknown),
+        "notes": list(u.reading.notes),
+        "assumed": list(u.assumed),
         "findings": [finding(one, kind) for one in answer.findings],
         "estimate": None if answer.estimate is None else named(answer.estimate),
-        "best": None if answer.best is None else {"layout": answer.best.layout.named(), "estimate": named(answer.best.estimate)},
-        "measured": answer.measured, "oom": answer.oom, "verdict": answer.verdict,
-        "fixed": {"files": list(answer.fixed), "changes": answer.edits, "diff": answer.diff} if answer.fixed else None,
+        "best": (
+            None
+            if answer.best is None
+            else {"layout": answer.best.layout.named(), "estimate": named(answer.best.estimate)}
+        ),
+        "measured": answer.measured,
+        "oom": answer.oom,
+        "verdict": answer.verdict,
+        "fixed": (
+            {"files": list(answer.fixed), "changes": answer.edits, "diff": answer.diff}
+            if answer.fixed
+            else None
+        ),
     }
 
 
 def row_text(answer: Checked) -> str:
-    """The measured run as CSV with its header. Raises InputError where nothing was measured, or of a layout that is not known."""
+    """The measured run as CSV with its header. Raises InputError where nothing was measured, or of
+    a layout that is not known.
+    """
     from planner.intake.logs.csv_row import text
 
     if answer.measured is None:
-        raise InputError(f"--csv must have a log, but {answer.file} is none and has none beside it under its name (.log, .out)")
+        raise InputError(
+            f"--csv must have a log, but {answer.file} is none and has none beside it under its"
+            " name (.log, .out)"
+        )
     if answer.guessed:
-        raise InputError(f"--csv must have the layout, but {answer.file} prints no arguments; name the script with the log beside it")
+        raise InputError(
+            f"--csv must have the layout, but {answer.file} prints no arguments; name the script"
+            " with the log beside it"
+        )
     return text([answer.measured["row"]])
 
 
 def finding(one: Finding, kind: str) -> dict[str, Any]:
-    """The cheapest way out as flags in `fix`, the others in `alternatives`; a flag that is to go has the value None."""
-    ways = [{"fix": flags(kind, way.values), "gives": way.says or None, "step_s": way.step_s, "memory_gib": way.memory_gib}
-            for way in one.ways]
+    """The cheapest way out as flags in `fix`, the others in `alternatives`; a flag that is to go
+    has the value None.
+    """
+    ways = [
+        {
+            "fix": flags(kind, way.values),
+            "gives": way.says or None,
+            "step_s": way.step_s,
+            "memory_gib": way.memory_gib,
+        }
+        for way in one.ways
+    ]
     return {
-        "severity": one.severity, "rule": one.rule, "message": one.message, "fix": ways[0]["fix"] if ways else {},
-        "alternatives": ways[1:], "gain": one.gain,
+        "severity": one.severity,
+        "rule": one.rule,
+        "message": one.message,
+        "fix": ways[0]["fix"] if ways else {},
+        "alternatives": ways[1:],
+        "gain": one.gain,
     }
 
 
@@ -80,4 +124,7 @@ def _model(answer: Checked) -> dict[str, Any]:
     from planner.cost.params.layer import total_params
 
     model = answer.recipe.model
-    return {**model.model_dump(mode="json", exclude={"source", "aliases", "note"}), "total_parameters": int(total_params(model))}
+    return {
+        **model.model_dump(mode="json", exclude={"source", "aliases", "note"}),
+        "total_parameters": int(total_params(model)),
+    }

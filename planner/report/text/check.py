@@ -1,4 +1,6 @@
-"""The answer of `check` for a person: the verdict first, then findings by severity, then numbers."""
+"""The answer of `check` for a person: the verdict first, then findings by severity, then
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ from planner.units import GIB
 
 STYLE = {"error": "bold red", "warning": "yellow", "hint": "cyan"}
 VERDICTS = {
-    "invalid": ("It will not run", "bold red"), "oom": ("It will run out of memory", "bold red"),
-    "marginal": ("It may run out of memory", "bold yellow"), "fits": ("It runs and fits", "bold green"),
+    "invalid": ("It will not run", "bold red"),
+    "oom": ("It will run out of memory", "bold red"),
+    "marginal": ("It may run out of memory", "bold yellow"),
+    "fits": ("It runs and fits", "bold green"),
 }
 STATED = 12
 """Values listed with where they come from; --json has all."""
@@ -46,15 +50,24 @@ def verdict_says(answer: Checked) -> tuple[str, str]:
         return ("It ran out of memory", style) if answer.verdict == "oom" else ("It ran", style)
     if answer.verdict == "fits" and answer.estimate is None:
         text = "Nothing that it states is refused; whether it fits is not known"
-    chance = f" with probability {answer.estimate.oom_probability:.0%}" if answer.estimate and answer.verdict in ("oom", "marginal") else ""
+    chance = (
+        f" with probability {answer.estimate.oom_probability:.0%}"
+        if answer.estimate and answer.verdict in ("oom", "marginal")
+        else ""
+    )
     return f"{text}{chance}", style
 
 
 def _verdict(answer: Checked) -> Text:
     u = answer.understood
-    gpus = f"{u.recipe.gpus:,} GPUs" + (", layout not known" if answer.guessed else f" = {_split(u.layout)}")
-    return Text.assemble(verdict_says(answer), f": {answer.file} ({u.reading.kind}, {u.recipe.framework} "
-                         f"{u.recipe.framework_version}), {gpus}")
+    gpus = f"{u.recipe.gpus:,} GPUs" + (
+        ", layout not known" if answer.guessed else f" = {_split(u.layout)}"
+    )
+    return Text.assemble(
+        verdict_says(answer),
+        f": {answer.file} ({u.reading.kind}, {u.recipe.framework} "
+        f"{u.recipe.framework_version}), {gpus}",
+    )
 
 
 def _split(layout: Layout) -> str:
@@ -63,7 +76,9 @@ def _split(layout: Layout) -> str:
 
 
 def _finding(one: Finding, kind: str) -> Group:
-    head = Text.assemble((f"{one.severity}: ", STYLE[one.severity]), (one.rule, "bold"), f". {one.message}.")
+    head = Text.assemble(
+        (f"{one.severity}: ", STYLE[one.severity]), (one.rule, "bold"), f". {one.message}."
+    )
     if not one.ways or not one.ways[0].values:
         return Group(head)
     fix = Text.assemble(("fix: ", "bold"), said(kind, one.ways[0].values))
@@ -73,14 +88,21 @@ def _finding(one: Finding, kind: str) -> Group:
 def _stages(estimate: Estimate) -> list[Any]:
     if len(estimate.stages) < 2:
         return []
-    listed = ", ".join(f"{stage.stage}: {stage.memory_bytes / GIB:.1f}" for stage in estimate.stages[:32])
-    return [paragraph("Memory by stage", f"{listed} GiB of {estimate.memory_limit_bytes / GIB:.1f}.")]
+    listed = ", ".join(
+        f"{stage.stage}: {stage.memory_bytes / GIB:.1f}" for stage in estimate.stages[:32]
+    )
+    return [
+        paragraph("Memory by stage", f"{listed} GiB of {estimate.memory_limit_bytes / GIB:.1f}.")
+    ]
 
 
 def _oom(answer: Checked) -> list[Any]:
     if answer.oom is None:
         return []
-    lines = [f"{one['tensor']}: {one['arithmetic']}{'' if one['exact'] else ' (near)'}" for one in answer.oom["matches"]]
+    lines = [
+        f"{one['tensor']}: {one['arithmetic']}{'' if one['exact'] else ' (near)'}"
+        for one in answer.oom["matches"]
+    ]
     none = answer.oom.get("says", "a size that no tensor of this launch has")
     return [paragraph("The message asks for", "; ".join(lines) or none)]
 
@@ -88,14 +110,24 @@ def _oom(answer: Checked) -> list[Any]:
 def _measured(answer: Checked) -> list[Any]:
     if not answer.measured:
         return []
-    listed = "; ".join(f"{name} {value:.4g}" for name, value in answer.measured.items() if isinstance(value, (int, float)))
+    listed = "; ".join(
+        f"{name} {value:.4g}"
+        for name, value in answer.measured.items()
+        if isinstance(value, (int, float))
+    )
     return [paragraph("Measured", listed)]
 
 
 def _open(answer: Checked) -> list[Any]:
     u = answer.understood
-    out = [paragraph("Not known", "; ".join(f"{one.name}: {one.why}" for one in u.unresolved))] if u.unresolved else []
-    out += [paragraph("Unknown flags", ", ".join(u.reading.unknown[:20]))] if u.reading.unknown else []
+    out = (
+        [paragraph("Not known", "; ".join(f"{one.name}: {one.why}" for one in u.unresolved))]
+        if u.unresolved
+        else []
+    )
+    out += (
+        [paragraph("Unknown flags", ", ".join(u.reading.unknown[:20]))] if u.reading.unknown else []
+    )
     return out + ([paragraph("Read", "; ".join(u.reading.notes[:8]))] if u.reading.notes else [])
 
 

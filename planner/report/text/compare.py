@@ -43,13 +43,41 @@ def _row(row: Row) -> dict[str, Any]:
         "goodput": goodput(row.goodput),
         "changes": list(row.changes),
         "fault": row.fault or None,
-    }  # fmt: skip
+    }
 
 
-HEAD = ("name", "cluster", "gpus", "seq_length", "precision", "global_batch_size", "tp", "pp", "dp", "cp", "ep", "v", "mbs", "m", "zero",
-        "schedule", "recompute", "step_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "memory_gib", "oom_probability", "limits",
-        "scaling_efficiency", "days_per_trillion_tokens", "cost_per_trillion_tokens", "energy_mwh_per_trillion_tokens", "goodput_share",
-        "fault")  # fmt: skip
+HEAD = (
+    "name",
+    "cluster",
+    "gpus",
+    "seq_length",
+    "precision",
+    "global_batch_size",
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "ep",
+    "v",
+    "mbs",
+    "m",
+    "zero",
+    "schedule",
+    "recompute",
+    "step_s",
+    "tokens_per_s_per_gpu",
+    "model_tflops_per_gpu",
+    "mfu",
+    "memory_gib",
+    "oom_probability",
+    "limits",
+    "scaling_efficiency",
+    "days_per_trillion_tokens",
+    "cost_per_trillion_tokens",
+    "energy_mwh_per_trillion_tokens",
+    "goodput_share",
+    "fault",
+)
 
 
 def csv_text(answer: Comparison) -> str:
@@ -68,17 +96,41 @@ def text(answer: Comparison) -> Group:
     priced = any(row.spent and row.spent.usd is not None for row in answer.rows)
     scaled = any(row.scaling is not None for row in answer.rows)
     failing = any(row.goodput for row in answer.rows)
-    table = grid("", "tp x pp x dp", "v", "mbs", "zero", "step s", "tok/s/GPU", "MFU", "GiB", *["scaling"] * scaled, *["goodput"] * failing,
-                 "days/T", *["$/T"] * priced, "MWh/T")  # fmt: skip
+    table = grid(
+        "",
+        "tp x pp x dp",
+        "v",
+        "mbs",
+        "zero",
+        "step s",
+        "tok/s/GPU",
+        "MFU",
+        "GiB",
+        *["scaling"] * scaled,
+        *["goodput"] * failing,
+        "days/T",
+        *["$/T"] * priced,
+        "MWh/T",
+    )
     table.columns[0].no_wrap = False
     for row in answer.rows:
         table.add_row(*cells(row, priced, scaled, failing))
     said: list[Any] = []
     for row in answer.rows:
-        limits = ": " + "; ".join(one for one in (row.limits and f"limited by {row.limits}", row.fault) if one)
-        said += [Text.assemble(("\n" + row.name, "bold"), limits), *([bullets(row.changes)] if row.changes else [])]
-    means = "T: a trillion tokens, failures counted where they are stated. scaling: tokens/s a GPU over those of the fewest."
-    assumed = [Text(), paragraph("Assumed", "; ".join(answer.assumed) + ".")] if answer.assumed else []
+        limits = ": " + "; ".join(
+            one for one in (row.limits and f"limited by {row.limits}", row.fault) if one
+        )
+        said += [
+            Text.assemble(("\n" + row.name, "bold"), limits),
+            *([bullets(row.changes)] if row.changes else []),
+        ]
+    means = (
+        "T: a trillion tokens, failures counted where they are stated. scaling: tokens/s a GPU over"
+        " those of the fewest."
+    )
+    assumed = (
+        [Text(), paragraph("Assumed", "; ".join(answer.assumed) + ".")] if answer.assumed else []
+    )
     return Group(table, Text(means, "dim"), *said, *assumed)
 
 
@@ -88,13 +140,27 @@ def cells(row: Row, priced: bool, scaled: bool, failing: bool) -> list[str]:
     if one is None or said is None or cost is None:
         return [row.name, "no plan", *["-"] * (9 + priced + scaled + failing)]
     endless = row.goodput is not None and bool(row.goodput.goodput_share < NO_PROGRESS)
-    degrees = f"{one.tp} x {one.pp} x {one.dp}" + (f" cp{one.cp}" if one.cp > 1 else "") + (f" ep{one.ep}" if one.ep > 1 else "")
+    degrees = (
+        f"{one.tp} x {one.pp} x {one.dp}"
+        + (f" cp{one.cp}" if one.cp > 1 else "")
+        + (f" ep{one.ep}" if one.ep > 1 else "")
+    )
     return [
-        row.name, degrees, str(one.v), str(one.mbs), zero(one), f"{said.step_s:.2f}", f"{said.tokens_per_s_per_gpu:,.0f}",
-        f"{said.mfu:.1%}", f"{said.memory_bytes / GIB:.1f}", *[_share(row.scaling)] * scaled,
-        *[_share(float(row.goodput.goodput_share) if row.goodput else None)] * failing, "never" if endless else f"{cost.days:,.1f}",
-        *["-" if cost.usd is None or endless else f"{cost.usd:,.0f}"] * priced, "-" if endless else f"{cost.energy_mwh:,.0f}",
-    ]  # fmt: skip
+        row.name,
+        degrees,
+        str(one.v),
+        str(one.mbs),
+        zero(one),
+        f"{said.step_s:.2f}",
+        f"{said.tokens_per_s_per_gpu:,.0f}",
+        f"{said.mfu:.1%}",
+        f"{said.memory_bytes / GIB:.1f}",
+        *[_share(row.scaling)] * scaled,
+        *[_share(float(row.goodput.goodput_share) if row.goodput else None)] * failing,
+        "never" if endless else f"{cost.days:,.1f}",
+        *["-" if cost.usd is None or endless else f"{cost.usd:,.0f}"] * priced,
+        "-" if endless else f"{cost.energy_mwh:,.0f}",
+    ]
 
 
 def _share(value: float | None) -> str:

@@ -22,9 +22,12 @@ def document(found: Diagnosis) -> dict[str, Any]:
         for name in ("memory", "used"):
             gpu[f"{name}_gib"] = gpu.pop(f"{name}_bytes") / GIB
     return {
-        "machine": machine, "runners": [asdict(one) for one in found.runners], "launchers": [asdict(one) for one in found.launchers],
-        "nearest": asdict(found.nearest), "warnings": list(found.warnings),
-    }  # fmt: skip
+        "machine": machine,
+        "runners": [asdict(one) for one in found.runners],
+        "launchers": [asdict(one) for one in found.launchers],
+        "nearest": asdict(found.nearest),
+        "warnings": list(found.warnings),
+    }
 
 
 def text(found: Diagnosis) -> Any:
@@ -35,14 +38,25 @@ def text(found: Diagnosis) -> Any:
 
     machine, near = found.machine, found.nearest
     said: list[Any] = [
-        paragraph("Machine", f"{machine.host}, {machine.system}, {machine.cores} cores, {machine.memory_bytes / GIB:.0f} GiB of memory "
-                             f"({machine.available_bytes / GIB:.0f} free), Python {machine.python}."),
-        paragraph("GPUs", _gpus(machine)), paragraph("Versions", _versions(machine)),
+        paragraph(
+            "Machine",
+            f"{machine.host}, {machine.system}, {machine.cores} cores,"
+            f" {machine.memory_bytes / GIB:.0f} GiB of memory ({machine.available_bytes / GIB:.0f}"
+            f" free), Python {machine.python}.",
+        ),
+        paragraph("GPUs", _gpus(machine)),
+        paragraph("Versions", _versions(machine)),
         paragraph("Nearest cluster", f"{near.cluster or 'none'}: {near.why}."),
-    ]  # fmt: skip
+    ]
     warned: list[Any] = [paragraph("Mind", ""), bullets(found.warnings)] if found.warnings else []
-    return Group(*said, paragraph("Runners of tune", ""), _table(found.runners), paragraph("Launchers of tune", ""),
-                 _table(found.launchers), *warned)  # fmt: skip
+    return Group(
+        *said,
+        paragraph("Runners of tune", ""),
+        _table(found.runners),
+        paragraph("Launchers of tune", ""),
+        _table(found.launchers),
+        *warned,
+    )
 
 
 def _table(rows: Iterable[Able]) -> Any:
@@ -61,7 +75,9 @@ def _gpus(machine: Machine) -> str:
     for gpu in machine.gpus:
         kind = (gpu.name, round(gpu.memory_bytes / GIB))
         kinds[kind] = kinds.get(kind, 0) + 1
-    listed = ", ".join(f"{count} x {name}, {size} GiB each" for (name, size), count in kinds.items())
+    listed = ", ".join(
+        f"{count} x {name}, {size} GiB each" for (name, size), count in kinds.items()
+    )
     driver = f"; driver {machine.gpus[0].driver}" if machine.gpus[0].driver else ""
     return f"{listed}{driver}{_links(machine)}."
 
@@ -70,12 +86,23 @@ def _links(machine: Machine) -> str:
     if machine.links is None or not machine.links.kinds:
         return ""
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(machine.links.kinds.items()))
-    joined = f"NVLink joins {machine.links.domain_gpus} of them" if machine.links.domain_gpus > 1 else "no NVLink"
+    joined = (
+        f"NVLink joins {machine.links.domain_gpus} of them"
+        if machine.links.domain_gpus > 1
+        else "no NVLink"
+    )
     return f"; {joined} (pairs: {kinds})"
 
 
 def _versions(machine: Machine) -> str:
-    there = [f"{name} {version}" + (f" ({machine.torch_build})" if name == "torch" else "")
-             for name, version in machine.versions.items() if version]  # fmt: skip
+    there = [
+        f"{name} {version}" + (f" ({machine.torch_build})" if name == "torch" else "")
+        for name, version in machine.versions.items()
+        if version
+    ]
     lacking = [name for name, version in machine.versions.items() if not version]
-    return ", ".join(there or ["none"]) + (f"; not installed: {', '.join(lacking)}" if lacking else "") + "."
+    return (
+        ", ".join(there or ["none"])
+        + (f"; not installed: {', '.join(lacking)}" if lacking else "")
+        + "."
+    )

@@ -1,4 +1,6 @@
-"""A Gantt chart in the terminal: one line a row, the micro-batch's number where it fits, the kind by filling and colour."""
+"""A Gantt chart in the terminal: one line a row, the micro-batch's number where it fits, the kind
+by filling and colour.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.report.draw.gantt_chart import COLOURS, KIND_NAMES, Chart, colour, ink, kinds_shown, ticks
+from planner.report.draw.gantt_chart import (
+    COLOURS,
+    KIND_NAMES,
+    Chart,
+    colour,
+    ink,
+    kinds_shown,
+    ticks,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -23,7 +33,11 @@ def gantt(chart: Chart, width: int = 100) -> Text:
 
     margin = len(f"{chart.row_name} {chart.rows - 1} ")
     columns = _columns(chart, width - margin - 1)
-    shown = list(range(chart.rows)) if chart.rows <= MAX_ROWS else [*range(32), *range(chart.rows - 32, chart.rows)]
+    shown = (
+        list(range(chart.rows))
+        if chart.rows <= MAX_ROWS
+        else [*range(32), *range(chart.rows - 32, chart.rows)]
+    )
     out = Text(no_wrap=True)
     for place, row in enumerate(shown):
         if row != place and shown[place - 1] == 31:
@@ -38,7 +52,9 @@ def gantt(chart: Chart, width: int = 100) -> Text:
 
 
 def _columns(chart: Chart, room: int) -> int:
-    """Columns of the makespan: a whole number for each shortest step when that fits, so that equal bars look equal."""
+    """Columns of the makespan: a whole number for each shortest step when that fits, so that equal
+    bars look equal.
+    """
     lengths = (chart.end - chart.start)[chart.end > chart.start]
     if not len(lengths) or chart.makespan <= 0:
         return room
@@ -50,7 +66,9 @@ def _columns(chart: Chart, room: int) -> int:
 
 
 def _line(chart: Chart, row: int, columns: int) -> Text:
-    """One row: every bar that reaches the middle of a column fills it; numbers go on bars of two columns and more."""
+    """One row: every bar that reaches the middle of a column fills it; numbers go on bars of two
+    columns and more.
+    """
     from rich.text import Text
 
     mine = np.flatnonzero((chart.row == row) & (chart.half < 2) & (chart.end > chart.start))
@@ -61,20 +79,28 @@ def _line(chart: Chart, row: int, columns: int) -> Text:
     wide = _labelled(chart, scale)
     for bar, begin, end in zip(mine.tolist(), first.tolist(), last.tolist(), strict=True):
         line.append(" " * (begin - len(line)))
-        line.append(_cell(chart, bar, end - begin, str(chart.kind[bar]) in wide), _style(chart, bar))
+        line.append(
+            _cell(chart, bar, end - begin, str(chart.kind[bar]) in wide), _style(chart, bar)
+        )
     return line
 
 
 def _labelled(chart: Chart, scale: float) -> set[str]:
     """Kinds whose usual bar is a column wide: on thinner ones a few stray numbers would mislead."""
     lengths = chart.end - chart.start
-    return {kind for kind in kinds_shown(chart) if np.median(lengths[chart.kind == kind]) * scale > 1 - 1e-9}
+    return {
+        kind
+        for kind in kinds_shown(chart)
+        if np.median(lengths[chart.kind == kind]) * scale > 1 - 1e-9
+    }
 
 
 def _cell(chart: Chart, bar: int, width: int, labelled: bool) -> str:
     fill = PAIR_FILL if chart.half[bar] else FILL[str(chart.kind[bar])]
     label = str(chart.label[bar]) if labelled else ""
-    room = width if fill == FILL["F"] else width - 1  # a number alone is a forward: other kinds keep some of their filling
+    room = (
+        width if fill == FILL["F"] else width - 1
+    )  # a number alone is a forward: other kinds keep some of their filling
     return label + fill * (width - len(label)) if len(label) <= room else fill * width
 
 
@@ -102,7 +128,9 @@ def _legend(chart: Chart, margin: int, width: int) -> Text:
     """What the fillings and colours mean, in as many lines as the width needs."""
     from rich.text import Text
 
-    styles = {kind: f"{_rgb(ink(COLOURS[kind]))} on {_rgb(COLOURS[kind])}" for kind in kinds_shown(chart)}
+    styles = {
+        kind: f"{_rgb(ink(COLOURS[kind]))} on {_rgb(COLOURS[kind])}" for kind in kinds_shown(chart)
+    }
     entries = [(f"3{FILL[kind] * 2}", style, KIND_NAMES[kind]) for kind, style in styles.items()]
     entries += [(f"3{PAIR_FILL * 2}", "", "overlapped pair")] if chart.half.any() else []
     entries.append(("3", "", "micro-batch" if chart.row_name == "rank" else "batch"))

@@ -15,11 +15,20 @@ from planner.report.text.parts import grid
 
 BILLION = 1e9
 NOTES = {
-    "models": ("context: tokens of the longest sequence. `ppplan models NAME` gives one in full; --model also takes a Hugging Face "
-               "config.json or a YAML.",),
-    "clusters": ("TFLOP/s: dense peak. in node, NICs: one direction; in node per GPU, NICs of a node. rates: whether kernel rates were "
-                 "measured on this GPU or are assumed from a relative's. `ppplan clusters NAME` gives one in full, with sources.",),
-}  # fmt: skip
+    "models": (
+        (
+            "context: tokens of the longest sequence. `ppplan models NAME` gives one in full;"
+            " --model also takes a Hugging Face config.json or a YAML."
+        ),
+    ),
+    "clusters": (
+        (
+            "TFLOP/s: dense peak. in node, NICs: one direction; in node per GPU, NICs of a node."
+            " rates: whether kernel rates were measured on this GPU or are assumed from a"
+            " relative's. `ppplan clusters NAME` gives one in full, with sources."
+        ),
+    ),
+}
 """What the columns of a table mean."""
 
 
@@ -27,12 +36,22 @@ def parts(answer: Known) -> list[Any]:
     if answer.one:
         document = answer.documents[0]
         told = [_line(depth, label, text) for depth, label, text in lines(document)]
-        return [*told, *(_schedule_formulas(document["name"]) if answer.kind == "schedules" else ())]
-    return [_TABLES[answer.kind](answer.documents), *(Text(note, "dim") for note in NOTES.get(answer.kind, ()))]
+        return [
+            *told,
+            *(_schedule_formulas(document["name"]) if answer.kind == "schedules" else ()),
+        ]
+    return [
+        _TABLES[answer.kind](answer.documents),
+        *(Text(note, "dim") for note in NOTES.get(answer.kind, ())),
+    ]
 
 
 def _line(depth: int, label: str, text: str) -> Padding:
-    return Padding(Text.assemble((f"{label}:", "bold"), f" {text}" if text else ""), (0, 0, 0, 2 * depth), expand=False)
+    return Padding(
+        Text.assemble((f"{label}:", "bold"), f" {text}" if text else ""),
+        (0, 0, 0, 2 * depth),
+        expand=False,
+    )
 
 
 def _schedule_formulas(name: str) -> list[Any]:
@@ -62,29 +81,72 @@ def _shown(value: Any) -> str:
 
 
 def _models(documents: tuple[dict[str, Any], ...]) -> Table:
-    table = grid("model", "B parameters", "B active", "layers", "hidden", "ffn", "heads", "kv", "vocab", "context")
+    table = grid(
+        "model",
+        "B parameters",
+        "B active",
+        "layers",
+        "hidden",
+        "ffn",
+        "heads",
+        "kv",
+        "vocab",
+        "context",
+    )
     for one in documents:
-        sizes = (one[k] for k in ("num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads", "vocab_size", "max_seq_length"))
+        sizes = (
+            one[k]
+            for k in (
+                "num_layers",
+                "hidden_size",
+                "ffn_size",
+                "num_heads",
+                "num_kv_heads",
+                "vocab_size",
+                "max_seq_length",
+            )
+        )
         billions = (f"{one[kind] / BILLION:.2f}" for kind in ("parameters", "active_parameters"))
         table.add_row(one["name"], *billions, *(f"{size:,}" for size in sizes))
     return table
 
 
 def _clusters(documents: tuple[dict[str, Any], ...]) -> Table:
-    table = grid("cluster", "GPUs a node", "GiB", "bf16 TFLOP/s", "HBM GB/s", "in node GB/s", "NICs GB/s", "rates")
+    table = grid(
+        "cluster",
+        "GPUs a node",
+        "GiB",
+        "bf16 TFLOP/s",
+        "HBM GB/s",
+        "in node GB/s",
+        "NICs GB/s",
+        "rates",
+    )
     for one in documents:
         gpu, node, fabric = one["gpu"], one["node"], one["fabric"]
         inside = node["domain" if node["domain_gpus"] > 1 else "host"]["gbytes_per_s"]
         peak = gpu["peak_tflops"].get("bf16") or gpu["peak_tflops"].get("fp16")
         table.add_row(
-            one["name"], str(node["gpus"]), f"{gpu['memory_gib']:.0f}", f"{peak:,.0f}", f"{gpu['hbm_gbytes_per_s']:,.0f}", f"{inside:,.0f}",
-            f"{fabric['nics']} x {fabric['nic_gbytes_per_s']:g}", "assumed" if one["kernels"]["assumed"] else "measured",
-        )  # fmt: skip
+            one["name"],
+            str(node["gpus"]),
+            f"{gpu['memory_gib']:.0f}",
+            f"{peak:,.0f}",
+            f"{gpu['hbm_gbytes_per_s']:,.0f}",
+            f"{inside:,.0f}",
+            f"{fabric['nics']} x {fabric['nic_gbytes_per_s']:g}",
+            "assumed" if one["kernels"]["assumed"] else "measured",
+        )
     return table
 
 
 def _schedules(documents: tuple[dict[str, Any], ...]) -> Table:
-    return _said(documents, "schedule", lambda one: f"{one['says']} Runs on: {', '.join(_families(one['stacks'])) or 'no stack yet'}.")
+    return _said(
+        documents,
+        "schedule",
+        lambda one: (
+            f"{one['says']} Runs on: {', '.join(_families(one['stacks'])) or 'no stack yet'}."
+        ),
+    )
 
 
 def _families(stacks: list[str]) -> list[str]:
@@ -94,8 +156,14 @@ def _families(stacks: list[str]) -> list[str]:
 
 def _stacks(documents: tuple[dict[str, Any], ...]) -> Table:
     """The first clause of the source says which software of which time."""
-    return _said(documents, "stack", lambda one: f"{re.split('[;:(]', one['source'])[0].strip()}: {one['framework']}, "
-                 f"{one['attention']} attention; {', '.join(one['schedules'])}")  # fmt: skip
+    return _said(
+        documents,
+        "stack",
+        lambda one: (
+            f"{re.split('[;:(]', one['source'])[0].strip()}: {one['framework']}, "
+            f"{one['attention']} attention; {', '.join(one['schedules'])}"
+        ),
+    )
 
 
 def _said(documents: tuple[dict[str, Any], ...], kind: str, says: Any) -> Table:

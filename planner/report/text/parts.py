@@ -1,4 +1,6 @@
-"""Pieces that several answers share: the question in a line, the table of layouts, labelled paragraphs."""
+"""Pieces that several answers share: the question in a line, the table of layouts, labelled
+paragraphs.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,20 @@ WIDTH = 100
 
 
 def heading(recipe: Recipe, batch: str = "") -> Group:
-    """The question in a line, and below it what was not stated. A batch that varies is given in words."""
+    """The question in a line, and below it what was not stated. A batch that varies is given in
+    words.
+    """
     line = Text.assemble(
-        (recipe.model.name, "bold"), " on ", (f"{recipe.gpus:,} x {recipe.hardware.name}", "bold"),
-        f": {batch or f'{recipe.global_batch_size:,}'} sequences of {recipe.seq_length:,} tokens a step, {recipe.precision}, "
-        f"{recipe.framework} {recipe.framework_version} ({recipe.stack.name})",
-    )  # fmt: skip
-    return Group(line, *([paragraph("Assumed", "; ".join(recipe.assumed) + ".")] if recipe.assumed else []))
+        (recipe.model.name, "bold"),
+        " on ",
+        (f"{recipe.gpus:,} x {recipe.hardware.name}", "bold"),
+        f": {batch or f'{recipe.global_batch_size:,}'} sequences of {recipe.seq_length:,} tokens a"
+        f" step, {recipe.precision}, {recipe.framework} {recipe.framework_version}"
+        f" ({recipe.stack.name})",
+    )
+    return Group(
+        line, *([paragraph("Assumed", "; ".join(recipe.assumed) + ".")] if recipe.assumed else [])
+    )
 
 
 def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Table:
@@ -41,30 +50,71 @@ def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Tabl
     listed = list(rows)
     cp = any(layout.cp > 1 for _, layout, _ in listed)
     wide = _plans(listed, first, cp, " x ")
-    return wide if not cp and Console(width=4 * WIDTH).measure(wide).maximum <= WIDTH else _plans(listed, first, cp, "*")
+    return (
+        wide
+        if not cp and Console(width=4 * WIDTH).measure(wide).maximum <= WIDTH
+        else _plans(listed, first, cp, "*")
+    )
 
 
 def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, times: str) -> Table:
-    gpus, batch = (" or ".join(f"{n:,}" for n in sorted({count(one) for _, one, _ in listed})) for count in (_gpus, _batch))
+    gpus, batch = (
+        " or ".join(f"{n:,}" for n in sorted({count(one) for _, one, _ in listed}))
+        for count in (_gpus, _batch)
+    )
     split = any(layout.ep * layout.etp > 1 for _, layout, _ in listed)
-    table = grid(first, f"{gpus} = {times.join(GPUS[: 3 + cp])}", *["ep"] * split, f"{batch} = {times.join(BATCH)}", "v",
-                 "zero", "recompute", "step s", "TFLOP/s", "MFU", "bubble", "GiB", "OOM")  # fmt: skip
+    table = grid(
+        first,
+        f"{gpus} = {times.join(GPUS[: 3 + cp])}",
+        *["ep"] * split,
+        f"{batch} = {times.join(BATCH)}",
+        "v",
+        "zero",
+        "recompute",
+        "step s",
+        "TFLOP/s",
+        "MFU",
+        "bubble",
+        "GiB",
+        "OOM",
+    )
     table.columns[0].no_wrap = True
     table.columns[5 + split].no_wrap = False
     for name, layout, said in listed:
-        degrees, batch = (times.join(str(getattr(layout, word)) for word in words) for words in (GPUS[: 3 + cp], BATCH))
+        degrees, batch = (
+            times.join(str(getattr(layout, word)) for word in words)
+            for words in (GPUS[: 3 + cp], BATCH)
+        )
         table.add_row(
-            name, degrees, *[experts(layout)] * split, batch, str(layout.v), zero(layout), recomputed(layout).replace(",", ", "),
-            f"{said.step_s:.3f}", tflops(said), f"{said.mfu:.1%}", f"{said.bubble_share:z.1%}",
-            f"{said.memory_bytes / GIB:.1f}", f"{said.oom_probability:.0%}",
-        )  # fmt: skip
+            name,
+            degrees,
+            *[experts(layout)] * split,
+            batch,
+            str(layout.v),
+            zero(layout),
+            recomputed(layout).replace(",", ", "),
+            f"{said.step_s:.3f}",
+            tflops(said),
+            f"{said.mfu:.1%}",
+            f"{said.bubble_share:z.1%}",
+            f"{said.memory_bytes / GIB:.1f}",
+            f"{said.oom_probability:.0%}",
+        )
     return table
 
 
 def tflops(said: Estimate, grouped: str = "") -> str:
-    """Model TFLOP/s of a GPU: whole from 10 up, below that two significant digits. grouped: a comma for thousands."""
+    """Model TFLOP/s of a GPU: whole from 10 up, below that two significant digits. grouped: a comma
+    for thousands.
+    """
     rate = float(said.model_tflops_per_gpu)
-    return f"{rate:{grouped}.0f}" if rate >= 9.95 else f"{rate:#.2g}" if rate >= 1e-4 else f"{rate:.1e}"
+    return (
+        f"{rate:{grouped}.0f}"
+        if rate >= 9.95
+        else f"{rate:#.2g}"
+        if rate >= 1e-4
+        else f"{rate:.1e}"
+    )
 
 
 def experts(layout: Layout) -> str:
@@ -110,15 +160,28 @@ def recomputed(layout: Layout) -> str:
 
 
 def splits(recipe: Recipe, rows: Iterable[tuple[str, Layout]]) -> list[Text]:
-    """Where embedding or loss stand for layers: in which plans, and how many layers the stages share then."""
+    """Where embedding or loss stand for layers: in which plans, and how many layers the stages
+    share then.
+    """
     named: dict[tuple[str, ...], list[str]] = {}
     listed = list(rows)
     for name, layout in listed:
         ends = tuple(end for end in ENDS if getattr(layout, f"account_for_{end}"))
         named.setdefault(ends, []).append(name)
-    dealt = [paragraph("Layers", f"{f'in plan {name} ' if name else ''}the stages hold {layout.stage_layout} "
-                                 "(--pipeline-model-parallel-layout).") for name, layout in listed if layout.stage_layout]  # fmt: skip
-    return [paragraph("Layers", _split(recipe.model.num_layers, ends, names)) for ends, names in named.items() if ends] + dealt
+    dealt = [
+        paragraph(
+            "Layers",
+            f"{f'in plan {name} ' if name else ''}the stages hold {layout.stage_layout} "
+            "(--pipeline-model-parallel-layout).",
+        )
+        for name, layout in listed
+        if layout.stage_layout
+    ]
+    return [
+        paragraph("Layers", _split(recipe.model.num_layers, ends, names))
+        for ends, names in named.items()
+        if ends
+    ] + dealt
 
 
 def _split(layers: int, ends: tuple[str, ...], names: list[str]) -> str:
@@ -143,14 +206,27 @@ def goodput(found: Goodput | None) -> list[Text]:
     if found is None:
         return []
     if found.goodput_share < NO_PROGRESS:
-        text = (f"the run makes no progress: an interruption every {duration(found.mtbf_s)}, while a step, a checkpoint of "
-                f"{duration(found.checkpoint_s)} and a restart of {duration(found.restart_s)} take longer.")  # fmt: skip
+        text = (
+            f"the run makes no progress: an interruption every {duration(found.mtbf_s)}, while a"
+            f" step, a checkpoint of {duration(found.checkpoint_s)} and a restart of"
+            f" {duration(found.restart_s)} take longer."
+        )
     else:
-        text = (f"{found.goodput_share:.1%} of the time trains: an interruption every {duration(found.mtbf_s)}, a checkpoint every "
-                f"{found.interval_steps:,.0f} step{'s' * bool(found.interval_steps > 1)} ({duration(found.interval_s)}) takes "
-                f"{found.checkpoint_share:.1%}, restarts and work done again {found.lost_share:.1%}; "
-                f"{found.days_per_trillion_tokens:,.1f} days a trillion tokens.")  # fmt: skip
-    return [paragraph("Goodput", text), *([paragraph("Assumed of failures", "; ".join(found.assumed) + ".")] if found.assumed else [])]
+        text = (
+            f"{found.goodput_share:.1%} of the time trains: an interruption every"
+            f" {duration(found.mtbf_s)}, a checkpoint every {found.interval_steps:,.0f}"
+            f" step{'s' * bool(found.interval_steps > 1)} ({duration(found.interval_s)}) takes"
+            f" {found.checkpoint_share:.1%}, restarts and work done again {found.lost_share:.1%};"
+            f" {found.days_per_trillion_tokens:,.1f} days a trillion tokens."
+        )
+    return [
+        paragraph("Goodput", text),
+        *(
+            [paragraph("Assumed of failures", "; ".join(found.assumed) + ".")]
+            if found.assumed
+            else []
+        ),
+    ]
 
 
 def duration(seconds: Numeric) -> str:

@@ -16,7 +16,9 @@ CHUNKS = 12
 """Chunk sizes printed; of more, the first ten and the last."""
 
 
-def report(done: Served, others: Sequence[tuple[str, Served]], assumed: Sequence[str], width: int) -> Group:
+def report(
+    done: Served, others: Sequence[tuple[str, Served]], assumed: Sequence[str], width: int
+) -> Group:
     """Title, figures, pictures, and the other ways to serve the same."""
     parts: list[RenderableType] = [Text(title(done), "bold")]
     for name, pool in done.pools or (("", done),):
@@ -35,7 +37,9 @@ def title(done: Served) -> str:
     if done.passed is None:
         return "Two pools: prefill and decode apart"
     batches, stages = done.passed.starts.shape
-    return f"Forward only: {stages} stage{'s' * (stages > 1)}, {batches:,} batch{'es' * (batches > 1)}"
+    return (
+        f"Forward only: {stages} stage{'s' * (stages > 1)}, {batches:,} batch{'es' * (batches > 1)}"
+    )
 
 
 def chart(done: Served, name: str = "") -> Chart:
@@ -44,17 +48,28 @@ def chart(done: Served, name: str = "") -> Chart:
     note = f"Makespan {done.makespan_ms:,.2f} ms, bubble {done.bubble_ratio:.2%}"
     ttft = "" if done.ttft_ms is None else f", time to first token {done.ttft_ms:,.2f} ms"
     tpot = "" if done.tpot_ms is None else f", token period {done.tpot_ms:,.2f} ms"
-    return of_passage(done.passed, done.decodes, f"{name}: {title(done)}" if name else title(done), note + ttft + tpot)
+    return of_passage(
+        done.passed,
+        done.decodes,
+        f"{name}: {title(done)}" if name else title(done),
+        note + ttft + tpot,
+    )
 
 
 def chunks_in_words(chunks: Sequence[int]) -> str:
     """How many, and their sizes: equal ones as a product."""
     first, last = chunks[0], chunks[-1]
     if len(chunks) > 1 and len(set(chunks[:-1])) == 1:
-        sizes = f"{len(chunks)} x {first:,}" if last == first else f"{len(chunks) - 1} x {first:,}, then {last:,}"
+        sizes = (
+            f"{len(chunks)} x {first:,}"
+            if last == first
+            else f"{len(chunks) - 1} x {first:,}, then {last:,}"
+        )
     else:
         shown = chunks if len(chunks) <= CHUNKS else chunks[:10]
-        sizes = ", ".join(f"{size:,}" for size in shown) + (f", ..., {last:,}" if len(chunks) > CHUNKS else "")
+        sizes = ", ".join(f"{size:,}" for size in shown) + (
+            f", ..., {last:,}" if len(chunks) > CHUNKS else ""
+        )
     return f"{sizes} tokens."
 
 
@@ -69,9 +84,18 @@ COLUMNS = ("ms", "makespan", "TTFT", "TPOT", "TPOT max", "tokens/s", "bubble", "
 
 def row(name: str, done: Served) -> list[str]:
     """One way to serve, under COLUMNS."""
-    times = [_ms(value) for value in (done.makespan_ms, done.ttft_ms, done.tpot_ms, done.tpot_max_ms)]
+    times = [
+        _ms(value) for value in (done.makespan_ms, done.ttft_ms, done.tpot_ms, done.tpot_max_ms)
+    ]
     count = "" if done.chunks is None else f"{len(done.chunks):,}"
-    return [name, *times, _count(done.tokens_per_s), f"{done.bubble_ratio:.2%}", f"{done.max_over_mean:.2f}", count]
+    return [
+        name,
+        *times,
+        _count(done.tokens_per_s),
+        f"{done.bubble_ratio:.2%}",
+        f"{done.max_over_mean:.2f}",
+        count,
+    ]
 
 
 def _figures(rows: Sequence[tuple[str, Served]]) -> RenderableType:
@@ -91,6 +115,8 @@ def _count(value: float | None) -> str:
 
 def _words() -> Text:
     return Text(
-        "TTFT: time to first token, the end of the last prefill chunk on the last stage. TPOT: time per output token, the period of a "
-        "round of the decode groups. bubble: idle time / (stages x makespan). max/mean: the largest batch over the mean.", "dim",
-    )  # fmt: skip
+        "TTFT: time to first token, the end of the last prefill chunk on the last stage. TPOT: time"
+        " per output token, the period of a round of the decode groups. bubble: idle time / (stages"
+        " x makespan). max/mean: the largest batch over the mean.",
+        "dim",
+    )

@@ -1,4 +1,6 @@
-"""Simulated schedules as text for a person on 100 columns: the picture, the figures, a row a rank or a schedule."""
+"""Simulated schedules as text for a person on 100 columns: the picture, the figures, a row a rank
+or a schedule.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,33 @@ def schedule(done: Simulated, width: int) -> Group:
 def comparison(found: Comparison) -> Group:
     """All legal schedules, fastest first; under them why the others are not."""
     first = found.schedules[0] if found.schedules else None
-    head = f"{first.pp} ranks, {first.m} micro-batches: every legal schedule, fastest first" if first else "No schedule is legal."
+    head = (
+        f"{first.pp} ranks, {first.m} micro-batches: every legal schedule, fastest first"
+        if first
+        else "No schedule is legal."
+    )
     rows = grid("schedule", "v", "makespan", "bubble", "span bubble", "activations", "messages")
     for done in found.schedules:
         line, held = done.timeline, f"{done.timeline.peak_in_flight.max() / done.v:g}"
         shares = f"{line.bubble_share:.2%}", f"{max(line.span_bubble_share, 0.0):.2%}"
-        rows.add_row(done.schedule, str(done.v), time(line.makespan, done.unit), *shares, held, f"{line.messages:,}")
+        rows.add_row(
+            done.schedule,
+            str(done.v),
+            time(line.makespan, done.unit),
+            *shares,
+            held,
+            f"{line.messages:,}",
+        )
     notes = Text(
-        "bubble: idle time / makespan, averaged over ranks. span bubble: within the longest time between a rank's own first start and "
-        "last end. activations: in flight at the peak on the fullest rank, in whole stages (1/p of the model).", "dim",
-    )  # fmt: skip
+        "bubble: idle time / makespan, averaged over ranks. span bubble: within the longest time"
+        " between a rank's own first start and last end. activations: in flight at the peak on the"
+        " fullest rank, in whole stages (1/p of the model).",
+        "dim",
+    )
     refused = [Text.assemble(("not legal  ", "dim"), reason) for _, reason in found.refused]
-    assumed = [paragraph("Assumed", "; ".join(first.assumed) + ".")] if first and first.assumed else []
+    assumed = (
+        [paragraph("Assumed", "; ".join(first.assumed) + ".")] if first and first.assumed else []
+    )
     return Group(Text(head, "bold"), rows, notes, *refused, *assumed)
 
 
@@ -50,14 +67,19 @@ def fewest(found: Fewest, width: int) -> Group:
     share = f"a bubble under {found.bubble:.4g} of the makespan"
     where = f"{found.schedule} on {found.pp} ranks{f', v {found.v}' if found.v > 1 else ''}"
     if found.simulated is None:
-        return Group(Text(f"No number of micro-batches gives {where} {share}: {found.reason}.", "bold red"))
+        return Group(
+            Text(f"No number of micro-batches gives {where} {share}: {found.reason}.", "bold red")
+        )
     head = Text(f"m = {found.m} is the fewest micro-batches that give {where} {share}.", "bold")
     return Group(head, Text(), schedule(found.simulated, width))
 
 
 def title(done: Simulated) -> str:
     virtual = f", {done.v} virtual stages each" if done.v > 1 else ""
-    return f"{done.schedule}: {done.pp} rank{'s' * (done.pp > 1)}{virtual}, {done.m} micro-batch{'es' * (done.m > 1)}"
+    return (
+        f"{done.schedule}: {done.pp} rank{'s' * (done.pp > 1)}{virtual}, {done.m}"
+        f" micro-batch{'es' * (done.m > 1)}"
+    )
 
 
 def figures(done: Simulated) -> list[str]:
@@ -69,7 +91,10 @@ def figures(done: Simulated) -> list[str]:
     said = [f"Makespan {time(line.makespan, done.unit)}. {bubble} {line.messages:,} messages."]
     if line.span < line.makespan * (1 - 1e-9):
         share = max(line.span_bubble_share, 0.0)
-        said.append(f"No rank works longer than {time(line.span, done.unit)} from first start to last end; idle within that: {share:.2%}.")
+        said.append(
+            f"No rank works longer than {time(line.span, done.unit)} from first start to last end;"
+            f" idle within that: {share:.2%}."
+        )
     return said
 
 
@@ -79,7 +104,9 @@ def chart(done: Simulated) -> Chart:
 
 
 def time(value: float, unit: str) -> str:
-    """A time with its unit: the cost model's in milliseconds, numbers without a unit as they are."""
+    """A time with its unit: the cost model's in milliseconds, numbers without a unit as they
+    are.
+    """
     return f"{value * 1e3:,.2f} ms" if unit == "s" else f"{value:.10g}"
 
 
@@ -91,7 +118,14 @@ def rank_rows(done: Simulated) -> list[list[str]]:
     line, unit = done.timeline, done.unit
     columns = zip(line.busy.tolist(), line.idle.tolist(), line.peak_in_flight.tolist(), strict=True)
     return [
-        [str(rank), time(busy, unit), time(idle, unit), f"{idle / (line.makespan or 1):.2%}", f"{peak:g}", f"{peak / done.v:g}"]
+        [
+            str(rank),
+            time(busy, unit),
+            time(idle, unit),
+            f"{idle / (line.makespan or 1):.2%}",
+            f"{peak:g}",
+            f"{peak / done.v:g}",
+        ]
         for rank, (busy, idle, peak) in enumerate(columns)
     ]
 
@@ -100,7 +134,11 @@ def _ranks(done: Simulated) -> RenderableType:
     rows = rank_rows(done)
     table = grid(*RANK_COLUMNS)
     half = MAX_RANKS // 2
-    shown = rows if len(rows) <= MAX_RANKS else [*rows[:half], ["..."] + [""] * (len(RANK_COLUMNS) - 1), *rows[-half:]]
+    shown = (
+        rows
+        if len(rows) <= MAX_RANKS
+        else [*rows[:half], ["..."] + [""] * (len(RANK_COLUMNS) - 1), *rows[-half:]]
+    )
     for row in shown:
         table.add_row(*row)
     return table

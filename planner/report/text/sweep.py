@@ -15,11 +15,28 @@ _SHOWN = {"tp", "pp", "dp", "v", "mbs", "m"}
 def table(answer: Sweep) -> Table:
     """One row a point; the best step that fits and breaks no rule is marked."""
     words = [word for word in answer.rows[0].words if word not in _SHOWN]
-    out = grid("", *words, "tp x pp x dp", "dp x mbs x m", "v", "bubble", "MFU", "TFLOP/s", "step s", "GiB", "OOM")
+    out = grid(
+        "",
+        *words,
+        "tp x pp x dp",
+        "dp x mbs x m",
+        "v",
+        "bubble",
+        "MFU",
+        "TFLOP/s",
+        "step s",
+        "GiB",
+        "OOM",
+    )
     best = min((row for row in answer.rows if runs(row)), key=_rate, default=None)
     for row in answer.rows:
         marks = "*" if row is best else "" if runs(row) else "!"
-        out.add_row(marks, *(str(row.words[word]) for word in words), *_cells(row), style="bold" if row is best else "")
+        out.add_row(
+            marks,
+            *(str(row.words[word]) for word in words),
+            *_cells(row),
+            style="bold" if row is best else "",
+        )
     return out
 
 
@@ -31,7 +48,12 @@ def batches(answer: Sweep) -> str:
 
 def runs(row: SweepRow) -> bool:
     """Whether the framework can run it and it fits."""
-    return row.layout is not None and not row.breaches and row.estimate is not None and bool(row.estimate.fits)
+    return (
+        row.layout is not None
+        and not row.breaches
+        and row.estimate is not None
+        and bool(row.estimate.fits)
+    )
 
 
 def _rate(row: SweepRow) -> float:
@@ -43,18 +65,32 @@ def _cells(row: SweepRow) -> list[str]:
         return [" ".join(f"{word} {value}" for word, value in row.words.items()), *["-"] * 8]
     layout, said = row.layout, row.estimate
     return [
-        f"{layout.tp} x {layout.pp} x {layout.dp}", f"{layout.dp} x {layout.mbs} x {layout.m}", str(layout.v), f"{said.bubble_share:z.1%}",
-        f"{said.mfu:.1%}", tflops(said), f"{said.step_s:.3f}", f"{said.memory_bytes / GIB:.1f}",
+        f"{layout.tp} x {layout.pp} x {layout.dp}",
+        f"{layout.dp} x {layout.mbs} x {layout.m}",
+        str(layout.v),
+        f"{said.bubble_share:z.1%}",
+        f"{said.mfu:.1%}",
+        tflops(said),
+        f"{said.step_s:.3f}",
+        f"{said.memory_bytes / GIB:.1f}",
         f"{said.oom_probability:.0%}",
-    ]  # fmt: skip
+    ]
 
 
 def notes(answer: Sweep) -> list[Text]:
     """What the marks mean, and why rows are marked `!`."""
     best = any(runs(row) for row in answer.rows)
     marked = [row for row in answer.rows if not runs(row)]
-    out = [paragraph("*", "the most tokens per second and GPU of those that run.")] if best else [Text("No row runs.", "bold red")]
+    out = (
+        [paragraph("*", "the most tokens per second and GPU of those that run.")]
+        if best
+        else [Text("No row runs.", "bold red")]
+    )
     for row in marked:
         name = " ".join(f"{word}={value}" for word, value in row.words.items())
-        out.append(paragraph(f"! {name}", row.breaches[0].message if row.breaches else "does not fit in memory."))
+        out.append(
+            paragraph(
+                f"! {name}", row.breaches[0].message if row.breaches else "does not fit in memory."
+            )
+        )
     return out

@@ -25,21 +25,47 @@ def document(found: Tuned) -> dict[str, Any]:
     """The contract's document, and what else a program may ask."""
     fitted = found.overlay
     return {
-        "plan": found.plan, "trials": [named(one) for one in found.rows], "best": None if found.best is None else named(found.best),
-        "speedup_over_first": found.speedup_over_first, "storage": found.storage, "files": list(found.files),
-        "study": found.study, "interrupted": found.interrupted, "median_abs_error": found.error,
-        "runner": found.bench.runner, "launcher": found.bench.launcher, "device": found.bench.device, "devices": found.bench.devices,
-        "candidates": found.candidates, "certain_oom": found.certain_oom,
-        "overlay": None if fitted is None else {"name": fitted.name, "factors": fitted.factors, "trials": fitted.trials,
-                                                "error_before": fitted.error_before, "error_after": fitted.error_after},
+        "plan": found.plan,
+        "trials": [named(one) for one in found.rows],
+        "best": None if found.best is None else named(found.best),
+        "speedup_over_first": found.speedup_over_first,
+        "storage": found.storage,
+        "files": list(found.files),
+        "study": found.study,
+        "interrupted": found.interrupted,
+        "median_abs_error": found.error,
+        "runner": found.bench.runner,
+        "launcher": found.bench.launcher,
+        "device": found.bench.device,
+        "devices": found.bench.devices,
+        "candidates": found.candidates,
+        "certain_oom": found.certain_oom,
+        "overlay": (
+            None
+            if fitted is None
+            else {
+                "name": fitted.name,
+                "factors": fitted.factors,
+                "trials": fitted.trials,
+                "error_before": fitted.error_before,
+                "error_after": fitted.error_after,
+            }
+        ),
         "overlay_reason": found.overlay_reason or None,
-    }  # fmt: skip
+    }
 
 
 def text(found: Tuned) -> Group:
     """The trials, the best, how far predictions were, what was written."""
-    parts: list[Any] = [heading(found.recipe), *((table(found.rows, found.best),) if found.rows else ())]
-    parts += [paragraph(f"#{one.number} {one.state}", one.reason[:REASON]) for one in found.rows if one.reason and one.state != "pruned"]
+    parts: list[Any] = [
+        heading(found.recipe),
+        *((table(found.rows, found.best),) if found.rows else ()),
+    ]
+    parts += [
+        paragraph(f"#{one.number} {one.state}", one.reason[:REASON])
+        for one in found.rows
+        if one.reason and one.state != "pruned"
+    ]
     parts += [paragraph("Switches", line) for line in switched(found.rows)]
     parts.append(_best(found))
     proxy = next((one.proxy for one in found.rows if one.proxy), "")
@@ -47,7 +73,11 @@ def text(found: Tuned) -> Group:
     parts += [layers(found.best)] if found.best is not None and found.best.layers else []
     parts += [paragraph("Predicted", _errors(found))] if found.error is not None else []
     parts += [paragraph("Profile", f"{found.overlay_reason}.")] if found.overlay_reason else []
-    never = f"; {found.certain_oom:,} more would run out of memory for certain and are never launched" if found.certain_oom else ""
+    never = (
+        f"; {found.certain_oom:,} more would run out of memory for certain and are never launched"
+        if found.certain_oom
+        else ""
+    )
     parts.append(paragraph("Space", f"{found.candidates:,} layouts{never}."))
     parts.append(paragraph("Study", f"{found.study} in {found.storage}; --resume goes on with it."))
     return Group(*parts, paragraph("Files", ", ".join(found.files) + "."))
@@ -55,27 +85,66 @@ def text(found: Tuned) -> Group:
 
 def table(rows: Iterable[Row], fastest: Row | None) -> Table:
     """Trials in the order in which they ran."""
-    made = grid("#", "*".join(GPUS), "mbs*m", "v", "schedule", "zero", "recompute", "predicted s", "measured s", "noise", "GiB", "state")
+    made = grid(
+        "#",
+        "*".join(GPUS),
+        "mbs*m",
+        "v",
+        "schedule",
+        "zero",
+        "recompute",
+        "predicted s",
+        "measured s",
+        "noise",
+        "GiB",
+        "state",
+    )
     for one in rows:
         layout, failed = one.layout, one.state not in ("done", "running")
         made.add_row(
-            f"{one.number}", *cells(layout), f"{one.predicted_s:.4g}", "" if one.measured_s is None else f"{one.measured_s:.4g}",
+            f"{one.number}",
+            *cells(layout),
+            f"{one.predicted_s:.4g}",
+            "" if one.measured_s is None else f"{one.measured_s:.4g}",
             f"{one.noise_share:.1%}" if one.measured_s else "",
             "" if one.memory_bytes is None else f"{one.memory_bytes / GIB:.1f}",
             one.state + ", switched" * bool(one.switches) + ", again" * (one.repeat > 0),
-            style="bold" if fastest is not None and one.number == fastest.number else "dim" if failed else None,
-        )  # fmt: skip
+            style=(
+                "bold"
+                if fastest is not None and one.number == fastest.number
+                else "dim"
+                if failed
+                else None
+            ),
+        )
     return made
 
 
 def layers(one: Row) -> Table:
-    """What ran of a plan that is larger than the machine, a micro-batch: measured, and the prediction's error."""
-    made = grid(f"layer of #{one.number}", "forward ms", "predicted", "backward ms", "predicted", "kept MiB", "predicted")
+    """What ran of a plan that is larger than the machine, a micro-batch: measured, and the
+    prediction's error.
+    """
+    made = grid(
+        f"layer of #{one.number}",
+        "forward ms",
+        "predicted",
+        "backward ms",
+        "predicted",
+        "kept MiB",
+        "predicted",
+    )
     for part in one.layers:
-        figures = [(part[f"{way}_s"] * 1e3, part[f"predicted_{way}_s"] * 1e3) for way in ("forward", "backward")]
+        figures = [
+            (part[f"{way}_s"] * 1e3, part[f"predicted_{way}_s"] * 1e3)
+            for way in ("forward", "backward")
+        ]
         if "kept_bytes" in part:
             figures.append((part["kept_bytes"] / MIB, part["predicted_kept_bytes"] / MIB))
-        told = [text for figure, predicted in figures for text in (f"{figure:.4g}", _off(predicted, figure))]
+        told = [
+            text
+            for figure, predicted in figures
+            for text in (f"{figure:.4g}", _off(predicted, figure))
+        ]
         made.add_row(part["name"], *told, *("" for _ in range(6 - len(told))))
     return made
 
@@ -87,7 +156,14 @@ def _off(predicted: float, measured: float) -> str:
 def cells(layout: Layout) -> tuple[str, ...]:
     """A layout in the columns of the table."""
     gpus = "*".join(str(getattr(layout, word)) for word in GPUS)
-    return gpus, f"{layout.mbs}*{layout.m}", str(layout.v), SCHEDULES[layout.schedule], str(layout.zero), recomputed(layout)
+    return (
+        gpus,
+        f"{layout.mbs}*{layout.m}",
+        str(layout.v),
+        SCHEDULES[layout.schedule],
+        str(layout.zero),
+        recomputed(layout),
+    )
 
 
 def _best(found: Tuned) -> Text:
@@ -96,9 +172,20 @@ def _best(found: Tuned) -> Text:
     if one is None:
         return paragraph("Best", f"{stopped}no trial ran to its end; trials.csv has the reasons.")
     gain = found.speedup_over_first
-    than = "" if gain is None else f", {gain:.2f} times as fast as the plan that came in" if gain > 1 else ", the plan that came in"
-    return paragraph("Best", f"{stopped}#{one.number}, {one.measured_s:.4g} s a step, give or take {one.noise_share:.1%}{than}: "
-                             f"{named_by(one)}.")  # fmt: skip
+    than = (
+        ""
+        if gain is None
+        else (
+            f", {gain:.2f} times as fast as the plan that came in"
+            if gain > 1
+            else ", the plan that came in"
+        )
+    )
+    return paragraph(
+        "Best",
+        f"{stopped}#{one.number}, {one.measured_s:.4g} s a step, give or take"
+        f" {one.noise_share:.1%}{than}: {named_by(one)}.",
+    )
 
 
 def named_by(one: Row) -> str:
@@ -110,8 +197,12 @@ def switched(rows: Iterable[Row]) -> list[str]:
     """What other switches did, a line a setting."""
     each = combined(rows)
     plain = {one.layout: one for one in each if not one.switches}
-    return [f"{switches.said(one.switches)}: {one.measured_s:.4g} s{_change(one, plain.get(one.layout))} (#{one.number})."
-            for one in each if one.switches]  # fmt: skip
+    return [
+        f"{switches.said(one.switches)}: {one.measured_s:.4g}"
+        f" s{_change(one, plain.get(one.layout))} (#{one.number})."
+        for one in each
+        if one.switches
+    ]
 
 
 def _change(one: Row, before: Row | None) -> str:
@@ -119,17 +210,26 @@ def _change(one: Row, before: Row | None) -> str:
         return ""
     change = (one.measured_s or 0.0) / (before.measured_s or 1.0) - 1
     noise = max(one.noise_share, before.noise_share)
-    return f", {change:+.1%} of #{before.number} without them" + (", no more than noise" if abs(change) <= noise else "")
+    return f", {change:+.1%} of #{before.number} without them" + (
+        ", no more than noise" if abs(change) <= noise else ""
+    )
 
 
 def said(layout: Layout) -> str:
     """A layout in a line."""
     gpus, batch, *rest = cells(layout)
     v, schedule, zero, recompute = rest
-    return f"{'*'.join(GPUS)} {gpus}, mbs*m {batch}, v {v}, schedule {schedule}, zero {zero}, recompute {recompute}"
+    return (
+        f"{'*'.join(GPUS)} {gpus}, mbs*m {batch}, v {v}, schedule {schedule}, zero {zero},"
+        f" recompute {recompute}"
+    )
 
 
 def _errors(found: Tuned) -> str:
     fitted = found.overlay
-    after = "" if fitted is None else f"; {fitted.error_after:.1%} with {fitted.name}.yaml, for `recommend --cluster`"
+    after = (
+        ""
+        if fitted is None
+        else f"; {fitted.error_after:.1%} with {fitted.name}.yaml, for `recommend --cluster`"
+    )
     return f"steps were off by {found.error:.1%} (median){after}."

@@ -1,4 +1,6 @@
-"""What a person sees while `tune` works: a line a trial on stderr, with the best so far and the time left."""
+"""What a person sees while `tune` works: a line a trial on stderr, with the best so far and the
+time left.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def teller(console: Console, trials: int) -> Callable[[Row, tuple[Row, ...]], No
 
 
 def _running(row: Row, rows: tuple[Row, ...], trials: int) -> str:
-    return f"#{row.number} of {trials}: {named_by(row)}, predicted {row.predicted_s:.4g} s; {_so_far(rows)}"
+    return (
+        f"#{row.number} of {trials}: {named_by(row)}, predicted {row.predicted_s:.4g} s;"
+        f" {_so_far(rows)}"
+    )
 
 
 def _ended(row: Row, rows: tuple[Row, ...], trials: int) -> str:
@@ -40,7 +45,9 @@ def _ended(row: Row, rows: tuple[Row, ...], trials: int) -> str:
 
 def _so_far(rows: tuple[Row, ...]) -> str:
     one = best(rows)
-    return "none finished yet" if one is None else f"best so far #{one.number} {one.measured_s:.4g} s"
+    return (
+        "none finished yet" if one is None else f"best so far #{one.number} {one.measured_s:.4g} s"
+    )
 
 
 def _left(rows: tuple[Row, ...], trials: int) -> str:
@@ -50,4 +57,6 @@ def _left(rows: tuple[Row, ...], trials: int) -> str:
     if not took or left <= 0:
         return ""
     seconds = left * statistics.median(took)
-    return f"; about {seconds / 60:.0f} min left" if seconds >= 90 else f"; about {seconds:.0f} s left"
+    return (
+        f"; about {seconds / 60:.0f} min left" if seconds >= 90 else f"; about {seconds:.0f} s left"
+    )

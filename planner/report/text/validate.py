@@ -15,21 +15,47 @@ from planner.accuracy.measures import FIGURES
 from planner.accuracy.validate import Validation
 from planner.report.text.parts import grid, paragraph
 
-SHARES = ("median_abs_error", "p90_abs_error", "bias", "regret", "regret_top3", "inside_range_share", "memory_median_abs_error")
+SHARES = (
+    "median_abs_error",
+    "p90_abs_error",
+    "bias",
+    "regret",
+    "regret_top3",
+    "inside_range_share",
+    "memory_median_abs_error",
+)
 WRITTEN = (
-    "measured_step_s", "predicted_step_s", "predicted_step_s_low", "predicted_step_s_high", "error", "measured_memory_gib",
-    "predicted_memory_gib", "memory_error", "predicted_allocated_gib", "predicted_reserved_gib", "predicted_device_gib",
-    "predicted_oom_probability", "layout", "assumed", "skipped",
-)  # fmt: skip
+    "measured_step_s",
+    "predicted_step_s",
+    "predicted_step_s_low",
+    "predicted_step_s_high",
+    "error",
+    "measured_memory_gib",
+    "predicted_memory_gib",
+    "memory_error",
+    "predicted_allocated_gib",
+    "predicted_reserved_gib",
+    "predicted_device_gib",
+    "predicted_oom_probability",
+    "layout",
+    "assumed",
+    "skipped",
+)
 """Columns that --out adds to those of the rows."""
-INSIDE = ("predicted_model_flops", "predicted_model_flops_full_attention", "hfu_flops", "measured_allocated_gib")
+INSIDE = (
+    "predicted_model_flops",
+    "predicted_model_flops_full_attention",
+    "hfu_flops",
+    "measured_allocated_gib",
+)
 """Columns that served the comparison alone."""
 
 
 COLUMNS = (
-    "rows: predicted / read. error, p90, bias: of the step time: median, 90% under, mean with sign. tau: Kendall's, of layouts of one "
-    "question by predicted and by measured time. regret: loss of running the predicted best, or the best of the predicted top 3. "
-    "inside: measured inside the 80% range. mem: median error of the peak memory."
+    "rows: predicted / read. error, p90, bias: of the step time: median, 90% under, mean with sign."
+    " tau: Kendall's, of layouts of one question by predicted and by measured time. regret: loss of"
+    " running the predicted best, or the best of the predicted top 3. inside: measured inside the"
+    " 80% range. mem: median error of the peak memory."
 )
 """What the columns of the table mean."""
 
@@ -37,9 +63,13 @@ COLUMNS = (
 def document(found: Validation) -> dict[str, Any]:
     """The contract's document; what no row has is null."""
     return {
-        "rows": len(found.rows), "predicted": found.predicted, "skipped": found.skipped, "seconds": found.seconds,
-        "overall": _plain(found.overall), "groups": _plain(found.groups),
-    }  # fmt: skip
+        "rows": len(found.rows),
+        "predicted": found.predicted,
+        "skipped": found.skipped,
+        "seconds": found.seconds,
+        "overall": _plain(found.overall),
+        "groups": _plain(found.groups),
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -54,23 +84,59 @@ def csv_text(found: Validation) -> str:
     """The rows as they came, with what was predicted of each."""
     rows = found.rows.drop(columns=list(INSIDE))
     ordered = rows[[*(name for name in rows if name not in WRITTEN), *WRITTEN]]
-    whole = {name: ordered[name].astype("Int64") for name in (*COUNTS, *SWITCHES) if (ordered[name].dropna() % 1 == 0).all()}
+    whole = {
+        name: ordered[name].astype("Int64")
+        for name in (*COUNTS, *SWITCHES)
+        if (ordered[name].dropna() % 1 == 0).all()
+    }
     return ordered.assign(**whole).to_csv(index=False)
 
 
 def text(found: Validation, files: Sequence[str] = ()) -> Group:
-    """One table, a line a source and machine; then the average of the sources; then what was not predicted, and why; files written."""
+    """One table, a line a source and machine; then the average of the sources; then what was not
+    predicted, and why; files written.
+    """
     wrote = [paragraph("Files", ", ".join(files))] if files else []
     if found.rows.empty:
         return Group(Text("No run matches --source and --where.", "bold red"), *wrote)
-    table = grid("source", "cluster", "rows", "error", "p90", "bias", "tau", "regret", "top 3", "inside", "mem")
+    table = grid(
+        "source",
+        "cluster",
+        "rows",
+        "error",
+        "p90",
+        "bias",
+        "tau",
+        "regret",
+        "top 3",
+        "inside",
+        "mem",
+    )
     for group in found.groups:
-        table.add_row(str(group["source"]), str(group["hardware"] or "?"), f"{group['predicted']}/{group['rows']}", *_cells(group))
+        table.add_row(
+            str(group["source"]),
+            str(group["hardware"] or "?"),
+            f"{group['predicted']}/{group['rows']}",
+            *_cells(group),
+        )
     table.add_section()
-    table.add_row("sources, equal weight", "", f"{found.predicted}/{len(found.rows)}", *_cells(found.overall), style="bold")
+    table.add_row(
+        "sources, equal weight",
+        "",
+        f"{found.predicted}/{len(found.rows)}",
+        *_cells(found.overall),
+        style="bold",
+    )
     table.columns[0].no_wrap, table.columns[1].justify = True, "left"
     count = f"{len(found.rows):,} row{'s' * (len(found.rows) > 1)} in {found.seconds:.1f} s"
-    return Group(table, Text(COLUMNS, "dim"), *_oom(found.overall["oom"]), *_skipped(found), Text(count), *wrote)
+    return Group(
+        table,
+        Text(COLUMNS, "dim"),
+        *_oom(found.overall["oom"]),
+        *_skipped(found),
+        Text(count),
+        *wrote,
+    )
 
 
 def _cells(figures: dict[str, Any]) -> list[str]:
@@ -80,15 +146,20 @@ def _cells(figures: dict[str, Any]) -> list[str]:
 def _cell(name: str, value: float) -> str:
     if math.isnan(value):
         return "-"
-    return f"{value:+.1%}" if name == "bias" else f"{value:.1%}" if name in SHARES else f"{value:.2f}"
+    return (
+        f"{value:+.1%}" if name == "bias" else f"{value:.1%}" if name in SHARES else f"{value:.2f}"
+    )
 
 
 def _oom(oom: dict[str, Any]) -> list[Text | Table]:
     """What memory was said to do, and did."""
     if not oom["bins"]:
         return []
-    told = (f"Memory: {oom['true_fit']} seen to fit, {oom['true_oom']} to run out; {oom['false_oom']} said to run out and fitted, "
-            f"{oom['false_fit']} the other way; {oom['in_band']} between 10% and 90%; Brier score {oom['brier']:.3f}")  # fmt: skip
+    told = (
+        f"Memory: {oom['true_fit']} seen to fit, {oom['true_oom']} to run out; {oom['false_oom']}"
+        f" said to run out and fitted, {oom['false_fit']} the other way; {oom['in_band']} between"
+        f" 10% and 90%; Brier score {oom['brier']:.3f}"
+    )
     table = grid("OOM predicted", "observed", "rows")
     for step in oom["bins"]:
         table.add_row(f"{step['predicted']:.1%}", f"{step['observed']:.1%}", f"{step['rows']:,}")

@@ -1,4 +1,5 @@
-"""List scheduling of pipeline work: time runs forward; a rank that is free asks its picker what to do next.
+"""List scheduling of pipeline work: time runs forward; a rank that is free asks its picker what to
+do next.
 
 Knows the dependencies and the memory of a rank; what is best it leaves to the picker.
 """
@@ -41,7 +42,9 @@ class Work:
     limit: float
     """Activations of one stage that a rank may hold."""
     retained: float
-    """Share of an activation that stays from the end of the input gradient to the end of the weight gradient."""
+    """Share of an activation that stays from the end of the input gradient to the end of the weight
+    gradient.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class Running:
     gradients: list[int]
     weights: list[int]
     forward_ready: list[list[float]]
-    """(S,) when the input of each microbatch is there, as far as known: its producer has started."""
+    """(S,) when the input of each microbatch is there, as far as known: its producer has started.
+    """
     gradient_ready: list[list[float]]
     pending: list[deque[int]]
     """(p,) stages whose weight gradient waits, oldest first."""
@@ -85,7 +89,9 @@ class Most:
     """The shortest there can be; likewise the span."""
     span: float
     tails: list[float]
-    """(p,) from the end of all of a rank's work to the end of the first rank's, at least, while the rank has input gradients to do."""
+    """(p,) from the end of all of a rank's work to the end of the first rank's, at least, while the
+    rank has input gradients to do.
+    """
 
 
 Pick = Callable[[int, float], tuple[int, int, float]]
@@ -94,17 +100,22 @@ Picker = Callable[[Work, Running], Pick]
 
 
 def length(built: Built) -> float:
-    """What is minimised: the makespan, and half as much the span, which is what counts where steps may overlap at their ends."""
+    """What is minimised: the makespan, and half as much the span, which is what counts where steps
+    may overlap at their ends.
+    """
     return built.makespan + built.span / 2
 
 
 def slack_of(work: Work) -> float:
     """Times closer than this are the same time: rounding must not decide."""
-    return 1e-9 * (max(work.forward) + max(work.gradient) + max(work.weight) + max(work.forward_hop))
+    return 1e-9 * (
+        max(work.forward) + max(work.gradient) + max(work.weight) + max(work.forward_hop)
+    )
 
 
 def run(work: Work, picker: Picker, most: Most | None = None) -> Built | None:
-    """The timeline that a picker makes; None once it is certain to be longer than `most`, so that no time is lost on it.
+    """The timeline that a picker makes; None once it is certain to be longer than `most`, so that
+    no time is lost on it.
 
     Raises RuntimeError if the picker leaves work undone (a fault of the picker).
     """
@@ -118,7 +129,11 @@ def run(work: Work, picker: Picker, most: Most | None = None) -> Built | None:
         if free[rank] <= now + slack:
             kind, stage, until = pick(rank, now)
             if kind != WAIT:
-                if now + left[rank] > latest[rank] and most is not None and _hopeless(work, state, most, rank, latest, now + left[rank]):
+                if (
+                    now + left[rank] > latest[rank]
+                    and most is not None
+                    and _hopeless(work, state, most, rank, latest, now + left[rank])
+                ):
                     return None
                 end = place[kind](rank, stage, now)
                 left[rank] -= end - now
@@ -141,15 +156,21 @@ def _work_left(work: Work) -> list[float]:
 
 
 def _latest(most: Most, first: float) -> float:
-    """When a rank whose first input came at `first` must have ended its work for a timeline that may still be short enough."""
+    """When a rank whose first input came at `first` must have ended its work for a timeline that
+    may still be short enough.
+    """
     room = most.length * ROUNDING
     return min(room - most.span / 2, (room + first / 2) / 1.5, 2 * (room - most.makespan) + first)
 
 
-def _hopeless(work: Work, state: Running, most: Most, rank: int, latest: list[float], end: float) -> bool:
-    """Whether a rank that will end its work at `end` at the earliest ends too late; sets how late is too late from now on.
+def _hopeless(
+    work: Work, state: Running, most: Most, rank: int, latest: list[float], end: float
+) -> bool:
+    """Whether a rank that will end its work at `end` at the earliest ends too late; sets how late
+    is too late from now on.
 
-    That changes with the rank's first action and with its last input gradient, after which the first rank is no longer held up by it.
+    That changes with the rank's first action and with its last input gradient, after which the
+    first rank is no longer held up by it.
     """
     stages = _stages(work, rank)
     first = min(state.forward_ready[stage][0] for stage in stages if state.forward_ready[stage])
@@ -162,24 +183,41 @@ def _hopeless(work: Work, state: Running, most: Most, rank: int, latest: list[fl
 def _blank(work: Work) -> Running:
     stages = len(work.rank_of_stage)
     return Running(
-        forwards=[0] * stages, gradients=[0] * stages, weights=[0] * stages,
-        forward_ready=[[0.0] * work.m, *([] for _ in range(stages - 1))], gradient_ready=[[] for _ in range(stages)],
-        pending=[deque() for _ in range(work.p)], held=[0.0] * work.p, open=[0] * work.p, free=[0.0] * work.p,
+        forwards=[0] * stages,
+        gradients=[0] * stages,
+        weights=[0] * stages,
+        forward_ready=[[0.0] * work.m, *([] for _ in range(stages - 1))],
+        gradient_ready=[[] for _ in range(stages)],
+        pending=[deque() for _ in range(work.p)],
+        held=[0.0] * work.p,
+        open=[0] * work.p,
+        free=[0.0] * work.p,
         rows=[[] for _ in range(work.p)],
-    )  # fmt: skip
+    )
 
 
 Place = Callable[[int, int, float], float]
-"""(rank, stage, now) -> end: the stage's next action of a kind is placed. Closures below, as looking names up costs time here."""
+"""(rank, stage, now) -> end: the stage's next action of a kind is placed. Closures below, as
+looking names up costs time here.
+"""
 
 
 def _placing(work: Work, state: Running, events: list[Event]) -> dict[int, Place]:
-    return {F: _forward(work, state, events), I: _gradient(work, state, events), W: _weight(work, state)}
+    return {
+        F: _forward(work, state, events),
+        I: _gradient(work, state, events),
+        W: _weight(work, state),
+    }
 
 
 def _forward(work: Work, state: Running, events: list[Event]) -> Place:
     rows, free, held, waiting, done = state.rows, state.free, state.held, state.open, state.forwards
-    took, hop, ready, last = work.forward, work.forward_hop, state.forward_ready, len(work.rank_of_stage) - 1
+    took, hop, ready, last = (
+        work.forward,
+        work.forward_hop,
+        state.forward_ready,
+        len(work.rank_of_stage) - 1,
+    )
 
     def place(rank: int, stage: int, now: float) -> float:
         end = free[rank] = now + took[stage]
@@ -198,8 +236,20 @@ def _forward(work: Work, state: Running, events: list[Event]) -> Place:
 
 
 def _gradient(work: Work, state: Running, events: list[Event]) -> Place:
-    rows, free, held, waiting, done = state.rows, state.free, state.held, state.open, state.gradients
-    took, hop, ready, pending, released = work.gradient, work.gradient_hop, state.gradient_ready, state.pending, 1 - work.retained
+    rows, free, held, waiting, done = (
+        state.rows,
+        state.free,
+        state.held,
+        state.open,
+        state.gradients,
+    )
+    took, hop, ready, pending, released = (
+        work.gradient,
+        work.gradient_hop,
+        state.gradient_ready,
+        state.pending,
+        1 - work.retained,
+    )
 
     def place(rank: int, stage: int, now: float) -> float:
         end = free[rank] = now + took[stage]
@@ -232,7 +282,9 @@ def _weight(work: Work, state: Running) -> Place:
 
 
 def _tell(work: Work, free: list[float], events: list[Event], stage: int, now: float) -> None:
-    """A receiver that idles hears at once when its input will come, so that it can plan the gap before it."""
+    """A receiver that idles hears at once when its input will come, so that it can plan the gap
+    before it.
+    """
     receiver = work.rank_of_stage[stage]
     if free[receiver] <= now:
         heappush(events, (now, receiver))
@@ -242,7 +294,10 @@ def _finished(work: Work, state: Running) -> Built:
     undone = [stage for stage, count in enumerate(state.weights) if count < work.m]
     if undone:
         raise RuntimeError(f"a picker left stages {undone} undone")
-    first = [min(state.forward_ready[stage][0] for stage in _stages(work, rank)) for rank in range(work.p)]
+    first = [
+        min(state.forward_ready[stage][0] for stage in _stages(work, rank))
+        for rank in range(work.p)
+    ]
     span = max(end - start for end, start in zip(state.free, first, strict=True))
     return Built(state.rows, max(state.free), span)
 

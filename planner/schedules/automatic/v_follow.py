@@ -1,11 +1,21 @@
-"""Pickers of V-shaped schedules: they follow the turns of a stable pattern, and run ahead of it where there is room."""
+"""Pickers of V-shaped schedules: they follow the turns of a stable pattern, and run ahead of it
+where there is room.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from planner.action import F, I, W
-from planner.schedules.automatic.list_scheduling import NEVER, WAIT, Pick, Picker, Running, Work, slack_of
+from planner.schedules.automatic.list_scheduling import (
+    NEVER,
+    WAIT,
+    Pick,
+    Picker,
+    Running,
+    Work,
+    slack_of,
+)
 from planner.schedules.automatic.v_patterns import Lane
 
 
@@ -14,7 +24,9 @@ class Taste:
     """How a rank fills the time until the action that is due."""
 
     weight_push: float
-    """Share of a weight gradient by which it may delay the action that is due; 0 = it must fit the gap."""
+    """Share of a weight gradient by which it may delay the action that is due; 0 = it must fit the
+    gap.
+    """
     ahead_push: float
     """The same for an action taken ahead of its turn."""
     weight_first: bool
@@ -24,9 +36,11 @@ class Taste:
 
 
 def follow(turns: list[list[Lane]], taste: Taste) -> Picker:
-    """Each rank does what is due in its turn; while that is not ready, weight gradients, or what is ready ahead of its turn.
+    """Each rank does what is due in its turn; while that is not ready, weight gradients, or what is
+    ready ahead of its turn.
 
-    A forward goes ahead of its turn only if what is due before it still finds room, so a pattern that fits the memory never blocks.
+    A forward goes ahead of its turn only if what is due before it still finds room, so a pattern
+    that fits the memory never blocks.
     """
 
     def picker(work: Work, state: Running) -> Pick:
@@ -48,7 +62,10 @@ def follow(turns: list[list[Lane]], taste: Taste) -> Picker:
             ready, wake = _ahead(row, first, soon, taste.reach)
             for place, kind, stage, took in ready:
                 fits = now + took <= due + taste.ahead_push * took + slack
-                if fits and (kind == I or (held[rank] + 1 <= room and _room(row, first, place, state.open[rank], room))):
+                if fits and (
+                    kind == I
+                    or (held[rank] + 1 <= room and _room(row, first, place, state.open[rank], room))
+                ):
                     return kind, stage, now
             if weight:
                 return W, waiting[0], now
@@ -68,7 +85,9 @@ class _Row:
     turns: list[tuple[int, int]]
     """Lane and microbatch of each turn."""
     lanes: list[tuple[list[int], int, list[float], list[int], int, float]]
-    """Of each lane: the counts that hold how many are done, its stage, when its inputs are there, its turns, its kind, its time."""
+    """Of each lane: the counts that hold how many are done, its stage, when its inputs are there,
+    its turns, its kind, its time.
+    """
 
 
 def _row(work: Work, state: Running, turns: list[Lane]) -> _Row:
@@ -81,14 +100,18 @@ def _row(work: Work, state: Running, turns: list[Lane]) -> _Row:
     lanes = []
     for (stage, kind), there in places.items():
         done, ready, took = (
-            (state.forwards, state.forward_ready, work.forward) if kind == F else (state.gradients, state.gradient_ready, work.gradient)
+            (state.forwards, state.forward_ready, work.forward)
+            if kind == F
+            else (state.gradients, state.gradient_ready, work.gradient)
         )
         lanes.append((done, stage, ready[stage], there, kind, took[stage]))
     return _Row(0, numbered, lanes)
 
 
 def _due(row: _Row) -> tuple[int, float, int, int]:
-    """The first turn that is left: its place, when its input is there, its kind and stage (-1: none is left)."""
+    """The first turn that is left: its place, when its input is there, its kind and stage (-1: none
+    is left).
+    """
     turns, lanes = row.turns, row.lanes
     for place in range(row.next, len(turns)):
         lane, number = turns[place]
@@ -100,8 +123,12 @@ def _due(row: _Row) -> tuple[int, float, int, int]:
     return row.next, NEVER, I, -1
 
 
-def _ahead(row: _Row, first: int, soon: float, reach: int) -> tuple[list[tuple[int, int, int, float]], float]:
-    """What is ready ahead of its turn (place, kind, stage, time), by turn; and when the next of the others will be ready."""
+def _ahead(
+    row: _Row, first: int, soon: float, reach: int
+) -> tuple[list[tuple[int, int, int, float]], float]:
+    """What is ready ahead of its turn (place, kind, stage, time), by turn; and when the next of the
+    others will be ready.
+    """
     found, wake = [], NEVER
     for done, stage, ready, places, kind, took in row.lanes:
         at = done[stage]
@@ -115,7 +142,9 @@ def _ahead(row: _Row, first: int, soon: float, reach: int) -> tuple[list[tuple[i
 
 
 def _room(row: _Row, first: int, place: int, level: int, room: float) -> bool:
-    """Whether the forward at a later turn may go now: every forward before it must still find room once weight gradients are flushed."""
+    """Whether the forward at a later turn may go now: every forward before it must still find room
+    once weight gradients are flushed.
+    """
     level += 1
     counts = [done[stage] for done, stage, *_ in row.lanes]
     forward = [kind == F for *_, kind, _ in row.lanes]

@@ -1,4 +1,5 @@
-"""V-Min: two chunks a rank placed as a V, at about a third of the activation memory of 1F1B on every rank.
+"""V-Min: two chunks a rank placed as a V, at about a third of the activation memory of 1F1B on
+every rank.
 
 No closed form: the order depends on durations, transfers and memory; the simulator answers.
 """
@@ -20,7 +21,8 @@ def legal(p: int, m: int, v: int = 2) -> None:
 
 
 def default_limit(p: int) -> float:
-    """Activations a rank may hold when nothing else is said, in full stages: what the stable pattern holds.
+    """Activations a rank may hold when nothing else is said, in full stages: what the stable
+    pattern holds.
 
     Formula: (p + 1) // 3 + 1
     Source:  [qi2024 sec. 3]
@@ -38,10 +40,12 @@ def order(
     memory_limit: float | None = None,
     weight_retained: float = 1.0,
 ) -> Order:
-    """The order planned for durations (S, 4) and transfer, as simulate takes them; None = equal kinds.
+    """The order planned for durations (S, 4) and transfer, as simulate takes them; None = equal
+    kinds.
 
-    memory_limit: activations a rank may hold at any time, in full stages, at least 1; until the end of the weight gradient, of which
-    weight_retained is the share that stays after the input gradient. Raises InputError.
+    memory_limit: activations a rank may hold at any time, in full stages, at least 1; until the end
+    of the weight gradient, of which weight_retained is the share that stays after the input
+    gradient. Raises InputError.
     """
     legal(p, m, v)
     limit = default_limit(p) if memory_limit is None else memory_limit

@@ -1,4 +1,6 @@
-"""Automatic V-shaped schedules (ZBV, V-Half, V-Min): which stable pattern, followed in which taste, suits the durations and the memory."""
+"""Automatic V-shaped schedules (ZBV, V-Half, V-Min): which stable pattern, followed in which taste,
+suits the durations and the memory.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,15 @@ TASTES = (
     Taste(0.5, 0.5, False, 2),
     Taste(0.0, 0.0, True, FAR),
 )
-"""Those that a search over all pushes and reaches on random questions could not do without, the most useful first."""
+"""Those that a search over all pushes and reaches on random questions could not do without, the
+most useful first.
+"""
 QUICK, THOROUGH = (4, 4, 1.5), (8, 10, 1.5)
-"""Patterns tried in every taste on few microbatches, at least; pattern and taste tried on all; the few, as a share of the ranks.
+"""Patterns tried in every taste on few microbatches, at least; pattern and taste tried on all; the
+few, as a share of the ranks.
 
-Thorough where transfers take time: there a pattern that is good for few microbatches tells less of many.
+Thorough where transfers take time: there a pattern that is good for few microbatches tells less of
+many.
 """
 ROUNDS = 3
 """How often the best order is followed once more as if it were a pattern, while that helps."""
@@ -41,8 +47,17 @@ SMALL = 800
 """Actions below which few microbatches means all."""
 
 
-def v_order(p: int, m: int, durations: Floats | None, transfer: float | Floats, memory_limit: float, weight_retained: float) -> Order:
-    """The best order found; stages s and 2p-1-s on a rank, at most memory_limit stages of activations held on each."""
+def v_order(
+    p: int,
+    m: int,
+    durations: Floats | None,
+    transfer: float | Floats,
+    memory_limit: float,
+    weight_retained: float,
+) -> Order:
+    """The best order found; stages s and 2p-1-s on a rank, at most memory_limit stages of
+    activations held on each.
+    """
     placement = v_shaped(p)
     work = prepared(placement, m, durations, transfer, memory_limit, weight_retained)
     least, whole, share = THOROUGH if _hop(work) else QUICK
@@ -62,20 +77,36 @@ def _picker(work: Work, pattern: Pattern, taste: Taste) -> Picker:
 
 
 def _screened(work: Work, least: int, whole: int, share: float) -> list[tuple[Pattern, Taste]]:
-    """Pattern and taste, those that do best on few microbatches first: all patterns in one taste, then the best in all."""
-    few = replace(work, m=work.m if 6 * work.p * work.m <= SMALL else min(work.m, max(8, int(share * work.p))))
+    """Pattern and taste, those that do best on few microbatches first: all patterns in one taste,
+    then the best in all.
+    """
+    few = replace(
+        work, m=work.m if 6 * work.p * work.m <= SMALL else min(work.m, max(8, int(share * work.p)))
+    )
     most = max(least, TASTED // (len(TASTES) * 6 * few.p * few.m))
-    first = _ranked(few, [(pattern, TASTES[0]) for pattern in fitting(work.p, work.m, work.limit, _hop(work))], most)
+    first = _ranked(
+        few,
+        [(pattern, TASTES[0]) for pattern in fitting(work.p, work.m, work.limit, _hop(work))],
+        most,
+    )
     return _ranked(few, [(pattern, taste) for pattern, _ in first for taste in TASTES], whole)
 
 
-def _ranked(work: Work, tried: list[tuple[Pattern, Taste]], count: int) -> list[tuple[Pattern, Taste]]:
-    """The best of as many as the effort allows, shortest first; what is certain not to be among them is given up on the way."""
+def _ranked(
+    work: Work, tried: list[tuple[Pattern, Taste]], count: int
+) -> list[tuple[Pattern, Taste]]:
+    """The best of as many as the effort allows, shortest first; what is certain not to be among
+    them is given up on the way.
+    """
     tried = tried[: max(3, SCREENING // (6 * work.p * work.m))]
     floors, after = bounds(work), tails(work)
     found: list[tuple[float, int]] = []
     for at, each in enumerate(tried):
-        built = run(work, _picker(work, *each), Most(found[-1][0], *floors, after) if len(found) == count else None)
+        built = run(
+            work,
+            _picker(work, *each),
+            Most(found[-1][0], *floors, after) if len(found) == count else None,
+        )
         if built is not None:
             found = sorted((*found, (length(built), at)))[:count]
     return [tried[at] for _, at in found]
@@ -88,5 +119,7 @@ def _hop(work: Work) -> float:
 
 
 def _turns(built: Built) -> list[list[tuple[int, int]]]:
-    """The forwards and input gradients of an order, as turns to be followed again: it may be run ahead of once more."""
+    """The forwards and input gradients of an order, as turns to be followed again: it may be run
+    ahead of once more.
+    """
     return [[(stage, kind) for stage, kind, _ in row if kind in (F, I)] for row in built.rows]

@@ -20,7 +20,8 @@ def legal(p: int, m: int, v: int = 1) -> None:
 
 
 def default_limit(p: int) -> float:
-    """Activations a rank may hold when nothing else is said, in full stages: what 1F1B holds on its first rank.
+    """Activations a rank may hold when nothing else is said, in full stages: what 1F1B holds on its
+    first rank.
 
     Formula: p
     Source:  [qi2023 sec. 3]
@@ -38,10 +39,12 @@ def order(
     memory_limit: float | None = None,
     weight_retained: float = 1.0,
 ) -> Order:
-    """The order planned for durations (S, 4) and transfer, as simulate takes them; None = equal kinds.
+    """The order planned for durations (S, 4) and transfer, as simulate takes them; None = equal
+    kinds.
 
-    memory_limit: activations a rank may hold at any time, in full stages, at least 1; until the end of the weight gradient, of which
-    weight_retained is the share that stays after the input gradient. Raises InputError.
+    memory_limit: activations a rank may hold at any time, in full stages, at least 1; until the end
+    of the weight gradient, of which weight_retained is the share that stays after the input
+    gradient. Raises InputError.
     """
     legal(p, m, v)
     limit = default_limit(p) if memory_limit is None else memory_limit

@@ -1,4 +1,5 @@
-"""ZB2P: zero bubble with the order planned for the durations, at twice the activation memory of 1F1B.
+"""ZB2P: zero bubble with the order planned for the durations, at twice the activation memory of
+1F1B.
 
 No closed form: the order depends on durations, transfers and memory; the simulator answers.
 """
@@ -20,7 +21,8 @@ def legal(p: int, m: int, v: int = 1) -> None:
 
 
 def default_limit(p: int) -> float:
-    """Activations a rank may hold when nothing else is said, in full stages: enough for the forwards that fill the whole warm-up.
+    """Activations a rank may hold when nothing else is said, in full stages: enough for the
+    forwards that fill the whole warm-up.
 
     Formula: 2p
     Source:  [qi2023 sec. 3]
@@ -38,10 +40,12 @@ def order(
     memory_limit: float | None = None,
     weight_retained: float = 1.0,
 ) -> Order:
-    """The order planned for durations (S, 4) and transfer, as simulate takes them; None = equal kinds.
+    """The order planned for durations (S, 4) and transfer, as simulate takes them; None = equal
+    kinds.
 
-    memory_limit: activations a rank may hold at any time, in full stages, at least 1; until the end of the weight gradient, of which
-    weight_retained is the share that stays after the input gradient. Raises InputError.
+    memory_limit: activations a rank may hold at any time, in full stages, at least 1; until the end
+    of the weight gradient, of which weight_retained is the share that stays after the input
+    gradient. Raises InputError.
     """
     legal(p, m, v)
     limit = default_limit(p) if memory_limit is None else memory_limit

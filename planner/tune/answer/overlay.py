@@ -1,4 +1,6 @@
-"""What was measured, written as a profile: a base profile and the few of its figures that trials correct."""
+"""What was measured, written as a profile: a base profile and the few of its figures that trials
+correct.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ CLOSED = tuple(SCHEDULE_CODE[name] for name in ("naive", "gpipe", "1f1b", "inter
 """Schedules with a closed form, which the fit computes in columns."""
 LEAST_TRIALS = 2
 RIDGE = 0.002
-"""Weight of how far the factors are apart (variance of their logarithms) against the mean squared error of the times: what no trial
-tells apart moves together, as on a machine that is slower in all."""
+"""Weight of how far the factors are apart (variance of their logarithms) against the mean squared
+error of the times: what no trial tells apart moves together, as on a machine that is slower in
+all."""
 ROUNDS = 8
 NUDGE = 0.02
 """In a logarithm, for slopes: large against the five digits that a profile keeps."""
@@ -49,56 +52,96 @@ class Overlay:
     trials: int
 
 
-def corrected(recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str) -> tuple[Overlay | None, str]:
-    """overlay() where its profile predicts the layouts that ran to their end better than the base does; else None, and why."""
+def corrected(
+    recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str
+) -> tuple[Overlay | None, str]:
+    """overlay() where its profile predicts the layouts that ran to their end better than the base
+    does; else None, and why.
+    """
     fitted = overlay(recipe, base, changed, found, source)
     if fitted is None:
-        return None, f"{recipe.hardware.name} stays as it is: fewer than {LEAST_TRIALS} layouts were timed"
+        return (
+            None,
+            f"{recipe.hardware.name} stays as it is: fewer than {LEAST_TRIALS} layouts were timed",
+        )
     if fitted.error_after < fitted.error_before:
         return fitted, ""
     errors = f"median error {fitted.error_before:.1%} before and {fitted.error_after:.1%} after"
-    return None, f"{recipe.hardware.name} stays as it is: fitted to {fitted.trials} layouts it would predict them no better ({errors})"
+    return (
+        None,
+        (
+            f"{recipe.hardware.name} stays as it is: fitted to {fitted.trials} layouts it would"
+            f" predict them no better ({errors})"
+        ),
+    )
 
 
-def overlay(recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str) -> Overlay | None:
-    """Fits the profile's efficiencies to the layouts that were timed; None when there are fewer than two.
+def overlay(
+    recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str
+) -> Overlay | None:
+    """Fits the profile's efficiencies to the layouts that were timed; None when there are fewer
+    than two.
 
-    base: what `extends` names; changed: the question's FIELD=VALUE, which are stated anew; source: host, date and versions.
-    Assumes: the plan was measured on what its profile describes; errors of a step are errors of these efficiencies.
+    base: what `extends` names; changed: the question's FIELD=VALUE, which are stated anew; source:
+    host, date and versions.
+    Assumes: the plan was measured on what its profile describes; errors of a step are errors of
+             these efficiencies.
     """
     pruned = [one for one in found if one.state == "pruned" and one.measured_s]
-    rows = [one for one in [*combined(found), *pruned] if not one.layout.stage_layout and not one.switches]
+    rows = [
+        one
+        for one in [*combined(found), *pruned]
+        if not one.layout.stage_layout and not one.switches
+    ]
     rows = [one for one in rows if one.layout.schedule in CLOSED] or rows
     if len(rows) < LEAST_TRIALS:
         return None
-    batch, real = _batch([one.layout for one in rows]), np.log([one.measured_s or math.nan for one in rows])
+    batch, real = (
+        _batch([one.layout for one in rows]),
+        np.log([one.measured_s or math.nan for one in rows]),
+    )
     factors = fitted(recipe, batch, real)
     before, after = (refined_plan.error(each) for each in (found, _again(recipe, factors, found)))
     if before is None or after is None:
         return None
     name = f"{recipe.hardware.name.removesuffix('-tuned')[:90]}-tuned"
-    said = f"{source}: fitted to {len(rows)} layouts that ppplan tune timed, median error {before:.1%} before and {after:.1%} after"
-    return Overlay(_text(recipe, base, name, changed, factors, said), name, factors, before, after, len(rows))
+    said = (
+        f"{source}: fitted to {len(rows)} layouts that ppplan tune timed, median error {before:.1%}"
+        f" before and {after:.1%} after"
+    )
+    return Overlay(
+        _text(recipe, base, name, changed, factors, said), name, factors, before, after, len(rows)
+    )
 
 
 def _again(recipe: Recipe, factors: dict[str, float], found: Sequence[Row]) -> list[Row]:
-    """The rows as the scaled profile predicts them: what was predicted, times what the factors change of it."""
+    """The rows as the scaled profile predicts them: what was predicted, times what the factors
+    change of it.
+    """
     tried = recipe.model_copy(update={"hardware": scaled(recipe.hardware, factors)})
     judged = [one for one in found if one.state == "done" and not one.switches]
-    changes = {one.layout: foreseen(tried, one.layout).predicted_s / foreseen(recipe, one.layout).predicted_s for one in judged}
+    changes = {
+        one.layout: (
+            foreseen(tried, one.layout).predicted_s / foreseen(recipe, one.layout).predicted_s
+        )
+        for one in judged
+    }
     return [replace(one, predicted_s=one.predicted_s * changes[one.layout]) for one in judged]
 
 
 def _batch(layouts: Sequence[Layout]) -> Layout:
     names = [f.name for f in fields(Layout) if f.name != "stage_layout"]
-    columns: dict[str, Any] = {name: np.array([getattr(one, name) for one in layouts]) for name in names}
+    columns: dict[str, Any] = {
+        name: np.array([getattr(one, name) for one in layouts]) for name in names
+    }
     return Layout(**columns)
 
 
 def fitted(recipe: Recipe, batch: Layout, real: np.ndarray) -> dict[str, float]:
     """Factor of each figure of FIGURES, by Gauss-Newton over their logarithms.
 
-    Formula: minimum over x of mean((predicted(x) - real)^2) + RIDGE * variance(x), steps that do not lower it halved
+    Formula: minimum over x of mean((predicted(x) - real)^2) + RIDGE * variance(x), steps that do
+             not lower it halved
     Source:  Nocedal and Wright, Numerical Optimization, 2006, section 10.3
     Assumes: the first step, the median error given to the kernels alone, lands near enough.
     """
@@ -118,9 +161,16 @@ def fitted(recipe: Recipe, batch: Layout, real: np.ndarray) -> dict[str, float]:
 
 
 def _lower(
-    recipe: Recipe, batch: Layout, real: np.ndarray, x: np.ndarray, step: np.ndarray, residual: np.ndarray
+    recipe: Recipe,
+    batch: Layout,
+    real: np.ndarray,
+    x: np.ndarray,
+    step: np.ndarray,
+    residual: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The step, or the largest half, quarter, ... of it that lowers the sum of squares; None when that gains next to nothing."""
+    """The step, or the largest half, quarter, ... of it that lowers the sum of squares; None when
+    that gains next to nothing.
+    """
     before = float((residual**2).sum())
     for part in (1.0, 0.5, 0.25, 0.125):
         tried = np.clip(x + part * step, -REACH, REACH)
@@ -131,9 +181,13 @@ def _lower(
 
 
 def _residual(recipe: Recipe, batch: Layout, real: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Errors of the times, and below them how far the factors are apart; the sum of squares is what fitted() lowers."""
+    """Errors of the times, and below them how far the factors are apart; the sum of squares is what
+    fitted() lowers.
+    """
     error = _predicted(recipe, batch, _factors(x)) - real
-    return np.concatenate([error / math.sqrt(len(error)), (x - x.mean()) * math.sqrt(RIDGE / len(x))])
+    return np.concatenate(
+        [error / math.sqrt(len(error)), (x - x.mean()) * math.sqrt(RIDGE / len(x))]
+    )
 
 
 def _factors(x: np.ndarray) -> dict[str, float]:
@@ -152,7 +206,9 @@ FIGURES: dict[str, Callable[[HardwareProfile], float]] = {
     "node": lambda hardware: next(iter(hardware.node.domain.efficiency.values())),
     "fabric": lambda hardware: hardware.fabric.efficiency_share,
 }
-"""What is fitted: rates of matrix products and attention, of memory, of links inside a node, of the network."""
+"""What is fitted: rates of matrix products and attention, of memory, of links inside a node, of the
+network.
+"""
 
 
 def scaled(hardware: HardwareProfile, factors: dict[str, float]) -> HardwareProfile:
@@ -162,37 +218,78 @@ def scaled(hardware: HardwareProfile, factors: dict[str, float]) -> HardwareProf
     rates = {
         "sustained_share": _share(hardware.kernels.sustained_share * kernels),
         "attention_sustained_share": None if attention is None else _share(attention * kernels),
-        "memory_efficiency_share": _share(hardware.kernels.memory_efficiency_share * factors.get("memory", 1.0)),
+        "memory_efficiency_share": _share(
+            hardware.kernels.memory_efficiency_share * factors.get("memory", 1.0)
+        ),
     }
     links = {name: _link(getattr(hardware.node, name), node) for name in ("domain", "host")}
-    fabric = {"efficiency_share": _share(hardware.fabric.efficiency_share * factors.get("fabric", 1.0))}
-    return hardware.model_copy(update={
-        "kernels": hardware.kernels.model_copy(update=rates), "node": hardware.node.model_copy(update=links),
-        "fabric": hardware.fabric.model_copy(update=fabric),
-    })  # fmt: skip
+    fabric = {
+        "efficiency_share": _share(hardware.fabric.efficiency_share * factors.get("fabric", 1.0))
+    }
+    return hardware.model_copy(
+        update={
+            "kernels": hardware.kernels.model_copy(update=rates),
+            "node": hardware.node.model_copy(update=links),
+            "fabric": hardware.fabric.model_copy(update=fabric),
+        }
+    )
 
 
 def _link(link: Link, factor: float) -> Link:
-    return link.model_copy(update={"efficiency": {members: _share(share * factor) for members, share in link.efficiency.items()}})
+    return link.model_copy(
+        update={
+            "efficiency": {
+                members: _share(share * factor) for members, share in link.efficiency.items()
+            }
+        }
+    )
 
 
 def _share(value: float) -> float:
     return float(f"{min(max(value, 1e-9), LARGEST):.5g}")
 
 
-def _text(recipe: Recipe, base: str, name: str, changed: Sequence[str], factors: dict[str, float], source: str) -> str:
-    """YAML of the figures that differ, each group with its source; what a base does not hand down is stated again."""
+def _text(
+    recipe: Recipe,
+    base: str,
+    name: str,
+    changed: Sequence[str],
+    factors: dict[str, float],
+    source: str,
+) -> str:
+    """YAML of the figures that differ, each group with its source; what a base does not hand down
+    is stated again.
+    """
     new = scaled(recipe.hardware, factors)
-    kept = new.model_dump(exclude_none=True, include={"price_usd_per_gpu_hour", "price_source", "max_gpus", "note"})
-    document: dict[str, Any] = {"extends": base, "name": name, **{key: value for key, value in kept.items() if value != ""}}
+    kept = new.model_dump(
+        exclude_none=True, include={"price_usd_per_gpu_hour", "price_source", "max_gpus", "note"}
+    )
+    document: dict[str, Any] = {
+        "extends": base,
+        "name": name,
+        **{key: value for key, value in kept.items() if value != ""},
+    }
     for override in changed:
         _put(document, *override.split("=", 1))
-    shares = new.kernels.model_dump(exclude_none=True, include={"sustained_share", "attention_sustained_share", "memory_efficiency_share"})
-    links = {link: {"efficiency": dict(getattr(new.node, link).efficiency), "source": source} for link in ("domain", "host")}
+    shares = new.kernels.model_dump(
+        exclude_none=True,
+        include={"sustained_share", "attention_sustained_share", "memory_efficiency_share"},
+    )
+    links = {
+        link: {"efficiency": dict(getattr(new.node, link).efficiency), "source": source}
+        for link in ("domain", "host")
+    }
     fabric = {"efficiency_share": new.fabric.efficiency_share, "source": source}
-    for group, figures in (("kernels", shares | {"source": source}), ("node", links), ("fabric", fabric)):
+    for group, figures in (
+        ("kernels", shares | {"source": source}),
+        ("node", links),
+        ("fabric", fabric),
+    ):
         document[group] = _over(document.get(group, {}), figures)
-    head = f"# {recipe.hardware.name} as trials found it: `ppplan recommend --cluster THIS` plans with it.\n"
+    head = (
+        f"# {recipe.hardware.name} as trials found it: `ppplan recommend --cluster THIS` plans with"
+        " it.\n"
+    )
     return head + yaml.safe_dump(document, sort_keys=False, width=140)
 
 

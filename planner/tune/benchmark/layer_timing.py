@@ -1,5 +1,5 @@
-"""Full-size layers in place of a plan that is larger than the machine: each stack's forward and backward pass, timed in turn.
-Imported in child processes alone."""
+"""Full-size layers in place of a plan that is larger than the machine: each stack's forward and
+backward pass, timed in turn. Imported in child processes alone."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ from planner.tune.benchmark.pipelined import Stage
 from planner.tune.benchmark.timing import Spans, settle, taken, timed
 
 
-def built(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device) -> dict[str, nn.Module]:
-    """The stacks by name. They share their modules: no more is held than the deepest stack and the ends."""
+def built(
+    recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device
+) -> dict[str, nn.Module]:
+    """The stacks by name. They share their modules: no more is held than the deepest stack and the
+    ends.
+    """
     where = place(Layout(tp=request["ranks"]), device)
     what = _cut(recipe, layout, request)
     depth = max(one["layers"] for one in request["pieces"])
     kinds = {one["kind"] for one in request["pieces"]}
     with torch.device(device):
-        blocks = {kind: [_put(Block(what, kind == "experts"), where, what, i) for i in range(depth)] for kind in sorted(kinds)}
+        blocks = {
+            kind: [_put(Block(what, kind == "experts"), where, what, i) for i in range(depth)]
+            for kind in sorted(kinds)
+        }
         embedding, head = _put(Embedding(what), where, what), _put(Head(what), where, what)
     repeated = depth if layout.recompute == RECOMPUTE_CODE["full"] and request["recompute"] else 0
 
@@ -37,11 +44,20 @@ def built(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch
 
 
 def _cut(recipe: Recipe, layout: Layout, request: dict[str, Any]) -> Cut:
-    modules = module_names(layout.recompute_modules) if layout.recompute == RECOMPUTE_CODE["selective"] else ()
+    modules = (
+        module_names(layout.recompute_modules)
+        if layout.recompute == RECOMPUTE_CODE["selective"]
+        else ()
+    )
     return Cut(
-        recipe.model, int(padded_vocab(recipe.model, layout.tp)), tp=request["ranks"], share=request["share"], ep=layout.ep,
-        sequence=bool(layout.sp) and request["ranks"] > 1, recompute=frozenset(modules),
-    )  # fmt: skip
+        recipe.model,
+        int(padded_vocab(recipe.model, layout.tp)),
+        tp=request["ranks"],
+        share=request["share"],
+        ep=layout.ep,
+        sequence=bool(layout.sp) and request["ranks"] > 1,
+        recompute=frozenset(modules),
+    )
 
 
 def _put(module: nn.Module, where: Place, what: Cut, number: int = 0) -> nn.Module:
@@ -50,12 +66,18 @@ def _put(module: nn.Module, where: Place, what: Cut, number: int = 0) -> nn.Modu
     return module
 
 
-def measured(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, report: Any) -> dict[str, Any]:
-    """Seconds of every stack's passes, the slowest rank's, `steps` of each; stacks take turns, so that what drifts falls on all alike."""
+def measured(
+    recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, report: Any
+) -> dict[str, Any]:
+    """Seconds of every stack's passes, the slowest rank's, `steps` of each; stacks take turns, so
+    that what drifts falls on all alike.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, request["element"]))
     stacks = built(recipe, layout, request, device)
-    inputs = {name: _inputs(recipe, layout, request, device, stack) for name, stack in stacks.items()}
+    inputs = {
+        name: _inputs(recipe, layout, request, device, stack) for name, stack in stacks.items()
+    }
     torch.set_default_dtype(before)
     spans = Spans(device.type == "cuda")
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in stacks}
@@ -72,23 +94,38 @@ def measured(recipe: Recipe, layout: Layout, request: dict[str, Any], device: to
         {"name": name, "forward_s": forward, "backward_s": backward, "kept_bytes": kept_bytes[name]}
         for name, (forward, backward) in kept.items()
     ]
-    steps = [sum(sum(times[name][turn]) for name in stacks) for turn in range(warmup, warmup + request["steps"])]
+    steps = [
+        sum(sum(times[name][turn]) for name in stacks)
+        for turn in range(warmup, warmup + request["steps"])
+    ]
     return {"pieces": pieces, "steps_s": steps}
 
 
-def _inputs(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, stack: Any) -> tuple[Tensor, Tensor]:
+def _inputs(
+    recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, stack: Any
+) -> tuple[Tensor, Tensor]:
     """What goes into a stack, and its targets."""
     sequences, length = layout.mbs, recipe.seq_length
     source = torch.Generator().manual_seed(request["seed"])
-    tokens = torch.randint(recipe.model.vocab_size, (sequences, length), generator=source).to(device)
+    tokens = torch.randint(recipe.model.vocab_size, (sequences, length), generator=source).to(
+        device
+    )
     if stack.embedding is not None:
         return tokens, tokens
     here = length // request["ranks"] if layout.sp else length
-    return torch.randn(sequences, here, recipe.model.hidden_size, generator=source).to(device, getattr(torch, request["element"])), tokens
+    return (
+        torch.randn(sequences, here, recipe.model.hidden_size, generator=source).to(
+            device, getattr(torch, request["element"])
+        ),
+        tokens,
+    )
 
 
-def _pass(stack: nn.Module, x: Tensor, targets: Tensor, spans: Spans) -> tuple[float, float, float | None]:
-    """Seconds of one forward and one backward pass, and the bytes that the device holds for the second (None on a CPU).
+def _pass(
+    stack: nn.Module, x: Tensor, targets: Tensor, spans: Spans
+) -> tuple[float, float, float | None]:
+    """Seconds of one forward and one backward pass, and the bytes that the device holds for the
+    second (None on a CPU).
 
     Gradients add up from pass to pass, as from micro-batch to micro-batch.
     """
@@ -102,7 +139,8 @@ def _pass(stack: nn.Module, x: Tensor, targets: Tensor, spans: Spans) -> tuple[f
     timed(spans, "backward", 0, out.backward)(gradient)
     settle(spans.cuda)
     found = taken(spans)
-    both = torch.tensor([found["forward", 0], found["backward", 0]], dtype=torch.float64, device=x.device)
+    both = torch.tensor(
+        [found["forward", 0], found["backward", 0]], dtype=torch.float64, device=x.device
+    )
     dist.all_reduce(both, dist.ReduceOp.MAX)
     return float(both[0]), float(both[1]), kept
-

@@ -1,4 +1,6 @@
-"""MLPs: a dense one, and experts whose tokens are sent to the rank that holds them. Imported in child processes alone."""
+"""MLPs: a dense one, and experts whose tokens are sent to the rank that holds them. Imported in
+child processes alone.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ def _quick_gelu(x: Tensor) -> Tensor:
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": functional.gelu, "silu": functional.silu, "relu": functional.relu, "squared_relu": _squared_relu, "quick_gelu": _quick_gelu,
-}  # fmt: skip
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "relu": functional.relu,
+    "squared_relu": _squared_relu,
+    "quick_gelu": _quick_gelu,
+}
 
 
 class Mlp(nn.Module):
@@ -43,9 +49,13 @@ class Mlp(nn.Module):
 
 
 class Experts(nn.Module):
-    """Routed experts, whole on their rank, and shared ones. No token is dropped, no loss balances them."""
+    """Routed experts, whole on their rank, and shared ones. No token is dropped, no loss balances
+    them.
+    """
 
-    def __init__(self, model: ModelSpec, share: int, ep: int, group: dist.ProcessGroup | None) -> None:
+    def __init__(
+        self, model: ModelSpec, share: int, ep: int, group: dist.ProcessGroup | None
+    ) -> None:
         super().__init__()
         assert model.moe is not None
         moe, hidden = model.moe, model.hidden_size
@@ -53,14 +63,18 @@ class Experts(nn.Module):
         self.local = moe.num_experts // ep
         width = moe.expert_ffn_size
         self.router = nn.Linear(hidden, moe.num_experts, bias=moe.router_bias == "linear")
-        self.gate = nn.Parameter(torch.empty(self.local, width, hidden)) if model.gated_mlp else None
+        self.gate = (
+            nn.Parameter(torch.empty(self.local, width, hidden)) if model.gated_mlp else None
+        )
         self.up = nn.Parameter(torch.empty(self.local, width, hidden))
         self.down = nn.Parameter(torch.empty(self.local, hidden, width))
         for parameter in (self.gate, self.up, self.down):
             if parameter is not None:
                 parameter.first_expert = self.local * (dist.get_rank(group) if group else 0)  # type: ignore[attr-defined]
         shared = moe.shared_ffn_size // share
-        self.shared = Mlp(hidden, shared, model.gated_mlp, model.activation, bias=False) if shared else None
+        self.shared = (
+            Mlp(hidden, shared, model.gated_mlp, model.activation, bias=False) if shared else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(0, -2)
@@ -68,9 +82,15 @@ class Experts(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         copies = flat[order // self.moe.experts_per_token]
         counts = torch.bincount(chosen.flatten(), minlength=self.moe.num_experts)
-        done = self.exchanged(copies, counts, self.group) if self.group else self.run(copies, self.here(counts))
+        done = (
+            self.exchanged(copies, counts, self.group)
+            if self.group
+            else self.run(copies, self.here(counts))
+        )
         back = torch.zeros_like(done).index_copy(0, order, done)
-        mixed = (back.view(len(flat), -1, flat.shape[-1]) * weights.unsqueeze(-1).to(back.dtype)).sum(1)
+        mixed = (
+            back.view(len(flat), -1, flat.shape[-1]) * weights.unsqueeze(-1).to(back.dtype)
+        ).sum(1)
         out: Tensor = mixed.reshape(x.shape)
         return out + self.shared(x) if self.shared else out
 
@@ -80,12 +100,16 @@ class Experts(nn.Module):
         if self.moe.router_score == "softmax":
             best, chosen = logits.topk(k)
             return best.softmax(-1), chosen
-        scores = logits.softmax(-1) if self.moe.router_score == "softmax_first" else logits.sigmoid()
+        scores = (
+            logits.softmax(-1) if self.moe.router_score == "softmax_first" else logits.sigmoid()
+        )
         best, chosen = scores.topk(k)
         return best * self.moe.router_scale, chosen
 
     def here(self, counts: Tensor) -> list[int]:
-        """Tokens of each local expert; a lone device's experts stand in for those of the ranks that are not here."""
+        """Tokens of each local expert; a lone device's experts stand in for those of the ranks that
+        are not here.
+        """
         found: list[int] = counts.view(self.ep, self.local).sum(0).tolist()
         return found
 
@@ -95,7 +119,9 @@ class Experts(nn.Module):
         dist.all_to_all_single(theirs, counts, group=group)
         sent, come = (one.view(self.ep, self.local).sum(1).tolist() for one in (counts, theirs))
         arrived = all_to_all_single_autograd(copies, come, sent, group)
-        by_expert = torch.arange(self.local, device=copies.device).repeat(self.ep).repeat_interleave(theirs)
+        by_expert = (
+            torch.arange(self.local, device=copies.device).repeat(self.ep).repeat_interleave(theirs)
+        )
         order = by_expert.argsort(stable=True)
         done = self.run(arrived[order], self.here(theirs))
         restored = torch.zeros_like(done).index_copy(0, order, done)
@@ -109,5 +135,9 @@ class Experts(nn.Module):
 
     def one(self, expert: int, tokens: Tensor) -> Tensor:
         up = functional.linear(tokens, self.up[expert])
-        inner = self.act(functional.linear(tokens, self.gate[expert])) * up if self.gate is not None else self.act(up)
+        inner = (
+            self.act(functional.linear(tokens, self.gate[expert])) * up
+            if self.gate is not None
+            else self.act(up)
+        )
         return functional.linear(inner, self.down[expert])

@@ -1,4 +1,6 @@
-"""The benchmark's transformer in plain torch modules, full size before any split. Imported in child processes alone."""
+"""The benchmark's transformer in plain torch modules, full size before any split. Imported in child
+processes alone.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Cut:
     """A lone device builds 1/share of every matrix."""
     ep: int = 1
     ep_group: torch.distributed.ProcessGroup | None = None
-    """None with ep > 1: a lone device runs its share of the experts, with as many tokens as would be sent to it."""
+    """None with ep > 1: a lone device runs its share of the experts, with as many tokens as would
+    be sent to it.
+    """
     sequence: bool = False
     """Sequence parallelism: activations between blocks are slices of the sequence."""
     recompute: frozenset[str] = frozenset()
@@ -51,7 +55,11 @@ def again(cut: Cut, module: str, run: Callable[..., Tensor], *inputs: Tensor) ->
 
 
 def norm(model: ModelSpec, width: int) -> nn.Module:
-    return nn.RMSNorm(width, eps=1e-5) if model.norm == "rmsnorm" else nn.LayerNorm(width, bias=model.norm == "layernorm")
+    return (
+        nn.RMSNorm(width, eps=1e-5)
+        if model.norm == "rmsnorm"
+        else nn.LayerNorm(width, bias=model.norm == "layernorm")
+    )
 
 
 class Attention(nn.Module):
@@ -72,7 +80,9 @@ class Attention(nn.Module):
             mark(one, cut.tp > 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (made(x).unflatten(-1, (-1, self.head_dim)) for made in (self.wq, self.wk, self.wv))
+        query, key, value = (
+            made(x).unflatten(-1, (-1, self.head_dim)) for made in (self.wq, self.wk, self.wv)
+        )
         query, key = self.q_norm(query), self.k_norm(key)
         if self.cut.model.position == "rope":
             query, key = rotated(query, self.cut.model), rotated(key, self.cut.model)
@@ -84,7 +94,9 @@ class Attention(nn.Module):
 def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """(b, s, heads, d) each; keys and values may have fewer heads."""
     query, key, value = (one.transpose(1, 2) for one in (query, key, value))
-    out = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1])
+    out = functional.scaled_dot_product_attention(
+        query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
+    )
     return out.transpose(1, 2)
 
 
@@ -93,7 +105,9 @@ def rotated(x: Tensor, model: ModelSpec) -> Tensor:
     width = int(x.shape[-1] * model.rotary_share) // 2 * 2
     turned, rest = x[..., :width], x[..., width:]
     places = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
-    speeds = model.rope_theta ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float32) / width)
+    speeds = model.rope_theta ** (
+        -torch.arange(0, width, 2, device=x.device, dtype=torch.float32) / width
+    )
     angle = torch.outer(places, speeds)[:, None, :]
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     one, other = turned.chunk(2, dim=-1)
@@ -106,7 +120,14 @@ class Block(nn.Module):
     def __init__(self, cut: Cut, experts: bool) -> None:
         super().__init__()
         model = cut.model
-        before, after = model.norm_place in ("before", "both"), model.norm_place in ("after", "both")
+        before, after = (
+            model.norm_place in ("before", "both"),
+            model.norm_place
+            in (
+                "after",
+                "both",
+            ),
+        )
         self.cut, self.kind = cut, "moe" if experts else "mlp"
         self.attention_norm = norm(model, model.hidden_size) if before else nn.Identity()
         self.attention = Attention(cut)
@@ -115,14 +136,22 @@ class Block(nn.Module):
         self.mlp: nn.Module = (
             Experts(model, cut.share, cut.ep, cut.ep_group)
             if experts
-            else Mlp(model.hidden_size, model.ffn_size // cut.share, model.gated_mlp, model.activation, model.mlp_bias)
+            else Mlp(
+                model.hidden_size,
+                model.ffn_size // cut.share,
+                model.gated_mlp,
+                model.activation,
+                model.mlp_bias,
+            )
         )
         self.mlp_after = norm(model, model.hidden_size) if after else nn.Identity()
         if experts:
             mark(self.mlp, cut.sequence)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention_after(self.attention(again(self.cut, "layernorm", self.attention_norm, x)))
+        x = x + self.attention_after(
+            self.attention(again(self.cut, "layernorm", self.attention_norm, x))
+        )
         y = again(self.cut, self.kind, self.mlp, again(self.cut, "layernorm", self.mlp_norm, x))
         added: Tensor = x + self.mlp_after(y)
         return added
@@ -136,7 +165,11 @@ class Embedding(nn.Module):
         model = cut.model
         self.rows = cut.vocab_size // cut.share
         self.tokens = nn.Embedding(self.rows, model.hidden_size)
-        self.positions = nn.Embedding(model.position_rows, model.hidden_size) if model.position == "learned" else None
+        self.positions = (
+            nn.Embedding(model.position_rows, model.hidden_size)
+            if model.position == "learned"
+            else None
+        )
         self.norm = norm(model, model.hidden_size) if model.embedding_norm else nn.Identity()
         if self.positions:
             mark(self.positions, cut.sequence)
@@ -169,13 +202,17 @@ class Head(nn.Module):
 
 
 def mark(module: nn.Module, partial: bool) -> None:
-    """Says of plain parameters whether each tensor-parallel rank has only a part of their gradient."""
+    """Says of plain parameters whether each tensor-parallel rank has only a part of their
+    gradient.
+    """
     for parameter in module.parameters():
         parameter.tp_partial = partial  # type: ignore[attr-defined]
 
 
 def fill(module: nn.Module, name: str, seed: int) -> None:
-    """Weights that depend on the parameter's name in the whole model alone, so that every layout starts from the same ones."""
+    """Weights that depend on the parameter's name in the whole model alone, so that every layout
+    starts from the same ones.
+    """
     for path, parameter in module.named_parameters():
         first = getattr(parameter, "first_expert", None)
         with torch.no_grad():
@@ -189,4 +226,8 @@ def fill(module: nn.Module, name: str, seed: int) -> None:
 
 
 def _draw(weights: Tensor, word: str) -> None:
-    weights.normal_(0.0, INITIAL_SPREAD, generator=torch.Generator(weights.device).manual_seed(zlib.crc32(word.encode())))
+    weights.normal_(
+        0.0,
+        INITIAL_SPREAD,
+        generator=torch.Generator(weights.device).manual_seed(zlib.crc32(word.encode())),
+    )

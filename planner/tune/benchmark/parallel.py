@@ -1,5 +1,5 @@
-"""A rank's place among the others, and its modules split over them: DTensor for tensor and sequence parallelism, DDP or fully_shard for
-data parallelism. Imported in child processes alone."""
+"""A rank's place among the others, and its modules split over them: DTensor for tensor and sequence
+parallelism, DDP or fully_shard for data parallelism. Imported in child processes alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _WHOLE = Replicate()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this rank stands; tensor-parallel neighbours come first in the order of ranks, then data-parallel ones, then stages."""
+    """Where this rank stands; tensor-parallel neighbours come first in the order of ranks, then
+    data-parallel ones, then stages.
+    """
 
     device: torch.device
     tp: DeviceMesh
@@ -46,15 +48,26 @@ class Place:
 
 def place(layout: Layout, device: torch.device) -> Place:
     """Makes the process groups of a layout; every rank calls it."""
-    mesh = init_device_mesh(device.type, (layout.pp, layout.dp, layout.tp), mesh_dim_names=("pp", "dp", "tp"))
+    mesh = init_device_mesh(
+        device.type, (layout.pp, layout.dp, layout.tp), mesh_dim_names=("pp", "dp", "tp")
+    )
     experts, alike = _expert_groups(layout)
     return Place(
-        device, mesh["tp"], mesh["dp"], mesh["pp"].get_group(), mesh["pp"].get_local_rank(), mesh["dp"].get_local_rank(), experts, alike
+        device,
+        mesh["tp"],
+        mesh["dp"],
+        mesh["pp"].get_group(),
+        mesh["pp"].get_local_rank(),
+        mesh["dp"].get_local_rank(),
+        experts,
+        alike,
     )
 
 
 def _expert_groups(layout: Layout) -> tuple[dist.ProcessGroup | None, dist.ProcessGroup]:
-    """Experts are spread over neighbours within a stage, tensor-parallel ones first, as Megatron spreads them."""
+    """Experts are spread over neighbours within a stage, tensor-parallel ones first, as Megatron
+    spreads them.
+    """
     stage, ep = layout.dp * layout.tp, layout.ep
     mine, alike = None, None
     for base in range(0, layout.gpus, stage):
@@ -70,7 +83,9 @@ def _expert_groups(layout: Layout) -> tuple[dist.ProcessGroup | None, dist.Proce
 
 
 def split(module: nn.Module, mesh: DeviceMesh, sequence: bool) -> None:
-    """Tensor parallelism of a block, an embedding or a head, in place. Weights are taken as they lie on each rank."""
+    """Tensor parallelism of a block, an embedding or a head, in place. Weights are taken as they
+    lie on each rank.
+    """
     if mesh.size() == 1:
         return
     edge = Shard(1) if sequence else _WHOLE
@@ -82,27 +97,45 @@ def split(module: nn.Module, mesh: DeviceMesh, sequence: bool) -> None:
     else:
         assert isinstance(module, Head)
         module.group = mesh.get_group()
-        plan = {"output": ColwiseParallel(input_layouts=edge)} | ({"norm": SequenceParallel()} if sequence else {})
+        plan = {"output": ColwiseParallel(input_layouts=edge)} | (
+            {"norm": SequenceParallel()} if sequence else {}
+        )
     parallelize_module(module, mesh, plan, src_data_rank=None)
 
 
 def _block(block: Block, edge: Any) -> dict[str, ParallelStyle]:
     """Columns going in, rows coming out; between them one gather and one reduction each way."""
-    inward, outward = PrepareModuleInput(input_layouts=(edge,), desired_input_layouts=(_WHOLE,)), RowwiseParallel(output_layouts=edge)
+    inward, outward = (
+        PrepareModuleInput(input_layouts=(edge,), desired_input_layouts=(_WHOLE,)),
+        RowwiseParallel(output_layouts=edge),
+    )
     plan: dict[str, ParallelStyle] = {"attention": inward, "attention.wo": outward}
     plan |= {f"attention.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")}
     mlp = "mlp" if block.kind == "mlp" else "mlp.shared"
     if block.kind == "mlp" or block.mlp.shared is not None:
-        plan |= {mlp: inward, f"{mlp}.up": ColwiseParallel(), f"{mlp}.gate": ColwiseParallel(), f"{mlp}.down": outward}
+        plan |= {
+            mlp: inward,
+            f"{mlp}.up": ColwiseParallel(),
+            f"{mlp}.gate": ColwiseParallel(),
+            f"{mlp}.down": outward,
+        }
     if edge != _WHOLE:
-        plan |= {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel(use_local_output=block.kind == "moe")}
-        plan |= {name: SequenceParallel(use_local_output=True) for name in ("attention_after", "mlp_after")}
+        plan |= {
+            "attention_norm": SequenceParallel(),
+            "mlp_norm": SequenceParallel(use_local_output=block.kind == "moe"),
+        }
+        plan |= {
+            name: SequenceParallel(use_local_output=True)
+            for name in ("attention_after", "mlp_after")
+        }
     there = {name for name, module in block.named_modules() if not isinstance(module, nn.Identity)}
     return {name: style for name, style in plan.items() if name in there}
 
 
 def shard(module: nn.Module, where: Place, zero: int, dtype: torch.dtype) -> None:
-    """fully_shard of a block or of a whole stage: weights in fp32, gathered and computed in dtype; zero 2 keeps them gathered."""
+    """fully_shard of a block or of a whole stage: weights in fp32, gathered and computed in dtype;
+    zero 2 keeps them gathered.
+    """
     narrow = None if dtype == torch.float32 else dtype
     policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32)
     partial = {name for name, one in module.named_parameters() if getattr(one, "tp_partial", False)}
@@ -112,13 +145,20 @@ def shard(module: nn.Module, where: Place, zero: int, dtype: torch.dtype) -> Non
 
 
 def ahead(blocks: list[Any], layers: int) -> None:
-    """Weights of so many layers are asked for before a layer runs, in both directions; 0 leaves it to fully_shard, which asks for the next
-    while one runs, in the backward pass alone."""
+    """Weights of so many layers are asked for before a layer runs, in both directions; 0 leaves it
+    to fully_shard, which asks for the next while one runs, in the backward pass alone."""
     for place, block in enumerate(blocks if layers else ()):
         block.set_modules_to_forward_prefetch(blocks[place + 1 : place + 1 + layers])
         block.set_modules_to_backward_prefetch(blocks[max(place - layers, 0) : place][::-1])
 
 
 def replicate(module: nn.Module, where: Place, bucket_mib: int | None = None) -> nn.Module:
-    """DDP: gradients are averaged in buckets beside the last backward pass; None: torch's size of a bucket."""
-    return DistributedDataParallel(module, process_group=where.dp.get_group(), gradient_as_bucket_view=True, bucket_cap_mb=bucket_mib)
+    """DDP: gradients are averaged in buckets beside the last backward pass; None: torch's size of a
+    bucket.
+    """
+    return DistributedDataParallel(
+        module,
+        process_group=where.dp.get_group(),
+        gradient_as_bucket_view=True,
+        bucket_cap_mb=bucket_mib,
+    )

@@ -1,4 +1,6 @@
-"""Stages of the model on this rank, and torch's pipeline runtime over them. Imported in child processes alone."""
+"""Stages of the model on this rank, and torch's pipeline runtime over them. Imported in child
+processes alone.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,29 @@ _SINGLE = ("ScheduleGPipe", "Schedule1F1B")
 
 
 class Stage(nn.Module):
-    """Consecutive layers; the first stage begins with the embedding, the last ends with head and loss."""
+    """Consecutive layers; the first stage begins with the embedding, the last ends with head and
+    loss.
+    """
 
-    def __init__(self, embedding: nn.Module | None, blocks: list[nn.Module], head: nn.Module | None, repeated: int, parts: int) -> None:
-        """repeated: of the layers, how many are recomputed whole. parts: micro-batches that share a step, whose losses are averaged."""
+    def __init__(
+        self,
+        embedding: nn.Module | None,
+        blocks: list[nn.Module],
+        head: nn.Module | None,
+        repeated: int,
+        parts: int,
+    ) -> None:
+        """repeated: of the layers, how many are recomputed whole. parts: micro-batches that share a
+        step, whose losses are averaged.
+        """
         super().__init__()
         self.embedding, self.blocks, self.head = embedding, nn.ModuleList(blocks), head
         self.repeated, self.parts = repeated, parts
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Hidden states, or on the last stage this micro-batch's part of the step's loss, shape (1,)."""
+        """Hidden states, or on the last stage this micro-batch's part of the step's loss, shape
+        (1,).
+        """
         if self.embedding is not None:
             x = self.embedding(x)
         for place, block in enumerate(self.blocks):
@@ -45,7 +60,9 @@ def _loss(output: Tensor, target: Tensor) -> Tensor:
 
 
 Step = Callable[[Tensor, Tensor], Tensor | None]
-"""Runs forward and backward of (sequences, s) tokens and targets; the loss where this rank has the last stage."""
+"""Runs forward and backward of (sequences, s) tokens and targets; the loss where this rank has the
+last stage.
+"""
 
 
 def alone(stage: nn.Module, count: int, spans: Spans) -> Step:
@@ -55,7 +72,9 @@ def alone(stage: nn.Module, count: int, spans: Spans) -> Step:
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor:
         total = torch.zeros((), device=tokens.device)
-        for place, (one, wanted) in enumerate(zip(tokens.chunk(count), targets.chunk(count), strict=True)):
+        for place, (one, wanted) in enumerate(
+            zip(tokens.chunk(count), targets.chunk(count), strict=True)
+        ):
             if isinstance(stage, DistributedDataParallel):
                 stage.require_backward_grad_sync = place == count - 1
             loss = forward(one, wanted).sum()
@@ -66,15 +85,33 @@ def alone(stage: nn.Module, count: int, spans: Spans) -> Step:
     return step
 
 
-def piped(stages: dict[int, nn.Module], request: dict[str, Any], pp: Any, hidden: Tensor, spans: Spans) -> Step:
-    """A pipeline of the request's schedule. stages: those of this rank, by index. hidden: the form of what stages hand on."""
+def piped(
+    stages: dict[int, nn.Module], request: dict[str, Any], pp: Any, hidden: Tensor, spans: Spans
+) -> Step:
+    """A pipeline of the request's schedule. stages: those of this rank, by index. hidden: the form
+    of what stages hand on.
+    """
     count, last = request["layout"]["m"], len(request["rank_of_stage"]) - 1
-    tokens = torch.zeros(hidden.shape[0], request["recipe"]["seq_length"], dtype=torch.int64, device=hidden.device)
+    tokens = torch.zeros(
+        hidden.shape[0], request["recipe"]["seq_length"], dtype=torch.int64, device=hidden.device
+    )
 
     def made(index: int, module: nn.Module) -> Any:
-        # NOTE: tried torch's inference of forms from a first micro-batch: its trial backward pass breaks DDP's count of gradients.
-        forms = tokens if index == 0 else hidden, torch.zeros(1, device=hidden.device, requires_grad=True) if index == last else hidden
-        stage = PipelineStage(module, index, last + 1, hidden.device, input_args=forms[0], output_args=forms[1], group=pp)
+        # NOTE: tried torch's inference of forms from a first micro-batch: its trial backward pass
+        # breaks DDP's count of gradients.
+        forms = (
+            tokens if index == 0 else hidden,
+            (torch.zeros(1, device=hidden.device, requires_grad=True) if index == last else hidden),
+        )
+        stage = PipelineStage(
+            module,
+            index,
+            last + 1,
+            hidden.device,
+            input_args=forms[0],
+            output_args=forms[1],
+            group=pp,
+        )
         return _watched(stage, spans)
 
     runner = _schedule([made(index, module) for index, module in stages.items()], request, count)
@@ -91,7 +128,11 @@ def piped(stages: dict[int, nn.Module], request: dict[str, Any], pp: Any, hidden
 
 def _watched(stage: Any, spans: Spans) -> Any:
     """The stage with its passes timed."""
-    passes = (("forward", "forward_one_chunk"), ("backward", "backward_one_chunk"), ("backward", "backward_weight_one_chunk"))
+    passes = (
+        ("forward", "forward_one_chunk"),
+        ("backward", "backward_one_chunk"),
+        ("backward", "backward_weight_one_chunk"),
+    )
     for part, name in passes:
         setattr(stage, name, timed(spans, part, stage.stage_index, getattr(stage, name)))
     return stage

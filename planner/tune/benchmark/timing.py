@@ -1,4 +1,6 @@
-"""Where the time of a step goes: spans of work by part and stage, and what communication takes. Imported in child processes alone."""
+"""Where the time of a step goes: spans of work by part and stage, and what communication takes.
+Imported in child processes alone.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +58,18 @@ def settle(cuda: bool) -> None:
 
 
 def communication_s(run: Callable[[], Any], cuda: bool) -> float:
-    """Seconds of one run in which a collective or transfer is under way, as the profiler sees it: waiting for other ranks is in it, and
-    what lies beside computation too."""
+    """Seconds of one run in which a collective or transfer is under way, as the profiler sees it:
+    waiting for other ranks is in it, and what lies beside computation too."""
     watched = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with profile(activities=watched) as seen:
         run()
         settle(cuda)
     word = "nccl" if cuda else "gloo:"
-    found = (one for one in seen.events() if one.name.startswith(word) and (one.device_type.name == "CUDA") == cuda)
+    found = (
+        one
+        for one in seen.events()
+        if one.name.startswith(word) and (one.device_type.name == "CUDA") == cuda
+    )
     spoken = sorted((one.time_range.start, one.time_range.end) for one in found)
     return covered(spoken) * 1e-6
 

@@ -1,4 +1,6 @@
-"""Cross entropy over a vocabulary that tensor-parallel ranks share: no rank ever holds all logits. Imported in child processes alone."""
+"""Cross entropy over a vocabulary that tensor-parallel ranks share: no rank ever holds all logits.
+Imported in child processes alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ class _SplitLoss(torch.autograd.Function):
     """Three small all-reduces forward, none backward."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, targets: Tensor, group: dist.ProcessGroup | None
+    ) -> Tensor:
         """Losses of (b, s) targets from this rank's columns of (b, s, vocabulary) logits."""
         wide = logits.float()
         most = _added(wide.amax(-1), group, dist.ReduceOp.MAX)
@@ -43,6 +47,10 @@ def _added(x: Tensor, group: dist.ProcessGroup | None, how: Any = dist.ReduceOp.
 
 
 def vocabulary_loss(logits: Tensor, targets: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-    """(b, s) losses in fp32; without a group the rank has the whole vocabulary (targets beyond its rows count as its first ones)."""
-    losses: Tensor = _SplitLoss.apply(logits, targets if group else targets % logits.shape[-1], group)  # type: ignore[no-untyped-call]
+    """(b, s) losses in fp32; without a group the rank has the whole vocabulary (targets beyond its
+    rows count as its first ones).
+    """
+    losses: Tensor = _SplitLoss.apply(
+        logits, targets if group else targets % logits.shape[-1], group
+    )  # type: ignore[no-untyped-call]
     return losses

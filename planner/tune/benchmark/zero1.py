@@ -1,5 +1,5 @@
-"""Gradients summed over the ranks that share them, and Adam on flat fp32 copies, whole or as shards (ZeRO-1).
-Imported in child processes alone."""
+"""Gradients summed over the ranks that share them, and Adam on flat fp32 copies, whole or as shards
+(ZeRO-1). Imported in child processes alone."""
 
 from __future__ import annotations
 
@@ -34,10 +34,17 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def buckets(
-    parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None, divisor: int, sharded: bool, numel: int = BUCKET
+    parameters: Iterable[nn.Parameter],
+    group: dist.ProcessGroup | None,
+    divisor: int,
+    sharded: bool,
+    numel: int = BUCKET,
 ) -> list[Bucket]:
     """Parameters in order, cut where `numel` elements are full."""
-    return [_bucket(part, group, divisor, sharded and group is not None) for part in _cut(parameters, numel)]
+    return [
+        _bucket(part, group, divisor, sharded and group is not None)
+        for part in _cut(parameters, numel)
+    ]
 
 
 def _cut(parameters: Iterable[nn.Parameter], numel: int) -> Iterator[tuple[nn.Parameter, ...]]:
@@ -51,7 +58,9 @@ def _cut(parameters: Iterable[nn.Parameter], numel: int) -> Iterator[tuple[nn.Pa
         yield tuple(part)
 
 
-def _bucket(part: tuple[nn.Parameter, ...], group: dist.ProcessGroup | None, divisor: int, sharded: bool) -> Bucket:
+def _bucket(
+    part: tuple[nn.Parameter, ...], group: dist.ProcessGroup | None, divisor: int, sharded: bool
+) -> Bucket:
     flat = _flat([local(p.data) for p in part], group if sharded else None)
     mine = flat.chunk(group.size())[group.rank()].clone() if sharded and group else flat
     return Bucket(part, nn.Parameter(mine), group, divisor, sharded)
@@ -65,19 +74,27 @@ def _flat(tensors: list[Tensor], group: dist.ProcessGroup | None) -> Tensor:
 
 
 def whole_gradients(parameters: Iterable[nn.Parameter], tp: dist.ProcessGroup) -> None:
-    """Sums what each tensor-parallel rank has in part: norms under sequence parallelism, the router, plain experts."""
+    """Sums what each tensor-parallel rank has in part: norms under sequence parallelism, the
+    router, plain experts.
+    """
     marked = []
     for one in parameters:
         if one.grad is None:
             continue
-        if isinstance(one.grad, DTensor) and isinstance(one, DTensor) and one.grad.placements != one.placements:
+        if (
+            isinstance(one.grad, DTensor)
+            and isinstance(one, DTensor)
+            and one.grad.placements != one.placements
+        ):
             one.grad = one.grad.redistribute(one.device_mesh, one.placements)
         elif getattr(one, "tp_partial", False):
             marked.append(local(one.grad))
     if marked and tp.size() > 1:
         flat = torch.cat([one.reshape(-1) for one in marked])
         dist.all_reduce(flat, group=tp)
-        for gradient, part in zip(marked, torch.split(flat, [one.numel() for one in marked]), strict=True):
+        for gradient, part in zip(
+            marked, torch.split(flat, [one.numel() for one in marked]), strict=True
+        ):
             gradient.copy_(part.view_as(gradient))
 
 
@@ -87,7 +104,10 @@ def reduce(bucket: Bucket) -> None:
     missing = [p for p in bucket.parameters if p.grad is None]
     for one in missing:
         one.grad = torch.zeros_like(one)
-    flat = _flat([local(p.grad) for p in bucket.parameters if p.grad is not None], group if bucket.sharded else None)
+    flat = _flat(
+        [local(p.grad) for p in bucket.parameters if p.grad is not None],
+        group if bucket.sharded else None,
+    )
     for one in bucket.parameters:
         one.grad = None
     if bucket.sharded and group:

@@ -1,4 +1,6 @@
-"""`--runner deepspeed`: a real DeepSpeed engine on the synthetic model that `emit` writes, with the configuration that `emit` writes."""
+"""`--runner deepspeed`: a real DeepSpeed engine on the synthetic model that `emit` writes, with the
+configuration that `emit` writes.
+"""
 
 from __future__ import annotations
 
@@ -18,42 +20,71 @@ MODULE = "planner.tune.workers.deepspeed_worker"
 
 
 def request(
-    recipe: Recipe, layout: Layout, devices: int, steps: int, warmup: int, device: Literal["cpu", "cuda"] = "cpu"
+    recipe: Recipe,
+    layout: Layout,
+    devices: int,
+    steps: int,
+    warmup: int,
+    device: Literal["cpu", "cuda"] = "cpu",
 ) -> dict[str, Any]:
-    """Plain JSON for the worker; `ranks` says how many processes. Raises InputError for a plan that is not DeepSpeed's own to run, that
-    breaks one of its rules, or that needs more devices than are here."""
+    """Plain JSON for the worker; `ranks` says how many processes. Raises InputError for a plan that
+    is not DeepSpeed's own to run, that breaks one of its rules, or that needs more devices than are
+    here."""
     if why := refused(recipe, layout, devices):
         raise InputError(why)
     if steps < 1 or warmup < 0:
-        raise InputError(f"steps must be at least 1 and warmup at least 0, but got {steps} and {warmup}")
+        raise InputError(
+            f"steps must be at least 1 and warmup at least 0, but got {steps} and {warmup}"
+        )
     flags = [*deepspeed.model_flags(recipe), *deepspeed.run_flags(recipe, layout)]
     return {
-        "kind": "step", "ranks": int(layout.gpus), "device": device, "steps": steps, "warmup": warmup, "seed": 1234,
-        "layout": layout.named(), "flags": [word for flag in flags for word in flag], "config": deepspeed_config.config(recipe, layout),
+        "kind": "step",
+        "ranks": int(layout.gpus),
+        "device": device,
+        "steps": steps,
+        "warmup": warmup,
+        "seed": 1234,
+        "layout": layout.named(),
+        "flags": [word for flag in flags for word in flag],
+        "config": deepspeed_config.config(recipe, layout),
         "notes": list(notes(recipe, device)),
-    }  # fmt: skip
+    }
 
 
 def refused(recipe: Recipe, layout: Layout, devices: int) -> str:
     """Why the engine does not run a plan here, with the nearest way out; empty when it does."""
     if recipe.framework != "deepspeed":
-        return f"--runner deepspeed measures plans of DeepSpeed, but this one is for {recipe.framework}; use --runner torch or " \
-               f"{recipe.framework}"  # fmt: skip
+        return (
+            "--runner deepspeed measures plans of DeepSpeed, but this one is for"
+            f" {recipe.framework}; use --runner torch or {recipe.framework}"
+        )
     if broken := breaches(recipe, layout):
         return broken[0].message
     if in_megatron(recipe, layout):
-        return f"--runner deepspeed runs DeepSpeed's engine alone, but tp={layout.tp} with pp={layout.pp} is run by Megatron-DeepSpeed; " \
-               "use --runner torch, or a layout with tp 1 or pp 1"  # fmt: skip
+        return (
+            f"--runner deepspeed runs DeepSpeed's engine alone, but tp={layout.tp} with"
+            f" pp={layout.pp} is run by Megatron-DeepSpeed; use --runner torch, or a layout with tp"
+            " 1 or pp 1"
+        )
     if layout.gpus > devices:
-        return f"--runner deepspeed runs the whole plan, which needs {layout.gpus} devices, but {devices} are here; use --runner torch, " \
-               "which measures the parts that fit"  # fmt: skip
+        return (
+            f"--runner deepspeed runs the whole plan, which needs {layout.gpus} devices, but"
+            f" {devices} are here; use --runner torch, which measures the parts that fit"
+        )
     missing = deepspeed.missing_features(recipe.model)
-    return f"DeepSpeed's benchmark must build the model, but {recipe.model.name} has {', '.join(missing)}" if missing else ""
+    return (
+        f"DeepSpeed's benchmark must build the model, but {recipe.model.name} has"
+        f" {', '.join(missing)}"
+        if missing
+        else ""
+    )
 
 
 def notes(recipe: Recipe, device: Literal["cpu", "cuda"]) -> tuple[str, ...]:
     """In what the benchmark differs from the plan."""
-    return ("torch's Adam, uncompiled, and gloo in place of DeepSpeed's own kernels",) * (device == "cpu")
+    return ("torch's Adam, uncompiled, and gloo in place of DeepSpeed's own kernels",) * (
+        device == "cpu"
+    )
 
 
 def measurement(result: dict[str, Any]) -> Measurement:

@@ -1,4 +1,6 @@
-"""Measured layers beside the cost model's own: for people, for the fit of a profile, and for the memory of a plan that did not run."""
+"""Measured layers beside the cost model's own: for people, for the fit of a profile, and for the
+memory of a plan that did not run.
+"""
 
 from __future__ import annotations
 
@@ -23,32 +25,70 @@ Kept = dict[str, float]
 
 def kept(recipe: Recipe, pieces: list[dict[str, Any]]) -> Kept:
     """By kind, from the difference of two depths; empty where the device did not tell."""
-    held: dict[str, float] = {one["name"]: one["kept_bytes"] for one in pieces if one.get("kept_bytes") is not None}
+    held: dict[str, float] = {
+        one["name"]: one["kept_bytes"] for one in pieces if one.get("kept_bytes") is not None
+    }
     apart = proxy.DEEP - proxy.SHALLOW
-    return {kind: (held[f"{kind}-{proxy.DEEP}"] - held[f"{kind}-{proxy.SHALLOW}"]) / apart for kind in proxy.kinds(recipe)} if held else {}
+    return (
+        {
+            kind: (held[f"{kind}-{proxy.DEEP}"] - held[f"{kind}-{proxy.SHALLOW}"]) / apart
+            for kind in proxy.kinds(recipe)
+        }
+        if held
+        else {}
+    )
 
 
 def layers(
-    recipe: Recipe, layout: Layout, measured: Mapping[str, tuple[float, float]], held: Kept, tp_measured: bool, recomputed: bool
+    recipe: Recipe,
+    layout: Layout,
+    measured: Mapping[str, tuple[float, float]],
+    held: Kept,
+    tp_measured: bool,
+    recomputed: bool,
 ) -> tuple[dict[str, Any], ...]:
-    """Measured and predicted seconds of each layer and end; the prediction holds what the measurement holds."""
+    """Measured and predicted seconds of each layer and end; the prediction holds what the
+    measurement holds.
+    """
     known = {"dense": layer_time, "experts": expert_layer_time}
     ends, acts = ends_time(recipe, layout), estimate.parts(recipe, layout)[3]
-    predicted = {kind: _passes(known[kind](recipe, layout), tp_measured, recomputed) for kind in proxy.kinds(recipe)}
+    predicted = {
+        kind: _passes(known[kind](recipe, layout), tp_measured, recomputed)
+        for kind in proxy.kinds(recipe)
+    }
     predicted |= {"embedding": (float(ends.embedding_forward_s), float(ends.embedding_backward_s))}
     predicted |= {"head": (float(ends.head_forward_s), float(ends.head_backward_s))}
     return tuple(
-        {"name": name, "forward_s": forward, "backward_s": backward,
-         "predicted_forward_s": predicted[name][0], "predicted_backward_s": predicted[name][1],
-         **({"kept_bytes": held[name], "predicted_kept_bytes": _held(layout, acts, name)} if name in held else {})}
+        {
+            "name": name,
+            "forward_s": forward,
+            "backward_s": backward,
+            "predicted_forward_s": predicted[name][0],
+            "predicted_backward_s": predicted[name][1],
+            **(
+                {"kept_bytes": held[name], "predicted_kept_bytes": _held(layout, acts, name)}
+                if name in held
+                else {}
+            ),
+        }
         for name, (forward, backward) in measured.items()
-    )  # fmt: skip
+    )
 
 
 def _passes(layer: LayerTime, tp_measured: bool, recomputed: bool) -> tuple[float, float]:
     """Without the exchanges that a lone device does not make."""
-    forward = layer.forward_s - layer.ep_forward_s - layer.cp_forward_s - (0.0 if tp_measured else layer.tp_forward_s)
-    backward = layer.backward_s - layer.ep_backward_s - layer.cp_backward_s - (0.0 if tp_measured else layer.tp_backward_s)
+    forward = (
+        layer.forward_s
+        - layer.ep_forward_s
+        - layer.cp_forward_s
+        - (0.0 if tp_measured else layer.tp_forward_s)
+    )
+    backward = (
+        layer.backward_s
+        - layer.ep_backward_s
+        - layer.cp_backward_s
+        - (0.0 if tp_measured else layer.tp_backward_s)
+    )
     return float(forward), float(backward - (0.0 if recomputed else layer.recompute_s))
 
 
@@ -59,7 +99,9 @@ def _held(layout: Layout, acts: Activations, kind: str) -> float:
 
 
 def memory_bytes(recipe: Recipe, layout: Layout, held: Kept) -> float | None:
-    """Allocated on the worst rank, with measured activations in the cost model's place; None where none were measured."""
+    """Allocated on the worst rank, with measured activations in the cost model's place; None where
+    none were measured.
+    """
     if not held or pipeline.refused(recipe, layout):
         return None
     _, times, ends, acts = estimate.parts(recipe, layout)
@@ -73,4 +115,8 @@ def with_measured(layout: Layout, acts: Activations, held: Kept) -> Activations:
     if layout.recompute == RECOMPUTE_CODE["full"] and not layout.recompute_layers:
         return replace(acts, input_bytes=max(held.values()))
     plain: float = held.get("dense", float(acts.layer_bytes))
-    return replace(acts, layer_bytes=plain, expert_bytes=held["experts"] - plain if "experts" in held else acts.expert_bytes)
+    return replace(
+        acts,
+        layer_bytes=plain,
+        expert_bytes=held["experts"] - plain if "experts" in held else acts.expert_bytes,
+    )

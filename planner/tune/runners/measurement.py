@@ -8,10 +8,14 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Seconds and bytes of one layout; of the whole plan, or composed from the parts that this machine could run."""
+    """Seconds and bytes of one layout; of the whole plan, or composed from the parts that this
+    machine could run.
+    """
 
     step_s: float
-    """Median of the timed steps; where `composed`, the step of the whole plan as the simulator makes it of measured stage times."""
+    """Median of the timed steps; where `composed`, the step of the whole plan as the simulator
+    makes it of measured stage times.
+    """
     steps_s: tuple[float, ...]
     """Each timed step as it ran here."""
     memory_bytes: float | None
@@ -28,12 +32,17 @@ class Measurement:
     stages: tuple[dict[str, float], ...] = ()
     """Measured seconds by stage: {"stage", "forward_s", "backward_s"}."""
     layers: tuple[dict[str, Any], ...] = ()
-    """Where `composed`: of a dense layer, a layer with experts, embedding and head: {"name", "forward_s", "backward_s"} as measured a
-    micro-batch, the same with predicted_ before, and where the device tells kept_bytes between the passes with its prediction."""
+    """Where `composed`: of a dense layer, a layer with experts, embedding and head: {"name",
+    "forward_s", "backward_s"} as measured a micro-batch, the same with predicted_ before, and where
+    the device tells kept_bytes between the passes with its prediction."""
     losses: tuple[float, ...] = ()
     device: str = ""
     memory_kind: Literal["allocated", "resident"] = "allocated"
-    """By the device's allocator; or, on a CPU, the process's peak resident memory, libraries included."""
+    """By the device's allocator; or, on a CPU, the process's peak resident memory, libraries
+    included.
+    """
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """In what the run differed from the plan, in words: a precision, a part of the model that was left out."""
+    """In what the run differed from the plan, in words: a precision, a part of the model that was
+    left out.
+    """

@@ -1,4 +1,6 @@
-"""What runs a layout: the runner (whose training step), the launcher (where its processes start), the devices that are here."""
+"""What runs a layout: the runner (whose training step), the launcher (where its processes start),
+the devices that are here.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,16 @@ RUNNERS = {
     "deepspeed": "planner.tune.runners.deepspeed_runner",
     "megatron": "planner.tune.runners.megatron_runner",
 }
-"""Each has MODULE, request(recipe, layout, devices, steps, warmup, device) and measurement(result)."""
+"""Each has MODULE, request(recipe, layout, devices, steps, warmup, device) and measurement(result).
+"""
 PACKAGES = {"torch": ("torch",), "deepspeed": ("torch", "deepspeed"), "megatron": ("torch",)}
 """What a runner's children import."""
-LAUNCHERS = {"local": "planner.launch.local", "torchrun": "planner.launch.torchrun", "slurm": "planner.launch.slurm",
-             "kubernetes": "planner.launch.kubernetes"}  # fmt: skip
+LAUNCHERS = {
+    "local": "planner.launch.local",
+    "torchrun": "planner.launch.torchrun",
+    "slurm": "planner.launch.slurm",
+    "kubernetes": "planner.launch.kubernetes",
+}
 """Each has run(work, progress) -> Outcome."""
 STEPS, WARMUP = 8, 2
 Run = Callable[[Work, Progress], Outcome]
@@ -50,15 +57,25 @@ class Bench:
 
 
 def bench(
-    recipe: Recipe, runner: str, launcher: str, devices: int | None, limit_s: float, megatron: str | Path | None = None
-) -> Bench:  # fmt: skip
-    """InputError for a name that is not known, a package or a checkout that is not there, a count or limit that cannot be."""
+    recipe: Recipe,
+    runner: str,
+    launcher: str,
+    devices: int | None,
+    limit_s: float,
+    megatron: str | Path | None = None,
+) -> Bench:
+    """InputError for a name that is not known, a package or a checkout that is not there, a count
+    or limit that cannot be.
+    """
     for kind, name, known in (("runner", runner, RUNNERS), ("launcher", launcher, LAUNCHERS)):
         if name not in known:
             raise unknown(kind, name, known)
     absent = [package for package in PACKAGES[runner] if find_spec(package) is None]
     if absent:
-        raise InputError(f"--runner {runner} must find {' and '.join(absent)}, but this Python has none; pip install {' '.join(absent)}")
+        raise InputError(
+            f"--runner {runner} must find {' and '.join(absent)}, but this Python has none; pip"
+            f" install {' '.join(absent)}"
+        )
     if not 0 < limit_s <= 7 * 86400:
         raise InputError(f"limit-s must be above 0 s and at most a week, but got {limit_s:g}")
     if devices is not None and not 1 <= devices <= 2**20:
@@ -76,7 +93,9 @@ def _checkout(runner: str, megatron: str | Path | None) -> str | None:
 
 
 def devices_of(recipe: Recipe, launcher: str) -> tuple[Literal["cpu", "cuda"], int]:
-    """Elsewhere what the plan asks for; here the GPUs, without any (or for a profile of a CPU) a process a core as far as needed."""
+    """Elsewhere what the plan asks for; here the GPUs, without any (or for a profile of a CPU) a
+    process a core as far as needed.
+    """
     cpu = recipe.hardware.gpu.architecture == "cpu"
     if launcher != "local":
         return ("cpu" if cpu else "cuda"), recipe.gpus
@@ -85,26 +104,45 @@ def devices_of(recipe: Recipe, launcher: str) -> tuple[Literal["cpu", "cuda"], i
 
 
 def visible_gpus() -> int:
-    """As the driver counts them, less those that CUDA_VISIBLE_DEVICES hides; without importing torch."""
+    """As the driver counts them, less those that CUDA_VISIBLE_DEVICES hides; without importing
+    torch.
+    """
     stated = os.environ.get("CUDA_VISIBLE_DEVICES")
-    shown = None if stated is None else len([one for one in stated.split(",") if one.strip() not in ("", "-1")])
+    shown = (
+        None
+        if stated is None
+        else len([one for one in stated.split(",") if one.strip() not in ("", "-1")])
+    )
     if shown == 0:
         return 0
     count = len(gpus()[0])
     return count if shown is None else min(count, shown)
 
 
-def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
-    """Runs one layout. Refused when the runner cannot run it; InputError when the launcher can run nothing."""
+def measure(
+    recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progress
+) -> tuple[Outcome, Measurement | None]:
+    """Runs one layout. Refused when the runner cannot run it; InputError when the launcher can run
+    nothing.
+    """
     recipe = recipe.model_copy(update={"switches": dict(candidate.switches)})
     runner: Any = import_module(RUNNERS[bench.runner])
     start: Run = import_module(LAUNCHERS[bench.launcher]).run
     more = {"checkout": bench.megatron} if bench.runner == "megatron" else {}
     try:
-        asked: dict[str, Any] = runner.request(recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device, **more)
+        asked: dict[str, Any] = runner.request(
+            recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device, **more
+        )
     except InputError as fault:
         raise Refused(str(fault)) from None
-    work = Work(runner.MODULE, asked, int(asked["ranks"]), bench.limit_s, bench.device, threads(recipe, bench, int(asked["ranks"])))
+    work = Work(
+        runner.MODULE,
+        asked,
+        int(asked["ranks"]),
+        bench.limit_s,
+        bench.device,
+        threads(recipe, bench, int(asked["ranks"])),
+    )
     # The steps of a part of the plan say nothing against steps of another part.
     outcome = start(work, _never if asked.get("proxy") else progress)
     if outcome.state != "done" or outcome.result is None:
@@ -112,12 +150,25 @@ def measure(recipe: Recipe, bench: Bench, candidate: Candidate, progress: Progre
     try:
         return outcome, runner.measurement(outcome.result)
     except (InputError, KeyError, TypeError, ValueError) as fault:
-        return replace(outcome, state="crashed", reason=f"the child's result cannot be read: {type(fault).__name__} {fault}"), None
+        return (
+            replace(
+                outcome,
+                state="crashed",
+                reason=f"the child's result cannot be read: {type(fault).__name__} {fault}",
+            ),
+            None,
+        )
 
 
 def threads(recipe: Recipe, bench: Bench, ranks: int) -> dict[str, str]:
-    """On processors here a rank computes with the threads that its profile was measured with, however few ranks stand in for the plan."""
-    measured = bench.device == "cpu" and recipe.hardware.gpu.architecture == "cpu" and bench.launcher == "local"
+    """On processors here a rank computes with the threads that its profile was measured with,
+    however few ranks stand in for the plan.
+    """
+    measured = (
+        bench.device == "cpu"
+        and recipe.hardware.gpu.architecture == "cpu"
+        and bench.launcher == "local"
+    )
     if not measured or "OMP_NUM_THREADS" in os.environ:
         return {}
     return {"OMP_NUM_THREADS": str(max(1, cores() // max(ranks, recipe.hardware.node.gpus)))}

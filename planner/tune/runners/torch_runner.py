@@ -19,32 +19,55 @@ MODULE = "planner.tune.workers.torch_worker"
 
 
 def request(
-    recipe: Recipe, layout: Layout, devices: int, steps: int, warmup: int, device: Literal["cpu", "cuda"] = "cpu"
+    recipe: Recipe,
+    layout: Layout,
+    devices: int,
+    steps: int,
+    warmup: int,
+    device: Literal["cpu", "cuda"] = "cpu",
 ) -> dict[str, Any]:
-    """Plain JSON for the worker; `ranks` says how many processes. Raises InputError for what the torch benchmark cannot run.
+    """Plain JSON for the worker; `ranks` says how many processes. Raises InputError for what the
+    torch benchmark cannot run.
 
-    devices: how many are here; steps, warmup: of the training loop, or passes of each stack of layers where the plan is too large.
+    devices: how many are here; steps, warmup: of the training loop, or passes of each stack of
+    layers where the plan is too large.
     """
     if devices < 1 or steps < 1 or warmup < 0:
-        raise InputError(f"devices and steps must be at least 1, warmup at least 0, but got {devices}, {steps} and {warmup}")
+        raise InputError(
+            f"devices and steps must be at least 1, warmup at least 0, but got {devices}, {steps}"
+            f" and {warmup}"
+        )
     what = proxy.decide(recipe, layout, devices)
     if why := torch_support.refused(recipe, layout, devices):
         raise InputError(why)
     ranks, order = _order(recipe, layout) if what.whole else ([0], "")
     return {
         "kind": "step" if what.whole else "layers",
-        "recipe": recipe.model_dump(mode="json"), "layout": layout.named(),
-        "ranks": what.ranks, "share": what.share, "device": device, "element": torch_support.element(recipe, device),
-        "steps": steps, "warmup": warmup, "seed": 1234, "optimizer": "adam", "rate": 1e-3, "profile": True,
-        "rank_of_stage": ranks, "order": order,
+        "recipe": recipe.model_dump(mode="json"),
+        "layout": layout.named(),
+        "ranks": what.ranks,
+        "share": what.share,
+        "device": device,
+        "element": torch_support.element(recipe, device),
+        "steps": steps,
+        "warmup": warmup,
+        "seed": 1234,
+        "optimizer": "adam",
+        "rate": 1e-3,
+        "profile": True,
+        "rank_of_stage": ranks,
+        "order": order,
         "pieces": [] if what.whole else proxy.pieces(recipe),
         "recompute": proxy.recomputed(layout),
-        "proxy": what.words, "notes": list(torch_support.notes(recipe, layout, device)),
-    }  # fmt: skip
+        "proxy": what.words,
+        "notes": list(torch_support.notes(recipe, layout, device)),
+    }
 
 
 def _order(recipe: Recipe, layout: Layout) -> tuple[list[int], str]:
-    """Which pipeline rank has which stage, and torch's CSV of an order that none of its own schedule classes has."""
+    """Which pipeline rank has which stage, and torch's CSV of an order that none of its own
+    schedule classes has.
+    """
     if layout.pp == 1:
         return [0] * layout.v, ""
     if why := pipeline.refused(recipe, layout):
@@ -52,20 +75,31 @@ def _order(recipe: Recipe, layout: Layout) -> tuple[list[int], str]:
     spent, transfer, _ = estimate.stage_times(recipe, layout)
     made = pipeline.order(layout, spent, transfer)
     name = SCHEDULES[layout.schedule]
-    own = name in torch_support.TORCH and not (name == "1f1b" and layout.m < layout.pp)  # whose class wants a micro-batch a stage
+    own = name in torch_support.TORCH and not (
+        name == "1f1b" and layout.m < layout.pp
+    )  # whose class wants a micro-batch a stage
     return [int(rank) for rank in made.rank_of_stage], "" if own else to_csv(made)
 
 
 def measurement(result: dict[str, Any]) -> Measurement:
-    """The worker's result as a measurement of the plan; where only layers ran, composed to the whole step."""
+    """The worker's result as a measurement of the plan; where only layers ran, composed to the
+    whole step.
+    """
     if result["request"]["kind"] == "layers":
         return compose.composed(result)
     steps = [float(one) for one in result["steps_s"]]
     return Measurement(
-        step_s=median(steps), steps_s=tuple(steps),
-        memory_bytes=result["memory_bytes"], memory_kind=result["memory_kind"],
-        forward_s=result["forward_s"], backward_s=result["backward_s"],
-        optimizer_s=result["optimizer_s"], communication_s=result["communication_s"],
-        stages=tuple(result["stages"]), losses=tuple(result["losses"]),
-        device=result["device"], versions=result["versions"], notes=tuple(result["request"]["notes"]),
-    )  # fmt: skip
+        step_s=median(steps),
+        steps_s=tuple(steps),
+        memory_bytes=result["memory_bytes"],
+        memory_kind=result["memory_kind"],
+        forward_s=result["forward_s"],
+        backward_s=result["backward_s"],
+        optimizer_s=result["optimizer_s"],
+        communication_s=result["communication_s"],
+        stages=tuple(result["stages"]),
+        losses=tuple(result["losses"]),
+        device=result["device"],
+        versions=result["versions"],
+        notes=tuple(result["request"]["notes"]),
+    )

@@ -1,4 +1,6 @@
-"""Who runs a trial, and whether that process still lives: exact on the same machine, by its last sign of life on another."""
+"""Who runs a trial, and whether that process still lives: exact on the same machine, by its last
+sign of life on another.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from planner.launch.watch import started_at
 BEAT_S = 20.0
 """Between signs of life."""
 LOST_S = 180.0
-"""Without a sign of life after which a trial of another machine is taken over; clocks may differ by two thirds of it."""
+"""Without a sign of life after which a trial of another machine is taken over; clocks may differ by
+two thirds of it.
+"""
 
 Owner = dict[str, Any]
 """{"machine", "host", "pid", "start", "time"}: plain JSON."""
@@ -26,7 +30,13 @@ Owner = dict[str, Any]
 def me() -> Owner:
     """This process, now."""
     pid = os.getpid()
-    return {"machine": _machine(), "host": socket.gethostname(), "pid": pid, "start": started_at(pid), "time": time.time()}
+    return {
+        "machine": _machine(),
+        "host": socket.gethostname(),
+        "pid": pid,
+        "start": started_at(pid),
+        "time": time.time(),
+    }
 
 
 def alive(owner: Owner) -> bool:
@@ -37,7 +47,9 @@ def alive(owner: Owner) -> bool:
 
 
 def _machine() -> str:
-    """A kernel's boot and the namespace in which its process numbers count: containers may share a host name, or a kernel."""
+    """A kernel's boot and the namespace in which its process numbers count: containers may share a
+    host name, or a kernel.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()} {boot} {os.stat('/proc/self/ns/pid').st_ino}"
@@ -47,7 +59,9 @@ def _machine() -> str:
 
 @contextmanager
 def beating(beat: Callable[[], None], every_s: float = BEAT_S) -> Iterator[None]:
-    """Calls `beat` from a thread of its own while the work inside runs; a fault of the storage does not end the work."""
+    """Calls `beat` from a thread of its own while the work inside runs; a fault of the storage does
+    not end the work.
+    """
     done = threading.Event()
 
     def beats() -> None:
@@ -55,7 +69,8 @@ def beating(beat: Callable[[], None], every_s: float = BEAT_S) -> Iterator[None]
             try:
                 beat()
             except Exception:
-                continue  # the next sign of life may come through; the result is written with retries
+                # the next sign of life may come through; the result is written with retries
+                continue
 
     thread = threading.Thread(target=beats, daemon=True)
     thread.start()

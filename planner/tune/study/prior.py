@@ -1,4 +1,6 @@
-"""What to measure next: predicted times, corrected by what was measured, and where a faster layout may hide."""
+"""What to measure next: predicted times, corrected by what was measured, and where a faster layout
+may hide.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import numpy as np
 from planner.tune.study.space import CODES, NUMBERS, Candidate, knobs
 
 LEVEL = 0.5
-"""Standard deviation of log(measured / predicted) that all layouts share: a machine slower or faster than its profile."""
+"""Standard deviation of log(measured / predicted) that all layouts share: a machine slower or
+faster than its profile.
+"""
 TERM = 0.2
 """The same of one group of terms of the step: a network slower than its profile."""
 LOCAL = 0.1
@@ -19,9 +23,13 @@ LOCAL = 0.1
 NOISE = 0.02
 """The least that a measurement may be off."""
 OUTLIER = 0.35
-"""A ratio farther than this from the median of all says no more than one at this distance: some runs are slow by themselves."""
+"""A ratio farther than this from the median of all says no more than one at this distance: some
+runs are slow by themselves.
+"""
 FAILED = 0.95
-"""How far a failure speaks against the layout beside it; against one a doubling away it speaks 0.6 of that."""
+"""How far a failure speaks against the layout beside it; against one a doubling away it speaks 0.6
+of that.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """Of each candidate: log of the step's seconds as mean and standard deviation, and the chance that it runs at all."""
+    """Of each candidate: log of the step's seconds as mean and standard deviation, and the chance
+    that it runs at all.
+    """
 
     mean: np.ndarray
     deviation: np.ndarray
@@ -47,9 +57,11 @@ class Belief:
 def belief(candidates: Sequence[Candidate], seen: Sequence[Seen]) -> Belief:
     """A Gaussian process over log(measured / predicted), whose mean before any measurement is 0.
 
-    Formula: k(a, b) = LEVEL^2 + TERM^2 * sum_g share_g(a) share_g(b) + LOCAL^2 * exp(-distance^2 / 2)
+    Formula: k(a, b) = LEVEL^2 + TERM^2 * sum_g share_g(a) share_g(b) + LOCAL^2 * exp(-distance^2 /
+             2)
     Source:  Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1
-    Assumes: errors of the cost model are errors of its terms, alike for layouts in which a term weighs alike.
+    Assumes: errors of the cost model are errors of its terms, alike for layouts in which a term
+             weighs alike.
     """
     points = np.array([knobs(one.layout) for one in candidates])
     shares = np.array([one.shares for one in candidates])
@@ -77,33 +89,46 @@ def _kernel(points: np.ndarray, shares: np.ndarray, rows: np.ndarray) -> np.ndar
 def _near(points: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """1 for the same layout, 0.6 one doubling or one other name away, then falling off."""
     numbers, codes = points[:, : len(NUMBERS)], points[:, -len(CODES) :]
-    apart = ((numbers[:, None] - numbers[None, rows]) ** 2).sum(axis=2) + (codes[:, None] != codes[None, rows]).sum(axis=2)
+    apart = ((numbers[:, None] - numbers[None, rows]) ** 2).sum(axis=2) + (
+        codes[:, None] != codes[None, rows]
+    ).sum(axis=2)
     return np.asarray(np.exp(-apart / 2))
 
 
 def _runs(candidates: Sequence[Candidate], points: np.ndarray, seen: Sequence[Seen]) -> np.ndarray:
-    """The cost model's chance to fit, less what failures beside a layout say, and those of layouts that need less memory."""
+    """The cost model's chance to fit, less what failures beside a layout say, and those of layouts
+    that need less memory.
+    """
     out = np.array([1 - one.oom_probability for one in candidates])
     failed = [one for one in seen if one.measured_s is None]
     if failed:
-        out = out * np.prod(1 - FAILED * _near(points, np.array([one.index for one in failed])), axis=1)
+        out = out * np.prod(
+            1 - FAILED * _near(points, np.array([one.index for one in failed])), axis=1
+        )
     memory = np.array([one.memory_bytes for one in candidates])
     for one in (one for one in failed if one.oom):
         out = np.where(memory >= memory[one.index], out * (1 - FAILED), out)
     return out
 
 
-def next_index(candidates: Sequence[Candidate], seen: Sequence[Seen], taken: set[int], first: int) -> int | None:
+def next_index(
+    candidates: Sequence[Candidate], seen: Sequence[Seen], taken: set[int], first: int
+) -> int | None:
     """The first candidates in their order, then the best next."""
-    early = next((index for index in range(min(first, len(candidates))) if index not in taken), None)
+    early = next(
+        (index for index in range(min(first, len(candidates))) if index not in taken), None
+    )
     return best_next(candidates, seen, taken) if early is None else early
 
 
 def best_next(candidates: Sequence[Candidate], seen: Sequence[Seen], taken: set[int]) -> int | None:
-    """The untaken candidate with the largest expected improvement over the best measured; None when all are taken.
+    """The untaken candidate with the largest expected improvement over the best measured; None when
+    all are taken.
 
-    Formula: EI = (best - mean) * Phi(z) + deviation * phi(z), z = (best - mean) / deviation, in log seconds
-    Source:  Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box Functions, 1998, equation 15
+    Formula: EI = (best - mean) * Phi(z) + deviation * phi(z), z = (best - mean) / deviation, in log
+             seconds
+    Source:  Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box
+             Functions, 1998, equation 15
     Assumes: a failed trial gains nothing.
     """
     free = np.array([index for index in range(len(candidates)) if index not in taken], dtype=int)

@@ -1,4 +1,6 @@
-"""When a trial is clearly behind: by more than the noise that was measured, and by more than a tenth."""
+"""When a trial is clearly behind: by more than the noise that was measured, and by more than a
+tenth.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,24 @@ UNTIMED = ("warmup", "warm-up", "setup", "start", "compile")
 
 
 def noise_share(steps_s: Sequence[float]) -> float:
-    """Standard deviation of one step over the median, robust: 1.4826 times the median deviation; 0 for fewer than 3 steps."""
+    """Standard deviation of one step over the median, robust: 1.4826 times the median deviation; 0
+    for fewer than 3 steps.
+    """
     if len(steps_s) < 3:
         return 0.0
     middle = statistics.median(steps_s)
-    return 1.4826 * statistics.median(abs(step - middle) for step in steps_s) / middle if middle > 0 else 0.0
+    return (
+        1.4826 * statistics.median(abs(step - middle) for step in steps_s) / middle
+        if middle > 0
+        else 0.0
+    )
 
 
 def behind(steps_s: Sequence[float], best_s: float | None, noise: float) -> bool:
     """Whether even the fastest of the steps is behind the best median by more than noise explains.
 
-    noise: the largest noise_share of the finished trials; what this trial shows of its own counts too.
+    noise: the largest noise_share of the finished trials; what this trial shows of its own counts
+    too.
     """
     if best_s is None or len(steps_s) < LEAST_STEPS:
         return False
@@ -35,7 +44,9 @@ def behind(steps_s: Sequence[float], best_s: float | None, noise: float) -> bool
 
 
 def timed(line: dict[str, Any]) -> float | None:
-    """The seconds of a step that a child reports, None for a line of its warm-up or of something else."""
+    """The seconds of a step that a child reports, None for a line of its warm-up or of something
+    else.
+    """
     step_s = line.get("step_s")
     counts = isinstance(step_s, (int, float)) and not isinstance(step_s, bool) and step_s > 0
     return float(step_s) if counts and line.get("phase") not in UNTIMED else None  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""Layouts that a study may launch: legal, not certain to run out of memory, and predicted to be worth a trial."""
+"""Layouts that a study may launch: legal, not certain to run out of memory, and predicted to be
+worth a trial.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from planner.specs.switches import Switches
 CERTAIN = 0.9
 """Probability of running out of memory above which a layout is never launched."""
 WORTH = 2.5
-"""Layouts predicted to take longer than this many times the fastest are left out: predictions are seldom off by as much."""
+"""Layouts predicted to take longer than this many times the fastest are left out: predictions are
+seldom off by as much.
+"""
 MOST = 512
 """Layouts of a study."""
 LOOKED_AT = 4 * MOST
@@ -30,14 +34,22 @@ LOOKED_AT = 4 * MOST
 SIMULATED = 24
 """Of the fastest by closed form, how many are simulated."""
 ACTIONS = 4096
-"""Micro-batches times ranks up to which a layout is simulated; of longer pipelines the closed form is as close."""
+"""Micro-batches times ranks up to which a layout is simulated; of longer pipelines the closed form
+is as close.
+"""
 SPLITS = 8
-"""Of the fastest splits with a pipeline, how many are tried under the other schedules that the stack runs."""
+"""Of the fastest splits with a pipeline, how many are tried under the other schedules that the
+stack runs.
+"""
 GROUPS = (
     ("gemm_s", "attention_s", "elementwise_s", "head_s"),
-    ("recompute_s",), ("launch_s", "overhead_s"), ("tp_comm_s", "cp_comm_s", "ep_comm_s", "overlap_tax_s"),
-    ("pp_comm_s", "bubble_s"), ("dp_comm_s", "embedding_comm_s", "straggler_s"), ("optimizer_s", "offload_s"),
-)  # fmt: skip
+    ("recompute_s",),
+    ("launch_s", "overhead_s"),
+    ("tp_comm_s", "cp_comm_s", "ep_comm_s", "overlap_tax_s"),
+    ("pp_comm_s", "bubble_s"),
+    ("dp_comm_s", "embedding_comm_s", "straggler_s"),
+    ("optimizer_s", "offload_s"),
+)
 """Terms of a step that are wrong together when they are wrong."""
 
 
@@ -77,7 +89,9 @@ class Space:
 
 
 def key(layout: Layout, switches: Switches | None = None) -> str:
-    return json.dumps(layout.named() | ({"switches": dict(switches)} if switches else {}), sort_keys=True)
+    return json.dumps(
+        layout.named() | ({"switches": dict(switches)} if switches else {}), sort_keys=True
+    )
 
 
 Refused = Callable[[Layout], str]
@@ -91,7 +105,8 @@ def _runs(layout: Layout) -> str:
 def space(recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MOST) -> Space:
     """The plan and what may be faster, of what the runner does not refuse.
 
-    Errors: InputError when the plan itself breaks a rule, is refused, or would run out of memory for certain.
+    Errors: InputError when the plan itself breaks a rule, is refused, or would run out of memory
+    for certain.
     """
     first = _plan(recipe, plan, refused)
     every = layouts(recipe)
@@ -108,20 +123,27 @@ def space(recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MO
 
 
 def _acts(layout: Layout) -> str:
-    """The same text for layouts that do the same: a lone data-parallel rank has nothing to shard."""
+    """The same text for layouts that do the same: a lone data-parallel rank has nothing to
+    shard.
+    """
     return key(replace(layout, zero=0) if layout.dp * layout.cp == 1 else layout)
 
 
 def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
     broken = breaches(recipe, plan)
     if broken:
-        raise InputError(f"the plan must hold a layout that {recipe.framework} can run, but {broken[0].message}")
+        raise InputError(
+            f"the plan must hold a layout that {recipe.framework} can run, but {broken[0].message}"
+        )
     if why := refused(plan):
         raise InputError(f"the plan must hold a layout that the runner can run, but {why}")
     first = foreseen(recipe, plan)
     if first.oom_probability > CERTAIN:
         got = f"it would need {first.memory_bytes / 2**30:.1f} GiB"
-        raise InputError(f"the plan must hold a layout that may fit, but {got}; `ppplan recommend` finds one that fits")
+        raise InputError(
+            f"the plan must hold a layout that may fit, but {got}; `ppplan recommend` finds one"
+            " that fits"
+        )
     return first
 
 
@@ -129,7 +151,9 @@ def _worth(recipe: Recipe, legal: Layout) -> tuple[list[Candidate], int]:
     """The fastest by closed form, and how many were left out since they would not fit."""
     said = closed_form(recipe, legal)
     count = len(legal)
-    step_s, oom = (np.broadcast_to(column, (count,)) for column in (said.step_s, said.oom_probability))
+    step_s, oom = (
+        np.broadcast_to(column, (count,)) for column in (said.step_s, said.oom_probability)
+    )
     may = np.flatnonzero(oom <= CERTAIN)
     order = may[np.argsort(step_s[may], kind="stable")]
     kept = order[step_s[order] <= WORTH * step_s[order[0]]][:LOOKED_AT] if len(order) else order
@@ -143,25 +167,37 @@ def _rows(said: Estimate, kept: np.ndarray, count: int) -> dict[str, np.ndarray]
 
 
 def _candidates(batch: Layout, columns: dict[str, np.ndarray]) -> Iterator[Candidate]:
-    shares = np.array([sum(columns[term] for term in group) / columns["step_s"] for group in GROUPS])
+    shares = np.array(
+        [sum(columns[term] for term in group) / columns["step_s"] for group in GROUPS]
+    )
     for row in range(len(columns["step_s"])):
-        step_s, memory, oom = (float(columns[name][row]) for name in ("step_s", "memory_bytes", "oom_probability"))
+        step_s, memory, oom = (
+            float(columns[name][row]) for name in ("step_s", "memory_bytes", "oom_probability")
+        )
         yield Candidate(batch[row], step_s, memory, oom, tuple(shares[:, row].tolist()))
 
 
 def candidate(layout: Layout, said: Estimate) -> Candidate:
     """One layout with its estimate."""
-    shares = tuple(float(sum(getattr(said.time, term) for term in group) / said.step_s) for group in GROUPS)
-    return Candidate(layout, float(said.step_s), float(said.memory_bytes), float(said.oom_probability), shares)
+    shares = tuple(
+        float(sum(getattr(said.time, term) for term in group) / said.step_s) for group in GROUPS
+    )
+    return Candidate(
+        layout, float(said.step_s), float(said.memory_bytes), float(said.oom_probability), shares
+    )
 
 
 def foreseen(recipe: Recipe, layout: Layout) -> Candidate:
     """One layout, its pipeline simulated where that is quick."""
-    return candidate(layout, estimate(recipe, layout, exact=layout.pp * layout.m * layout.v <= ACTIONS))
+    return candidate(
+        layout, estimate(recipe, layout, exact=layout.pp * layout.m * layout.v <= ACTIONS)
+    )
 
 
 def _scheduled(recipe: Recipe, found: list[Candidate]) -> Iterator[Candidate]:
-    """The fastest splits under every other schedule that the stack runs, unless the question fixes one."""
+    """The fastest splits under every other schedule that the stack runs, unless the question fixes
+    one.
+    """
     if "schedule" in recipe.knobs or "v" in recipe.knobs:
         return
     for one in _splits(found):
@@ -175,7 +211,9 @@ def _scheduled(recipe: Recipe, found: list[Candidate]) -> Iterator[Candidate]:
 
 def _splits(found: list[Candidate]) -> list[Layout]:
     seen: dict[tuple[int, ...], Layout] = {}
-    for layout in (one.layout for one in found if one.layout.pp > 1 and one.layout.pp * one.layout.m <= ACTIONS):
+    for layout in (
+        one.layout for one in found if one.layout.pp > 1 and one.layout.pp * one.layout.m <= ACTIONS
+    ):
         seen.setdefault((layout.tp, layout.pp, layout.dp, layout.cp, layout.mbs), layout)
     return list(seen.values())[:SPLITS]
 
@@ -195,16 +233,27 @@ CODES = ("zero", "sp", "schedule", "recompute", "recompute_modules", "recompute_
 
 def knobs(layout: Layout) -> np.ndarray:
     """A layout as a point: doublings of what is a number, codes of what is a name."""
-    return np.array([*(np.log2(max(getattr(layout, name), 1)) for name in NUMBERS), *(getattr(layout, name) for name in CODES)], float)
+    return np.array(
+        [
+            *(np.log2(max(getattr(layout, name), 1)) for name in NUMBERS),
+            *(getattr(layout, name) for name in CODES),
+        ],
+        float,
+    )
 
 
 def varied(candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Fields in which candidates differ: the parameters of a study."""
     names = [f.name for f in fields(Layout) if f.name != "stage_layout"]
-    return tuple(name for name in names if len({getattr(one.layout, name) for one in candidates}) > 1)
+    return tuple(
+        name for name in names if len({getattr(one.layout, name) for one in candidates}) > 1
+    )
 
 
 def parameters(layout: Layout, names: Sequence[str]) -> dict[str, int | str]:
     """Those fields of a layout, names in place of codes where there are any."""
     codes = {"schedule": SCHEDULES, "recompute": RECOMPUTE, "offload": OFFLOADS}
-    return {name: codes[name][getattr(layout, name)] if name in codes else int(getattr(layout, name)) for name in names}
+    return {
+        name: codes[name][getattr(layout, name)] if name in codes else int(getattr(layout, name))
+        for name in names
+    }

@@ -1,4 +1,6 @@
-"""Where a study is kept: a SQLite file by default, any URL that Optuna takes, or `journal:FILE` on a disk that nodes share."""
+"""Where a study is kept: a SQLite file by default, any URL that Optuna takes, or `journal:FILE` on
+a disk that nodes share.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ JOURNAL = "journal:"
 WAIT_S = 60
 """For another process that writes the same SQLite file."""
 LOCK_GRACE_S = 10
-"""After which the journal's lock of a process that was killed is broken; it is held for milliseconds."""
+"""After which the journal's lock of a process that was killed is broken; it is held for
+milliseconds.
+"""
 TRIES = 6
 
 
@@ -36,7 +40,10 @@ def opened(url: str) -> BaseStorage:
     if url.startswith(JOURNAL):
         return _journal(Path(url.removeprefix(JOURNAL)).expanduser())
     if "://" not in url:
-        way_out = f"sqlite:///{url[:80]} for a SQLite file, journal:{url[:80]} for a journal on a shared disk"
+        way_out = (
+            f"sqlite:///{url[:80]} for a SQLite file, journal:{url[:80]} for a journal on a shared"
+            " disk"
+        )
         raise InputError(f"storage must be a URL, but got {url[:80]!r}; {way_out}")
     with _alone(url):
         return retried(lambda: _database(url))
@@ -46,14 +53,18 @@ def _database(url: str) -> BaseStorage:
     from optuna.storages import RDBStorage
 
     sqlite = url.startswith("sqlite")
-    options: dict[str, Any] = {"connect_args": {"timeout": WAIT_S}} if sqlite else {"pool_pre_ping": True}
+    options: dict[str, Any] = (
+        {"connect_args": {"timeout": WAIT_S}} if sqlite else {"pool_pre_ping": True}
+    )
     try:
         return RDBStorage(url, engine_kwargs=options)
     except Exception as fault:  # sqlalchemy, its drivers and Optuna each raise their own
         if _busy(fault):
             raise
         reason = str(fault).splitlines()[0][:200]
-        raise InputError(f"storage must be a database that Optuna can open, but {_shown(url)}: {reason}") from None
+        raise InputError(
+            f"storage must be a database that Optuna can open, but {_shown(url)}: {reason}"
+        ) from None
 
 
 def _shown(url: str) -> str:
@@ -73,11 +84,15 @@ def _journal(path: Path) -> BaseStorage:
         _mend(path, lock)
         return JournalStorage(backend)
     except (OSError, ValueError, KeyError) as fault:
-        raise InputError(f"storage must be a journal that Optuna wrote, but {path}: {str(fault)[:200]}") from None
+        raise InputError(
+            f"storage must be a journal that Optuna wrote, but {path}: {str(fault)[:200]}"
+        ) from None
 
 
 def _mend(path: Path, lock: JournalFileSymlinkLock) -> None:
-    """A line that was torn when its writer was killed would spoil the next one: it was never acknowledged, so it goes."""
+    """A line that was torn when its writer was killed would spoil the next one: it was never
+    acknowledged, so it goes.
+    """
     lock.acquire()
     try:
         with path.open("rb+") as file:
@@ -101,7 +116,9 @@ def _alone(url: str) -> Iterator[None]:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o666)
     except OSError as fault:
-        raise InputError(f"storage must be a file that can be written, but {path}: {fault.strerror}") from None
+        raise InputError(
+            f"storage must be a file that can be written, but {path}: {fault.strerror}"
+        ) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -110,7 +127,9 @@ def _alone(url: str) -> Iterator[None]:
 
 
 def retried(work: Callable[[], T]) -> T:
-    """The work, again while the database says that another process is in the way. What it does must be the same done twice."""
+    """The work, again while the database says that another process is in the way. What it does must
+    be the same done twice.
+    """
     for attempt in range(TRIES - 1):
         try:
             return work()
@@ -124,7 +143,10 @@ def retried(work: Callable[[], T]) -> T:
 def _busy(fault: BaseException | None) -> bool:
     """Whether a database is locked, here or in the fault's causes."""
     while fault is not None:
-        if any(word in str(fault).lower() for word in ("database is locked", "deadlock", "could not serialize")):
+        if any(
+            word in str(fault).lower()
+            for word in ("database is locked", "deadlock", "could not serialize")
+        ):
             return True
         fault = fault.__cause__ or fault.__context__
     return False

@@ -1,7 +1,9 @@
-"""The study: who runs which layout, told to a storage that several workers share. optuna is imported here and in storage.py alone.
+"""The study: who runs which layout, told to a storage that several workers share. optuna is
+imported here and in storage.py alone.
 
-A layout is claimed by one atomic act: the creation of a running trial that carries it. Storages number trials in the order in which
-they appear, so the claim with the lowest number holds, and every other claimant, which reads after its own creation, sees it and withdraws.
+A layout is claimed by one atomic act: the creation of a running trial that carries it. Storages
+number trials in the order in which they appear, so the claim with the lowest number holds, and
+every other claimant, which reads after its own creation, sees it and withdraws.
 """
 
 from __future__ import annotations
@@ -22,7 +24,18 @@ from planner.tune.study.sampler import NoisePruner, PriorSampler, distributions
 from planner.tune.study.space import Candidate, Space, key, parameters, varied
 from planner.tune.study.storage import retried
 from planner.tune.study.switches import Offers
-from planner.tune.study.trials import COUNTED, FAILED, Row, lost_keys, places, result, rivals, row, rows, settled
+from planner.tune.study.trials import (
+    COUNTED,
+    FAILED,
+    Row,
+    lost_keys,
+    places,
+    result,
+    rivals,
+    row,
+    rows,
+    settled,
+)
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -30,7 +43,9 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 Measure = Callable[[Candidate, Progress], tuple[Outcome, Measurement | None]]
-"""Runs one layout on devices. Raises Refused when the runner cannot run it, and whatever keeps it from running any."""
+"""Runs one layout on devices. Raises Refused when the runner cannot run it, and whatever keeps it
+from running any.
+"""
 Tell = Callable[[Row, tuple[Row, ...]], None]
 """Hears of a trial that starts (state running) and of its end, with all rows so far."""
 MOST_REPORTS = 50
@@ -68,24 +83,41 @@ class Held:
     candidate: Candidate
 
 
-def create(storage: BaseStorage, name: str, question: dict[str, Any], resume: bool, space: Space, size: Size) -> Study:
-    """The study of that name, made where there is none. InputError when it is of another question, or has trials and nobody resumes it.
+def create(
+    storage: BaseStorage,
+    name: str,
+    question: dict[str, Any],
+    resume: bool,
+    space: Space,
+    size: Size,
+) -> Study:
+    """The study of that name, made where there is none. InputError when it is of another question,
+    or has trials and nobody resumes it.
 
     question: plain JSON, compared entry by entry.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = retried(lambda: optuna.create_study(
-        storage=storage, study_name=name, load_if_exists=True, direction="minimize",
-        sampler=PriorSampler(space, size.first), pruner=NoisePruner(),
-    ))  # fmt: skip
+    study = retried(
+        lambda: optuna.create_study(
+            storage=storage,
+            study_name=name,
+            load_if_exists=True,
+            direction="minimize",
+            sampler=PriorSampler(space, size.first),
+            pruner=NoisePruner(),
+        )
+    )
     if "question" not in study.user_attrs:
         retried(lambda: study.set_user_attr("question", question))
     _check_same(name, question, study.user_attrs["question"])
     if study.get_trials(deepcopy=False) and not resume:
         got = f"{name!r} has {len(rows(study.get_trials(deepcopy=False)))} trials"
-        raise InputError(f"study must be a new name, but {got}; --resume goes on with them, --study NAME starts another")
+        raise InputError(
+            f"study must be a new name, but {got}; --resume goes on with them, --study NAME starts"
+            " another"
+        )
     return study
 
 
@@ -94,17 +126,29 @@ def _check_same(name: str, question: dict[str, Any], before: Any) -> None:
     known = before if isinstance(before, dict) else {}
     other = [word for word in {**known, **question} if known.get(word) != question.get(word)]
     if other:
-        told = "; ".join(f"{word} was {str(known.get(word))[:60]}, now {str(question.get(word))[:60]}" for word in other[:3])
-        raise InputError(f"study must be of this plan, but {name!r} is of another: {told}; --study NAME starts a new one")
+        told = "; ".join(
+            f"{word} was {str(known.get(word))[:60]}, now {str(question.get(word))[:60]}"
+            for word in other[:3]
+        )
+        raise InputError(
+            f"study must be of this plan, but {name!r} is of another: {told}; --study NAME starts a"
+            " new one"
+        )
 
 
 def claim(study: Study, space: Space, size: Size, offers: Offers = switches.none) -> Held | None:
-    """The next layout for this process; None when as many trials as asked for are done or held, or nothing is left to try."""
+    """The next layout for this process; None when as many trials as asked for are done or held, or
+    nothing is left to try.
+    """
     names = varied(space.candidates)
     while True:
         reclaim(study)
         every = [row(one) for one in _told(study)]
-        candidate = choose(every, space, size) or switched(every, space, size, offers) or once_more(every, space, size)
+        candidate = (
+            choose(every, space, size)
+            or switched(every, space, size, offers)
+            or once_more(every, space, size)
+        )
         if candidate is None:
             return None
         held = _created(study, candidate, parameters(candidate.layout, names))
@@ -120,36 +164,64 @@ def choose(every: list[Row], space: Space, size: Size) -> Candidate | None:
         return None
     given_up = lost_keys(every)
     known = [one for one in every if one.key in at and not one.repeat]
-    taken = {at[one.key] for one in known if one.state in (*COUNTED, "illegal") or one.key in given_up}
-    again = [at[one.key] for one in known if one.state == "interrupted" and at[one.key] not in taken]
+    taken = {
+        at[one.key] for one in known if one.state in (*COUNTED, "illegal") or one.key in given_up
+    }
+    again = [
+        at[one.key] for one in known if one.state == "interrupted" and at[one.key] not in taken
+    ]
     if again:
         return space.candidates[again[0]]
-    seen = [prior.Seen(at[one.key], _time(one), one.state == "oom", one.noise_share) for one in known if one.state in FAILED or _time(one)]
+    seen = [
+        prior.Seen(at[one.key], _time(one), one.state == "oom", one.noise_share)
+        for one in known
+        if one.state in FAILED or _time(one)
+    ]
     index = prior.next_index(space.candidates, seen, taken, size.first)
     return None if index is None else space.candidates[index]
 
 
 def once_more(every: list[Row], space: Space, size: Size) -> Candidate | None:
-    """A rival of the fastest that has not had its repeats: in turns, so that a machine that slows down slows all of them."""
+    """A rival of the fastest that has not had its repeats: in turns, so that a machine that slows
+    down slows all of them.
+    """
     at, given_up = places(space), lost_keys(every)
     taken = {one.turn for one in every if one.state in COUNTED or one.key in given_up}
-    near = [one for one in rivals(every, RIVALS) if key(one.layout) in at and one.key not in given_up]
+    near = [
+        one for one in rivals(every, RIVALS) if key(one.layout) in at and one.key not in given_up
+    ]
     turns = ((repeat, one) for repeat in range(1, size.repeats + 1) for one in near)
-    free = (replace(space.candidates[at[key(one.layout)]], repeat=repeat, switches=one.switches)
-            for repeat, one in turns if (one.key, repeat) not in taken)  # fmt: skip
+    free = (
+        replace(space.candidates[at[key(one.layout)]], repeat=repeat, switches=one.switches)
+        for repeat, one in turns
+        if (one.key, repeat) not in taken
+    )
     return next(free, None)
 
 
 def switched(every: list[Row], space: Space, size: Size, offers: Offers) -> Candidate | None:
-    """The plan under its own switches, then one of the fastest layouts under its next others; those begin where the last were kept."""
+    """The plan under its own switches, then one of the fastest layouts under its next others; those
+    begin where the last were kept.
+    """
     if _switched(every) >= size.switches:
         return None
     at, given_up = places(space), lost_keys(every)
     taken = {one.key for one in every if one.state in (*COUNTED, "illegal") or one.key in given_up}
     each = [one for one in settled(every) if key(one.layout) in at and not one.proxy]
-    own = [(one, space.switches) for one in each if space.switches and one.layout == space.candidates[0].layout]
-    others = ((one, told) for one in each[:SWITCHED] for told in switches.settings(one.layout, one.switches, offers))
-    tried = (replace(space.candidates[at[key(one.layout)]], switches=told) for one, told in chain(own, others))
+    own = [
+        (one, space.switches)
+        for one in each
+        if space.switches and one.layout == space.candidates[0].layout
+    ]
+    others = (
+        (one, told)
+        for one in each[:SWITCHED]
+        for told in switches.settings(one.layout, one.switches, offers)
+    )
+    tried = (
+        replace(space.candidates[at[key(one.layout)]], switches=told)
+        for one, told in chain(own, others)
+    )
     return next((one for one in tried if one.key not in taken), None)
 
 
@@ -174,29 +246,51 @@ def _told(study: Study) -> list[FrozenTrial]:
 def _created(study: Study, candidate: Candidate, knobs: dict[str, int | str]) -> Held:
     from optuna.trial import FrozenTrial, TrialState
 
-    said = {"layout": candidate.layout.named(), "predicted_s": candidate.predicted_s, "repeat": candidate.repeat, "owner": lease.me()}
+    said = {
+        "layout": candidate.layout.named(),
+        "predicted_s": candidate.predicted_s,
+        "repeat": candidate.repeat,
+        "owner": lease.me(),
+    }
     said |= {"switches": dict(candidate.switches)} if candidate.switches else {}
     knobs = knobs | {word: int(value) for word, value in candidate.switches.items()}
     template = FrozenTrial(
-        number=-1, trial_id=-1, state=TrialState.RUNNING, value=None, datetime_start=datetime.now(), datetime_complete=None,
-        params=knobs, distributions=distributions(knobs), user_attrs=said, system_attrs={}, intermediate_values={},
-    )  # fmt: skip
+        number=-1,
+        trial_id=-1,
+        state=TrialState.RUNNING,
+        value=None,
+        datetime_start=datetime.now(),
+        datetime_complete=None,
+        params=knobs,
+        distributions=distributions(knobs),
+        user_attrs=said,
+        system_attrs={},
+        intermediate_values={},
+    )
     storage = study._storage
     trial_id = storage.create_new_trial(study._study_id, template_trial=template)
     return Held(trial_id, storage.get_trial_number_from_id(trial_id), candidate)
 
 
 def _holds(study: Study, held: Held, size: Size) -> bool:
-    """Whether no earlier claim is for the same layout, and the trials asked for are not used up by earlier ones."""
+    """Whether no earlier claim is for the same layout, and the trials asked for are not used up by
+    earlier ones.
+    """
     earlier = [row(one) for one in _told(study) if one.number < held.number]
     turn = (held.candidate.key, held.candidate.repeat)
     same = any(one.turn == turn and one.state in (*COUNTED, "illegal") for one in earlier)
-    free = _switched(earlier) < size.switches if held.candidate.switches else _used(earlier) < size.trials
+    free = (
+        _switched(earlier) < size.switches
+        if held.candidate.switches
+        else _used(earlier) < size.trials
+    )
     return not same and (held.candidate.repeat > 0 or free)
 
 
 def reclaim(study: Study) -> None:
-    """Trials whose process is gone: told when their result was already written, else free to be tried again."""
+    """Trials whose process is gone: told when their result was already written, else free to be
+    tried again.
+    """
     for trial in _told(study):
         if trial.state.is_finished() or lease.alive(trial.user_attrs.get("owner", {})):
             continue
@@ -207,7 +301,9 @@ def reclaim(study: Study) -> None:
 
 
 def _end(study: Study, trial_id: int, why: str) -> None:
-    """Ends a trial without a result; another process may have ended it a moment ago, which is as good."""
+    """Ends a trial without a result; another process may have ended it a moment ago, which is as
+    good.
+    """
     from optuna.exceptions import UpdateFinishedTrialError
     from optuna.trial import TrialState
 
@@ -222,13 +318,19 @@ def _tell(study: Study, trial_id: int, told: dict[str, Any]) -> None:
 
     states = {"done": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
     state = states.get(told["state"], TrialState.FAIL)
-    values = [told["measured_s"]] if told.get("measured_s") is not None and told["state"] in states else None
+    values = (
+        [told["measured_s"]]
+        if told.get("measured_s") is not None and told["state"] in states
+        else None
+    )
     with contextlib.suppress(UpdateFinishedTrialError):
         retried(lambda: study._storage.set_trial_state_values(trial_id, state, values))
 
 
 def run(study: Study, held: Held, measure: Measure, tell: Tell) -> Row:
-    """Measures what is held and writes the result before the trial's state: a kill between them loses nothing."""
+    """Measures what is held and writes the result before the trial's state: a kill between them
+    loses nothing.
+    """
     steps: list[float] = []
     storage = study._storage
     progress = _progress(study, held, steps, tell)
@@ -255,7 +357,9 @@ def run(study: Study, held: Held, measure: Measure, tell: Tell) -> Row:
 
 
 def _signs_of_life(study: Study, held: Held) -> contextlib.AbstractContextManager[None]:
-    return lease.beating(lambda: study._storage.set_trial_user_attr(held.trial_id, "owner", lease.me()))
+    return lease.beating(
+        lambda: study._storage.set_trial_user_attr(held.trial_id, "owner", lease.me())
+    )
 
 
 def _progress(study: Study, held: Held, steps: list[float], tell: Tell) -> Progress:
@@ -280,7 +384,14 @@ def _progress(study: Study, held: Held, steps: list[float], tell: Tell) -> Progr
     return progress
 
 
-def refine(study: Study, space: Space, measure: Measure, size: Size, tell: Tell, offers: Offers = switches.none) -> bool:
+def refine(
+    study: Study,
+    space: Space,
+    measure: Measure,
+    size: Size,
+    tell: Tell,
+    offers: Offers = switches.none,
+) -> bool:
     """Asks, launches, tells, until the study has its size. True when the user stopped it."""
     try:
         while (held := claim(study, space, size, offers)) is not None:

@@ -1,7 +1,8 @@
-"""Overlap switches and bucket sizes as knobs: what a runner may be told of a layout, and which setting is tried next.
+"""Overlap switches and bucket sizes as knobs: what a runner may be told of a layout, and which
+setting is tried next.
 
-The cost model says nothing of them (its prior is no effect), so they are tried one at a time, on the fastest measured layouts alone; what
-is not faster by more than the noise is not kept.
+The cost model says nothing of them (its prior is no effect), so they are tried one at a time, on
+the fastest measured layouts alone; what is not faster by more than the noise is not kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from planner.specs.switches import Switches, Value
 from planner.tune.runners import torch_support
 
 Choices = dict[str, tuple[Value, ...]]
-"""Of each switch that changes something: what holds without it, then what else is worth a run; the most promising switch first."""
+"""Of each switch that changes something: what holds without it, then what else is worth a run; the
+most promising switch first.
+"""
 Offers = Callable[[Layout, Switches], Choices]
 """The choices of a layout under some switches."""
 
@@ -28,7 +31,9 @@ DDP_MIB = 25
 REDUCE_NUMEL = 64 * 2**20
 """Elements that the torch benchmark flattens and reduces at once."""
 MEGATRON_BUCKET, MEGATRON_BUCKET_A_RANK = 40_000_000, 1_000_000
-"""Elements of Megatron's buckets: the larger of the first, and the second times the data-parallel ranks."""
+"""Elements of Megatron's buckets: the larger of the first, and the second times the data-parallel
+ranks.
+"""
 TIMES = 4
 """How much larger or smaller the sizes are that are tried."""
 
@@ -38,7 +43,9 @@ def none(layout: Layout, now: Switches) -> Choices:
 
 
 def offers(recipe: Recipe, runner: str, devices: int) -> Offers:
-    """The choices of a runner; none of a layout that is larger than the machine, of which only layers run."""
+    """The choices of a runner; none of a layout that is larger than the machine, of which only
+    layers run.
+    """
     of = {"torch": _torch, "deepspeed": _deepspeed, "megatron": _megatron}[runner]
 
     def offered(layout: Layout, now: Switches) -> Choices:
@@ -50,7 +57,9 @@ def offers(recipe: Recipe, runner: str, devices: int) -> Offers:
 
 
 def settings(layout: Layout, now: Switches, offered: Offers) -> Iterator[dict[str, Value]]:
-    """Every setting that differs from the present one in a switch; what would then change nothing is left out."""
+    """Every setting that differs from the present one in a switch; what would then change nothing
+    is left out.
+    """
     for word, values in offered(layout, now).items():
         for value in values:
             if value == now.get(word, values[0]):
@@ -59,9 +68,13 @@ def settings(layout: Layout, now: Switches, offered: Offers) -> Iterator[dict[st
 
 
 def effective(layout: Layout, told: Switches, offered: Offers) -> dict[str, Value]:
-    """Of a setting what changes something: neither words of another software nor what holds anyway."""
+    """Of a setting what changes something: neither words of another software nor what holds
+    anyway.
+    """
     means = offered(layout, told)
-    return {name: wanted for name, wanted in told.items() if name in means and wanted != means[name][0]}
+    return {
+        name: wanted for name, wanted in told.items() if name in means and wanted != means[name][0]
+    }
 
 
 def text(switches: Mapping[str, Any]) -> str:
@@ -75,7 +88,9 @@ def _weights(recipe: Recipe, layout: Layout) -> int:
 
 
 def _sizes(usual: int, whole: int) -> tuple[int, ...]:
-    """The usual size and others that make another number of pieces of the whole; where it is one piece, a quarter of it."""
+    """The usual size and others that make another number of pieces of the whole; where it is one
+    piece, a quarter of it.
+    """
     others = (usual * TIMES, usual // TIMES) if usual < whole else (-(-whole // TIMES),)
     return usual, *(size for size in others if size >= 1 and min(size, whole) != min(usual, whole))
 
@@ -94,15 +109,25 @@ def _torch(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
 
 
 def _deepspeed(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
-    """Of the words that its JSON has for the layout those that change something; a pipeline reduces after its last micro-batch."""
-    plain: dict[str, Any] = deepspeed_config.zero(recipe.model_copy(update={"switches": {}}), layout)
+    """Of the words that its JSON has for the layout those that change something; a pipeline reduces
+    after its last micro-batch.
+    """
+    plain: dict[str, Any] = deepspeed_config.zero(
+        recipe.model_copy(update={"switches": {}}), layout
+    )
     if layout.zero == 0 or layout.dp * layout.cp == 1:
         return {}
     weights = _weights(recipe, layout)
-    out: Choices = {"overlap_comm": (plain["overlap_comm"], not plain["overlap_comm"])} if layout.pp == 1 else {}
+    out: Choices = (
+        {"overlap_comm": (plain["overlap_comm"], not plain["overlap_comm"])}
+        if layout.pp == 1
+        else {}
+    )
     sizes = ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size")
     out |= {word: _sizes(plain[word], weights) for word in sizes if word in plain}
-    if layout.pp > 1 and recipe.precision == "bf16":  # the pipeline's own optimizer reduces in pieces of a fixed size
+    if (
+        layout.pp > 1 and recipe.precision == "bf16"
+    ):  # the pipeline's own optimizer reduces in pieces of a fixed size
         out.pop("reduce_bucket_size")
     if layout.zero == 3:
         out["stage3_prefetch_bucket_size"] += (0,)
@@ -112,15 +137,22 @@ def _deepspeed(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
 
 
 def _megatron(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
-    """Megatron's own sharding beyond the optimizer's states must overlap and has sizes of its own."""
-    written = {flag[0] for flag in megatron.overlap_flags(recipe.model_copy(update={"switches": {}}), layout)}
+    """Megatron's own sharding beyond the optimizer's states must overlap and has sizes of its
+    own.
+    """
+    written = {
+        flag[0]
+        for flag in megatron.overlap_flags(recipe.model_copy(update={"switches": {}}), layout)
+    }
     out: Choices = {}
     ranks = int(layout.dp * layout.cp)
     if layout.zero < 2 and ranks > 1 and not sharded_by_torch(recipe, layout):
         grads = "--overlap-grad-reduce" in written
         out["overlap_grad_reduce"] = (grads, not grads)
         if now.get("overlap_grad_reduce", grads):
-            out["ddp_bucket_size"] = _sizes(max(MEGATRON_BUCKET, MEGATRON_BUCKET_A_RANK * ranks), _weights(recipe, layout))
+            out["ddp_bucket_size"] = _sizes(
+                max(MEGATRON_BUCKET, MEGATRON_BUCKET_A_RANK * ranks), _weights(recipe, layout)
+            )
             if layout.zero == 1:
                 gathers = recipe.stack.param_overlap_share > 0
                 out["overlap_param_gather"] = (gathers, not gathers)

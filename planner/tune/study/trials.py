@@ -18,9 +18,12 @@ from planner.tune.study.space import Space, key
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-State = Literal["done", "pruned", "oom", "crashed", "timeout", "illegal", "interrupted", "running", "withdrawn"]
-"""As of an Outcome; illegal: the runner refused it before anything started; interrupted: its tuner was stopped or killed, and it may be
-tried again; running: a worker holds it; withdrawn: another worker had it first, nothing was started."""
+State = Literal[
+    "done", "pruned", "oom", "crashed", "timeout", "illegal", "interrupted", "running", "withdrawn"
+]
+"""As of an Outcome; illegal: the runner refused it before anything started; interrupted: its tuner
+was stopped or killed, and it may be tried again; running: a worker holds it; withdrawn: another
+worker had it first, nothing was started."""
 FAILED = ("oom", "crashed", "timeout", "illegal")
 COUNTED = ("done", "pruned", "oom", "crashed", "timeout", "running")
 """States that use up one of the trials asked for."""
@@ -43,7 +46,9 @@ class Row:
     state: State
     predicted_s: float
     measured_s: float | None = None
-    """Median of the timed steps, or the step composed from measured parts; of a pruned trial the fastest step that it reported."""
+    """Median of the timed steps, or the step composed from measured parts; of a pruned trial the
+    fastest step that it reported.
+    """
     memory_bytes: float | None = None
     reason: str = ""
     noise_share: float = 0.0
@@ -74,13 +79,28 @@ class Row:
         return self.key, self.repeat
 
 
-def result(outcome: Outcome, found: Measurement | None, noise: float, steps: Sequence[float]) -> dict[str, Any]:
-    """What is kept of a finished trial, as plain JSON; `steps` are those that it reported while it ran."""
-    kept: dict[str, Any] = {"state": outcome.state, "reason": outcome.reason, "seconds": outcome.seconds,
-                            "stderr_tail": outcome.stderr_tail[-TAIL:] if outcome.state != "done" else ""}  # fmt: skip
+def result(
+    outcome: Outcome, found: Measurement | None, noise: float, steps: Sequence[float]
+) -> dict[str, Any]:
+    """What is kept of a finished trial, as plain JSON; `steps` are those that it reported while it
+    ran.
+    """
+    kept: dict[str, Any] = {
+        "state": outcome.state,
+        "reason": outcome.reason,
+        "seconds": outcome.seconds,
+        "stderr_tail": outcome.stderr_tail[-TAIL:] if outcome.state != "done" else "",
+    }
     if found is not None:
-        kept |= {"measured_s": found.step_s, "memory_bytes": found.memory_bytes, "noise_share": noise, "proxy": found.proxy,
-                 "device": found.device, "versions": dict(found.versions), "measurement": asdict(found)}  # fmt: skip
+        kept |= {
+            "measured_s": found.step_s,
+            "memory_bytes": found.memory_bytes,
+            "noise_share": noise,
+            "proxy": found.proxy,
+            "device": found.device,
+            "versions": dict(found.versions),
+            "measurement": asdict(found),
+        }
     elif outcome.state == "pruned" and steps:
         kept |= {"measured_s": min(steps), "noise_share": noise}
     return kept
@@ -89,35 +109,71 @@ def result(outcome: Outcome, found: Measurement | None, noise: float, steps: Seq
 def row(trial: FrozenTrial) -> Row:
     """A trial of a study's storage."""
     said, told = trial.user_attrs, trial.user_attrs.get("result", {})
-    state = said.get("ended") or told.get("state") or ("running" if not trial.state.is_finished() else "interrupted")
+    state = (
+        said.get("ended")
+        or told.get("state")
+        or ("running" if not trial.state.is_finished() else "interrupted")
+    )
     if not trial.state.is_finished() and state != "withdrawn":
         state = "running"
     measured = told.get("measurement", {})
     return Row(
-        trial.number, Layout.from_named(said["layout"]), cast(State, state), float(said["predicted_s"]), told.get("measured_s"),
-        told.get("memory_bytes"), told.get("reason", ""), told.get("noise_share", 0.0), told.get("seconds", 0.0), told.get("proxy", ""),
-        told.get("device", ""), tuple(sorted(told.get("versions", {}).items())), told.get("stderr_tail", ""),
-        said.get("owner", {}).get("host", ""), tuple(measured.get("steps_s", ())), int(said.get("repeat", 0)), said.get("switches", {}),
+        trial.number,
+        Layout.from_named(said["layout"]),
+        cast(State, state),
+        float(said["predicted_s"]),
+        told.get("measured_s"),
+        told.get("memory_bytes"),
+        told.get("reason", ""),
+        told.get("noise_share", 0.0),
+        told.get("seconds", 0.0),
+        told.get("proxy", ""),
+        told.get("device", ""),
+        tuple(sorted(told.get("versions", {}).items())),
+        told.get("stderr_tail", ""),
+        said.get("owner", {}).get("host", ""),
+        tuple(measured.get("steps_s", ())),
+        int(said.get("repeat", 0)),
+        said.get("switches", {}),
         tuple(measured.get("layers", ())),
-    )  # fmt: skip
+    )
 
 
 def rows(trials: Iterable[FrozenTrial]) -> tuple[Row, ...]:
-    """Every trial that started or was refused; one that its tuner lost is left out once the layout was tried again."""
+    """Every trial that started or was refused; one that its tuner lost is left out once the layout
+    was tried again.
+    """
     every = [row(trial) for trial in trials if "layout" in trial.user_attrs]
     again = {one.turn: one.number for one in every if one.state != "withdrawn"}
-    kept = [one for one in every if one.state != "withdrawn" and (one.state != "interrupted" or again[one.turn] == one.number)]
+    kept = [
+        one
+        for one in every
+        if one.state != "withdrawn"
+        and (one.state != "interrupted" or again[one.turn] == one.number)
+    ]
     lost = lost_keys(every)
-    return tuple(_crashed(one) if one.state == "interrupted" and one.key in lost else one for one in kept)
+    return tuple(
+        _crashed(one) if one.state == "interrupted" and one.key in lost else one for one in kept
+    )
 
 
 def _crashed(one: Row) -> Row:
     says = f"its tuner was killed {MOST_LOST} times while it ran; it is not tried again"
-    return Row(one.number, one.layout, "crashed", one.predicted_s, reason=says, host=one.host, switches=one.switches)
+    return Row(
+        one.number,
+        one.layout,
+        "crashed",
+        one.predicted_s,
+        reason=says,
+        host=one.host,
+        switches=one.switches,
+    )
 
 
 def lost_keys(every: Iterable[Row]) -> set[str]:
-    """Layouts that were lost as often as is allowed. A trial that Ctrl-C stopped gave a reason: it does not count."""
+    """Layouts that were lost as often as is allowed. A trial that Ctrl-C stopped gave a reason: it
+    does not count.
+    """
     counts: dict[str, int] = {}
     for one in every:
         if one.state == "interrupted" and not one.reason:
@@ -126,8 +182,8 @@ def lost_keys(every: Iterable[Row]) -> set[str]:
 
 
 def combined(found: Iterable[Row]) -> list[Row]:
-    """Layouts that ran to their end, one row for each under each setting of its switches: the median over their runs, with the noise inside
-    runs or between them."""
+    """Layouts that ran to their end, one row for each under each setting of its switches: the
+    median over their runs, with the noise inside runs or between them."""
     groups: dict[str, list[Row]] = {}
     for one in found:
         if one.state == "done" and one.measured_s is not None:
@@ -139,11 +195,15 @@ def _median(group: list[Row]) -> Row:
     times = [one.measured_s or math.nan for one in group]
     middle = statistics.median(times)
     spread = (max(times) - min(times)) / 2 / middle
-    return replace(group[0], measured_s=middle, noise_share=max(spread, *(one.noise_share for one in group)))
+    return replace(
+        group[0], measured_s=middle, noise_share=max(spread, *(one.noise_share for one in group))
+    )
 
 
 def settled(found: Iterable[Row]) -> list[Row]:
-    """Layouts that ran to their end, one row each, fastest first: under other switches where those were faster by more than the noise."""
+    """Layouts that ran to their end, one row each, fastest first: under other switches where those
+    were faster by more than the noise.
+    """
     groups: dict[str, list[Row]] = {}
     for one in combined(found):
         groups.setdefault(key(one.layout), []).append(one)
@@ -153,7 +213,9 @@ def settled(found: Iterable[Row]) -> list[Row]:
 def _kept(group: list[Row]) -> Row:
     """Of one layout under several switches the fastest; as it is unless that gains."""
     fastest, plain = min(group, key=_time), next((one for one in group if not one.switches), None)
-    if plain is None or _time(fastest) < _time(plain) * (1 - max(GAIN, fastest.noise_share, plain.noise_share)):
+    if plain is None or _time(fastest) < _time(plain) * (
+        1 - max(GAIN, fastest.noise_share, plain.noise_share)
+    ):
         return fastest
     return plain
 
@@ -173,15 +235,19 @@ def noise(found: Iterable[Row]) -> float:
 
 
 def rivals(found: Iterable[Row], most: int) -> list[Row]:
-    """The fastest and those that noise alone may have put behind it, fastest first; none when the fastest stands alone. Where the fastest
-    has switches, its layout without them is a rival."""
+    """The fastest and those that noise alone may have put behind it, fastest first; none when the
+    fastest stands alone. Where the fastest has switches, its layout without them is a rival."""
     every = combined(found)
     each = settled(every)
     if not each:
         return []
     reach = _time(each[0]) * (1 + max(BAND, SPREADS * noise(each)))
     near = [one for one in each if _time(one) <= reach][:most]
-    near += [one for one in every if near[0].switches and not one.switches and one.layout == near[0].layout]
+    near += [
+        one
+        for one in every
+        if near[0].switches and not one.switches and one.layout == near[0].layout
+    ]
     return near if len(near) > 1 else []
 
 

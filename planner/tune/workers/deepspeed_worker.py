@@ -1,4 +1,6 @@
-"""One rank of a DeepSpeed trial: `python -m planner.tune.workers.deepspeed_worker REQUEST.json RESULT.json`, with torchrun's variables."""
+"""One rank of a DeepSpeed trial: `python -m planner.tune.workers.deepspeed_worker REQUEST.json
+RESULT.json`, with torchrun's variables.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ KIB = 1024
 
 
 def training_script() -> ModuleType:
-    """The script that `emit` writes out, as a module; it is no part of the package that is imported."""
+    """The script that `emit` writes out, as a module; it is no part of the package that is
+    imported.
+    """
     path = Path(__file__).parents[2] / "emit" / "scripts" / "train.py"
     spec = importlib.util.spec_from_file_location("ppplan_train", path)
     assert spec is not None and spec.loader is not None
@@ -50,7 +54,9 @@ def worst(values: list[float]) -> list[float]:
     from deepspeed.accelerator import get_accelerator  # type: ignore[import-untyped, unused-ignore]
 
     # 32 bits, the most that every backend reduces; a step's time needs no more.
-    all_of = torch.tensor(values, dtype=torch.float32, device=get_accelerator().current_device_name())
+    all_of = torch.tensor(
+        values, dtype=torch.float32, device=get_accelerator().current_device_name()
+    )
     torch.distributed.all_reduce(all_of, op=torch.distributed.ReduceOp.MAX)
     return [float(one) for one in all_of.cpu()]
 
@@ -67,8 +73,8 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def parts(config: dict[str, Any], engine: Any, data: Any) -> dict[str, float | None]:
-    """One more step with the device waited for after each part, which the timed steps are not. A pipeline's parts run beside each other,
-    so they are not told."""
+    """One more step with the device waited for after each part, which the timed steps are not. A
+    pipeline's parts run beside each other, so they are not told."""
     spent = {"forward_s": 0.0, "backward_s": 0.0, "optimizer_s": 0.0}
     for _ in range(config["gradient_accumulation_steps"]):
         tokens, labels = next(data)
@@ -89,17 +95,28 @@ def memory(device: str) -> tuple[float, str]:
     return worst([get_accelerator().max_memory_allocated()])[0], "allocated"
 
 
-TAKEN = {"overlap_comm": "overlap_comm", "contiguous_gradients": "contiguous_gradients", "reduce_bucket_size": "reduce_bucket_size",
-         "allgather_bucket_size": "allgather_bucket_size", "stage3_prefetch_bucket_size": "prefetch_elements"}  # fmt: skip
+TAKEN = {
+    "overlap_comm": "overlap_comm",
+    "contiguous_gradients": "contiguous_gradients",
+    "reduce_bucket_size": "reduce_bucket_size",
+    "allgather_bucket_size": "allgather_bucket_size",
+    "stage3_prefetch_bucket_size": "prefetch_elements",
+}
 """What the engine's optimizer calls a word of its JSON; some of them only in some stages."""
 
 
 def taken(engine: Any) -> dict[str, Any]:
     """The switches as the engine's optimizer holds them."""
-    return {word: getattr(engine.optimizer, name) for word, name in TAKEN.items() if hasattr(engine.optimizer, name)}
+    return {
+        word: getattr(engine.optimizer, name)
+        for word, name in TAKEN.items()
+        if hasattr(engine.optimizer, name)
+    }
 
 
-def steps(train: ModuleType, asked: dict[str, Any], engine: Any, data: Any, args: Any, result: Path) -> tuple[list[float], list[float]]:
+def steps(
+    train: ModuleType, asked: dict[str, Any], engine: Any, data: Any, args: Any, result: Path
+) -> tuple[list[float], list[float]]:
     """Seconds on the slowest rank, and losses, of the steps after the warm-up."""
     import torch
 
@@ -108,7 +125,12 @@ def steps(train: ModuleType, asked: dict[str, Any], engine: Any, data: Any, args
         warm = number < asked["warmup"]
         torch.distributed.barrier()
         seconds, loss = timed(lambda: train.step(args, asked["config"], engine, data))
-        say(result, phase="warmup" if warm else "step", step=number if warm else number - asked["warmup"], step_s=seconds)
+        say(
+            result,
+            phase="warmup" if warm else "step",
+            step=number if warm else number - asked["warmup"],
+            step_s=seconds,
+        )
         if not warm:
             spent.append(seconds)
             losses.append(loss)
@@ -130,14 +152,29 @@ def main() -> None:
     engine, data = train.engine_of(args, config), train.batches(args, config)
     spent, losses = steps(train, asked, engine, data, args, result)
     held, kind = memory(asked["device"])
-    split = parts(config, engine, data) if args.pipeline_stages == 1 else dict.fromkeys(("forward_s", "backward_s", "optimizer_s"))
+    split = (
+        parts(config, engine, data)
+        if args.pipeline_stages == 1
+        else dict.fromkeys(("forward_s", "backward_s", "optimizer_s"))
+    )
     if os.environ["RANK"] == "0":
         found = {
-            "request": {"kind": asked["kind"], "notes": asked["notes"]}, "steps_s": spent, "losses": losses, "switches": taken(engine),
-            "memory_bytes": held, "memory_kind": kind, **split, "communication_s": None, "stages": [],
+            "request": {"kind": asked["kind"], "notes": asked["notes"]},
+            "steps_s": spent,
+            "losses": losses,
+            "switches": taken(engine),
+            "memory_bytes": held,
+            "memory_kind": kind,
+            **split,
+            "communication_s": None,
+            "stages": [],
             "device": "cpu" if asked["device"] == "cpu" else torch.cuda.get_device_name(),
-            "versions": {"torch": torch.__version__, "deepspeed": version("deepspeed"), "python": platform.python_version()},
-        }  # fmt: skip
+            "versions": {
+                "torch": torch.__version__,
+                "deepspeed": version("deepspeed"),
+                "python": platform.python_version(),
+            },
+        }
         result.write_text(json.dumps(found))
     torch.distributed.barrier()
     engine.destroy()

@@ -1,6 +1,8 @@
-"""One rank of a Megatron-LM trial: `python -m planner.tune.workers.megatron_worker REQUEST.json RESULT.json`, with torchrun's variables.
+"""One rank of a Megatron-LM trial: `python -m planner.tune.workers.megatron_worker REQUEST.json
+RESULT.json`, with torchrun's variables.
 
-Runs pretrain_gpt.py in this process and reads what it prints. The last rank is the one that prints steps, so it writes the result.
+Runs pretrain_gpt.py in this process and reads what it prints. The last rank is the one that prints
+steps, so it writes the result.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _PACKAGES = ("torch", "megatron-core", "transformer-engine", "flash-attn")
 
 
 def listening(hear: Callable[[str], None]) -> Callable[[], None]:
-    """Passes each line that this process prints from now on to `hear`, and on to where it went; call what returns at the end."""
+    """Passes each line that this process prints from now on to `hear`, and on to where it went;
+    call what returns at the end.
+    """
     sys.stdout.flush()
     into, real = os.pipe(), os.dup(1)
     os.dup2(into[1], 1)
@@ -59,7 +63,11 @@ def collected(line: str, warmup: int, steps: list[Step], peaks: list[Memory], re
         peaks.append(found)
     elif isinstance(found, Step) and found.number is not None and found.step_s is not None:
         steps.append(found)
-        phase, number = ("warmup", found.number - 1) if found.number <= warmup else ("step", found.number - warmup - 1)
+        phase, number = (
+            ("warmup", found.number - 1)
+            if found.number <= warmup
+            else ("step", found.number - warmup - 1)
+        )
         with result.with_name(result.name + ".progress").open("a") as file:
             file.write(json.dumps({"phase": phase, "step": number, "step_s": found.step_s}) + "\n")
 
@@ -133,10 +141,20 @@ def write(result: Path, asked: dict[str, Any], steps: list[Step], held: float, k
 
     told = {
         "request": {"kind": asked["kind"], "warmup": asked["warmup"], "notes": asked["notes"]},
-        "steps": [{"number": one.number, "step_s": one.step_s, "loss": one.loss, "tflops_per_gpu": one.tflops_per_gpu} for one in steps],
-        "memory_bytes": held, "memory_kind": kind, "versions": versions(),
+        "steps": [
+            {
+                "number": one.number,
+                "step_s": one.step_s,
+                "loss": one.loss,
+                "tflops_per_gpu": one.tflops_per_gpu,
+            }
+            for one in steps
+        ],
+        "memory_bytes": held,
+        "memory_kind": kind,
+        "versions": versions(),
         "device": torch.cuda.get_device_name() if kind == "allocated" else "cpu",
-    }  # fmt: skip
+    }
     result.write_text(json.dumps(told))
 
 

@@ -1,7 +1,8 @@
-"""The torch benchmark: `python -m planner.tune.workers.torch_worker REQUEST.json RESULT.json` on each rank, with torchrun's environment variables.
+"""The torch benchmark: `python -m planner.tune.workers.torch_worker REQUEST.json RESULT.json` on
+each rank, with torchrun's environment variables.
 
-Runs training steps of the request's plan, or the stacks of layers that stand in for it; rank 0 writes the result, and while it runs one
-JSON line a step to RESULT.json.progress.
+Runs training steps of the request's plan, or the stacks of layers that stand in for it; rank 0
+writes the result, and while it runs one JSON line a step to RESULT.json.progress.
 """
 
 from __future__ import annotations
@@ -54,7 +55,13 @@ def answer(request: dict[str, Any], device: torch.device, report: Report) -> dic
     recipe, layout = Recipe.model_validate(request["recipe"]), Layout.from_named(request["layout"])
     run = steps if request["kind"] == "step" else layer_timing.measured
     found = run(recipe, layout, request, device, report)
-    return {**found, **_memory(device), "request": request, "device": _name(device), "versions": _versions(device)}
+    return {
+        **found,
+        **_memory(device),
+        "request": request,
+        "device": _name(device),
+        "versions": _versions(device),
+    }
 
 
 def joined(kind: str) -> torch.device:
@@ -65,7 +72,9 @@ def joined(kind: str) -> torch.device:
         dist.init_process_group("nccl", timeout=PATIENCE, device_id=device)
         return device
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1))
+        torch.set_num_threads(
+            max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+        )
     dist.init_process_group("gloo", timeout=PATIENCE)
     return torch.device("cpu")
 
@@ -81,7 +90,9 @@ def reporter(path: Path) -> Report:
     return report
 
 
-def steps(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, report: Report) -> dict[str, Any]:
+def steps(
+    recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, report: Report
+) -> dict[str, Any]:
     """Warm-up and timed training steps, then one more under the profiler."""
     where, spans = place(layout, device), Spans(device.type == "cuda")
     work = training(recipe, layout, request, where, spans)
@@ -95,12 +106,22 @@ def steps(recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch
         seconds.append(took)
         losses.append(mean_loss(loss, where))
         report("step" if number >= request["warmup"] else "warmup", number, took)
-    spoken = communication_s(lambda: _step(work, tokens, spans, device), spans.cuda) if request["profile"] else None
+    spoken = (
+        communication_s(lambda: _step(work, tokens, spans, device), spans.cuda)
+        if request["profile"]
+        else None
+    )
     timed = slice(request["warmup"], None)
-    return {"steps_s": seconds[timed], "losses": losses, **_by_part(parts[timed], spoken, layout, where)}
+    return {
+        "steps_s": seconds[timed],
+        "losses": losses,
+        **_by_part(parts[timed], spoken, layout, where),
+    }
 
 
-def _step(work: Training, tokens: tuple[Any, Any], spans: Spans, device: torch.device) -> tuple[float, Any]:
+def _step(
+    work: Training, tokens: tuple[Any, Any], spans: Spans, device: torch.device
+) -> tuple[float, Any]:
     """Seconds of one step, the slowest rank's, and this rank's loss."""
     dist.barrier()
     settle(spans.cuda)
@@ -114,7 +135,9 @@ def _step(work: Training, tokens: tuple[Any, Any], spans: Spans, device: torch.d
 
 
 def _by_part(parts: Parts, spoken: float | None, layout: Layout, where: Place) -> dict[str, Any]:
-    """Medians of a step's parts on the rank with most work, and of every stage's passes a micro-batch on its slowest rank."""
+    """Medians of a step's parts on the rank with most work, and of every stage's passes a
+    micro-batch on its slowest rank.
+    """
     mine = {key: median(one.get(key, 0.0) for one in parts) for key in parts[0]}
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, (mine, spoken))
@@ -122,11 +145,19 @@ def _by_part(parts: Parts, spoken: float | None, layout: Layout, where: Place) -
     for theirs, _ in everyone:
         for (part, stage), seconds in theirs.items():
             if part in ("forward", "backward"):
-                one = stages.setdefault(stage, {"stage": float(stage), "forward_s": 0.0, "backward_s": 0.0})
+                one = stages.setdefault(
+                    stage, {"stage": float(stage), "forward_s": 0.0, "backward_s": 0.0}
+                )
                 one[f"{part}_s"] = max(one[f"{part}_s"], seconds / layout.m)
-    slowest, spoken = max(everyone, key=lambda one: _sum(one[0], "forward") + _sum(one[0], "backward"))
+    slowest, spoken = max(
+        everyone, key=lambda one: _sum(one[0], "forward") + _sum(one[0], "backward")
+    )
     said = {f"{part}_s": _sum(slowest, part) for part in ("forward", "backward", "optimizer")}
-    return {**said, "communication_s": spoken, "stages": [stages[index] for index in sorted(stages)]}
+    return {
+        **said,
+        "communication_s": spoken,
+        "stages": [stages[index] for index in sorted(stages)],
+    }
 
 
 def _sum(parts: dict[tuple[str, int], float], part: str) -> float:
@@ -134,17 +165,27 @@ def _sum(parts: dict[tuple[str, int], float], part: str) -> float:
 
 
 def _memory(device: torch.device) -> dict[str, Any]:
-    """Peak of the worst rank: what the allocator gave out, or on a CPU the memory that was resident."""
+    """Peak of the worst rank: what the allocator gave out, or on a CPU the memory that was
+    resident.
+    """
     cuda = device.type == "cuda"
     unit = 1 if sys.platform == "darwin" else 1024
-    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    peak = (
+        torch.cuda.max_memory_allocated()
+        if cuda
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    )
     most = torch.tensor([float(peak)], dtype=torch.float64, device=device)
     dist.all_reduce(most, dist.ReduceOp.MAX)
     return {"memory_bytes": most.item(), "memory_kind": "allocated" if cuda else "resident"}
 
 
 def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
+    return (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
+    )
 
 
 def _versions(device: torch.device) -> dict[str, str]:

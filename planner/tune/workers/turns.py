@@ -1,7 +1,9 @@
-"""Several layouts in turns over one start of their ranks: `python -m planner.tune.workers.turns REQUEST.json RESULT.json` on each rank.
+"""Several layouts in turns over one start of their ranks: `python -m planner.tune.workers.turns
+REQUEST.json RESULT.json` on each rank.
 
-For comparisons in which what drifts on a machine must fall on all layouts alike. The request holds `requests` of the torch benchmark that
-need as many ranks, and how many `turns` each gets; the result their answers, turn after turn.
+For comparisons in which what drifts on a machine must fall on all layouts alike. The request holds
+`requests` of the torch benchmark that need as many ranks, and how many `turns` each gets; the
+result their answers, turn after turn.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ MODULE = "planner.tune.workers.turns"
 
 def request(requests: list[dict[str, Any]], turns: int) -> dict[str, Any]:
     """Plain JSON for the child: of each request nothing is profiled."""
-    return {"requests": [one | {"profile": False} for one in requests], "turns": turns, "device": requests[0]["device"]}
+    return {
+        "requests": [one | {"profile": False} for one in requests],
+        "turns": turns,
+        "device": requests[0]["device"],
+    }
 
 
 def main(request_path: str, result_path: str) -> None:
@@ -31,7 +37,10 @@ def main(request_path: str, result_path: str) -> None:
     asked = json.loads(Path(request_path).read_text(encoding="utf-8"))
     device = torch_worker.joined(asked["device"])
     report = torch_worker.reporter(Path(result_path + ".progress"))
-    turns = [[torch_worker.answer(one, device, report) for one in asked["requests"]] for _ in range(asked["turns"])]
+    turns = [
+        [torch_worker.answer(one, device, report) for one in asked["requests"]]
+        for _ in range(asked["turns"])
+    ]
     if dist.get_rank() == 0:
         Path(result_path).write_text(json.dumps({"turns": turns}), encoding="utf-8")
     dist.barrier()
