@@ -13,8 +13,10 @@ from typing import Any
 from planner.advice import rewrite
 from planner.advice.findings import Finding, Way
 from planner.advice.names import flag
+from planner.advice.rewrite import Change
 from planner.errors import InputError
 from planner.intake.frameworks.edit import changed
+from planner.intake.reading import APPEND
 from planner.interpret.interpret import Understood
 
 DOCUMENTS = (".json", ".yml", ".yaml", ".toml")
@@ -49,34 +51,64 @@ def rewritten(u: Understood, values: dict[str, Any]) -> Rewritten:
     command or the configuration.
     """
     values = _nodes(u, values)
-    edits = u.reading.edits
-    spans: dict[str, list[tuple[int, int, str]]] = {}
+    edits, removals = u.reading.edits, u.reading.removals
+    changes: dict[str, list[Change]] = {}
+    added: list[str] = []
+    exports: dict[str, Any] = {}
+    keys: list[str] = []
+    by_hand: list[str] = []
     for name, value in values.items():
+        goes = value is None or (value is False and name != "add_bias_linear")
         if name in edits and value is not None:
-            spans.setdefault(edits[name].file, []).append(
-                (edits[name].start, edits[name].end, _literal(edits[name].file, value))
-            )
-    before = {file: _read(file) for file in {*spans, u.reading.file}}
-    texts = {file: rewrite.replaced(text, spans.get(file, [])) for file, text in before.items()}
-    left = []
-    for name, value in values.items():
-        if name not in edits or value is None:
-            file = _home(u, name)
-            before.setdefault(file, _read(file))
-            text = _one(u, texts.get(file, before[file]), name, value)
-            left += (
-                []
-                if text is not None
-                else [f"{flag(u.reading.kind, name)} {'out' if value is None else value}"]
-            )
-            texts[file] = texts.get(file, before[file]) if text is None else text
-    parts = [
-        difflib.unified_diff(
-            before[file].splitlines(), new.splitlines(), file, f"{file} (fixed)", lineterm=""
-        )
-        for file, new in texts.items()
+            edit = edits[name]
+            new = Change(edit.start, edit.end, _literal(edit.file, value))
+            changes.setdefault(edit.file, []).append(new)
+        elif name.startswith("launch."):
+            by_hand.append(name)
+        elif _home(u, name).endswith(DOCUMENTS):
+            keys.append(name)
+        elif name in removals:
+            words = "" if goes or name.startswith("env.") else _words(u, name, value)
+            for edit in removals[name]:
+                changes.setdefault(edit.file, []).append(Change(edit.start, edit.end, words))
+            if value is not None and name.startswith("env."):
+                exports[name] = value
+        elif goes:
+            if name in u.reading.values:
+                by_hand.append(name)
+        elif name.startswith("env."):
+            exports[name] = value
+        elif name.startswith("deepspeed.") or APPEND not in edits:
+            by_hand.append(name)
+        else:
+            added.append(_words(u, name, value))
+    if added:
+        place = edits[APPEND]
+        new = Change(place.start, place.end, " " + " ".join(added))
+        changes.setdefault(place.file, []).append(new)
+    files = {*changes, u.reading.file, *(_home(u, name) for name in keys)}
+    before = {file: _read(file) for file in sorted(files)}
+    texts = {file: rewrite.rewritten(text, changes.get(file, [])) for file, text in before.items()}
+    for name, value in exports.items():
+        text = texts[u.reading.file]
+        texts[u.reading.file] = rewrite.exported(text, name.removeprefix("env."), value)
+    for name in keys:
+        file = _home(u, name)
+        text_with_key = _key(u, file, texts[file], name, values[name])
+        if text_with_key is None:
+            by_hand.append(name)
+        else:
+            texts[file] = text_with_key
+    diff: list[str] = []
+    for file, new_text in texts.items():
+        old, new_lines = before[file].splitlines(), new_text.splitlines()
+        diff += difflib.unified_diff(old, new_lines, file, f"{file} (fixed)", lineterm="")
+    left = [
+        f"{flag(u.reading.kind, name)} {'out' if values[name] is None else values[name]}"
+        for name in values
+        if name in by_hand
     ]
-    return Rewritten(texts, "\n".join(line for part in parts for line in part), tuple(left))
+    return Rewritten(texts, "\n".join(diff), tuple(left))
 
 
 def _nodes(u: Understood, values: dict[str, Any]) -> dict[str, Any]:
@@ -104,38 +136,11 @@ def _home(u: Understood, name: str) -> str:
     )
 
 
-def _one(u: Understood, text: str, name: str, value: Any) -> str | None:
-    """One value that has no place yet, or is to go; None where the text cannot take it."""
-    file = _home(u, name)
-    if name.startswith("launch."):
-        return None
-    if file.endswith(DOCUMENTS):
-        return _key(u, file, text, name, value)
-    if name.startswith("env."):
-        return rewrite.environment(text, name.removeprefix("env."), value)
-    if name.startswith("deepspeed."):
-        return None
-    if value is None or (value is False and name != "add_bias_linear"):
-        return rewrite.without(text, name, u.plain.get(name))
-    return rewrite.appended(text, _words(u, name, value))
-
-
 def _key(u: Understood, file: str, text: str, name: str, value: Any) -> str | None:
-    """A key of a configuration; of a JSON whose style is not followed the whole is written
-    again.
-    """
+    """The text of a configuration with a key set, or without it; None where it cannot take it."""
     apart = name.startswith("deepspeed.") and u.reading.kind != "neox"
-    new = changed(
-        file, text, "deepspeed" if apart and file != u.reading.file else u.reading.kind, name, value
-    )
-    if (
-        new is None
-        and apart
-        and u.reading.kind in ("deepspeed", "megatron-deepspeed", "huggingface")
-        and file.endswith(".json")
-    ):
-        return rewrite.keyed(text, name.removeprefix("deepspeed.").split("."), value)
-    return new
+    kind = "deepspeed" if apart and file != u.reading.file else u.reading.kind
+    return changed(file, text, kind, name, value)
 
 
 def _words(u: Understood, name: str, value: Any) -> str:

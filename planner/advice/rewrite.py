@@ -1,89 +1,79 @@
-"""Changes of a text that keep everything else as it is: a flag added to a command, taken out of it,
-a key of a configuration set.
-"""
+"""Changes of a text by its offsets that keep everything else as it is."""
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
-
-ANCHORS = (
-    r"--micro[-_]batch[-_]size[ =]",
-    r"--global[-_]batch[-_]size[ =]",
-    r"--seq[-_]length[ =]",
-    r"--num[-_]layers[ =]",
-    r"--per_device_train_batch_size[ =]",
-    r"--model_name_or_path[ =]",
-    r"--tensor[-_]model[-_]parallel[-_]size[ =]",
-    r"--model[ =]",
-    r"model\.\w+=",
-)
-"""What a training command has: a new flag goes behind the first of these that is there."""
-_VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"')]+)"
+from collections.abc import Iterable
+from typing import NamedTuple
 
 
-def appended(text: str, words: str) -> str | None:
-    """The text with words behind a flag of the training command, else behind its script; None where
-    there is neither.
-    """
-    for pattern in (*(anchor + _VALUE for anchor in ANCHORS), r"(?<![\w/])[\w./${}-]+\.py\b"):
-        for found in re.finditer(pattern, text):
-            if not _commented(text, found.start()):
-                return f"{text[: found.end()]} {words}{text[found.end() :]}"
-    return None
+class Change(NamedTuple):
+    """New words for a stretch of a text: none takes it out, a stretch of no length inserts."""
+
+    start: int
+    end: int
+    new: str = ""
 
 
-def without(text: str, name: str, value: Any) -> str:
-    """A flag taken out with as many words as its value has; also `model.name=value` of an
-    override.
-    """
-    spelled = re.escape(name.removeprefix("hf.")).replace("_", "[-_]")
-    count = 0 if value is True else len(value) if isinstance(value, list) else 1
-    words = rf"(?:[ \t]+{_VALUE}|={_VALUE})" * min(count, 1) + rf"(?:[ \t]+{_VALUE})" * max(
-        count - 1, 0
-    )
-    text = re.sub(rf"[ \t]*(?<![\w-])--{spelled}(?![\w-]){words}", "", text)
-    return re.sub(rf"[ \t]*(?<![\w.])(?:\+{{0,2}}model\.){spelled}={_VALUE}", "", text)
+_GAP = re.compile(r"(?:[ \t]|\\\n)*")
+_REST_OF_LINE = re.compile(r"[ \t]*(\\?)(?:\n|$)")
+_CONTINUED = re.compile(r"[ \t]*\\\n$")
 
 
-def _commented(text: str, at: int) -> bool:
-    line = text[text.rfind("\n", 0, at) + 1 : at]
-    return line.lstrip().startswith("#") or " #" in line
-
-
-def environment(text: str, name: str, value: Any) -> str:
-    """A variable exported at the top, or no longer set."""
-    gone = re.sub(rf"^export {name}=\S*\n|\b{name}=\S* ", "", text, flags=re.MULTILINE)
-    if value is None:
-        return gone
-    first, newline, rest = gone.partition("\n")
-    line = f"export {name}={value}\n"
-    return f"{first}{newline}{line}{rest}" if first.startswith("#!") else line + gone
-
-
-def keyed(text: str, path: list[str], value: Any) -> str | None:
-    """A key of a JSON configuration set, or removed where the value is None; None where the text is
-    no plain JSON.
-    """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    at = data
-    for part in path[:-1]:
-        at = at.setdefault(part, {}) if isinstance(at, dict) else None
-    if not isinstance(at, dict):
-        return None
-    if value is None:
-        at.pop(path[-1], None)
-    else:
-        at[path[-1]] = value
-    return json.dumps(data, indent=2) + "\n"
-
-
-def replaced(text: str, spans: list[tuple[int, int, str]]) -> str:
-    """Spans of the text, which do not overlap, with new words in their place."""
-    for start, end, new in sorted(set(spans), reverse=True):
+def rewritten(text: str, changes: Iterable[Change]) -> str:
+    """The text with all changes made, which do not overlap."""
+    for change in sorted(_together(text, changes), reverse=True):
+        start, end, new = change if change.new else _with_blanks(text, change)
         text = text[:start] + new + text[end:]
     return text
+
+
+def _together(text: str, changes: Iterable[Change]) -> list[Change]:
+    """What goes side by side goes as one, and what is inserted there comes in its place."""
+    out: list[Change] = []
+    for change in sorted(set(changes)):
+        last = out[-1] if out else None
+        removes = last is not None and not last.new and last.end > last.start
+        if last is None or not removes:
+            out.append(change)
+        elif change.start == change.end == last.end:
+            out[-1] = Change(last.start, last.end, change.new.strip())
+        elif not change.new and _GAP.fullmatch(text, last.end, change.start):
+            out[-1] = Change(last.start, max(last.end, change.end))
+        else:
+            out.append(change)
+    return out
+
+
+def _with_blanks(text: str, change: Change) -> Change:
+    """A stretch to take out, with the blanks before it, or with its line where it has that
+    alone.
+    """
+    start, end, _ = change
+    left = start
+    while text[left - 1 : left] in (" ", "\t"):
+        left -= 1
+    first_of_line = left == 0 or text[left - 1] == "\n"
+    rest = _REST_OF_LINE.match(text, end)
+    if first_of_line and rest:
+        above = text[text.rfind("\n", 0, max(left - 1, 0)) + 1 : left]
+        continued = _CONTINUED.search(above)
+        if rest[1] or not continued or above.lstrip().startswith("#"):
+            return Change(left, rest.end())
+        return Change(left - len(continued[0]), end)  # the last line of a command
+    if first_of_line or left == start:
+        while text[end : end + 1] in (" ", "\t"):
+            end += 1
+        return Change(start, end)
+    return Change(left, end)
+
+
+def exported(text: str, name: str, value: object) -> str:
+    """A variable exported before the first command, below the comments that Slurm reads."""
+    lines = text.splitlines(keepends=True)
+    at = 0
+    while at < len(lines) and (lines[at].startswith("#") or not lines[at].strip()):
+        at += 1
+    while at > 0 and not lines[at - 1].strip():
+        at -= 1
+    return "".join([*lines[:at], f"export {name}={value}\n", *lines[at:]])

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+APPEND = "append"
+"""Name in Reading.edits of the empty span of a command where further flags can be written."""
 Origin = Literal["flag", "variable", "default", "environment", "option"]
 """Written as such; through a variable of the script; the framework's own default; an environment
 variable; our command line's --set.
@@ -68,13 +70,19 @@ class Reading:
     """
     edits: dict[str, Edit] = field(default_factory=dict)
     """Where a value can be replaced in the text of its file, by name; absent where it cannot."""
+    removals: dict[str, tuple[Edit, ...]] = field(default_factory=dict)
+    """Where a flag stands together with its value, each time that it is stated, by name: taking all
+    of them out leaves the name unstated. Absent where a statement has no place of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The span of a file's text that states a value: offsets in characters, end exclusive."""
+    """A span of a file's text: offsets in characters, end exclusive.
+
+    In Reading.edits it is the value alone (for a variable: the right-hand side where it is set); in
+    Reading.removals it is all words of a flag.
+    """
 
     file: str
     start: int
     end: int
-    """Of the value alone. For a variable: of its right-hand side where the value is set."""

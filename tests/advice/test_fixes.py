@@ -5,103 +5,184 @@ nothing else moves.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from planner.advice import rewrite
 from planner.advice.fixes import rewritten
-from planner.intake.reading import Edit, Reading, Value
+from planner.advice.rewrite import Change
+from planner.intake.frameworks.edit import changed
+from planner.intake.read import read
+from planner.intake.reading import Reading
 from planner.interpret.interpret import understood
 
-SCRIPT = """#!/bin/bash
+MODEL = """--num-layers 32 --hidden-size 1024 --num-attention-heads 16 --vocab-size 50304 \
+--seq-length 1024 --max-position-embeddings 1024 --bf16"""
+SCRIPT = f"""#!/bin/bash
 # --micro-batch-size 8 was too much
 MBS=2
-ARGS="--num-layers 30 --hidden-size 1024 --num-attention-heads 16 --vocab-size 50304"
+ARGS="{MODEL}"
 torchrun --nproc_per_node 4 pretrain_gpt.py $ARGS --micro-batch-size $MBS \\
-    --sequence-parallel $DATA --seq-length 1024 --recompute-granularity full --recompute-method \
+    --sequence-parallel $DATA --train-iters 10 --recompute-granularity full --recompute-method \
 uniform
 """
 
 
-def test_flag_is_added_behind_one_of_the_command() -> None:
-    assert rewrite.appended(SCRIPT, "--bf16") == SCRIPT.replace(
-        "--micro-batch-size $MBS", "--micro-batch-size $MBS --bf16"
-    )
+def fixed(path: Path, text: str, values: dict[str, Any]) -> str:
+    """The text after the changes; nothing is left to be done by hand."""
+    path.write_text(text)
+    done = rewritten(understood(read(path)), values)
+    assert done.left == ()
+    return done.texts[str(path)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('x.py "--micro-batch-size 1"', 'x.py "--micro-batch-size 1 --bf16"'),
-        ('x.py --micro-batch-size "$A B"', 'x.py --micro-batch-size "$A B" --bf16'),
-        ("A=(--micro-batch-size 1)", "A=(--micro-batch-size 1 --bf16)"),
-        ("python train.py \\\n --lr 1", "python train.py --bf16 \\\n --lr 1"),
-    ],
-)
-def test_quotes_and_arrays_stay_whole(text: str, expected: str) -> None:
-    assert rewrite.appended(text, "--bf16") == expected
+def restated(path: Path, text: str) -> dict[str, Any]:
+    """What the text states of flags."""
+    path.write_text(text)
+    return {name: one.value for name, one in read(path).values.items()}
 
 
-def test_switch_goes_without_its_neighbour() -> None:
-    assert rewrite.without(SCRIPT, "sequence_parallel", True) == SCRIPT.replace(
-        "    --sequence-parallel $DATA", " $DATA"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "gone"),
-    [
-        ("recompute_method", "uniform", " --recompute-method uniform"),
-        ("seq_length", 1024, " --seq-length 1024"),
-    ],
-)
-def test_flag_goes_with_its_value(name: str, value: object, gone: str) -> None:
-    assert rewrite.without(SCRIPT, name, value) == SCRIPT.replace(gone, "")
-
-
-def test_override_goes() -> None:
-    text = "train.py model.virtual_pipeline_model_parallel_size=2 model.num_layers=24"
-    assert (
-        rewrite.without(text, "virtual_pipeline_model_parallel_size", 2)
-        == "train.py model.num_layers=24"
-    )
-
-
-def test_variable_of_the_environment() -> None:
-    assert rewrite.environment("#!/bin/bash\nrun\n", "A", 1) == "#!/bin/bash\nexport A=1\nrun\n"
-    assert rewrite.environment("export A=1\nA=2 run\n", "A", None) == "run\n"
-
-
-def test_no_json_takes_no_key() -> None:
-    assert rewrite.keyed("{not json", ["a"], 1) is None
-    assert rewrite.keyed('{"a": 3}', ["a", "b"], 1) is None
-
-
-def test_script_with_a_variable_and_a_missing_flag(tmp_path: Path) -> None:
+def test_value_flag_and_count(tmp_path: Path) -> None:
     path = tmp_path / "launch.sh"
     path.write_text(SCRIPT)
-    at = SCRIPT.index("MBS=2") + 4
-    values = {
-        "num_layers": 30,
-        "hidden_size": 1024,
-        "num_attention_heads": 16,
-        "vocab_size": 50304,
-        "micro_batch_size": 2,
-        "seq_length": 1024,
-        "launch.gpus": 4,
-    }
-    reading = Reading(
-        str(path),
-        "megatron",
-        "megatron",
-        None,
-        {name: Value(value, "flag") for name, value in values.items()},
-        edits={"micro_batch_size": Edit(str(path), at, at + 1)},
+    values = {"micro_batch_size": 1, "use_flash_attn": True, "launch.gpus": 7}
+    done = rewritten(understood(read(path)), values)
+    assert done.texts[str(path)] == SCRIPT.replace("MBS=2", "MBS=1").replace(
+        "$MBS", "$MBS --use-flash-attn"
     )
-    done = rewritten(understood(reading), {"micro_batch_size": 1, "bf16": True, "launch.gpus": 8})
-    assert done.texts[str(path)] == SCRIPT.replace("MBS=2", "MBS=1").replace("$MBS", "$MBS --bf16")
     assert "-MBS=2" in done.diff and "+MBS=1" in done.diff
-    assert done.left == ("--gpus 8",)
+    assert done.left == ("--gpus 7",)
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ('ARGS="--micro-batch-size 1"\nrun $ARGS', 'ARGS="--micro-batch-size 1 --fp16"\nrun $ARGS'),
+        ("A=(--micro-batch-size 1)\nrun ${A[@]}", "A=(--micro-batch-size 1 --fp16)\nrun ${A[@]}"),
+        ('run --micro-batch-size "1"', 'run --micro-batch-size "1" --fp16'),
+        ("run \\\n --lr 1", "run --fp16 \\\n --lr 1"),
+        ("B=1\nrun --micro-batch-size=${B}", "B=1\nrun --micro-batch-size=${B} --fp16"),
+    ],
+)
+def test_added_flag_keeps_quotes_and_arrays_whole(
+    stated: str, expected: str, tmp_path: Path
+) -> None:
+    run = "torchrun --nproc_per_node 1 pretrain_gpt.py"
+    text = fixed(
+        tmp_path / "a.sh", stated.replace("run", run) + " --hidden-size 64", {"fp16": True}
+    )
+    assert text == expected.replace("run", run) + " --hidden-size 64"
+
+
+V = "num_layers_per_virtual_pipeline_stage"
+FLAG = "--num-layers-per-virtual-pipeline-stage"
+RUN = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --micro-batch-size 1"
+CONVERTER = f"python tools/checkpoint/convert.py {FLAG} 4 --sequence-parallel --pp 4"
+COMMENT = "# do not use --sequence-parallel with tp 1"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"{RUN} {FLAG} 4 --lr 1", f"{RUN} --lr 1"),
+        (f"{RUN} {FLAG}=4 --lr 1", f"{RUN} --lr 1"),
+        (f"{RUN} {FLAG} '4' --lr 1", f"{RUN} --lr 1"),
+        (f'{RUN} "{FLAG}=4" --lr 1', f"{RUN} --lr 1"),
+        (f"{RUN} {FLAG} 2 --lr 1 {FLAG} 4", f"{RUN} --lr 1"),
+        (f"N=4\n{RUN} {FLAG} $N --lr 1", f"N=4\n{RUN} --lr 1"),
+        (f'N=4\n{RUN} {FLAG} "${{N:-1}}" --lr 1', f"N=4\n{RUN} --lr 1"),
+        (f"{RUN} {FLAG} $((2 * 2)) --lr 1", f"{RUN} --lr 1"),
+        (f"{RUN} \\\n    {FLAG} 4 \\\n    --lr 1\n", f"{RUN} \\\n    --lr 1\n"),
+        (f"{RUN} \\\n    --lr 1 \\\n    {FLAG} 4\nls\n", f"{RUN} \\\n    --lr 1\nls\n"),
+        (f"{RUN} {FLAG} \\\n  4 --lr 1", f"{RUN} --lr 1"),
+        (f"A=(--lr 1 {FLAG} 4)\n{RUN} ${{A[@]}}", f"A=(--lr 1)\n{RUN} ${{A[@]}}"),
+        (
+            f'A=(\n  --lr 1\n  {FLAG} "4"\n  --fp16\n)\n{RUN} "${{A[@]}}"',
+            f'A=(\n  --lr 1\n  --fp16\n)\n{RUN} "${{A[@]}}"',
+        ),
+        (f"A=(--lr 1)\nA+=({FLAG} 4)\n{RUN} ${{A[@]}}", f"A=(--lr 1)\nA+=()\n{RUN} ${{A[@]}}"),
+        (f'A="{FLAG} 4 --lr 1"\n{RUN} $A', f'A="--lr 1"\n{RUN} $A'),
+        (f'A="--lr 1"\nA="$A {FLAG} 4"\n{RUN} $A', f'A="--lr 1"\nA="$A"\n{RUN} $A'),
+        (f'A="\n  --lr 1\n  {FLAG} 4\n"\n{RUN} $A', f'A="\n  --lr 1\n"\n{RUN} $A'),
+        (f"A=4\nB={FLAG}\n{RUN} $B $A --lr 1", f"A=4\nB={FLAG}\n{RUN} --lr 1"),
+        (f'A="{RUN} {FLAG} 4 --lr 1"\neval $A', f'A="{RUN} --lr 1"\neval $A'),
+        (f'srun bash -c "{RUN} {FLAG} 4 --lr 1"', f'srun bash -c "{RUN} --lr 1"'),
+        (
+            f'go() {{\n  {RUN} "$@" {FLAG} 4\n}}\ngo --lr 1\n',
+            f'go() {{\n  {RUN} "$@"\n}}\ngo --lr 1\n',
+        ),
+        (f'go() {{ {RUN} "$@"; }}\ngo {FLAG} 4 --lr 1', f'go() {{ {RUN} "$@"; }}\ngo --lr 1'),
+        (
+            f"cat > job.sh <<EOF\n{RUN} {FLAG} 4 --lr 1\nEOF\nsbatch job.sh\n",
+            f"cat > job.sh <<EOF\n{RUN} --lr 1\nEOF\nsbatch job.sh\n",
+        ),
+        (
+            f"cat > convert.txt <<'EOF'\n{CONVERTER}\nEOF\n{RUN} {FLAG} 4 --lr 1\n",
+            f"cat > convert.txt <<'EOF'\n{CONVERTER}\nEOF\n{RUN} --lr 1\n",
+        ),
+        (f"{CONVERTER}\n{COMMENT}\n{RUN} {FLAG} 4", f"{CONVERTER}\n{COMMENT}\n{RUN}"),
+        (
+            f"F='{FLAG}=4'\npython convert.py $F\n{RUN} $F --lr 1",
+            f"F='{FLAG}=4'\npython convert.py $F\n{RUN} --lr 1",
+        ),
+    ],
+)
+def test_flag_goes_from_the_training_alone(before: str, after: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    stated = restated(path, before)
+    assert stated[V] == 4
+    text = fixed(path, before, {V: None})
+    assert text == after
+    assert restated(path, text) == {name: stated[name] for name in stated if name != V}
+
+
+def test_switch_goes_without_its_neighbour(tmp_path: Path) -> None:
+    text = fixed(tmp_path / "a.sh", SCRIPT, {"sequence_parallel": None, "recompute_method": None})
+    assert text == SCRIPT.replace("    --sequence-parallel $DATA", "    $DATA").replace(
+        " --recompute-method uniform", ""
+    )
+
+
+def test_override_goes(tmp_path: Path) -> None:
+    run = "python megatron_gpt_pretraining.py model.num_layers=24 trainer.devices=8"
+    text = f"{run} model.virtual_pipeline_model_parallel_size=2 model.hidden_size=512"
+    values = {"virtual_pipeline_model_parallel_size": None}
+    assert fixed(tmp_path / "a.sh", text, values) == f"{run} model.hidden_size=512"
+
+
+def test_what_other_commands_share_takes_no_further_flag(tmp_path: Path) -> None:
+    text = f"A='--micro-batch-size 1'\npython convert.py $A\ntorchrun pretrain_gpt.py {MODEL} $A\n"
+    assert fixed(tmp_path / "a.sh", text, {"sequence_parallel": True}) == text.replace(
+        "--seq-length 1024", "--seq-length 1024 --sequence-parallel"
+    )
+
+
+def test_variable_of_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    name = "env.CUDA_DEVICE_MAX_CONNECTIONS"
+    export = "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+    command = "CUDA_DEVICE_MAX_CONNECTIONS=1 python convert.py"
+    text = f"#!/bin/bash\n#SBATCH --nodes 2\n\n{command}\n{RUN}\n"
+    new = fixed(path, text, {name: 1})
+    assert new == text.replace("nodes 2\n", f"nodes 2\n{export}")
+    assert fixed(path, new, {name: None}) == text
+    assert fixed(path, new, {name: 8}) == new.replace("=1\n", "=8\n")
+    before = f"{command}\nCUDA_DEVICE_MAX_CONNECTIONS=1 {RUN}\n"
+    assert fixed(path, before, {name: None}) == f"{command}\n{RUN}\n"
+
+
+def test_neighbours_go_together_and_make_room_for_what_comes() -> None:
+    text = "run \\\n  --a 1 \\\n  --b\n"
+    a, b = Change(8, 13), Change(18, 21)
+    assert text[8:13] == "--a 1" and text[18:21] == "--b"
+    assert rewrite.rewritten(text, [a, b]) == "run\n"
+    assert rewrite.rewritten(text, [b, Change(21, 21, " --c")]) == text.replace("--b", "--c")
+
+
+def test_json_that_is_none_takes_no_key() -> None:
+    assert changed("ds.json", "{not json", "deepspeed", "deepspeed.a", 1) is None
+    assert changed("ds.json", '{"a": 3}', "deepspeed", "deepspeed.a.b", 1) is None
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,6 @@ def command(
     state: State,
     words: list[Text],
     given: dict[str, Text],
-    ends: tuple[tuple[str, int], ...],
     where: str,
 ) -> Truth:
     """What a command does to the shell; its status where that is known."""
@@ -94,14 +93,14 @@ def command(
     if name in BUILTINS:
         return BUILTINS[name](state, words[1:], where)
     if name in ("exec", "command", "builtin", "time", "nohup", "then", "do") and len(words) > 1:
-        return command(state, words[1:], given, ends[1:], where)
+        return command(state, words[1:], given, where)
     if _started(state, words, given, where):
         return True
     printed = _printed(state, posixpath.basename(name), words[1:])
     state.out.append(printed)
     if not state.silent and name not in coreutils.PURE and len(state.work.commands) < MOST_COMMANDS:
         state.work.commands.append(
-            Command(words, {**environment(state), **given}, where, state.outer, ends)
+            Command(words, {**environment(state), **given}, where, state.outer)
         )
     return True if known(printed) else None
 

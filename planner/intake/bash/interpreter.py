@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from planner.intake.bash.state import (
     note,
     spend,
 )
-from planner.intake.bash.traced_text import EMPTY, Piece, Source, Text, cut, hole, source
+from planner.intake.bash.traced_text import EMPTY, Piece, Source, Text, hole, source
 from planner.intake.bash.words import text, words
 
 if TYPE_CHECKING:
@@ -88,17 +89,10 @@ def _command(state: State, src: Source, node: Node, nested: int) -> Truth:
         else:
             spans.append((one.start_byte, one.end_byte))
     found: list[Text] = []
-    ends: list[tuple[str, int]] = []
     for start, end in spans:
-        made = words(state, src, start, end)
-        found += made
-        after = next(
-            ((piece.file, piece.start + 1) for piece in cut(src, end - 1, end) if piece.start >= 0),
-            ("", -1),
-        )
-        ends += [after if len(made) == 1 else ("", -1)] * len(made)
+        found += words(state, src, start, end)
     given = {name: value for name, value in before if not isinstance(value, list)}
-    return commands.command(state, found, given, tuple(ends), place(state, src, node))
+    return commands.command(state, found, given, place(state, src, node))
 
 
 def _assigned(state: State, src: Source, node: Node) -> tuple[str, Variable]:
@@ -251,11 +245,7 @@ def _stripped(whole: Text) -> Text:
         return EMPTY
     last = whole[-1]
     short = last.text.rstrip("\n")
-    return (
-        whole
-        if short == last.text
-        else (*whole[:-1], Piece(short, last.file, last.start, last.via, last.origin))
-    )
+    return whole if short == last.text else (*whole[:-1], replace(last, text=short))
 
 
 HANDLERS: dict[str, Callable[[State, Source, Node, int], Truth]] = {

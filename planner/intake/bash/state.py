@@ -38,10 +38,6 @@ class Command:
     where: str
     outer: tuple[list[Text], ...] = ()
     """Commands that start it, outermost first: `srun ... bash -c`, `sbatch`."""
-    ends: tuple[tuple[str, int], ...] = ()
-    """File and offset after each word that stands there as such; -1 where words were split or
-    substituted.
-    """
 
 
 @dataclass(slots=True)

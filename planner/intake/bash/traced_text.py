@@ -6,15 +6,34 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from planner.intake.reading import Origin
+from planner.intake.reading import Edit, Origin
 
 HOLE = "\ue000"
 """Stands for what nobody knows: one character of a piece whose `missing` says what."""
+
+
+MOST_SITES = 60
+"""Substitutions that a text is followed through; beyond, its place is lost."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """A stretch of a file that stands for a text: `$NAME`, `${...}`, `$(...)`, a word in quotes."""
+
+    file: str
+    start: int
+    """-1 where the place is lost."""
+    end: int
+    word: int = 0
+    """Where it makes one whole word: how many characters that has."""
+    inner: Site | None = None
+    """The stretch inside its value that the text came through before."""
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +53,8 @@ class Piece:
     """For a HOLE that a variable holds: the command that would have to be run to know it."""
     unset: bool = False
     """For a HOLE: a variable that nobody sets; bash would take it as empty."""
+    site: Site | None = field(default=None, compare=False, repr=False)
+    """The outermost substitution that brought it here; None where it stands here itself."""
 
 
 Text = tuple[Piece, ...]
@@ -94,6 +115,7 @@ def _slice(piece: Piece, low: int, high: int) -> Piece:
         piece.missing,
         piece.asks,
         piece.unset,
+        piece.site,
     )
 
 
@@ -170,3 +192,85 @@ def spaced(words: Iterable[Text]) -> Text:
     for word in words:
         out += [Piece(" "), *word] if out else word
     return tuple(out)
+
+
+LOST = Site("", -1, -1)
+_GAP = re.compile(r"(?:[ \t\n]|\\\n)*")
+"""What may stand between the words of a command: blanks and line continuations."""
+
+
+def substituted(text: Text, stood: Text, word: bool = False) -> Text:
+    """A text that comes in for what stood there, each piece with that place above its own.
+
+    word: what stood there is one word of a command, and the text is what it means.
+    """
+    if not stood or any(piece.start < 0 or piece.file != stood[0].file for piece in stood):
+        return text
+    first, last = stood[0], stood[-1]
+    above = [*_sites(first), Site(first.file, first.start, last.start + len(last.text))]
+    size = sum(len(piece.text) for piece in text) if word else 0
+    out = []
+    for piece in text:
+        site = piece.site
+        if (site.depth if site else 0) + len(above) > MOST_SITES:
+            site = LOST
+        else:
+            for place in reversed(above):
+                depth = site.depth + 1 if site else 1
+                of_word = size if place is above[-1] else place.word
+                site = Site(place.file, place.start, place.end, of_word, site, depth)
+        out.append(replace(piece, site=site))
+    return tuple(out)
+
+
+def _sites(piece: Piece) -> Iterator[Site]:
+    """The substitutions that a piece came through, outermost first."""
+    site = piece.site
+    while site is not None:
+        yield site
+        site = site.inner
+
+
+def places(piece: Piece) -> list[Site]:
+    """Where a piece stands: the substitutions that it came through, outermost first, then the place
+    where it is written.
+    """
+    own = [Site(piece.file, piece.start, piece.start + len(piece.text))] if piece.start >= 0 else []
+    return [*_sites(piece), *own]
+
+
+def stretch(words: Sequence[Text], texts: Mapping[str, str]) -> Edit | None:
+    """The stretch of a file that states these words of a command and nothing else: in the command
+    itself, or in the variable or array that it expands. None where there is none.
+
+    texts: of the files that words stand in.
+    """
+    paths = [places(piece) for word in words for piece in word if piece.text or piece.site]
+    size = sum(len(piece.text) for word in words for piece in word)
+    for depth in range(min(map(len, paths), default=0)):
+        level = [path[depth] for path in paths]
+        one_place = all(_span(site) == _span(level[0]) for site in level)
+        if not one_place or len(paths) == 1 == len(paths[0]) - depth:
+            return _joined(level, texts)
+        if len(words) == 1 and level[0].word == size > 0:
+            return _joined(level[:1], texts)
+    return None
+
+
+def _span(site: Site) -> tuple[str, int, int]:
+    return site.file, site.start, site.end
+
+
+def _joined(sites: list[Site], texts: Mapping[str, str]) -> Edit | None:
+    """From the first to the last, where nothing but blanks stands between them."""
+    if any(site.start < 0 for site in sites):
+        return None
+    whole = texts.get(sites[0].file, "")
+    for before, after in pairwise(sites):
+        if _span(before) == _span(after):
+            continue
+        if before.file != after.file or before.end > after.start:
+            return None
+        if not _GAP.fullmatch(whole, before.end, after.start):
+            return None
+    return Edit(sites[0].file, sites[0].start, sites[-1].end)

@@ -20,7 +20,9 @@ from planner.intake.bash.traced_text import (
     cut,
     fields,
     joined,
+    plain,
     source,
+    substituted,
 )
 
 _RUN = re.compile(r"[^\\'\"$`]+")
@@ -31,7 +33,12 @@ _ANSI = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 
 def words(state: State, src: Source, start: int, end: int) -> list[Text]:
     """The words that bash makes of one argument."""
-    return fields(expand(state, src, start, end))
+    made = fields(expand(state, src, start, end))
+    if len(made) == 1:
+        stood = cut(src, start, end)
+        if len(made[0]) != 1 or plain(made[0]) != plain(stood):
+            return [substituted(made[0], stood, word=True)]
+    return made
 
 
 def text(state: State, src: Source, start: int, end: int, quoted: bool = False) -> Text:
@@ -60,10 +67,16 @@ def expand(state: State, src: Source, start: int, end: int, quoted: bool = False
         char = src.text[at]
         if char == "\\":
             at = _escape(src, at, end, quoted, out)
-        elif char == "$":
-            at = _dollar(state, src, at, end, quoted, out)
-        elif char == "`":
-            at = _backtick(state, src, at, end, quoted, out)
+        elif char in "$`":
+            parts: list[Part] = []
+            follow = _dollar if char == "$" else _backtick
+            close = follow(state, src, at, end, quoted, parts)
+            stood = cut(src, at, min(close, end))
+            for part in parts:
+                if part.piece is not None:
+                    part = Part(substituted((part.piece,), stood)[0], part.split)
+                out.append(part)
+            at = close
         elif char == "'":
             close = src.text.find("'", at + 1, end)
             close = end if close < 0 else close
@@ -131,13 +144,13 @@ def _special_quote(state: State, src: Source, at: int, end: int, out: list[Part]
     close = at + 2
     while close < end and src.text[close] != "'":
         close += 2 if src.text[close] == "\\" else 1
-    plain = re.sub(
+    meant = re.sub(
         r"\\(.)",
         lambda found: _ANSI.get(found[1], found[0]),
         src.text[at + 2 : close],
         flags=re.DOTALL,
     )
-    out.append(Part(Piece(plain)))
+    out.append(Part(Piece(meant)))
     return close + 1
 
 

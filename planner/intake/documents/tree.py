@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake.reading import Origin
+from planner.intake.reading import Edit, Origin
 
 DEEPEST = 60
 MOST_LEAVES = 20_000
@@ -50,6 +50,8 @@ class Leaf:
     origin: Origin = "flag"
     where: str = ""
     """For people; made of file and path when empty."""
+    removal: Edit | None = None
+    """Of a command line: the flag with its value."""
 
 
 def leaves(document: Document) -> list[Leaf]:

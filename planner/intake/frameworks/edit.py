@@ -28,7 +28,9 @@ def changed(file: str, text: str, kind: str, name: str, value: Any) -> str | Non
 
 
 def with_key(document: Document, text: str, path: Path, value: Any) -> str | None:
-    """The text with one key of it changed, proved by reading it again; None where that fails."""
+    """The text with one key of it changed, proved by reading it again; None where that fails. A
+    strict JSON whose style is not followed is written anew.
+    """
     wanted = _wanted(document.data, path, value)
     if wanted is None:
         return None
@@ -40,12 +42,18 @@ def with_key(document: Document, text: str, path: Path, value: Any) -> str | Non
         new = text[:start] + _word(value, toml) + text[end:]
     else:
         new = _in_table(text, path, value) if toml else _added(document, text, path, value)
-    if new is None:
-        return None
+    if new is not None and _states(new, document.file, wanted):
+        return new
+    if document.strict and document.file.endswith(".json"):
+        return json.dumps(wanted, indent=2) + "\n"
+    return None
+
+
+def _states(text: str, file: str, wanted: Any) -> bool:
     try:
-        return new if parse(new, document.file).data == wanted else None
+        return bool(parse(text, file).data == wanted)
     except InputError:
-        return None
+        return False
 
 
 def _wanted(data: Any, path: Path, value: Any) -> Any:

@@ -59,6 +59,7 @@ def reading(
     """
     values: dict[str, Value] = {}
     edits: dict[str, Edit] = {}
+    removals: dict[str, list[Edit | None]] = {}
     unknown: dict[str, None] = {}
     opened: dict[str, Unresolved] = {one.name: one for one in unresolved}
     for name, leaf, value, known in found:
@@ -72,6 +73,7 @@ def reading(
             continue
         values.pop(name, None)
         edits.pop(name, None)
+        removals.setdefault(name, []).append(leaf.removal)
         if value is None:
             continue
         opened.pop(name, None)
@@ -90,6 +92,11 @@ def reading(
         tuple(unknown),
         tuple(notes),
         edits,
+        {
+            name: tuple(edit for edit in stated if edit is not None)
+            for name, stated in removals.items()
+            if None not in stated
+        },
     )
 
 
@@ -101,6 +108,7 @@ def merged(
     for name in second.values:
         open_.pop(name, None)
     edits = {name: edit for name, edit in first.edits.items() if name not in second.values}
+    removals = {name: cut for name, cut in first.removals.items() if name not in second.values}
     return replace(
         first,
         kind=kind or first.kind,
@@ -111,6 +119,7 @@ def merged(
         unknown=tuple(dict.fromkeys((*first.unknown, *second.unknown))),
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
         edits={**edits, **second.edits},
+        removals={**removals, **second.removals},
     )
 
 

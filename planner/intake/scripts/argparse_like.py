@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.intake.bash.state import blank, line_of
-from planner.intake.bash.traced_text import Piece, Text, cut, hole, plain, shown, source
+from planner.intake.bash.traced_text import Piece, Text, cut, hole, plain, shown, source, stretch
 from planner.intake.documents.scalars import plain as meaning
 from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks.megatron_flags import Flag
@@ -62,6 +62,7 @@ def parse(words: Sequence[Text], table: Mapping[str, Flag], texts: Mapping[str, 
             out.positional += [words[at]] if not blank(words[at]) else []
             at += 1
             continue
+        first = at
         stated, equals, _ = name.partition("=")
         values = [cut(source(words[at]), len(stated) + 1, len(name))] if equals else []
         flag = named(stated, table)
@@ -69,13 +70,7 @@ def parse(words: Sequence[Text], table: Mapping[str, Flag], texts: Mapping[str, 
         while not equals and at < len(words) and _takes(flag, values, words[at]):
             values.append(words[at])
             at += 1
-        _state(
-            out,
-            (stated, words[at - 1 - len(values) if not equals else at - 1]),
-            flag,
-            values,
-            texts,
-        )
+        _state(out, stated, words[first:at], flag, values, texts)
         _repeated(out, seen, stated, values)
     return out
 
@@ -109,12 +104,13 @@ def _repeated(out: Parsed, seen: dict[str, str], stated: str, values: list[Text]
 
 def _state(
     out: Parsed,
-    flag_word: tuple[str, Text],
+    stated: str,
+    words: Sequence[Text],
     flag: Flag | None,
     values: list[Text],
     texts: Mapping[str, str],
 ) -> None:
-    stated, word = flag_word
+    """Records a flag. words: its own and those of its values; values: what it is given."""
     name = flag.dest if flag else stated.lstrip("-").replace("-", "_")
     if flag is None:
         out.unknown.append(stated)
@@ -126,13 +122,13 @@ def _state(
         and (flag is None or flag.kind in ("int", "float") or _WEIGHTY.search(name))
         and len(values) == 1
     ):
-        out.unresolved.append(_open(first, stated, word, texts))
+        out.unresolved.append(_open(first, stated, words[0], texts))
         return
     if flag and not values and flag.kind not in ("true", "false") and not flag.optional:
         out.notes.append(f"{stated} needs a value, but none follows")
         return
     value = _value(flag, values, out, stated)
-    out.leaves.append(leaf((name,), value, word, values, texts, stated))
+    out.leaves.append(leaf((name,), value, words[0], values, texts, stated, words))
 
 
 def _open(first: Piece, stated: str, word: Text, texts: Mapping[str, str]) -> Unresolved:
@@ -191,10 +187,14 @@ def leaf(
     word: Text,
     values: Sequence[Text],
     texts: Mapping[str, str],
-    said: str = "",
+    name: str = "",
+    words: Sequence[Text] = (),
 ) -> Leaf:
-    """A value with its place: the span where it alone stands there, the variable that it comes
+    """A value with its place: the span where it alone stands there, and the variable that it comes
     through.
+
+    word: the flag's. name: of the flag, for people. words: all that state it, where they may be
+    taken out.
     """
     pieces = [piece for one in values for piece in one if piece.text]
     alone = (
@@ -205,8 +205,9 @@ def leaf(
     span = (alone.start, alone.start + len(alone.text)) if alone else None
     origin, through = _origin(word, pieces)
     told = place((alone,) if alone else word, texts)
-    where = " ".join(one for one in (told, said, f"through {through}" if through else "") if one)
-    return Leaf(path, value, alone.file if alone else "", span, origin, where)
+    where = " ".join(one for one in (told, name, f"through {through}" if through else "") if one)
+    removal = stretch(words, texts) if words else None
+    return Leaf(path, value, alone.file if alone else "", span, origin, where, removal)
 
 
 def _origin(word: Text, pieces: list[Piece]) -> tuple[Origin, str]:

@@ -284,7 +284,8 @@ def _overriding(parsed: Parsed, work: Work) -> list[Leaf]:
         name, _, _ = plain(word).partition("=")
         value = cut(source(word), len(name) + 1, len(plain(word)))
         for one in detect.overrides([shown(word)]):
-            out.append(leaf(one.path, one.value, word, [value], work.texts, name.lstrip("+~")))
+            label = name.lstrip("+~")
+            out.append(leaf(one.path, one.value, word, [value], work.texts, label, [word]))
     return out
 
 

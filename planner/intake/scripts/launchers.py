@@ -89,8 +89,8 @@ class Launch:
     program: str
     """Path of a script, name of a module, or `megatron sft`."""
     arguments: list[Text]
-    after: tuple[str, int]
-    """File and offset behind the program's word; -1 where it does not stand in a file."""
+    word: Text
+    """Of the program."""
     told: dict[str, dict[str, Text]] = field(default_factory=dict)
     """By launcher (torchrun, deepspeed, accelerate, slurm, mpirun, ray): its options, dashes
     within.
@@ -127,8 +127,9 @@ def launch(command: Command) -> Launch | None:
         name: {key.replace("_", "-"): value for key, value in one.items()}
         for name, one in walk.told.items()
     }
-    after = command.ends[at] if at < len(command.ends) else ("", -1)
-    return Launch(command, program, arguments, after, walk.told, walk.words, walk.environment)
+    return Launch(
+        command, program, arguments, command.words[at], walk.told, walk.words, walk.environment
+    )
 
 
 def _outer(words: list[Text], told: dict[str, dict[str, Text]], mine: dict[str, Text]) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from planner.errors import InputError
 from planner.intake.bash.interpreter import follow
 from planner.intake.bash.state import Work
-from planner.intake.bash.traced_text import Text, known, plain, shown
+from planner.intake.bash.traced_text import Text, known, places, plain, shown, stretch
 from planner.intake.frameworks.megatron_flags import flags
 from planner.intake.frameworks.vocabulary import Named
 from planner.intake.frameworks.vocabulary import reading as made
-from planner.intake.reading import Edit, Reading, Unresolved, Value
+from planner.intake.reading import APPEND, Edit, Reading, Unresolved, Value
 from planner.intake.scripts import argparse_like, classify, configs
 from planner.intake.scripts.argparse_like import Parsed, leaf
 from planner.intake.scripts.launchers import Launch, launch, option
@@ -27,8 +27,17 @@ UNLIKELY = re.compile(
     r"convert|preprocess|prepare|tokeni[sz]e|download|merge|export|inspect|eval|generat|server|serve|infer|load_ratios|checkpoint|test_|"
     r"setup\.py|upload|plot|report|pip\b"
 )
-APPEND = "append"
-"""Name of the empty span behind the program's word, where further flags can be written."""
+ANCHORS = (
+    "micro_batch_size",
+    "global_batch_size",
+    "seq_length",
+    "num_layers",
+    "hf.per_device_train_batch_size",
+    "hf.model_name_or_path",
+    "tensor_model_parallel_size",
+    "model",
+)
+"""Further flags go behind the first of these that the command states."""
 MOST_VARIABLES = 200
 LONGEST = 300
 """Characters of a variable of the environment that is kept: the longer ones are command lines."""
@@ -51,6 +60,7 @@ def read(path: Path, text: str, sets: Mapping[str, str]) -> Reading:
     return finished(
         replace(out, notes=tuple(dict.fromkeys((*notes, *out.notes, *parsed.notes, *work.notes)))),
         found,
+        work,
     )
 
 
@@ -126,9 +136,29 @@ def _launched(found: Launch, parsed: Parsed, work: Work, path: Path) -> Reading:
 
 
 def _variable(name: str, value: Text, work: Work) -> Named:
-    told = leaf((name,), plain(value), value, [value], work.texts, name)
-    origin = told.origin if told.origin == "option" else "environment"
-    return Named(f"env.{name}", replace(told, origin=origin), plain(value))
+    stated = leaf((name,), plain(value), value, [value], work.texts, name)
+    origin = stated.origin if stated.origin == "option" else "environment"
+    removal = _assignment(name, value, work.texts)
+    return Named(f"env.{name}", replace(stated, origin=origin, removal=removal), plain(value))
+
+
+def _assignment(name: str, value: Text, texts: Mapping[str, str]) -> Edit | None:
+    """`export NAME=value` or the `NAME=value` before a command, for a value of one piece."""
+    if len(value) != 1:
+        return None
+    for place in places(value[0]):
+        whole = texts.get(place.file, "")
+        setting = re.compile(rf"(?:export[ \t]+)?\b{re.escape(name)}=([\"']?)$").search(
+            whole[max(place.start - 1000, 0) : place.start] if place.start > 0 else ""
+        )
+        if setting is None or not whole.startswith(setting[1], place.end):
+            continue
+        start, end = place.start - len(setting[0]), place.end + len(setting[1])
+        alone = re.compile(r"[ \t]*(?:[;\n#]|$)").match(whole, end) is not None
+        if setting[0].startswith("export") and not alone:
+            start = whole.index(name, start)
+        return Edit(place.file, start, end)
+    return None
 
 
 def _actors(parsed: Parsed) -> list[Named]:
@@ -150,7 +180,7 @@ def _actors(parsed: Parsed) -> list[Named]:
     ]
 
 
-def finished(out: Reading, found: Launch) -> Reading:
+def finished(out: Reading, found: Launch, work: Work) -> Reading:
     """With the product of nodes and GPUs, the place for further flags, and nothing open that is
     known.
     """
@@ -174,12 +204,39 @@ def finished(out: Reading, found: Launch) -> Reading:
     waiting = [one for one in out.unresolved if one.name not in (*values, *counts)]
     first = sorted(waiting, key=lambda one: not _of_launch(one))
     edits = dict(out.edits)
-    file, after = found.after
-    if after >= 0:
-        edits[APPEND] = Edit(file, after, after)
+    place = _place_for_flags(out, found, work)
+    if place is not None:
+        edits[APPEND] = place
     return replace(
         out, values=values, unresolved=tuple({one.name: one for one in first}.values()), edits=edits
     )
+
+
+def _place_for_flags(out: Reading, found: Launch, work: Work) -> Edit | None:
+    """Behind a flag that no other command of the script gets, else behind the program's word."""
+    anchors = [out.removals[name][0] for name in ANCHORS if out.removals.get(name)]
+    if out.kind in ("nemo", "bridge"):
+        stated = [
+            edit
+            for name, cuts in out.removals.items()
+            for edit in cuts
+            if edit.file == out.file and not name.startswith(("env.", "launch."))
+        ]
+        anchors = sorted(stated, key=lambda edit: edit.start)[:1]
+    others = {
+        (place.file, place.start)
+        for command in work.commands
+        if command.where != found.command.where
+        for word in command.words
+        for piece in word
+        for place in places(piece)
+    }
+    for edit in anchors:
+        shared = any(edit.file == file and edit.start <= at < edit.end for file, at in others)
+        if not shared:
+            return Edit(edit.file, edit.end, edit.end)
+    program = stretch([found.word], work.texts)
+    return Edit(program.file, program.end, program.end) if program else None
 
 
 def _of_launch(one: Unresolved) -> bool:
