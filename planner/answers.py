@@ -10,8 +10,8 @@ from planner.cost.terms import Estimate
 from planner.layout import Layout
 from planner.rules.rule import Breach
 from planner.search import SearchResult
-from planner.specs.question import Question
 from planner.specs.recipe import Recipe
+from planner.specs.words import Question
 
 
 @dataclass(frozen=True, slots=True)

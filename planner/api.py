@@ -19,9 +19,9 @@ from planner.errors import InputError, check_installed
 from planner.layout import SCHEDULE_CODE
 from planner.specs import plan as plans
 from planner.specs import resolve
-from planner.specs.question import Question, changed
-from planner.specs.question import question as _question
+from planner.specs.question import changed, from_words
 from planner.specs.sweep import MOST
+from planner.specs.words import Question
 
 if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
@@ -48,7 +48,7 @@ def question(**words: Any) -> Question:
     """A question in the words of the command line (`tp=8`, `pp="1..8"`, `sp=False`). InputError
     names every faulty word.
     """
-    return _question(words)
+    return from_words(words)
 
 
 def recommend(
@@ -58,12 +58,12 @@ def recommend(
     out: str | Path | None = None,
     launcher: str = "torchrun",
     script: str | Path | None = None,
-    form: str | None = None,
+    format: str | None = None,
 ) -> Recommendation:
     """The best layouts that fit, and the files to launch the first of them when `out` names a
     folder.
 
-    `form` ("accelerate", "bridge") names other software that reads the files than the framework's
+    `format` ("accelerate", "bridge") names other software that reads the files than the framework's
     own. With `min_gpus` and no GPU count the answer is for the smallest count on which a layout
     fits.
     """
@@ -74,9 +74,9 @@ def recommend(
 
     if not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
-    folder = out_folder(out, launcher, form)
+    folder = out_folder(out, launcher, format)
     own = training_script(script)
-    if folder is None and (own or form or launcher != "torchrun"):
+    if folder is None and (own or format or launcher != "torchrun"):
         raise InputError(
             "launcher, format and script say what the launch files hold, but no files are asked"
             " for; add --out DIR"
@@ -88,11 +88,11 @@ def recommend(
         )
     fewest = None
     if min_gpus:
-        recipe = resolve.recipe(asked if asked.gpus else asked.model_copy(update={"gpus": 1}))
+        recipe = resolve.recipe(asked if asked.gpus else replace(asked, gpus=1))
         fewest = search.min_gpus(recipe)
         if fewest is None and asked.gpus is None:
             return Recommendation(asked, recipe, None)
-        asked = asked if asked.gpus else asked.model_copy(update={"gpus": fewest})
+        asked = asked if asked.gpus else replace(asked, gpus=fewest)
     recipe = resolve.recipe(asked)
     found = search.search(recipe, top=top)
     _check_searched(recipe, found.plans)
@@ -104,7 +104,7 @@ def recommend(
     written = (
         ((), "")
         if folder is None
-        else write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own, form)
+        else write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own, format)
     )
     return Recommendation(
         stated, recipe, found, fewest, *written, goodput=of_plan(asked, recipe, best.estimate)
@@ -166,19 +166,19 @@ def emit(
     launcher: str = "torchrun",
     out: str | Path | None = None,
     script: str | Path | None = None,
-    form: str | None = None,
+    format: str | None = None,
 ) -> Emitted:
     """The launch files of a saved plan; written when `out` names a folder. InputError when the plan
     breaks a rule.
 
     `script` is a training script of your own, in place of the one that is written (DeepSpeed) or
-    named (Megatron-LM); `form` as in `recommend`.
+    named (Megatron-LM); `format` as in `recommend`.
     """
     from planner.answers import Emitted
     from planner.files import write_all
     from planner.plan_files import launch_texts, out_folder, training_script
 
-    folder = out_folder(out, launcher, form)
+    folder = out_folder(out, launcher, format)
     own = training_script(script)
     saved = plans.read(path)
     asked = plans.asked(saved, str(path))
@@ -186,7 +186,7 @@ def emit(
         asked = changed(asked, {"framework": framework})
     recipe, layout = resolve.recipe_and_layout(asked)
     recipe = recipe.model_copy(update={"switches": saved.switches})
-    texts = launch_texts(recipe, layout, launcher, own, form=form)
+    texts = launch_texts(recipe, layout, launcher, own, form=format)
     return Emitted(texts, write_all(folder, texts) if folder is not None else ())
 
 
@@ -231,19 +231,19 @@ def check(
     cluster: str | None = None,
     gpus: int | None = None,
     model: str | None = None,
-    sets: Sequence[str] = (),
+    set: Sequence[str] = (),
     oom: str | None = None,
     fix: str | Path | None = None,
 ) -> Checked:
     """A launch script, configuration or log that exists: what is illegal, does not fit, is slow, or
     is not what it seems.
 
-    `sets` (NAME=VALUE) supplies what the file does not tell, `oom` is an out-of-memory message,
+    `set` (NAME=VALUE) supplies what the file does not tell, `oom` is an out-of-memory message,
     `fix` where to write the file again.
     """
     from planner.advice.check import check as answered
 
-    return answered(file, cluster, gpus, model, sets, oom, fix)
+    return answered(file, cluster, gpus, model, set, oom, fix)
 
 
 def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, SweepRow]:

@@ -15,8 +15,8 @@ from planner.estimate import estimate as estimated
 from planner.files import check_folder, folder, write_all
 from planner.layout import Layout
 from planner.specs.plan import SavedPlan
-from planner.specs.question import Question
 from planner.specs.recipe import Recipe
+from planner.specs.words import Question
 
 _HEAD = """# A plan of ppplan: `ppplan explain THIS` prints every term, `ppplan emit THIS` writes \
 the launch files.
@@ -37,7 +37,7 @@ def plan_text(
     import numpy
 
     saved = SavedPlan(
-        question=_plain(asked.model_dump(exclude_none=True, exclude_defaults=True)),
+        question=_plain(asked.words()),
         layout=layout.named(),
         switches=dict(recipe.switches),
         estimate=_plain(named(estimate)),

@@ -21,8 +21,9 @@ from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.specs import library, resolve
 from planner.specs import plan as plans
-from planner.specs.question import Question, changed
+from planner.specs.question import changed
 from planner.specs.recipe import Recipe
+from planner.specs.words import Question
 
 OVER = ("cluster", "gpus", "seq_length", "precision")
 MOST = 200

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from planner.cost.goodput import Goodput, goodput
 from planner.cost.params.trained import trained_total
 from planner.cost.terms import Estimate
-from planner.specs.question import Question
 from planner.specs.recipe import Recipe
+from planner.specs.words import Question
 from planner.units import GB
 
 HOUR = 3600.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from planner.cli import options as o
+from planner.specs.words import Question
 
 File = Annotated[
     str,
@@ -14,7 +15,7 @@ File = Annotated[
         help="A launch script, a DeepSpeed, NeMo, ... configuration, or a log.", show_default=False
     ),
 ]
-Sets = Annotated[
+Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="What the file does not tell; repeatable.", metavar="NAME=VALUE"),
 ]
@@ -34,17 +35,17 @@ Csv = Annotated[
 ]
 
 
+@o.takes(Question, only=("cluster", "gpus", "model"))
 def check(
     file: File,
-    cluster: o.Cluster = None,
-    gpus: o.Gpus = None,
-    model: o.Model = None,
-    sets: Sets = None,
+    *,
+    set: Set = None,
     oom: OomText = None,
     fix: Fix = None,
     csv: Csv = None,
     report: o.Report = None,
     as_json: o.Json = False,
+    **words: Any,
 ) -> int:
     """What will happen with a launch that you already have. Nothing in the file is run.
 
@@ -57,9 +58,7 @@ def check(
 
     check_report(report)
     save.check_all([csv] if csv else [])
-    answer = api.check(
-        file, cluster=cluster, gpus=gpus, model=model, sets=sets or (), oom=oom, fix=fix
-    )
+    answer = api.check(file, set=set or (), oom=oom, fix=fix, **words)
     save.write_all({csv: row_text(answer)} if csv else {})
     if as_json:
         from planner.report.json.check import document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,27 @@ import typer
 from planner.cli import complete
 from planner.cli import options as o
 from planner.errors import InputError, unknown
+from planner.specs.words import Question
 
+NOT_COMPARED = (
+    "lora_base",
+    "etp",
+    "v",
+    "m",
+    "hpz",
+    "cp_a2a",
+    "offload",
+    "sp",
+    "group",
+    "recompute_layers",
+    "recompute_modules",
+    "account_for_embedding",
+    "account_for_loss",
+    "first_layers",
+    "last_layers",
+    "stage_layout",
+)
+"""Words of one layout, which another cluster or size would not keep."""
 _OVER = "What to compare, each repeatable or by comma"
 
 
@@ -54,73 +75,46 @@ Price = Annotated[
 Csv = Annotated[str | None, typer.Option("--csv", help="Writes the table.", metavar="FILE.csv")]
 
 
+@o.takes(Question, without=NOT_COMPARED)
 def compare(
     plans: Plans = None,
-    model: o.Model = None,
+    model: Annotated[str | None, o.option("model")] = None,
     cluster: Clusters = None,
     gpus: GpuCounts = None,
     seq_length: SeqLengths = None,
     precision: Precisions = None,
+    *,
     price: Price = None,
-    set: o.Set = None,
-    global_batch_size: o.GlobalBatchSize = None,
-    global_batch_tokens: o.GlobalBatchTokens = None,
-    stack: o.Stack = None,
-    framework: o.Framework = None,
-    framework_version: o.FrameworkVersion = None,
-    attention: o.Attention = None,
-    max_memory_gib: o.MaxMemory = None,
-    optimizer: o.Optimizer = None,
-    lora_rank: o.LoraRank = None,
-    lora_targets: o.LoraTargets = None,
-    frozen: o.Frozen = None,
-    packing: o.Packing = None,
-    mean_length: o.MeanLength = None,
-    mtbf_hours: o.MtbfHours = None,
-    checkpoint_s: o.CheckpointS = None,
-    restart_s: o.RestartS = None,
-    tp: o.Tp = None,
-    pp: o.Pp = None,
-    dp: o.Dp = None,
-    cp: o.Cp = None,
-    ep: o.Ep = None,
-    mbs: o.Mbs = None,
-    zero: o.Zero = None,
-    schedule: o.Schedule = None,
-    recompute: o.Recompute = None,
-    no_recompute: o.NoRecompute = False,
     csv: Csv = None,
     report: o.Report = None,
     as_json: o.Json = False,
+    **words: Any,
 ) -> None:
     """The same question on several clusters, sizes, sequence lengths or precisions.
 
     Example: ppplan compare --model llama3-70b --gpus 64 --cluster h100-sxm --cluster h100-pcie
     """
-    words = locals()
     over: dict[str, list[Any]] = {
         "cluster": o.listed(cluster),
-        "gpus": [o.whole(one) for one in o.listed(gpus)],
-        "seq_length": [o.whole(one) for one in o.listed(seq_length)],
+        "gpus": [o.whole(count) for count in o.listed(gpus)],
+        "seq_length": [o.whole(length) for length in o.listed(seq_length)],
         "precision": o.listed(precision),
     }
-    given = {
-        name: value for name, value in words.items() if name not in (*over, "plans", "price", "csv")
-    } | {"file": None}
+    over = {word: values for word, values in over.items() if values}
     if plans and model is None:
-        _alone(over | given)
-    asked = o.question(given) if model is not None or not plans else None
+        _check_alone({**over, **words})
+        question = None
+    else:
+        question = o.question(None, {"model": model, **words})
     from planner import api
     from planner.cli.show import check_report, show, write_report
     from planner.report import save
     from planner.report.text import compare
 
-    _precisions(over["precision"])
+    _check_precisions(over.get("precision", ()))
     check_report(report)
     save.check_all([csv] if csv else [])
-    answer = api.compare(
-        asked, {word: values for word, values in over.items() if values}, plans or (), price
-    )
+    answer = api.compare(question, over, plans or (), price)
     save.write_all({csv: compare.csv_text(answer)} if csv else {})
     show(answer, compare.document, compare.text, as_json)
     write_report(report, "compare", "page", answer)
@@ -128,13 +122,9 @@ def compare(
         raise typer.Exit(1)
 
 
-def _alone(given: dict[str, Any]) -> None:
+def _check_alone(words: dict[str, Any]) -> None:
     """Saved plans take no words: one that is dropped in silence would look obeyed."""
-    stated = [
-        f"--{name.replace('_', '-')}"
-        for name, value in given.items()
-        if value and name not in ("report", "as_json")
-    ]
+    stated = [f"--{name.replace('_', '-')}" for name, value in words.items() if value]
     if stated:
         raise InputError(
             f"saved plans must be compared as they are, but got {', '.join(stated)}; leave it out,"
@@ -142,7 +132,7 @@ def _alone(given: dict[str, Any]) -> None:
         )
 
 
-def _precisions(names: list[str]) -> None:
+def _check_precisions(names: Sequence[str]) -> None:
     """An unknown name is a slip, not an answer."""
     from planner.specs.resolve import PRECISIONS
 

@@ -56,7 +56,7 @@ def launcher(incomplete: str) -> list[str]:
     return _begun(LAUNCHERS, incomplete)
 
 
-def form(incomplete: str) -> list[str]:
+def format(incomplete: str) -> list[str]:
     """Of launch files for other software."""
     from planner.emit.table import FORMATS
 

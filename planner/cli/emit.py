@@ -34,7 +34,7 @@ def emit(
     from planner.report.json import documents
 
     emitted = api.emit(
-        plan, framework=framework, launcher=launcher, out=out, script=script, form=format
+        plan, framework=framework, launcher=launcher, out=out, script=script, format=format
     )
     if as_json:
         print_json(documents.emitted(emitted))

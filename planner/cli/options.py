@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
 from planner.cli import complete
+from planner.specs.words import LAYOUT, Question, Word, declared
 
-_PRECISIONS = (
-    "bf16, fp16, fp32, fp8-delayed, fp8-tensorwise, fp8-rowwise, fp8-blockwise, mxfp8, nvfp4."
-)
-_BATCH = "Sequences a step; default about 4M tokens."
-_EMBEDDING = "The embedding counts as a layer of the first stage."
-_LOSS = "The loss counts as a layer of the last stage."
-_OFFLOAD = "none, optimizer-cpu; under DeepSpeed optimizer-nvme, params-cpu and params-nvme too."
-_MTBF = (
-    "Hours between interruptions of one GPU (a run's: over its GPUs); asks for goodput. Llama 3"
-    " 405B: 50,700."
-)
-_OPTIMIZERS = (
-    "adam; precision-aware (-fp32, -fp8), muon, lion, sgd; under DeepSpeed adafactor, adam-8bit"
-    " too."
-)
-_TARGETS = "qkv, proj, fc1, fc2, or q_proj and so on; by comma; default all linears."
-_QUESTION, _LIMITS = "The question", "Knobs of the layout"
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole(stated: str | int) -> int:
@@ -59,14 +46,6 @@ def share(stated: str | float) -> float:
     return value
 
 
-def _ask(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_QUESTION, **more)
-
-
-def _knob(*names: str, help: str, metavar: str | None = "N|LOW..HIGH", **more: Any) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_LIMITS, **more)
-
-
 File = Annotated[
     str | None,
     typer.Argument(
@@ -97,7 +76,7 @@ Format = Annotated[
         "--format",
         help="accelerate (deepspeed, torch) or bridge (megatron); default: the framework.",
         metavar="NAME",
-        autocompletion=complete.form,
+        autocompletion=complete.format,
     ),
 ]
 Report = Annotated[
@@ -111,273 +90,133 @@ Script = Annotated[
     typer.Option("--script", help="Your own training script in the launch files.", metavar="PATH"),
 ]
 
-Model = Annotated[
-    str | None,
-    _ask(
-        "--model",
-        help="Preset, Hugging Face config.json or its folder, or model YAML.",
-        metavar="NAME|PATH",
-        autocompletion=complete.model,
-    ),
-]
-Gpus = Annotated[int | None, _ask("--gpus", help="Number of GPUs.", metavar="N", parser=whole)]
-Cluster = Annotated[
-    str | None,
-    _ask(
-        "--cluster",
-        help="Profile or YAML; default: the local GPUs, else h100-sxm.",
-        metavar="NAME|PATH",
-        autocompletion=complete.cluster,
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    _ask("--set", help="Changes one figure of the cluster; repeatable.", metavar="FIELD=VALUE"),
-]
-SeqLength = Annotated[
-    int | None,
-    _ask(
-        "--seq-length",
-        help="Tokens; default 4,096 (models up to 4k) or 8,192.",
-        metavar="N",
-        parser=whole,
-    ),
-]
-GlobalBatchSize = Annotated[
-    int | None, _ask("--global-batch-size", "--gbs", help=_BATCH, metavar="N", parser=whole)
-]
-GlobalBatchTokens = Annotated[
-    int | None,
-    _ask("--global-batch-tokens", help="The batch in tokens.", metavar="N", parser=whole),
-]
-Precision = Annotated[
-    str | None,
-    _ask("--precision", help=_PRECISIONS, metavar="NAME", autocompletion=complete.precision),
-]
-Stack = Annotated[
-    str | None,
-    _ask(
-        "--stack",
-        help="Training software; default: the framework's.",
-        metavar="NAME",
-        autocompletion=complete.stack,
-    ),
-]
-Framework = Annotated[
-    str | None,
-    _ask(
-        "--framework",
-        help="megatron, deepspeed or torch.",
-        metavar="NAME",
-        autocompletion=complete.framework,
-    ),
-]
-FrameworkVersion = Annotated[
-    str | None,
-    _ask("--framework-version", help="Its rules, flags and defaults.", metavar="VERSION"),
-]
-Attention = Annotated[
-    str | None,
-    _ask("--attention", help="flash, fused or unfused; default: the stack's.", metavar="NAME"),
-]
-MtbfHours = Annotated[
-    float | None, _ask("--mtbf-hours", help=_MTBF, metavar="HOURS", parser=decimal)
-]
-CheckpointS = Annotated[
-    float | None,
-    _ask(
-        "--checkpoint-s", help="How long a checkpoint halts training.", metavar="S", parser=decimal
-    ),
-]
-RestartS = Annotated[
-    float | None,
-    _ask(
-        "--restart-s",
-        help="From an interruption until training goes on.",
-        metavar="S",
-        parser=decimal,
-    ),
-]
-Optimizer = Annotated[str | None, _ask("--optimizer", help=_OPTIMIZERS, metavar="NAME")]
-LoraRank = Annotated[
-    int | None,
-    _ask(
-        "--lora-rank",
-        help="Trains adapters of this rank; all else is frozen.",
-        metavar="N",
-        parser=whole,
-    ),
-]
-LoraTargets = Annotated[list[str] | None, _ask("--lora-targets", help=_TARGETS, metavar="NAME")]
-LoraBase = Annotated[
-    str | None,
-    _ask(
-        "--lora-base",
-        help="Frozen linears: 16bit, or nf4 (QLoRA, not under Megatron).",
-        metavar="NAME",
-    ),
-]
-Frozen = Annotated[
-    list[str] | None,
-    _ask("--frozen", help="Not trained: embedding, attention, mlp, norms, head.", metavar="NAME"),
-]
-Packing = Annotated[
-    bool | None,
-    _ask("--packing/--no-packing", help="Samples share a sequence, or are padded to it."),
-]
-MeanLength = Annotated[
-    int | None,
-    _ask(
-        "--mean-length",
-        help="Mean tokens of a sample; default: the sequence.",
-        metavar="N",
-        parser=whole,
-    ),
-]
-MaxMemory = Annotated[
-    float | None,
-    _ask(
-        "--max-memory-gib",
-        help="Use at most so much of a GPU's memory.",
-        metavar="GIB",
-        parser=decimal,
-    ),
-]
 
-Tp = Annotated[str | None, _knob("--tp", help="Tensor parallelism.")]
-Pp = Annotated[str | None, _knob("--pp", help="Pipeline parallelism.")]
-Dp = Annotated[str | None, _knob("--dp", help="Data parallelism.")]
-Cp = Annotated[str | None, _knob("--cp", help="Context parallelism.")]
-Ep = Annotated[str | None, _knob("--ep", help="Expert parallelism.")]
-Etp = Annotated[str | None, _knob("--etp", help="Tensor parallelism of experts.")]
-V = Annotated[str | None, _knob("--v", help="Virtual stages per pipeline rank.")]
-Mbs = Annotated[str | None, _knob("--mbs", help="Sequences per micro-batch.")]
-M = Annotated[str | None, _knob("--m", help="Micro-batches per step.")]
-Zero = Annotated[
-    str | None,
-    _knob(
-        "--zero", help="Optimizer sharding stage, 0 to 3; Megatron: 1 is the distributed optimizer."
-    ),
-]
-Hpz = Annotated[
-    str | None,
-    _knob(
-        "--hpz", help="DeepSpeed, zero 3: ranks that share a second copy of the weights (ZeRO++)."
-    ),
-]
-CpA2a = Annotated[
-    str | None,
-    _knob(
-        "--cp-a2a", help="Megatron: of the cp ranks, how many exchange heads; default 1, a ring."
-    ),
-]
-Offload = Annotated[str | None, _knob("--offload", help=_OFFLOAD, metavar="NAME")]
-Sp = Annotated[bool | None, _knob("--sp/--no-sp", help="Sequence parallelism.", metavar=None)]
-Schedule = Annotated[
-    str | None,
-    _knob(
-        "--schedule", help="Pipeline schedule.", metavar="NAME", autocompletion=complete.schedule
-    ),
-]
-Group = Annotated[
-    int | None,
-    _knob(
-        "--group",
-        help="Micro-batch group size of a virtual stage; default pp.",
-        metavar="N",
-        parser=whole,
-    ),
-]
-Recompute = Annotated[
-    str | None, _knob("--recompute", help="none, selective or full.", metavar="NAME")
-]
-NoRecompute = Annotated[
-    bool, _knob("--no-recompute", help="Short for --recompute none.", metavar=None)
-]
-RecomputeLayers = Annotated[
-    int | None,
-    _knob(
-        "--recompute-layers", help="With full: layers a virtual stage.", metavar="N", parser=whole
-    ),
-]
-RecomputeModules = Annotated[
-    list[str] | None, _knob("--recompute-modules", help="With selective; by comma.", metavar="NAME")
-]
-AccountEmbedding = Annotated[
-    bool | None,
-    _knob("--account-for-embedding/--no-account-for-embedding", help=_EMBEDDING, metavar=None),
-]
-AccountLoss = Annotated[
-    bool | None, _knob("--account-for-loss/--no-account-for-loss", help=_LOSS, metavar=None)
-]
-FirstLayers = Annotated[
-    int | None,
-    _knob("--first-layers", help="Layers of the first pipeline rank.", metavar="N", parser=whole),
-]
-LastLayers = Annotated[
-    int | None,
-    _knob("--last-layers", help="Layers of the last pipeline rank.", metavar="N", parser=whole),
-]
-StageLayout = Annotated[
-    str | None, _knob("--stage-layout", help="Megatron's pipeline layout string.", metavar="STR")
-]
+def takes(
+    kind: type, only: Collection[str] = (), without: Collection[str] = ()
+) -> Callable[[Command], Command]:
+    """The command with an option for every word that `kind` declares, in place of its `**words`.
 
-_NOT_WORDS = {
-    "file",
-    "as_json",
-    "top",
-    "out",
-    "launcher",
-    "format",
-    "script",
-    "min_gpus",
-    "sweep",
-    "no_recompute",
-    "formulas",
-    "report",
-}
+    only: these words; without: all but these. A word for which the command has a parameter of its
+    own keeps it. The options stand before the command's keyword-only ones.
+    """
+
+    def with_options(command: Command) -> Command:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
+        first = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+        last = [one for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        left_out = {*without, *(one.name for one in own)}
+        between = []
+        for name in only or declared(kind):
+            if name not in left_out:
+                between += _parameters(name, *declared(kind)[name])
+        parameters = [*first, *between, *last]
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [one.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in parameters]
+        )
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return with_options
 
 
-def question(given: dict[str, Any], layout: bool = False) -> Any:
+def option(name: str) -> Any:
+    """The option of a word of the question."""
+    return _option(name, *declared(Question)[name])
+
+
+def _parameters(name: str, kind: Any, word: Word) -> list[inspect.Parameter]:
+    """The parameter of a word, and beside --recompute its short form."""
+    made = [_parameter(name, Annotated[_on_the_line(kind), _option(name, kind, word)], None)]
+    if name == "recompute" and word.panel == LAYOUT:
+        short = typer.Option(
+            "--no-recompute", help="Short for --recompute none.", rich_help_panel=LAYOUT
+        )
+        made.append(_parameter("no_recompute", Annotated[bool, short], False))
+    return made
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _option(name: str, kind: Any, word: Word) -> Any:
+    flag = f"--{name.replace('_', '-')}"
+    types = _types(kind)
+    if bool in types:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    return typer.Option(
+        *([flag, word.short] if word.short else [flag]),
+        help=word.help,
+        metavar=word.metavar,
+        rich_help_panel=word.panel,
+        show_default=False,
+        parser={(int,): whole, (float,): decimal}.get(types),
+        autocompletion=getattr(complete, word.complete) if word.complete else None,
+    )
+
+
+def _on_the_line(kind: Any) -> Any:
+    """The type as a command line states it: text where there are several, a list where several
+    values may be named.
+    """
+    types = _types(kind)
+    if len(types) > 1:
+        return str | None
+    if getattr(types[0], "__origin__", None) in (tuple, list):
+        return list[str] | None
+    return types[0] | None
+
+
+def _types(kind: Any) -> tuple[Any, ...]:
+    """The members of a union without None."""
+    if getattr(kind, "__origin__", None) is None and get_args(kind):
+        return tuple(one for one in get_args(kind) if one is not type(None))
+    return (kind,)
+
+
+def question_words(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The words as they were stated: repeated options as one tuple, each also split at commas.
+    --no-recompute is a word of its own on the command line alone.
+    """
+    from planner.errors import InputError
+
+    stated = {}
+    for name, value in words.items():
+        if isinstance(value, list):
+            value = tuple(part.strip() for text in value for part in text.split(",")) or None
+        if value is not None:
+            stated[name] = value
+    if stated.pop("no_recompute", False):
+        if stated.get("recompute", "none") != "none":
+            raise InputError(
+                "recompute must be stated once, but got --no-recompute and --recompute"
+                f" {stated['recompute']}"
+            )
+        stated["recompute"] = "none"
+    return stated
+
+
+def question(file: str | None, words: Mapping[str, Any], layout: bool = False) -> Question:
     """The question of a file, of options, or of a file with options that restate it; with `layout`
     a saved plan states its layout.
     """
     from planner.errors import InputError
     from planner.specs import plan
-    from planner.specs.question import changed
-    from planner.specs.question import question as asked
+    from planner.specs.question import changed, from_words
 
-    words = {name: _value(value) for name, value in given.items() if name not in _NOT_WORDS}
-    if given["no_recompute"]:
-        if words["recompute"] not in (None, "none"):
-            raise InputError(
-                "recompute must be stated once, but got --no-recompute and --recompute"
-                f" {words['recompute']}"
-            )
-        words["recompute"] = "none"
-    if given["file"] is not None:
-        return changed((plan.read_layout if layout else plan.read_question)(given["file"]), words)
-    if words["model"] is None:
+    stated = question_words(words)
+    if file is not None:
+        return changed((plan.read_layout if layout else plan.read_question)(file), stated)
+    if "model" not in stated:
         raise InputError(
             "a model must be stated, but got none; add --model NAME (`ppplan models` lists them) or"
             " name a recipe.yaml"
         )
-    return asked(words, "the command line")
+    return from_words(stated, "the command line")
 
 
 def listed(stated: list[str] | None) -> list[str]:
     """Repeated options as one list, each also split at commas, in the order given, none twice."""
-    return list(
-        dict.fromkeys(
-            part.strip() for text in stated or () for part in text.split(",") if part.strip()
-        )
-    )
-
-
-def _value(value: Any) -> Any:
-    """Repeated options as one tuple, each also split at commas; none given is None."""
-    return (
-        tuple(part.strip() for text in value for part in text.split(",")) or None
-        if isinstance(value, list)
-        else value
-    )
+    parts = [part.strip() for text in stated or () for part in text.split(",")]
+    return list(dict.fromkeys(part for part in parts if part))

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from planner.errors import InputError
-from planner.specs.question import MOST
+from planner.specs.words import MAX_COUNT
 
 COUNTS = (
     "num_layers",
@@ -139,10 +139,10 @@ def whole(plain: dict[str, Any], name: str, default: int = 1) -> int:
             f"{name} must be a whole number, but got {str(value)[:40]!r}; --set {name}=N"
             " restates it"
         ) from None
-    if count != number or abs(count) > MOST:
+    if count != number or abs(count) > MAX_COUNT:
         raise InputError(
-            f"{name} must be a whole number of at most {MOST:,}, but got {str(value)[:40]}; --set"
-            f" {name}=N restates it"
+            f"{name} must be a whole number of at most {MAX_COUNT:,}, but got {str(value)[:40]};"
+            f" --set {name}=N restates it"
         )
     return count
 

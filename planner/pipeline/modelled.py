@@ -16,7 +16,7 @@ from planner.estimate import stage_times
 from planner.layout import SCHEDULE_CODE, Layout
 from planner.pipeline.timelines import Durations, Work, chunks
 from planner.rules.table import breaches
-from planner.specs.question import question
+from planner.specs.question import from_words
 from planner.specs.recipe import Recipe
 from planner.specs.resolve import recipe_and_layout
 from planner.specs.stage_layout import stages
@@ -40,7 +40,7 @@ def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], n
     """
     pp, m = words["pp"], words["microbatches"] or 2 * words["pp"]
     told = {**stated, "set": tuple(stated.get("set", ())), "pp": pp, "m": m, "v": 1}
-    recipe, layout = recipe_and_layout(question(told, "the command line"))
+    recipe, layout = recipe_and_layout(from_words(told, "the command line"))
     check_widths(recipe, layout)
     layout = replace(layout, schedule=SCHEDULE_CODE["1f1b" if name == "all" else name])
 

@@ -19,47 +19,22 @@ from planner.pipeline.timelines import (
     simulate_schedule,
 )
 from planner.schedules.table import SCHEDULES
-
-QUESTION = (
-    "model",
-    "cluster",
-    "set",
-    "seq_length",
-    "tp",
-    "mbs",
-    "cp",
-    "sp",
-    "recompute",
-    "precision",
-    "stack",
-    "attention",
-    "account_for_embedding",
-    "account_for_loss",
-    "first_layers",
-    "last_layers",
-    "stage_layout",
+from planner.specs.words import (
+    LAYOUT,
+    SIMULATE_DEFAULTS,
+    THE_QUESTION,
+    SimulateWords,
+    declared,
 )
+
+_PANELS = {name: word.panel for name, (_, word) in declared(SimulateWords).items()}
+QUESTION = tuple(name for name, panel in _PANELS.items() if panel in (THE_QUESTION, LAYOUT))
 """Words of a model on a cluster."""
 TIMES = ("forward", "backward", "input_grad", "weight_grad", "pair", "transfer")
-ORDERS = (
-    "schedule",
-    "pp",
-    "microbatches",
-    "v",
-    "group",
-    "bubble",
-    "memory_limit",
-    "blocking",
-    "stage_scale",
-    *TIMES,
+ORDERS = tuple(
+    name for name in _PANELS if name not in (*QUESTION, *SIMULATE_DEFAULTS, "forward_only")
 )
 """Words of a training schedule, none of which a scenario takes."""
-DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys((*ORDERS, *QUESTION, "forward_only")),
-    "weight_retained": 1.0,
-    "head_extra": 0.0,
-}
-"""Every word, with what holds where it is not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +53,14 @@ def stated(words: Mapping[str, Any]) -> dict[str, Any]:
     """Every word of a question that states some: `m` for short, factors as text or numbers.
     InputError for a word that there is not.
     """
-    short = {("microbatches" if word == "m" else word): value for word, value in words.items()}
-    for word in short:
-        if word not in DEFAULTS:
-            raise unknown("a word of simulate", word, (*DEFAULTS, "m"))
-    scale = short.get("stage_scale")
+    stated = {("microbatches" if word == "m" else word): value for word, value in words.items()}
+    for word in stated:
+        if word not in _PANELS:
+            raise unknown("a word of simulate", word, (*_PANELS, "m"))
+    scale = stated.get("stage_scale")
     if scale is not None and not isinstance(scale, str):
-        short["stage_scale"] = ",".join(map(str, scale))
-    return {**DEFAULTS, **short}
+        stated["stage_scale"] = ",".join(map(str, scale))
+    return {**dict.fromkeys(_PANELS), **SIMULATE_DEFAULTS, **stated}
 
 
 def answer(words: Mapping[str, Any]) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict
 from planner.errors import InputError, unknown
 from planner.layout import Layout
 from planner.specs.documents import build, read_mapping
-from planner.specs.question import LAYOUT_WORDS, Question, question
+from planner.specs.question import LAYOUT_WORDS, from_words
 from planner.specs.recipe import Recipe
 from planner.specs.switches import check as check_switches
+from planner.specs.words import Question
 
 SIZES = ("tp", "pp", "dp", "cp", "v", "mbs", "m")
 
@@ -60,7 +61,7 @@ def read(path: str | Path) -> SavedPlan:
 def read_question(path: str | Path) -> Question:
     """The question of a recipe file or of a saved plan."""
     data = read_mapping(Path(path))
-    return question(
+    return from_words(
         data.get("question", {}) if "layout" in data and "question" in data else data, str(path)
     )
 
@@ -71,7 +72,7 @@ def read_layout(path: str | Path) -> Question:
     return (
         asked(build(SavedPlan, data, str(path)), str(path))
         if "layout" in data
-        else question(data, str(path))
+        else from_words(data, str(path))
     )
 
 
@@ -84,7 +85,7 @@ def asked(saved: SavedPlan, where: str) -> Question:
         for word, value in saved.layout.items()
         if word in LAYOUT_WORDS and value not in ("", [], ())
     }
-    return question({**kept, **knobs}, where)
+    return from_words({**kept, **knobs}, where)
 
 
 def _check_layout(layout: dict[str, Any], where: str) -> None:
@@ -117,20 +118,19 @@ def stated(words: Question, recipe: Recipe) -> Question:
     """The question with its defaults written out, so that it reads the same on another machine and
     with another version.
     """
-    return words.model_copy(
-        update={
-            "model": _kept(words.model, recipe.model.name),
-            "cluster": _kept(words.cluster, recipe.hardware.name),
-            "stack": _kept(words.stack, recipe.stack.name),
-            "gpus": recipe.gpus,
-            "seq_length": recipe.seq_length,
-            "global_batch_size": recipe.global_batch_size,
-            "global_batch_tokens": None,
-            "precision": recipe.precision,
-            "framework": recipe.framework,
-            "framework_version": recipe.framework_version,
-            "attention": recipe.attention,
-        }
+    return replace(
+        words,
+        model=_kept(words.model, recipe.model.name),
+        cluster=_kept(words.cluster, recipe.hardware.name),
+        stack=_kept(words.stack, recipe.stack.name),
+        gpus=recipe.gpus,
+        seq_length=recipe.seq_length,
+        global_batch_size=recipe.global_batch_size,
+        global_batch_tokens=None,
+        precision=recipe.precision,
+        framework=recipe.framework,
+        framework_version=recipe.framework_version,
+        attention=recipe.attention,
     )
 
 

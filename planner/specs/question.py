@@ -1,6 +1,4 @@
-"""Question: what a person asks, in the words of the command line; None = not stated, a default is
-chosen and said.
-"""
+"""A question from words that were stated: checked, and restated in part."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import ConfigDict, Field, create_model
 
 from planner.errors import InputError, unknown
 from planner.layout import (
@@ -24,159 +22,98 @@ from planner.layout import (
 )
 from planner.specs.documents import build, read_mapping
 from planner.specs.recipe import Bounds
+from planner.specs.words import LAYOUT, MAX_COUNT, Knob, Question, declared
 
-MOST = 2**27
-"""Of tokens in a sequence, sequences in a batch, and every degree: ten times what anyone has run,
-and products stay exact.
-"""
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Tokens = Annotated[int, Field(ge=1, le=2**40)]
-Gpus = Annotated[int, Field(ge=1, le=2**20)]
-Layers = Annotated[int, Field(ge=0, le=2**20)]
-LEAST_BETWEEN_S = 60.0
-MOST_HALTED = 100
-Knob = int | str | None
-"""A number fixes the knob, `LOW..HIGH` bounds it, None leaves it to the search (or to the default
-of explain).
-"""
+MIN_BETWEEN_S = 60.0
+MAX_HALTED = 100
 
-RANGED = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "zero", "hpz", "cp_a2a")
-SWITCHES = ("sp", "account_for_embedding", "account_for_loss")
-LAYERS = ("first_layers", "last_layers", "recompute_layers", "group")
-LAYOUT_WORDS = (
-    *RANGED,
-    *SWITCHES,
-    *LAYERS,
-    "schedule",
-    "recompute",
-    "recompute_modules",
-    "offload",
-    "stage_layout",
-)
+
+def _layout_words(kind: Any) -> tuple[str, ...]:
+    words = declared(Question).items()
+    return tuple(name for name, (of, word) in words if word.panel == LAYOUT and of == kind)
+
+
+LAYOUT_WORDS = tuple(name for name, (_, word) in declared(Question).items() if word.panel == LAYOUT)
+RANGED = _layout_words(Knob)
+SWITCHES = _layout_words(bool | None)
+LAYERS = _layout_words(int | None)
 _RANGE = re.compile(r"(\d{1,12})(?:\.\.(\d{1,12}))?")
 
 
-class Question(BaseModel):
-    """Words that describe what to train on what, and what the answer may look like. A recipe file
-    is one of these in YAML.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    model: str
-    gpus: Gpus | None = None
-    cluster: str | None = None
-    set: tuple[str, ...] = ()
-    """Figures of the cluster to change: FIELD=VALUE."""
-    seq_length: Count | None = None
-    global_batch_size: Count | None = None
-    global_batch_tokens: Tokens | None = None
-    precision: str | None = None
-    framework: str | None = None
-    framework_version: str | None = None
-    stack: str | None = None
-    attention: str | None = None
-    max_memory_gib: PositiveFloat | None = None
-    mtbf_hours: Annotated[float, Field(ge=1 / 60, le=1e12)] | None = None
-    """Mean time between interruptions of one GPU with all that belongs to it; a run's is that over
-    its GPUs.
-    """
-    checkpoint_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    """How long training stands still for one checkpoint."""
-    restart_s: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    """From an interruption until the last checkpoint is loaded."""
-    optimizer: str | None = None
-    lora_rank: Count | None = None
-    lora_targets: tuple[str, ...] | None = None
-    """Linears that have adapters; None: all."""
-    lora_base: str | None = None
-    """16bit, or nf4: QLoRA."""
-    frozen: tuple[str, ...] | None = None
-    """Parts that are not trained."""
-    packing: bool | None = None
-    mean_length: Count | None = None
-    """Mean tokens of a sample."""
-
-    tp: Knob = None
-    pp: Knob = None
-    dp: Knob = None
-    cp: Knob = None
-    ep: Knob = None
-    etp: Knob = None
-    v: Knob = None
-    mbs: Knob = None
-    m: Knob = None
-    zero: Knob = None
-    hpz: Knob = None
-    cp_a2a: Knob = None
-    offload: str | None = None
-    sp: bool | None = None
-    schedule: str | None = None
-    group: Layers | None = None
-    recompute: str | None = None
-    recompute_layers: Layers | None = None
-    recompute_modules: tuple[str, ...] | None = None
-    account_for_embedding: bool | None = None
-    account_for_loss: bool | None = None
-    first_layers: Layers | None = None
-    last_layers: Layers | None = None
-    stage_layout: str | None = None
-
-    @model_validator(mode="after")
-    def _one_batch(self) -> Question:
-        if self.global_batch_size and self.global_batch_tokens:
-            raise ValueError(
-                "the batch must be stated once, but got global_batch_size and global_batch_tokens;"
-                " leave one out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _may_progress(self) -> Question:
-        """Far beyond these a share of the time that trains is no number at all: exp(-745) is 0."""
-        if self.mtbf_hours is None:
-            return self
-        between_s = self.mtbf_hours * 3600 / (self.gpus or 1)
-        if between_s < LEAST_BETWEEN_S:
-            raise ValueError(
-                f"mtbf_hours must leave {LEAST_BETWEEN_S:.0f} s between interruptions of a run, but"
-                f" {self.gpus:,} GPUs of {self.mtbf_hours:g} hours each leave {between_s:.3g} s; it"
-                " counts hours of one GPU"
-            )
-        for word, seconds in (("checkpoint_s", self.checkpoint_s), ("restart_s", self.restart_s)):
-            if (seconds or 0) > MOST_HALTED * between_s:
-                raise ValueError(
-                    f"{word} must be at most {MOST_HALTED} times what lies between interruptions of"
-                    f" a run, {between_s:,.3g} s here, but got {seconds:,.6g}; such a run makes no"
-                    " progress"
-                )
-        return self
+_fields: dict[str, Any] = {
+    name: (
+        Annotated[kind, Field(ge=word.low, gt=word.above, le=word.high)],
+        ... if name == "model" else getattr(Question, name),
+    )
+    for name, (kind, word) in declared(Question).items()
+}
+_Checked: Any = create_model(
+    "Question", __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **_fields
+)
+"""What checks the types and limits of words."""
 
 
-def question(words: Mapping[str, Any], where: str = "the question") -> Question:
+def from_words(words: Mapping[str, Any], where: str = "the question") -> Question:
     """The question from stated words; every faulty word in one InputError, unknown names answered
     with the nearest.
     """
-    asked = build(
-        Question, {word: value for word, value in words.items() if value is not None}, where
-    )
-    empty = [word for word, value in asked if isinstance(value, str) and not value.strip()]
-    if empty:
-        raise InputError(
-            f"{where}: {empty[0]} must be stated, but got nothing; leave it out for the default"
-        )
+    stated = {word: value for word, value in words.items() if value is not None}
     for word in RANGED:
-        bounds(word, getattr(asked, word))
+        if isinstance(stated.get(word), (list, tuple)):
+            raise InputError(
+                f"{where}: {word} must be a whole number or a range such as 1..8, but got a list;"
+                f" a sweep over {word} gives a table"
+            )
+    checked = build(_Checked, stated, where)
+    question = Question(**{word: getattr(checked, word) for word in declared(Question)})
+    _check_batch(question, where)
+    _check_progress(question, where)
+    for word, value in question.words().items():
+        if isinstance(value, str) and not value.strip():
+            raise InputError(
+                f"{where}: {word} must be stated, but got nothing; leave it out for the default"
+            )
+    for word in RANGED:
+        bounds(word, getattr(question, word))
     for word, known in (("schedule", SCHEDULES), ("recompute", RECOMPUTE), ("offload", OFFLOADS)):
-        _known(word, getattr(asked, word), known)
-    for name in asked.recompute_modules or ():
-        _known("recompute_modules", name, MODULES)
-    return asked
+        _check_known(word, getattr(question, word), known)
+    for name in question.recompute_modules or ():
+        _check_known("recompute_modules", name, MODULES)
+    return question
+
+
+def _check_batch(question: Question, where: str) -> None:
+    if question.global_batch_size and question.global_batch_tokens:
+        raise InputError(
+            f"{where}: the batch must be stated once, but got global_batch_size and"
+            " global_batch_tokens; leave one out"
+        )
+
+
+def _check_progress(question: Question, where: str) -> None:
+    """Far beyond these a share of the time that trains is no number at all: exp(-745) is 0."""
+    if question.mtbf_hours is None:
+        return
+    between_s = question.mtbf_hours * 3600 / (question.gpus or 1)
+    if between_s < MIN_BETWEEN_S:
+        raise InputError(
+            f"{where}: mtbf_hours must leave {MIN_BETWEEN_S:.0f} s between interruptions of a run,"
+            f" but {question.gpus or 1:,} GPUs of {question.mtbf_hours:g} hours each leave"
+            f" {between_s:.3g} s; it counts hours of one GPU"
+        )
+    for word in ("checkpoint_s", "restart_s"):
+        seconds = getattr(question, word) or 0
+        if seconds > MAX_HALTED * between_s:
+            raise InputError(
+                f"{where}: {word} must be at most {MAX_HALTED} times what lies between"
+                f" interruptions of a run, {between_s:,.3g} s here, but got {seconds:,.6g}; such a"
+                " run makes no progress"
+            )
 
 
 def read(path: str | Path) -> Question:
     """A recipe file."""
-    return question(read_mapping(Path(path)), str(path))
+    return from_words(read_mapping(Path(path)), str(path))
 
 
 def bounds(word: str, value: Knob) -> Bounds | None:
@@ -184,9 +121,9 @@ def bounds(word: str, value: Knob) -> Bounds | None:
     if value is None:
         return None
     least = 0 if word == "zero" else 1
-    most = 3 if word == "zero" else MOST
-    found = _RANGE.fullmatch(str(value).replace(" ", ""))
-    low, high = (int(found[1]), int(found[2] or found[1])) if found else (-1, -1)
+    most = 3 if word == "zero" else MAX_COUNT
+    match = _RANGE.fullmatch(str(value).replace(" ", ""))
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (-1, -1)
     if not least <= low <= high <= most:
         raise InputError(
             f"{word} must be a whole number from {least} to {most:,} or a range such as 1..8, but"
@@ -195,34 +132,38 @@ def bounds(word: str, value: Knob) -> Bounds | None:
     return Bounds(low=low, high=high)
 
 
-def limits(asked: Question) -> dict[str, Bounds]:
+def limits(question: Question) -> dict[str, Bounds]:
     """What the question fixes or bounds, by layout field; names as codes."""
+    limits: dict[str, Bounds] = {}
+    for word in RANGED:
+        bound = bounds(word, getattr(question, word))
+        if bound:
+            limits[word] = bound
     fixed: dict[str, int | None] = {
-        word: _number(getattr(asked, word)) for word in (*SWITCHES, *LAYERS)
+        word: _number(getattr(question, word)) for word in (*SWITCHES, *LAYERS)
     }
-    fixed["schedule"] = SCHEDULE_CODE[asked.schedule] if asked.schedule else None
-    fixed["recompute"] = RECOMPUTE_CODE[asked.recompute] if asked.recompute else None
-    fixed["offload"] = OFFLOAD_CODE[asked.offload] if asked.offload else None
-    fixed["recompute_modules"] = (
-        module_mask(asked.recompute_modules) if asked.recompute_modules else None
-    )
-    ranged = {word: bounds(word, getattr(asked, word)) for word in RANGED}
-    out = {
-        word: Bounds(low=value, high=value) for word, value in fixed.items() if value is not None
-    }
-    return {word: bound for word, bound in ranged.items() if bound} | out
+    fixed["schedule"] = SCHEDULE_CODE[question.schedule] if question.schedule else None
+    fixed["recompute"] = RECOMPUTE_CODE[question.recompute] if question.recompute else None
+    fixed["offload"] = OFFLOAD_CODE[question.offload] if question.offload else None
+    if question.recompute_modules:
+        fixed["recompute_modules"] = module_mask(question.recompute_modules)
+    for word, value in fixed.items():
+        if value is not None:
+            limits[word] = Bounds(low=value, high=value)
+    return limits
 
 
-def changed(asked: Question, words: Mapping[str, Any]) -> Question:
+def changed(question: Question, words: Mapping[str, Any]) -> Question:
     """The question with words restated; what followed from the old ones is derived anew (dp, m,
     schedule, batch).
     """
-    stated = {word: value for word, value in words.items() if value is not None and value != ()}
-    data = asked.model_dump(exclude_none=True)
-    follows = {word for name in stated for word in _FOLLOWS.get(name, ())}
-    if "gpus" not in data and "gpus" not in stated:
+    restated = {word: value for word, value in words.items() if value is not None and value != ()}
+    kept = question.words()
+    follows = {word for name in restated for word in _FOLLOWS.get(name, ())}
+    if "gpus" not in kept and "gpus" not in restated:
         follows -= {"dp"}
-    return question({word: value for word, value in data.items() if word not in follows} | stated)
+    kept = {word: value for word, value in kept.items() if word not in follows}
+    return from_words(kept | restated)
 
 
 _FOLLOWS: dict[str, tuple[str, ...]] = {
@@ -245,7 +186,7 @@ statement, not a result.
 """
 
 
-def _known(kind: str, name: str | None, names: tuple[str, ...]) -> None:
+def _check_known(kind: str, name: str | None, names: tuple[str, ...]) -> None:
     if name is not None and name not in names:
         raise unknown(kind, name, names)
 

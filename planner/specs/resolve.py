@@ -4,6 +4,7 @@ that `explain` speaks of.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from planner.errors import InputError, unknown
@@ -11,10 +12,11 @@ from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, 
 from planner.specs import library, tuning
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
-from planner.specs.question import LAYERS, RANGED, SWITCHES, Question, bounds, limits
+from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
 from planner.specs.recipe import Recipe
 from planner.specs.stack import Stack
 from planner.specs.versions import version_of
+from planner.specs.words import Question
 
 TOKENS = 2**22
 """Default batch: about 4M tokens, what models of 7B to 400B are trained with."""
@@ -65,7 +67,7 @@ def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
     mbs, v = degree["mbs"] or 1, degree["v"] or 1
     unit = dp * mbs * (pp if v > 1 else 1)
     stated = (
-        asked.model_copy(update={"global_batch_size": dp * mbs * degree["m"]})
+        replace(asked, global_batch_size=dp * mbs * degree["m"])
         if degree["m"] and not _batch_stated(asked)
         else asked
     )

@@ -7,16 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from planner.errors import InputError, unknown
-from planner.specs.question import LAYERS, RANGED, SWITCHES
+from planner.specs.question import LAYOUT_WORDS, SWITCHES
 
 WORDS = (
-    *RANGED,
-    *SWITCHES,
-    *LAYERS,
-    "schedule",
-    "recompute",
-    "offload",
-    "stage_layout",
+    *(word for word in LAYOUT_WORDS if word != "recompute_modules"),
     "gpus",
     "global_batch_size",
     "global_batch_tokens",

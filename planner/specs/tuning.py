@@ -11,8 +11,8 @@ from planner.errors import InputError
 from planner.specs import workload
 from planner.specs.megatron import MOMENTS, NARROW, WHOLE_STATES
 from planner.specs.model import ModelSpec
-from planner.specs.question import Question
 from planner.specs.stack import Stack
+from planner.specs.words import Question
 
 BITS = {"16bit": "16", "nf4": "4"}
 

@@ -22,8 +22,8 @@ from planner.launch.outcome import Outcome, Progress
 from planner.layout import Layout
 from planner.specs import plan as plans
 from planner.specs import resolve
-from planner.specs.question import Question
 from planner.specs.recipe import Recipe
+from planner.specs.words import Question
 from planner.tune.answer import refined_plan
 from planner.tune.answer.overlay import Overlay, corrected
 from planner.tune.runners import table

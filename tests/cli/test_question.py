@@ -152,7 +152,7 @@ def test_a_saved_layout_reads_back(
     asked = api.question(model="llama3-8b", cluster="h100-sxm", **words)
     recipe, layout = resolve.recipe_and_layout(asked)
     saved = plan.SavedPlan(
-        question=plan.stated(asked, recipe).model_dump(exclude_none=True, exclude_defaults=True),
+        question=plan.stated(asked, recipe).words(),
         layout=layout.named(),
         estimate={},
         versions={},

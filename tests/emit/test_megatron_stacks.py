@@ -14,7 +14,7 @@ from planner import api
 from planner.emit import environment, megatron
 from planner.errors import InputError
 from planner.specs import library
-from planner.specs.question import question
+from planner.specs.question import from_words
 from planner.specs.stack import Stack
 from planner.specs.versions import KNOWN, version_of
 from tests import documents, sweep
@@ -212,7 +212,7 @@ def test_fsdp2_is_found_and_written() -> None:
         "stack": "megatron-fsdp2",
         "global_batch_size": 64,
     }
-    answer = api.recommend(question(words))
+    answer = api.recommend(from_words(words))
     assert answer.search is not None and answer.search.plans
     best = answer.search.plans[0].layout
     assert (best.pp, best.zero in (2, 3)) == (1, True)

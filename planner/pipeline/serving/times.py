@@ -10,7 +10,7 @@ from planner.errors import InputError
 from planner.layout import Layout
 from planner.pipeline.modelled import MATRICES, check_widths
 from planner.pipeline.serving.scenario import ServingScenario, StageCost
-from planner.specs.question import question
+from planner.specs.question import from_words
 from planner.specs.recipe import Recipe
 from planner.specs.resolve import recipe_and_layout
 
@@ -22,7 +22,7 @@ CONTEXT = 4096
 def stage_cost(asked: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
     """The cost of a stage of L / p layers, and what was assumed. Raises InputError."""
     words = {"model": asked.model, "cluster": asked.cluster, "tp": asked.tp, "pp": asked.p, "m": 1}
-    recipe, layout = recipe_and_layout(question(words, "the scenario"))
+    recipe, layout = recipe_and_layout(from_words(words, "the scenario"))
     if recipe.model.moe or recipe.model.mla:
         raise InputError(
             "model must be dense, without latent attention, to be served here, but got"

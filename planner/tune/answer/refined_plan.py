@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.plan_files import plan_text
-from planner.specs.question import Question
 from planner.specs.recipe import Recipe
+from planner.specs.words import Question
 from planner.tune.study import switches
 from planner.tune.study.trials import Row, combined
 from planner.units import GIB
