@@ -1,0 +1,107 @@
+"""The shape of the code: `python -m tests.bench.house [FOLDER]` prints it, of this checkout or of
+the one in FOLDER (nothing is asserted).
+
+Rooms are the folders and files right below planner/, arrows the imports between them. Statements
+are all of Python's grammar, docstrings too. Dense expressions are comprehensions, generator
+expressions, conditional expressions and walrus operators. Vague names are words that say nothing
+of the thing they name, counted where they are bound: variables, arguments, functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+COLUMNS = 100
+DENSE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.NamedExpr)
+VAGUE = ("one", "found", "said", "told", "asked", "stated", "beside", "u", "whole", "MOST")
+
+
+def main(root: Path) -> None:
+    planner = root / "planner"
+    paths = sorted(planner.rglob("*.py"))
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    statements = sum(isinstance(node, ast.stmt) for node in nodes)
+    dense = sum(isinstance(node, DENSE) for node in nodes)
+    vague = Counter(name for node in nodes for name in bound(node) if name in VAGUE)
+    wide = {path: count for path in python_files(root) if (count := too_wide(path))}
+
+    print_rooms(planner, trees)
+    print(f"lines over {COLUMNS} columns: {sum(wide.values())}")
+    for path, count in wide.items():
+        print(f"  {path.relative_to(root)}: {count}")
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+    print(f"planner/: {len(paths)} files, {lines:,} lines, {statements:,} statements")
+    print(f"dense expressions a statement: {dense / statements:.3f} ({dense:,})")
+    names = ", ".join(f"{name} {count}" for name, count in vague.most_common())
+    print(f"vague names bound: {sum(vague.values()):,} ({names})")
+
+
+def print_rooms(planner: Path, trees: dict[Path, ast.Module]) -> None:
+    """Each room: its files, the arrows among its own folders and files, the rooms it imports."""
+    arrows: dict[str, set[str]] = {}
+    inside: dict[str, set[tuple[str, str]]] = {}
+    files: Counter[str] = Counter()
+    for path, tree in trees.items():
+        own = parts(planner, path)
+        files[own[0]] += 1
+        for other in imported(planner, tree):
+            if other[0] != own[0]:
+                arrows.setdefault(own[0], set()).add(other[0])
+            elif len(own) > 1 and len(other) > 1 and own[1] != other[1]:
+                inside.setdefault(own[0], set()).add((own[1], other[1]))
+    print(f"rooms: {len(files)}, arrows between them: {sum(map(len, arrows.values()))}")
+    for room, count in sorted(files.items(), key=lambda item: -item[1]):
+        if count > 1:
+            places = {part for pair in inside.get(room, ()) for part in pair}
+            arrows_inside = len(inside.get(room, ()))
+            print(f"  {room}: {count} files, {len(places)} inner rooms, {arrows_inside} arrows")
+
+
+def parts(planner: Path, path: Path) -> tuple[str, ...]:
+    """`planner/cost/layer/moe.py` as (cost, layer, moe)."""
+    return path.relative_to(planner).with_suffix("").parts
+
+
+def imported(planner: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """Modules of planner that a file imports, anywhere in it, as `parts`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "planner":
+            package = str(node.module).split(".")[1:]
+            for alias in node.names:
+                module = (*package, alias.name)
+                is_module = planner.joinpath(*module).with_suffix(".py").exists()
+                is_package = planner.joinpath(*module).is_dir()
+                if is_module or is_package:
+                    yield module
+                elif package:
+                    yield tuple(package)
+
+
+def bound(node: ast.AST) -> Iterator[str]:
+    """Names that a node binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.FunctionDef):
+        yield node.name
+
+
+def python_files(root: Path) -> list[Path]:
+    """Files that people write by hand; test data and emitted files are left out."""
+    folders = [root / name for name in ("planner", "ppplan", "tests", "docs")]
+    paths = [path for folder in folders for path in folder.rglob("*.py")]
+    return sorted([*paths, *(root / "recipes").glob("*.py")])
+
+
+def too_wide(path: Path) -> int:
+    return sum(len(line) > COLUMNS for line in path.read_text(encoding="utf-8").splitlines())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2])
