@@ -134,6 +134,38 @@ class Layout:
             out[switch] = bool(out[switch])
         return out
 
+    def __str__(self) -> str:
+        """One layout in a line, as reports write it: `tp 8 pp 4 dp 1 v 5 mbs 1 m 64 zero 1 sp
+        interleaved`. After the degrees and the batch stands what is not at its default.
+        """
+        if len(self) > 1:
+            return f"{len(self):,} layouts"
+        named, default = self.named(), Layout().named()
+        parts = []
+        for word, value in named.items():
+            if word in ("tp", "pp", "dp", "mbs", "m", "zero"):
+                parts.append(f"{word} {value}")
+            elif value == default[word] or word == "gbs":
+                continue
+            elif value is True:
+                parts.append(word)
+            elif word == "schedule":
+                parts.append(value)
+            elif isinstance(value, list):
+                parts.append(f"{word} {','.join(value)}")
+            else:
+                parts.append(f"{word} {value}")
+        return " ".join(parts)
+
+    def __repr__(self) -> str:
+        """The fields that are not at their defaults, names in place of codes."""
+        if len(self) > 1:
+            return f"<{self} as columns>"
+        named, default = self.named(), Layout().named()
+        del named["gbs"]
+        stated = [f"{word}={value!r}" for word, value in named.items() if value != default[word]]
+        return f"Layout({', '.join(stated)})"
+
     @staticmethod
     def from_named(knobs: dict[str, Any]) -> Layout:
         """The inverse of named(); names must be known (the caller checks)."""

@@ -318,7 +318,7 @@ def test_parameters_of_llamafactory_2959_and_its_shard() -> None:
 
 def test_key_value_heads_since_0_16() -> None:
     """ms-swift#8219: 2 groups over tp 8 are refused before megatron-core 0.16 alone."""
-    got = api.check(CASES / "ms-swift-8219/launch.sh", gpus=32, sets=["framework_version=0.16"])
+    got = api.check(CASES / "ms-swift-8219/launch.sh", gpus=32, set=["framework_version=0.16"])
     assert "key-value heads split over tp" not in {
         one.rule for one in got.findings if one.severity == "error"
     }

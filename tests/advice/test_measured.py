@@ -100,7 +100,7 @@ def test_a_log_without_arguments_predicts_nothing_of_a_layout_that_nobody_stated
     ]
     assert answer.measured is not None and answer.measured["step_s"] == pytest.approx(8.0)
     assert document(answer)["layout"] is None and "GPUs, layout not known" in str(_verdict(answer))
-    stated = api.check(tmp_path / "train.log", **words, sets=["tensor_model_parallel_size=1"])
+    stated = api.check(tmp_path / "train.log", **words, set=["tensor_model_parallel_size=1"])
     assert stated.verdict == "oom" and stated.estimate is not None
     with pytest.raises(InputError, match="log without arguments"):
         api.check(tmp_path / "train.log", **words, fix=tmp_path / "fixed.sh")

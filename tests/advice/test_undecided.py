@@ -24,7 +24,7 @@ RULE = "parameters gather with the distributed optimizer"
 
 
 def severities(path: Path, *sets: str) -> dict[str, str]:
-    answer = api.check(path, cluster="h100-sxm", sets=sets)
+    answer = api.check(path, cluster="h100-sxm", set=sets)
     return {one.rule: one.severity for one in answer.findings} | {"verdict": answer.verdict}
 
 
