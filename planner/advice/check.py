@@ -15,6 +15,7 @@ from planner.advice import (
     legality,
     measured,
     memory,
+    not_in_layout,
     oom_line,
     parser_errors,
     traps,
@@ -114,6 +115,7 @@ def _told(u: Understood) -> Told:
         u,
         [
             *parser_errors.findings(u),
+            *not_in_layout.findings(u),
             *traps_deepspeed.findings(u),
             *traps_torch.findings(u),
             *illegal,

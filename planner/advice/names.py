@@ -111,7 +111,10 @@ def _torch(u: Understood, word: str, value: Any) -> dict[str, Any]:
 
 def _megatron(u: Understood, word: str, value: Any, words: dict[str, Any]) -> dict[str, Any]:
     if word == "v":
-        return _virtual(u, int(value))
+        pp: Any = words.get("pp", u.layout.pp)
+        return _virtual(u, int(value), int(pp))
+    if word == "pp" and "v" not in words and u.plain.get(VIRTUAL[0]):
+        return {MEGATRON[word]: value, **_virtual(u, int(u.layout.v), int(value))}
     if word == "sp":
         return {"sequence_parallel": bool(value)}
     if word == "zero":
@@ -126,13 +129,13 @@ def _megatron(u: Understood, word: str, value: Any, words: dict[str, Any]) -> di
     return {MEGATRON[word]: value} if word in MEGATRON else {}
 
 
-def _virtual(u: Understood, v: int) -> dict[str, Any]:
+def _virtual(u: Understood, v: int, pp: int) -> dict[str, Any]:
     stated = [name for name in VIRTUAL if u.plain.get(name)]
     gone: dict[str, Any] = dict.fromkeys(stated)
     if v == 1:
         return gone
     if stated == ["num_layers_per_virtual_pipeline_stage"]:
-        return {stated[0]: max(u.recipe.model.num_layers // (u.layout.pp * v), 1)}
+        return {stated[0]: max(u.recipe.model.num_layers // (pp * v), 1)}
     return {**gone, (stated[0] if len(stated) == 1 else "num_virtual_stages_per_pipeline_rank"): v}
 
 

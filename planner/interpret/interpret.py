@@ -201,7 +201,7 @@ def _layout(
     if reading.framework == "deepspeed":
         return layout_knobs.deepspeed(plain, gpus)
     if reading.framework == "torch":
-        return layout_knobs.torch(plain, gpus)
+        return layout_knobs.torch(plain, gpus, spec.num_layers if spec else 0)
     return layout_knobs.megatron(
         plain, gpus, spec.num_layers if spec else whole(plain, "num_layers", 1)
     )

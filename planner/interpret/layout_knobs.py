@@ -1,7 +1,8 @@
 """The layout that a file states, in the words of Megatron-LM's arguments or of DeepSpeed's
 configuration.
 
-Nothing is judged here: what does not divide is rounded down, and the rules say so.
+Nothing is judged here. What does not divide is rounded down: rules of the layout say so where it
+shows there, advice/not_in_layout.py where it does not.
 """
 
 from __future__ import annotations
@@ -245,9 +246,35 @@ def _first(plain: dict[str, Any], *names: str) -> int:
     return next((found for name in names if (found := max(whole(plain, name, 0), 0))), 0)
 
 
-def torch(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
+def weighted_layers(plain: dict[str, Any], layers: int) -> int:
+    """torchtitan: layers, with those that stand for the embedding and the output."""
+    ends = ("first", "last")
+    return layers + sum(
+        whole(plain, f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1) for end in ends
+    )
+
+
+def torchtitan_stages(plain: dict[str, Any], layers: int) -> int:
+    """Stages of all ranks that stated layers of a stage make; 0 where none are stated."""
+    size = whole(plain, "num_layers_per_virtual_pipeline_stage", 0)
+    return -(-weighted_layers(plain, layers) // size) if size > 0 and layers > 0 else 0
+
+
+def multi_stage(plain: dict[str, Any]) -> bool:
+    """Whether the stated schedule of torch.distributed.pipelining gives a rank several stages."""
+    return _torch_schedule(plain) not in ("1f1b", "gpipe")
+
+
+def _torch_schedule(plain: dict[str, Any]) -> str:
+    stated = str(plain.get("pipeline_parallel_schedule") or "").lower()
+    return next((own for own, theirs in TORCH_SCHEDULES.items() if theirs == stated), "1f1b")
+
+
+def torch(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int]:
     """torchtitan and FSDP: weights sharded over the data-parallel ranks (zero 3), gathered once a
     step (2), or copies alone (0).
+
+    layers: of the model, 0 where it is not known.
     """
     tp, pp, cp = degrees(plain)
     dp = max(gpus // (tp * pp * cp), 1)
@@ -257,9 +284,10 @@ def torch(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
         local // mbs, 1
     )
     batch = _first(plain, "global_batch_size") or mbs * steps * dp
-    schedule = str(plain.get("pipeline_parallel_schedule") or "").lower()
-    name = next((own for own, theirs in TORCH_SCHEDULES.items() if theirs == schedule), "1f1b")
-    v = 2 if name != "1f1b" and name != "gpipe" and pp > 1 else 1
+    name = _torch_schedule(plain)
+    v = 1
+    if multi_stage(plain) and pp > 1:
+        v = max(torchtitan_stages(plain, layers) // pp, 2)
     zero = sharding(
         {
             "use_torch_fsdp2": plain.get("use_torch_fsdp2"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from planner import api
 from planner.advice import rewrite
 from planner.advice.fixes import rewritten
 from planner.advice.rewrite import Change
@@ -156,6 +157,25 @@ def test_what_other_commands_share_takes_no_further_flag(tmp_path: Path) -> None
     assert fixed(tmp_path / "a.sh", text, {"sequence_parallel": True}) == text.replace(
         "--seq-length 1024", "--seq-length 1024 --sequence-parallel"
     )
+
+
+def test_converter_and_comment_stay(tmp_path: Path) -> None:
+    """Of layers that no virtual stages divide the training alone is mended, and the layout of the
+    fixed script is the promised one.
+    """
+    path, new = tmp_path / "run.sh", tmp_path / "fixed.sh"
+    converter = f"python tools/checkpoint/convert.py {FLAG} 4 --target-pp 4"
+    run = f"{RUN} --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 {FLAG} 3"
+    text = (
+        f"{converter}\n{COMMENT}\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+        f"{run} --sequence-parallel --global-batch-size 64\n"
+    )
+    path.write_text(text)
+    answer = api.check(path, cluster="h100-sxm", fix=new)
+    assert answer.verdict == "invalid" and answer.edits == {FLAG: 2}
+    assert new.read_text() == text.replace(f"{FLAG} 3", f"{FLAG} 2")
+    again = api.check(new, cluster="h100-sxm")
+    assert again.verdict == "fits" and again.understood.layout.v == 4
 
 
 def test_variable_of_the_environment(tmp_path: Path) -> None:
