@@ -8,6 +8,7 @@ import ast
 import inspect
 import pkgutil
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -55,9 +56,14 @@ def module_formulas(module: ModuleType) -> Iterator[Formula]:
             yield Formula(
                 room,
                 function.__name__,
-                text.splitlines()[0],
+                summary(text),
                 *(said.get(one, "") for one in LABELS),
             )
+
+
+def summary(text: str) -> str:
+    """The first paragraph of a docstring in one line."""
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def labelled(text: str) -> dict[str, str]:
@@ -85,12 +91,12 @@ def keys(text: str) -> list[str]:
 
 def meanings(kind: type) -> dict[str, str]:
     """The sentence below each field of a dataclass, by field; '' where there is none."""
-    tree = ast.parse(inspect.cleandoc(inspect.getsource(kind)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     out: dict[str, str] = {}
     for at, node in enumerate(body):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             after = body[at + 1] if at + 1 < len(body) else None
             said = after.value if isinstance(after, ast.Expr) else None
-            out[node.target.id] = str(said.value) if isinstance(said, ast.Constant) else ""
+            out[node.target.id] = summary(str(said.value)) if isinstance(said, ast.Constant) else ""
     return out
