@@ -175,7 +175,7 @@ def emit(
     named (Megatron-LM); `format` as in `recommend`.
     """
     from planner.answers import Emitted
-    from planner.files import write_all
+    from planner.files import write_folder
     from planner.plan_files import launch_texts, out_folder, training_script
 
     folder = out_folder(out, launcher, format)
@@ -187,7 +187,7 @@ def emit(
     recipe, layout = resolve.recipe_and_layout(asked)
     recipe = recipe.model_copy(update={"switches": saved.switches})
     texts = launch_texts(recipe, layout, launcher, own, form=format)
-    return Emitted(texts, write_all(folder, texts) if folder is not None else ())
+    return Emitted(texts, write_folder(folder, texts) if folder is not None else ())
 
 
 def simulate(**words: Any) -> Answer:

@@ -1,30 +1,35 @@
-"""Files that the program writes: whole or not at all."""
+"""Files that the program writes: all of a call, each of them complete, or none."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from planner.errors import InputError
 
+SCRIPTS = (".sh", ".sbatch")
+"""Suffixes of files that become executable."""
+
 
 def folder(stated: str | Path) -> Path:
-    """The folder that someone states: `~` is home, and nothing is no folder. InputError."""
+    """The folder that a user names: `~` is home, and an empty text is no folder. Raises
+    InputError.
+    """
     if not str(stated).strip():
         raise InputError(
             "out must be a folder to write into, but got nothing; `.` is the one you are in"
         )
     try:
-        out = Path(stated).expanduser()
-        os.lstat(out)
-        return out
+        path = Path(stated).expanduser()
+        os.lstat(path)
+        return path
     except FileNotFoundError:
-        return out
+        return path
     except (OSError, ValueError) as fault:
-        raise _cannot(Path(stated), fault) from None
+        raise _cannot_enter(Path(stated), fault) from None
     except RuntimeError:
         raise InputError(
             f"out must be a folder to write into, but {str(stated)[:80]} names no user's home"
@@ -32,62 +37,108 @@ def folder(stated: str | Path) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """InputError unless files can be written into `folder`, which may not exist yet: asked before
-    the work, not after it.
+    """Raises InputError unless files can be written into `folder`, which may not exist yet. Called
+    before the work, so that the work is not lost.
     """
     try:
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     except (OSError, ValueError) as fault:
-        raise _cannot(folder, fault) from None
-    if not there.is_dir():
-        raise InputError(f"{folder} must be a folder to write into, but {there} is a file")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"{folder} must be a folder to write into, but {there} is not writable")
+        raise _cannot_enter(folder, fault) from None
+    if not nearest.is_dir():
+        raise InputError(f"{folder} must be a folder to write into, but {nearest} is a file")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"{folder} must be a folder to write into, but {nearest} is not writable")
 
 
-def write_all(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Writes every text under its name and returns the paths; scripts (.sh, .sbatch) become
-    executable.
+def check_files(paths: Sequence[str], read: Iterable[str] = ()) -> None:
+    """Raises InputError unless every file can be written, has its own name and is none of those
+    that are read. Called before the work, so that the work is not lost.
+    """
+    absolute = [os.path.abspath(path) for path in paths]
+    inputs = {os.path.abspath(path) for path in read}
+    for path in paths:
+        _check_file(Path(path))
+        if absolute.count(os.path.abspath(path)) > 1:
+            raise InputError(f"every file must have its own name, but {path} is named twice")
+        if os.path.abspath(path) in inputs:
+            raise InputError(
+                f"{path} must be a new file, but it is read too and would be lost; name another"
+            )
 
-    All are written to a temporary folder first: on any fault nothing of this call stays behind.
+
+def _check_file(path: Path) -> None:
+    folder = path.absolute().parent
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} must be a file to write, but it is a folder")
+        if not folder.is_dir():
+            raise InputError(f"{path} must lie in a folder that exists, but there is no {folder}")
+    except (OSError, ValueError) as fault:
+        raise _cannot_write(path, fault) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{path} must be a file to write, but its folder is not writable")
+
+
+def write_folder(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Writes each text under its name into `folder`, which is made if need be, and returns the
+    paths. On a fault nothing of this call stays behind. Raises InputError.
     """
     check_folder(folder)
-    new = not folder.exists()
-    beside: str | None = None
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        beside = tempfile.mkdtemp(
-            prefix=".ppplan-", dir=folder.absolute().parent if new else folder
-        )
-        for name, text in texts.items():
-            _write(Path(beside) / name, text)
-        if new:
-            os.chmod(beside, 0o777 & ~_umask())
-            os.replace(beside, folder)
-        else:
-            for name in texts:
-                os.replace(Path(beside) / name, folder / name)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
-        raise _cannot(folder, fault) from None
-    finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+        raise _cannot_enter(folder, fault) from None
+    try:
+        write_files({str(folder / name): text for name, text in texts.items()})
+    except InputError:
+        with suppress(OSError):
+            for path in missing:
+                path.rmdir()
+        raise
     return tuple(str(folder / name) for name in texts)
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-    if path.suffix in (".sh", ".sbatch"):
-        path.chmod(path.stat().st_mode | (0o111 & ~_umask()))
+def write_files(contents: Mapping[str, str | bytes]) -> None:
+    """Writes each content under its path, in folders that exist: all or none. Every content goes
+    into a temporary file of its folder first; a pipe or device is written to as it is. Raises
+    InputError.
+    """
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary: dict[Path, str] = {}
+    path = Path()
+    try:
+        for name, content in contents.items():
+            path = Path(name)
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            if path.exists() and not path.is_file():
+                path.write_bytes(data)
+                continue
+            # Noted before it is filled, so that a fault in the writing clears it away.
+            handle, temporary[path] = tempfile.mkstemp(
+                prefix=".ppplan-", dir=path.absolute().parent
+            )
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            mode = 0o777 if path.suffix in SCRIPTS else 0o666
+            os.chmod(temporary[path], mode & ~umask)
+        for path, written in temporary.items():
+            os.replace(written, path)
+    except (OSError, ValueError) as fault:
+        raise _cannot_write(path, fault) from None
+    finally:
+        for written in temporary.values():
+            Path(written).unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _cannot_enter(folder: Path, fault: Exception) -> InputError:
+    return InputError(f"{folder} must be a folder to write into, but: {_reason(fault)}")
 
 
-def _cannot(folder: Path, fault: Exception) -> InputError:
-    return InputError(
-        f"{folder} must be a folder to write into, but: {getattr(fault, 'strerror', None) or fault}"
-    )
+def _cannot_write(path: Path, fault: Exception) -> InputError:
+    return InputError(f"{path} must be a file to write, but: {_reason(fault)}")
+
+
+def _reason(fault: Exception) -> str:
+    return str(getattr(fault, "strerror", None) or fault)

@@ -12,7 +12,7 @@ from planner.cost.named import named
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.estimate import estimate as estimated
-from planner.files import check_folder, folder, write_all
+from planner.files import check_folder, folder, write_folder
 from planner.layout import Layout
 from planner.specs.plan import SavedPlan
 from planner.specs.recipe import Recipe
@@ -85,7 +85,7 @@ def write_plan(
         texts |= launch_texts(recipe, layout, launcher, script, said, form)
     except InputError as fault:
         refused = str(fault)
-    return write_all(out, texts), refused
+    return write_folder(out, texts), refused
 
 
 def launch_texts(

@@ -222,7 +222,7 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
 
     Raises InputError when nothing needs changing, or no change is known.
     """
-    from planner.files import write_all
+    from planner.files import write_folder
 
     if answer.guessed:
         raise InputError(
@@ -242,7 +242,7 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
     target = Path(out)
     if target.is_dir() or target.resolve() == Path(u.reading.file).resolve():
         raise InputError(f"--fix must name another file than the one that is read, but got {out}")
-    files = write_all(target.parent, _named(u.reading.file, target, written.texts))
+    files = write_folder(target.parent, _named(u.reading.file, target, written.texts))
     left = (
         f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}"
         if written.left

@@ -15,7 +15,7 @@ import yaml
 from planner.calibrate import sizes
 from planner.calibrate.profile import profile
 from planner.errors import InputError, check_installed
-from planner.files import check_folder, write_all
+from planner.files import check_folder, write_folder
 from planner.launch import local
 from planner.launch.outcome import Outcome, Work
 from planner.specs import library
@@ -67,7 +67,7 @@ def calibrate(
         return Calibration(None, "", 0, {}, outcome)
     fitted = profile(outcome.result, _known(outcome.result), datetime.date.today().isoformat())
     text = _HEAD + yaml.safe_dump(fitted.document, sort_keys=False, width=140, allow_unicode=True)
-    (file,) = write_all(path.parent, {path.name: text})
+    (file,) = write_folder(path.parent, {path.name: text})
     count = sum(len(outcome.result[key]) for key in ("memory", "gemm", "attention", "collectives"))
     return Calibration(library.hardware(file), file, count, fitted.errors, outcome)
 

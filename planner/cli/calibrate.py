@@ -59,7 +59,6 @@ def calibrate(
     """
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.report.text import calibrate
 
     check_report(report)
     words = {
@@ -70,7 +69,7 @@ def calibrate(
         "measured": measured,
     }
     answer = api.calibrate(**words, says=lambda line: typer.echo(line, err=True))
-    show(answer, calibrate.document, calibrate.text, as_json)
-    write_report(report, "calibrate", "page", answer)
+    show("calibrate", answer, as_json)
+    write_report("calibrate", answer, report)
     if answer.profile is None:
         raise typer.Exit(1)

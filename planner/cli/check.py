@@ -52,23 +52,16 @@ def check(
     Example: ppplan check launch.sh --cluster h100-sxm --set NNODES=4
     """
     from planner import api
-    from planner.cli.show import check_report, print_json, print_text, write_report
-    from planner.report import save
-    from planner.report.json.check import row_text
+    from planner.cli.show import check_report, show, write_report
+    from planner.files import check_files, write_files
+    from planner.report.csv.check import table
 
     check_report(report)
-    save.check_all([csv] if csv else [])
+    check_files([csv] if csv else [])
     answer = api.check(file, set=set or (), oom=oom, fix=fix, **words)
-    save.write_all({csv: row_text(answer)} if csv else {})
-    if as_json:
-        from planner.report.json.check import document
-
-        print_json(document(answer))
-    else:
-        from planner.report.text.check import checked
-
-        print_text(checked(answer))
-        if answer.diff:
-            typer.echo(answer.diff)
-    write_report(report, "check", "page", answer)
+    write_files({csv: table(answer)} if csv else {})
+    show("check", answer, as_json)
+    if answer.diff and not as_json:
+        typer.echo(answer.diff)
+    write_report("check", answer, report)
     return 0 if answer.verdict in ("fits", "marginal") else 1

@@ -108,16 +108,16 @@ def compare(
         question = o.question(None, {"model": model, **words})
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.report import save
-    from planner.report.text import compare
+    from planner.files import check_files, write_files
+    from planner.report.csv.compare import table
 
     _check_precisions(over.get("precision", ()))
     check_report(report)
-    save.check_all([csv] if csv else [])
+    check_files([csv] if csv else [])
     answer = api.compare(question, over, plans or (), price)
-    save.write_all({csv: compare.csv_text(answer)} if csv else {})
-    show(answer, compare.document, compare.text, as_json)
-    write_report(report, "compare", "page", answer)
+    write_files({csv: table(answer)} if csv else {})
+    show("compare", answer, as_json)
+    write_report("compare", answer, report)
     if all(row.fault for row in answer.rows):
         raise typer.Exit(1)
 

@@ -21,6 +21,5 @@ def doctor(megatron_path: MegatronPath = None, as_json: o.Json = False) -> None:
     """
     from planner import api
     from planner.cli.show import show
-    from planner.report.text import doctor as report
 
-    show(api.doctor(megatron_path), report.document, report.text, as_json)
+    show("doctor", api.doctor(megatron_path), as_json)

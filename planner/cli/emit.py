@@ -31,12 +31,12 @@ def emit(
     """
     from planner import api
     from planner.cli.show import print_json
-    from planner.report.json import documents
+    from planner.report.json.emit import document
 
     emitted = api.emit(
         plan, framework=framework, launcher=launcher, out=out, script=script, format=format
     )
     if as_json:
-        print_json(documents.emitted(emitted))
+        print_json(document(emitted))
     else:
         typer.echo("\n".join(emitted.files or emitted.texts.values()).rstrip("\n"))

@@ -37,15 +37,14 @@ def explain(
     question = o.question(file, words, layout=True)
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.report.json import documents
     from planner.specs.sweep import sweeps
 
     check_report(report)
     if sweep:
         table = api.sweep(question, sweeps(sweep))
-        show(table, documents.sweep, "sweep", as_json)
-        write_report(report, "explain", "sweep", table)
+        show("sweep", table, as_json)
+        write_report("sweep", table, report)
     else:
         answer = api.explain(question)
-        show(answer, documents.explanation, "explanation" if formulas else "brief", as_json)
-        write_report(report, "explain", "explanation", answer)
+        show("explain", answer, as_json, formulas=formulas)
+        write_report("explain", answer, report)

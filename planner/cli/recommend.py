@@ -35,7 +35,6 @@ def recommend(
     question = o.question(file, words)
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.report.json import documents
 
     check_report(report)
     answer = api.recommend(
@@ -47,7 +46,7 @@ def recommend(
         script=script,
         format=format,
     )
-    show(answer, documents.recommendation, "ranking", as_json)
-    write_report(report, "recommend", "page", answer)
+    show("recommend", answer, as_json)
+    write_report("recommend", answer, report)
     if answer.search is None or not answer.search.plans:
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -11,24 +11,14 @@ import typer
 WIDTH = 100
 
 
-def show(
-    answer: Any,
-    as_document: Callable[[Any], dict[str, Any]],
-    view: str | Callable[[Any], Any],
-    as_json: bool,
-) -> None:
-    """Prints one answer; `view` makes the text, or names the function of report.text that does.
-    rich is imported for text alone.
+def show(verb: str, answer: Any, as_json: bool, **words: Any) -> None:
+    """Prints the answer of a verb: the document that planner.report.json makes of it, or the text
+    of planner.report.text. words: what the text depends on beside the answer.
     """
     if as_json:
-        print_json(as_document(answer))
-        return
-    if callable(view):
-        print_text(view(answer))
-        return
-    from planner.report.text import recommend
-
-    print_text(getattr(recommend, view)(answer))
+        print_json(import_module(f"planner.report.json.{verb}").document(answer))
+    else:
+        print_text(import_module(f"planner.report.text.{verb}").text(answer, **words))
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -72,18 +62,17 @@ def check_report(path: str | None) -> None:
     check_folder(Path(path).parent)
 
 
-def write_report(path: str | None, module: str, function: str, answer: Any) -> None:
-    """Writes the page that a function of planner.report.html makes of the answer; nothing without a
+def write_report(verb: str, answer: Any, path: str | None) -> None:
+    """Writes the page that planner.report.html makes of the answer of a verb; nothing without a
     path.
     """
-    from importlib import import_module
     from pathlib import Path
 
-    from planner.files import write_all
+    from planner.files import write_folder
     from planner.report.html.page import html
 
     if path is None:
         return
-    made = html(getattr(import_module(f"planner.report.html.{module}"), function)(answer))
-    write_all(Path(path).parent, {Path(path).name: made})
+    page = html(import_module(f"planner.report.html.{verb}").page(answer))
+    write_folder(Path(path).parent, {Path(path).name: page})
     typer.echo(f"report: {path}", err=True)

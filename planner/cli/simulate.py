@@ -45,22 +45,27 @@ def simulate(
     Example: ppplan simulate --schedule 1f1b --pp 4 --microbatches 8
     """
     from planner.cli.show import check_report, print_json, print_text, write_report
-    from planner.pipeline.words import answer, stated
-    from planner.report import save
-    from planner.report.simulate_files import check, contents, document, no, order_text, text
+    from planner.files import write_files
+    from planner.pipeline.words import answer, answers_no, stated
+    from planner.report.draw.simulate import check, contents
 
     check(words["schedule"] == "all", gantt, trace, csv, order)
     check_report(report)
     found = answer(stated(o.question_words(words)))
-    save.write_all(contents(found, gantt, trace, csv))
+    write_files(contents(found, gantt, trace, csv))
     if as_json:
+        from planner.report.json.simulate import document
+
         print_json(document(found, order))
-    elif order:
-        typer.echo(order_text(found), nl=False)
     else:
-        print_text(text(found, _columns(), [path for path in (gantt, trace, csv) if path]))
-    write_report(report, "simulate", "page", found)
-    return 1 if no(found) else 0
+        from planner.report.text import simulate as text
+
+        if order:
+            typer.echo(text.order(found), nl=False)
+        else:
+            print_text(text.text(found, _columns(), [path for path in (gantt, trace, csv) if path]))
+    write_report("simulate", found, report)
+    return 1 if answers_no(found) else 0
 
 
 def _columns() -> int:

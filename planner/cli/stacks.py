@@ -12,6 +12,5 @@ def stacks(name: o.Name = None, as_json: o.Json = False) -> None:
     """
     from planner import api
     from planner.cli.show import show
-    from planner.report.json import documents
 
-    show(api.stacks(name), documents.known, "known", as_json)
+    show("listing", api.stacks(name), as_json)

@@ -96,11 +96,11 @@ def tune(
     from rich.console import Console
 
     from planner import api
-    from planner.cli.show import check_report, print_json, print_text, write_report
+    from planner.cli.show import check_report, show, write_report
     from planner.errors import check_installed
 
     check_installed("tune", "optuna")
-    from planner.report.text import tune, tune_progress
+    from planner.report.text import tune_progress
 
     check_report(report)
     tell = tune_progress.teller(Console(stderr=True), trials)
@@ -120,9 +120,6 @@ def tune(
         switches=switches,
         tell=tell,
     )
-    if as_json:
-        print_json(tune.document(found))
-    else:
-        print_text(tune.text(found))
-    write_report(report, "tune", "page", found)
+    show("tune", found, as_json)
+    write_report("tune", found, report)
     return 0 if found.best is not None else 1

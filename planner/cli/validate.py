@@ -63,22 +63,24 @@ def validate(
     Example: ppplan validate --source korthikanti2022
     """
     from planner import api
-    from planner.cli.show import check_report, print_json, print_text, write_report
-    from planner.report import save
-    from planner.report.draw import scatter
-    from planner.report.text import validate
+    from planner.cli.show import check_report, show, write_report
+    from planner.files import check_files, write_files
+    from planner.report.csv.validate import table
+    from planner.report.draw.validate import check, picture
 
-    save.check_all([path for path in (out, plot) if path is not None], read=files or ())
+    written = [path for path in (out, plot) if path is not None]
+    check_files(written, read=files or ())
     check_report(report)
     if plot is not None:
-        scatter.check(plot)
-    found = api.validate(files, source, where)
-    drawn = {} if plot is None else {plot: scatter.drawn(found, plot)}
-    save.write_all({**({} if out is None else {out: validate.csv_text(found)}), **drawn})
-    if as_json:
-        print_json(validate.document(found))
-    else:
-        print_text(validate.text(found, [path for path in (out, plot) if path is not None]))
-    write_report(report, "validate", "page", found)
-    error = found.overall["median_abs_error"]
+        check(plot)
+    answer = api.validate(files, source, where)
+    contents: dict[str, str | bytes] = {}
+    if out is not None:
+        contents[out] = table(answer)
+    if plot is not None:
+        contents[plot] = picture(answer, plot)
+    write_files(contents)
+    show("validate", answer, as_json, files=written)
+    write_report("validate", answer, report)
+    error = answer.overall["median_abs_error"]
     return 1 if max_error is not None and not error <= max_error else 0

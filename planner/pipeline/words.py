@@ -45,8 +45,25 @@ class ServedAnswer:
     others: tuple[tuple[str, Served], ...]
     assumed: tuple[str, ...] = ()
 
+    @property
+    def pool(self) -> Served:
+        """The one pipeline. Raises InputError where prefill and decode have a pool each."""
+        if self.served.passed is None:
+            raise InputError(
+                "a picture, trace or CSV is of one pipeline, but the scenario has two pools; use"
+                " mode: prefill or mode: decode"
+            )
+        return self.served
+
 
 Answer = Simulated | Comparison | Fewest | ServedAnswer
+
+
+def answers_no(answer: Answer) -> bool:
+    """Whether no schedule is legal, or no number of micro-batches is enough."""
+    if isinstance(answer, Comparison):
+        return not answer.schedules
+    return isinstance(answer, Fewest) and answer.m is None
 
 
 def stated(words: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.files import check_folder, folder, write_all
+from planner.files import check_folder, folder, write_folder
 from planner.launch.outcome import Outcome, Progress
 from planner.layout import Layout
 from planner.specs import plan as plans
@@ -231,7 +231,7 @@ def _answer(
         len(candidates.candidates),
         candidates.certain_oom,
         fitted,
-        write_all(target, texts),
+        write_folder(target, texts),
         interrupted,
         json.loads(texts["study.json"]),
         why,

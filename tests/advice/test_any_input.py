@@ -12,7 +12,7 @@ from planner.advice.check import checked, settled
 from planner.errors import InputError
 from planner.intake.reading import Reading, Value
 from planner.report.json.check import document
-from planner.report.text.check import checked as text
+from planner.report.text.check import text
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 
 DEGREES = (

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from planner.errors import InputError
-from planner.files import write_all
+from planner.files import write_folder
 
 R = ("recommend", "--model", "llama3-70b", "--cluster", "h100-sxm")
 E = ("explain", "--model", "llama3-70b", "--cluster", "h100-sxm")
@@ -213,11 +213,11 @@ def test_folders_that_cannot_be_written(ppplan, tmp_path: Path) -> None:
 
 def test_no_half_written_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        write_all(tmp_path / "new", {"a.txt": "first", "missing/b.txt": "second"})
+        write_folder(tmp_path / "new", {"a.txt": "first", "missing/b.txt": "second"})
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.txt").write_text("before")
     with pytest.raises(InputError):
-        write_all(tmp_path / "old", {"a.txt": "after", "missing/b.txt": "second"})
+        write_folder(tmp_path / "old", {"a.txt": "after", "missing/b.txt": "second"})
     assert os.listdir(tmp_path) == ["old"] and os.listdir(tmp_path / "old") == ["a.txt"]
     assert (tmp_path / "old" / "a.txt").read_text() == "before"
 

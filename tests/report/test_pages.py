@@ -24,6 +24,7 @@ from planner.report.html import (
     explain,
     recommend,
     simulate,
+    sweep,
     tune,
     validate,
 )
@@ -56,8 +57,8 @@ def pages(study: tuple[Path, Tuned]) -> dict[str, Page]:
         "nothing": recommend.page(
             api.recommend(api.question(model="llama3-405b", gpus=8, cluster="h100-sxm"))
         ),
-        "explained": explain.explanation(api.explain(mixture)),
-        "swept": explain.sweep(
+        "explained": explain.page(api.explain(mixture)),
+        "swept": sweep.page(
             api.sweep(api.question(**QUESTION, tp=4, pp=4), {"v": [1, 2, 5], "mbs": [1, 2]})
         ),
         "simulated": simulate.page(api.simulate(schedule="zb-h1", pp=4, m=8)),

@@ -13,7 +13,7 @@ from rich.console import Console
 from planner.cost.terms import Estimate
 from planner.estimate import estimate
 from planner.layout import Layout
-from planner.report.html import pieces
+from planner.report.html import parts
 from planner.report.text.parts import WIDTH, plans, tflops
 from tests.tune.simulated import question
 
@@ -43,7 +43,7 @@ def test_small_rates_keep_two_digits(plan: tuple[Layout, Estimate], rate: float,
     layout, said = plan
     slow = replace(said, model_tflops_per_gpu=rate)
     assert tflops(slow) == says
-    grid = pieces.layouts([("1", layout, slow)], "plan")
+    grid = parts.layouts([("1", layout, slow)], "plan")
     assert grid.rows[0][grid.head.index("TFLOP/s a GPU")] == says
     out = StringIO()
     Console(width=4 * WIDTH, file=out).print(plans([("1", layout, slow)]))
@@ -56,5 +56,5 @@ def test_small_rates_keep_two_digits(plan: tuple[Layout, Estimate], rate: float,
 
 def test_the_headline_groups_thousands(plan: tuple[Layout, Estimate]) -> None:
     assert "1,234 TFLOP/s" in [
-        figure for figure, _ in pieces.headline(replace(plan[1], model_tflops_per_gpu=1234.4))
+        figure for figure, _ in parts.headline(replace(plan[1], model_tflops_per_gpu=1234.4))
     ]

@@ -1,6 +1,4 @@
-"""Timelines as files for other programs: Chrome's trace format (opens in Perfetto) and CSV, one
-action a row.
-"""
+"""Timelines in Chrome's trace format, which Perfetto opens."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.action import KIND, KINDS, F, I
-from planner.pipeline.serving.passage import Passage
+from planner.pipeline.serving.serve import Served
 from planner.pipeline.timelines import Simulated
 from planner.report.draw.gantt_chart import KIND_NAMES
 
@@ -42,8 +40,10 @@ def trace(done: Simulated) -> str:
     )
 
 
-def passage_trace(passed: Passage, returns: tuple[int, ...]) -> str:
+def passage_trace(served: Served) -> str:
     """Chrome trace JSON of a forward-only pipeline: a thread a stage, a slice a batch."""
+    passed, returns = served.passed, served.returns
+    assert passed is not None
     scale = MICROSECONDS["ms"]
     batches, stages = passed.starts.shape
     events = [_named("process_name", f"{stages} stages, {batches} batches")]
@@ -69,38 +69,6 @@ def passage_trace(passed: Passage, returns: tuple[int, ...]) -> str:
     return (
         json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":")) + "\n"
     )
-
-
-def actions_csv(done: Simulated) -> str:
-    """One action a row, rank by rank in order; pair 1 says that it runs as one with the next
-    row.
-    """
-    lines = ["rank,position,stage,kind,microbatch,pair,start,end"]
-    for rank, rows in enumerate(done.order.actions):
-        times = zip(
-            rows.tolist(),
-            done.timeline.start[rank].tolist(),
-            done.timeline.end[rank].tolist(),
-            strict=True,
-        )
-        lines += [
-            f"{rank},{at},{s},{KINDS[k]},{j},{pair},{start!r},{end!r}"
-            for at, ((s, k, j, pair), start, end) in enumerate(times)
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def batches_csv(passed: Passage, returns: tuple[int, ...]) -> str:
-    """One batch on one stage a row."""
-    lines = ["batch,stage,returns,start_ms,end_ms"]
-    for k, (starts, ends) in enumerate(
-        zip(passed.starts.tolist(), passed.ends.tolist(), strict=True)
-    ):
-        lines += [
-            f"{k},{stage},{returns[k]},{start!r},{end!r}"
-            for stage, (start, end) in enumerate(zip(starts, ends, strict=True))
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def _named(what: str, name: str, thread: int = 0) -> dict[str, Any]:

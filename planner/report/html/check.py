@@ -8,7 +8,7 @@ from planner.advice.findings import Checked, Finding
 from planner.advice.names import said
 from planner.layout import SCHEDULES
 from planner.report.draw import plotly_charts
-from planner.report.html import pieces
+from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
 from planner.report.json.check import shown
 from planner.report.text.check import verdict_says
@@ -25,7 +25,7 @@ ORIGINS = {
 def page(answer: Checked) -> Page:
     """Everything that `check` prints, and every value with the place it came from."""
     u, estimate = answer.understood, answer.estimate
-    lead = (verdict_says(answer)[0] + ".", *((pieces.question(u.recipe),) if u.sized else ()))
+    lead = (verdict_says(answer)[0] + ".", *((parts.question(u.recipe),) if u.sized else ()))
     sections = (
         *_findings(answer),
         *_costs(answer),
@@ -34,11 +34,11 @@ def page(answer: Checked) -> Page:
         *_unknown(answer),
         _values(answer),
         *_fixed(answer),
-        pieces.assumed(u.recipe, estimate),
-        *([pieces.formulas()] if estimate is not None else []),
+        parts.assumed(u.recipe, estimate),
+        *([parts.formulas()] if estimate is not None else []),
     )
     return Page(
-        f"Check of {answer.file}", lead, pieces.headline(estimate) if estimate else (), sections
+        f"Check of {answer.file}", lead, parts.headline(estimate) if estimate else (), sections
     )
 
 
@@ -96,20 +96,18 @@ def _costs(answer: Checked) -> list[Section]:
     schedule = SCHEDULES[answer.understood.layout.schedule]
     return [
         Section(
-            "Layouts", (f"The stated schedule is {schedule}.",), grid=pieces.layouts(rows, "plan")
+            "Layouts", (f"The stated schedule is {schedule}.",), grid=parts.layouts(rows, "plan")
         ),
         Section(
             "Time of a step",
             charts=(
                 plotly_charts.time_by_term(
-                    [(f"{name}: {pieces.short(layout)}", said) for name, layout, said in rows]
+                    [(f"{name}: {parts.short(layout)}", said) for name, layout, said in rows]
                 ),
             ),
-            more=(
-                More("Every term of the stated layout", grid=pieces.time_terms(answer.estimate)),
-            ),
+            more=(More("Every term of the stated layout", grid=parts.time_terms(answer.estimate)),),
         ),
-        pieces.memory(answer.estimate),
+        parts.memory(answer.estimate),
     ]
 
 

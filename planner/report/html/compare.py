@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.advice.comparison import Comparison, Row
 from planner.report.draw import plotly_charts
-from planner.report.html import pieces
+from planner.report.html import parts
 from planner.report.html.page import Chart, Grid, More, Page, Section
 from planner.report.text import compare
 
@@ -17,7 +17,7 @@ def page(answer: Comparison) -> Page:
     models = dict.fromkeys(row.recipe.model.name for row in there if row.recipe)
     title = f"{', '.join(models) or 'One question'} compared over {', '.join(answer.over)}"
     named = [
-        (f"{row.name}<br>{pieces.short(row.layout)}", row.estimate)
+        (f"{row.name}<br>{parts.short(row.layout)}", row.estimate)
         for row in there
         if row.layout and row.estimate
     ]
@@ -44,7 +44,7 @@ def page(answer: Comparison) -> Page:
             "What changes, and why", more=tuple(More(name, (("", said),)) for name, said in changes)
         ),
         Section("Assumed", tuple(f"{one}." for one in answer.assumed)),
-        pieces.formulas(),
+        parts.formulas(),
     )
     return Page(title, (), (), sections)
 

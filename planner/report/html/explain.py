@@ -1,17 +1,17 @@
-"""The reports of `ppplan explain`: one layout in full, or a table over swept words."""
+"""The report of `ppplan explain`: one layout in full."""
 
 from __future__ import annotations
 
-from planner.answers import Explanation, Sweep, SweepRow
+from planner.answers import Explanation
 from planner.layout import SCHEDULES
 from planner.report.draw import plotly_charts
-from planner.report.html import pieces
+from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
-from planner.report.text.explain import in_flight_says
+from planner.report.text.explain import in_flight
 from planner.units import GIB, MIB
 
 
-def explanation(answer: Explanation) -> Page:
+def page(answer: Explanation) -> Page:
     """Every term of time and memory, stage by stage, the timeline, what plain schedules would hold,
     formulas.
     """
@@ -36,18 +36,18 @@ def explanation(answer: Explanation) -> Page:
         *broken,
         Section(
             "The layout",
-            grid=pieces.layouts([(SCHEDULES[layout.schedule], layout, said)], "schedule"),
+            grid=parts.layouts([(SCHEDULES[layout.schedule], layout, said)], "schedule"),
         ),
         Section(
             "Time of a step",
-            charts=(plotly_charts.time_by_term([(pieces.short(layout), said)]),),
-            more=(More("Every term", grid=pieces.time_terms(said)),),
+            charts=(plotly_charts.time_by_term([(parts.short(layout), said)]),),
+            more=(More("Every term", grid=parts.time_terms(said)),),
         ),
-        pieces.memory(said),
-        *pieces.timeline(recipe, layout),
+        parts.memory(said),
+        *parts.timeline(recipe, layout),
         Section(
             "Activations in flight",
-            (in_flight_says(answer).plain,),
+            (in_flight(answer),),
             Grid(("plain schedule, v 1", "in flight", "memory, GiB", "bubble", "step, s"), beside),
         ),
         Section(
@@ -60,77 +60,12 @@ def explanation(answer: Explanation) -> Page:
                 ),
             ),
         ),
-        pieces.assumed(recipe, said, answer.goodput),
-        pieces.formulas(),
+        parts.assumed(recipe, said, answer.goodput),
+        parts.formulas(),
     )
     return Page(
-        f"{recipe.model.name} as {pieces.short(layout)}",
-        (pieces.question(recipe),),
-        pieces.headline(said),
+        f"{recipe.model.name} as {parts.short(layout)}",
+        (parts.question(recipe),),
+        parts.headline(said),
         sections,
     )
-
-
-def sweep(answer: Sweep) -> Page:
-    """The table of the sweep and the curve of its first word."""
-    recipe = answer.recipe
-    words = list(answer.rows[0].words)
-    head = (*words, "step, s", "tokens/s a GPU", "MFU", "bubble", "memory, GiB", "OOM", "why not")
-    rows = tuple((*(str(row.words[word]) for word in words), *_cells(row)) for row in answer.rows)
-    curve = _curve(answer, words)
-    lead = (pieces.question(recipe), f"Swept: {', '.join(words)}.")
-    table = Section("All points", grid=Grid(head, rows, len(words)))
-    return Page(
-        f"{recipe.model.name}: a sweep over {', '.join(words)}",
-        lead,
-        (),
-        (*curve, table, pieces.assumed(recipe, None)),
-    )
-
-
-def _cells(row: SweepRow) -> tuple[str, ...]:
-    said = row.estimate
-    why = (
-        row.breaches[0].message
-        if row.breaches
-        else ""
-        if said is not None and said.fits
-        else "does not fit"
-    )
-    if said is None:
-        return ("", "", "", "", "", "", why)
-    return (
-        f"{said.step_s:.3f}",
-        f"{said.tokens_per_s_per_gpu:,.0f}",
-        f"{said.mfu:.1%}",
-        f"{said.bubble_share:z.1%}",
-        f"{said.memory_bytes / GIB:.1f}",
-        f"{said.oom_probability:.0%}",
-        why,
-    )
-
-
-def _curve(answer: Sweep, words: list[str]) -> list[Section]:
-    """Throughput over the last word, one curve for each value of the others; only where that word
-    is a number.
-    """
-    last, others = words[-1], words[:-1]
-    series: dict[str, tuple[list[float], list[float]]] = {}
-    for row in answer.rows:
-        value = row.words[last]
-        if row.estimate is None or not str(value).replace(".", "").isdigit():
-            continue
-        name = ", ".join(f"{word} {row.words[word]}" for word in others) or "all"
-        xs, ys = series.setdefault(name, ([], []))
-        xs.append(float(value))
-        ys.append(float(row.estimate.tokens_per_s_per_gpu))
-    if not series:
-        return []
-    return [
-        Section(
-            "Throughput",
-            charts=(
-                plotly_charts.lines(series, last, "tokens/s a GPU", f"Tokens/s a GPU over {last}."),
-            ),
-        )
-    ]

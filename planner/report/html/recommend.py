@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.answers import Recommendation
 from planner.report.draw import plotly_charts
-from planner.report.html import pieces
+from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text.recommend import counts
 from planner.search import SearchResult
@@ -18,30 +18,30 @@ def page(answer: Recommendation) -> Page:
     title = f"How to train {recipe.model.name} on {recipe.gpus:,} x {recipe.hardware.name}"
     if found is None or not found.plans:
         return Page(
-            title, (pieces.question(recipe),), (), (*_nothing(answer), pieces.assumed(recipe, None))
+            title, (parts.question(recipe),), (), (*_nothing(answer), parts.assumed(recipe, None))
         )
     best = found.plans[0]
     rows = [(f"{plan.rank}", plan.layout, plan.estimate) for plan in found.plans]
-    named = [(f"{plan.rank}: {pieces.short(plan.layout)}", plan.estimate) for plan in found.plans]
+    named = [(f"{plan.rank}: {parts.short(plan.layout)}", plan.estimate) for plan in found.plans]
     lead = (
-        pieces.question(recipe),
-        f"Best: {pieces.short(best.layout)}. Limited by {found.limits}." if found.limits else "",
+        parts.question(recipe),
+        f"Best: {parts.short(best.layout)}. Limited by {found.limits}." if found.limits else "",
     )
     sections = (
-        Section("Plans", grid=pieces.layouts(rows, "plan")),
-        *([Section("Why plan 1", pieces.bullets(best.why))] if best.why else []),
+        Section("Plans", grid=parts.layouts(rows, "plan")),
+        *([Section("Why plan 1", parts.bullets(best.why))] if best.why else []),
         Section(
             "Time of a step",
             charts=(plotly_charts.time_by_term(named),),
-            more=(More("Terms of plan 1", grid=pieces.time_terms(best.estimate)),),
+            more=(More("Terms of plan 1", grid=parts.time_terms(best.estimate)),),
         ),
-        pieces.memory(best.estimate),
-        *pieces.timeline(recipe, best.layout),
+        parts.memory(best.estimate),
+        *parts.timeline(recipe, best.layout),
         *_searched(answer, found),
-        pieces.assumed(recipe, best.estimate, answer.goodput),
-        pieces.formulas(),
+        parts.assumed(recipe, best.estimate, answer.goodput),
+        parts.formulas(),
     )
-    return Page(title, lead, pieces.headline(best.estimate), sections)
+    return Page(title, lead, parts.headline(best.estimate), sections)
 
 
 def _searched(answer: Recommendation, found: SearchResult) -> list[Section]:
@@ -71,7 +71,7 @@ def _nothing(answer: Recommendation) -> tuple[Section, ...]:
     if found is None:
         return (Section("No layout fits", ("No number of GPUs is enough.",), alert=True),)
     near = [(one.change, one.layout, one.estimate) for one in found.nearest or ()]
-    changes = [Section("It would fit with", grid=pieces.layouts(near, "change"))] if near else []
+    changes = [Section("It would fit with", grid=parts.layouts(near, "change"))] if near else []
     said = "No layout fits." if found.legal else "No layout is legal."
     return (
         Section(

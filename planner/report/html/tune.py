@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.layout import SCHEDULES, Layout
 from planner.report.draw import plotly_charts, trial_charts
-from planner.report.html import pieces
+from planner.report.html import parts
 from planner.report.html.page import Chart, Grid, More, Page, Section
 from planner.report.text import tune
 from planner.report.text.parts import recomputed, zero
@@ -28,7 +28,7 @@ STEPS = 20
 def page(found: Tuned) -> Page:
     """Everything that the study found; charts only of what was measured."""
     timed = [one for one in found.rows if one.measured_s]
-    lead = (pieces.question(found.recipe), *_best(found))
+    lead = (parts.question(found.recipe), *_best(found))
     proxy = next((one.proxy for one in found.rows if one.proxy), "")
     sections = (
         *([Section("What was measured", (f"{proxy}.",))] if proxy else []),
@@ -46,7 +46,7 @@ def page(found: Tuned) -> Page:
                 f"Files: {', '.join(found.files)}.",
             ),
         ),
-        *([pieces.assumed(found.recipe, None)] if found.recipe.assumed else []),
+        *([parts.assumed(found.recipe, None)] if found.recipe.assumed else []),
     )
     return Page(
         f"{found.recipe.model.name} tuned on {found.bench.devices:,} x {found.bench.device}",

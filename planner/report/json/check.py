@@ -7,7 +7,6 @@ from typing import Any
 from planner.advice.findings import Checked, Finding
 from planner.advice.names import flags
 from planner.cost.named import named
-from planner.errors import InputError
 from planner.intake.reading import Value
 
 BIG = 400
@@ -54,25 +53,6 @@ def document(answer: Checked) -> dict[str, Any]:
             else None
         ),
     }
-
-
-def row_text(answer: Checked) -> str:
-    """The measured run as CSV with its header. Raises InputError where nothing was measured, or of
-    a layout that is not known.
-    """
-    from planner.intake.logs.csv_row import text
-
-    if answer.measured is None:
-        raise InputError(
-            f"--csv must have a log, but {answer.file} is none and has none beside it under its"
-            " name (.log, .out)"
-        )
-    if answer.guessed:
-        raise InputError(
-            f"--csv must have the layout, but {answer.file} prints no arguments; name the script"
-            " with the log beside it"
-        )
-    return text([answer.measured["row"]])
 
 
 def finding(one: Finding, kind: str) -> dict[str, Any]:

@@ -1,27 +1,49 @@
-"""The JSON of `simulate`: what other programs read. Missing values are null; nothing here is
-computed.
-"""
+"""The answers of `simulate` as JSON. Missing values are null; nothing here is computed."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from planner.action import to_text
 from planner.pipeline.inverse import Fewest
 from planner.pipeline.serving.serve import Served
 from planner.pipeline.timelines import Comparison, Simulated
+from planner.pipeline.words import Answer, ServedAnswer
 
 
-def simulated(done: Simulated) -> dict[str, Any]:
+def document(answer: Answer, order: bool = False) -> dict[str, Any]:
+    """Whichever of its answers `simulate` gives; with `order` the text of the order too."""
+    if isinstance(answer, Comparison):
+        return _comparison(answer)
+    if isinstance(answer, ServedAnswer):
+        others = [{"name": name, **_served(served)} for name, served in answer.others]
+        return _served(answer.served) | {"others": others, "assumed": list(answer.assumed)}
+    if isinstance(answer, Fewest):
+        simulated, figures = answer.simulated, _fewest(answer)
+    else:
+        simulated, figures = answer, _simulated(answer)
+    if order and simulated is not None:
+        figures["order"] = to_text(simulated.order).splitlines()
+    return figures
+
+
+def _simulated(simulated: Simulated) -> dict[str, Any]:
     """One schedule. Times have the unit of the durations: `unit` is s with a model and cluster,
     else empty.
     """
-    timeline = done.timeline
+    timeline = simulated.timeline
+    ranks = zip(
+        timeline.busy.tolist(),
+        timeline.idle.tolist(),
+        timeline.peak_in_flight.tolist(),
+        strict=True,
+    )
     return {
-        "schedule": done.schedule,
-        "pp": done.pp,
-        "m": done.m,
-        "v": done.v,
-        "unit": done.unit,
+        "schedule": simulated.schedule,
+        "pp": simulated.pp,
+        "m": simulated.m,
+        "v": simulated.v,
+        "unit": simulated.unit,
         "makespan": timeline.makespan,
         "span": timeline.span,
         "bubble_share": timeline.bubble_share,
@@ -32,30 +54,29 @@ def simulated(done: Simulated) -> dict[str, Any]:
                 "rank": rank,
                 "busy": busy,
                 "idle": idle,
-                "peak_in_flight": peak,
-                "peak_in_flight_stages": peak / done.v,
+                "peak_in_flight": int(peak) if float(peak).is_integer() else peak,
+                "peak_in_flight_stages": float(peak) / simulated.v,
             }
-            for rank, (busy, idle, peak) in enumerate(
-                zip(timeline.busy.tolist(), timeline.idle.tolist(), _whole(done), strict=True)
-            )
+            for rank, (busy, idle, peak) in enumerate(ranks)
         ],
-        "assumed": list(done.assumed),
+        "assumed": list(simulated.assumed),
     }
 
 
-def compared(found: Comparison) -> dict[str, Any]:
+def _comparison(comparison: Comparison) -> dict[str, Any]:
     """All schedules, fastest first; what is not legal here stands apart with the reason."""
-    refused = [{"schedule": name, "reason": reason} for name, reason in found.refused]
-    return {"schedules": [simulated(done) for done in found.schedules], "not_legal": refused}
+    refused = [{"schedule": name, "reason": reason} for name, reason in comparison.refused]
+    return {
+        "schedules": [_simulated(simulated) for simulated in comparison.schedules],
+        "not_legal": refused,
+    }
 
 
-def fewest(found: Fewest) -> dict[str, Any]:
-    """The inverse: one schedule with the smallest m for a bubble; every figure null where no m
-    gives it.
-    """
-    asked = {"bubble_asked": found.bubble, "reason": found.reason}
-    if found.simulated is not None:
-        return simulated(found.simulated) | asked
+def _fewest(fewest: Fewest) -> dict[str, Any]:
+    """One schedule with the smallest m for a bubble; every figure null where no m gives it."""
+    bubble = {"bubble_asked": fewest.bubble, "reason": fewest.reason}
+    if fewest.simulated is not None:
+        return _simulated(fewest.simulated) | bubble
     figures = (
         "unit",
         "makespan",
@@ -67,35 +88,27 @@ def fewest(found: Fewest) -> dict[str, Any]:
         "assumed",
     )
     return {
-        "schedule": found.schedule,
-        "pp": found.pp,
+        "schedule": fewest.schedule,
+        "pp": fewest.pp,
         "m": None,
-        "v": found.v,
+        "v": fewest.v,
         **dict.fromkeys(figures),
-        **asked,
+        **bubble,
     }
 
 
-def served(done: Served) -> dict[str, Any]:
+def _served(served: Served) -> dict[str, Any]:
     """A forward-only pipeline. Times in milliseconds."""
-    answer = {
-        "makespan_ms": done.makespan_ms,
-        "bubble_ratio": done.bubble_ratio,
-        "max_over_mean": done.max_over_mean,
-        "ttft_ms": done.ttft_ms,
-        "tpot_ms": done.tpot_ms,
-        "tpot_max_ms": done.tpot_max_ms,
-        "tokens_per_s": done.tokens_per_s,
-        "chunks": None if done.chunks is None else list(done.chunks),
+    figures: dict[str, Any] = {
+        "makespan_ms": served.makespan_ms,
+        "bubble_ratio": served.bubble_ratio,
+        "max_over_mean": served.max_over_mean,
+        "ttft_ms": served.ttft_ms,
+        "tpot_ms": served.tpot_ms,
+        "tpot_max_ms": served.tpot_max_ms,
+        "tokens_per_s": served.tokens_per_s,
+        "chunks": None if served.chunks is None else list(served.chunks),
     }
-    return answer | (
-        {"pools": {name: served(pool) for name, pool in done.pools}} if done.pools else {}
-    )
-
-
-def _whole(done: Simulated) -> list[float]:
-    """Peaks; counts of chunks as integers where they are whole."""
-    return [
-        int(peak) if float(peak).is_integer() else peak
-        for peak in done.timeline.peak_in_flight.tolist()
-    ]
+    if served.pools:
+        figures["pools"] = {name: _served(pool) for name, pool in served.pools}
+    return figures

@@ -4,8 +4,6 @@ measured.
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -13,17 +11,6 @@ from rich.text import Text
 from planner.calibrate.calibrate import Calibration
 from planner.report.text.parts import paragraph
 from planner.specs.hardware import HardwareProfile
-
-
-def document(answer: Calibration) -> dict[str, Any]:
-    """JSON of a calibration; a failed one has no profile, and `reason` says why."""
-    return {
-        "profile": answer.profile.name if answer.profile else None,
-        "file": answer.file or None,
-        "measurements": answer.measurements,
-        "fit_error": answer.fit_error,
-        "reason": answer.outcome.reason or None,
-    }
 
 
 def text(answer: Calibration) -> Group:

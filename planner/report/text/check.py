@@ -28,7 +28,7 @@ STATED = 12
 """Values listed with where they come from; --json has all."""
 
 
-def checked(answer: Checked) -> Group:
+def text(answer: Checked) -> Group:
     """What `check` prints, but for the differences of --fix: a patch is no text to be wrapped."""
     u = answer.understood
     parts: list[Any] = [_verdict(answer), *([heading(u.recipe)] if u.sized else [])]

@@ -2,93 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
 from planner.advice.comparison import Comparison, Row
-from planner.cost.named import named
-from planner.report.json.documents import goodput
 from planner.report.text.parts import NO_PROGRESS, bullets, grid, paragraph, zero
 from planner.units import GIB
-
-
-def document(answer: Comparison) -> dict[str, Any]:
-    """The contract's document; a row without a plan has nulls and says why in `fault`."""
-    return {"rows": [_row(row) for row in answer.rows], "assumed": list(answer.assumed)}
-
-
-def _row(row: Row) -> dict[str, Any]:
-    recipe, spent, asked = row.recipe, row.spent, row.asked or {}
-    return {
-        "name": row.name,
-        "model": recipe.model.name if recipe else None,
-        "cluster": recipe.hardware.name if recipe else asked.get("cluster"),
-        "gpus": recipe.gpus if recipe else asked.get("gpus"),
-        "seq_length": recipe.seq_length if recipe else asked.get("seq_length"),
-        "precision": recipe.precision if recipe else asked.get("precision"),
-        "global_batch_size": recipe.global_batch_size if recipe else None,
-        "layout": row.layout.named() if row.layout else None,
-        "estimate": named(row.estimate) if row.estimate else None,
-        "limits": row.limits or None,
-        "days_per_trillion_tokens": spent.days if spent else None,
-        "gpu_hours_per_trillion_tokens": spent.gpu_hours if spent else None,
-        "cost_per_trillion_tokens": spent.usd if spent else None,
-        "price_usd_per_gpu_hour": spent.usd_per_gpu_hour if spent else None,
-        "energy_mwh_per_trillion_tokens": spent.energy_mwh if spent else None,
-        "scaling_efficiency": row.scaling,
-        "goodput": goodput(row.goodput),
-        "changes": list(row.changes),
-        "fault": row.fault or None,
-    }
-
-
-HEAD = (
-    "name",
-    "cluster",
-    "gpus",
-    "seq_length",
-    "precision",
-    "global_batch_size",
-    "tp",
-    "pp",
-    "dp",
-    "cp",
-    "ep",
-    "v",
-    "mbs",
-    "m",
-    "zero",
-    "schedule",
-    "recompute",
-    "step_s",
-    "tokens_per_s_per_gpu",
-    "model_tflops_per_gpu",
-    "mfu",
-    "memory_gib",
-    "oom_probability",
-    "limits",
-    "scaling_efficiency",
-    "days_per_trillion_tokens",
-    "cost_per_trillion_tokens",
-    "energy_mwh_per_trillion_tokens",
-    "goodput_share",
-    "fault",
-)
-
-
-def csv_text(answer: Comparison) -> str:
-    """A row a question, the words of the JSON flat."""
-    out = io.StringIO()
-    table = csv.DictWriter(out, HEAD, extrasaction="ignore", lineterminator="\n")
-    table.writeheader()
-    for row in map(_row, answer.rows):
-        share = {"goodput_share": (row["goodput"] or {}).get("goodput_share")}
-        table.writerow({**row, **(row["layout"] or {}), **(row["estimate"] or {}), **share})
-    return out.getvalue()
 
 
 def text(answer: Comparison) -> Group:

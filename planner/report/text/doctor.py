@@ -1,9 +1,8 @@
-"""What this machine has and what would work on it: JSON for programs, text for people."""
+"""The answer of `doctor` as text: what this machine has, and what would work on it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from planner.units import GIB
@@ -11,23 +10,6 @@ from planner.units import GIB
 if TYPE_CHECKING:
     from planner.launch.capabilities import Able, Diagnosis
     from planner.launch.machine import Machine
-
-
-def document(found: Diagnosis) -> dict[str, Any]:
-    """Sizes in GiB."""
-    machine = asdict(found.machine)
-    for name in ("memory", "available", "shared_memory"):
-        machine[f"{name}_gib"] = machine.pop(f"{name}_bytes") / GIB
-    for gpu in machine["gpus"]:
-        for name in ("memory", "used"):
-            gpu[f"{name}_gib"] = gpu.pop(f"{name}_bytes") / GIB
-    return {
-        "machine": machine,
-        "runners": [asdict(one) for one in found.runners],
-        "launchers": [asdict(one) for one in found.launchers],
-        "nearest": asdict(found.nearest),
-        "warnings": list(found.warnings),
-    }
 
 
 def text(found: Diagnosis) -> Any:

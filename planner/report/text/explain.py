@@ -17,82 +17,87 @@ from planner.cost.terms import Estimate, Memory, StepTime
 from planner.layout import SCHEDULES
 from planner.references import REFERENCES
 from planner.report.formulas import Formula, cost_formulas, keys, meanings, module_formulas
-from planner.report.text.parts import goodput, grid, more_assumed
+from planner.report.text.parts import goodput, grid, heading, more_assumed, plans, splits, unusual
 from planner.units import GIB, MIB
 
 MILLI = 1e3
 
 
-def parts(answer: Explanation) -> list[Any]:
-    """Everything below the layout's own line, but the formulas."""
-    said = answer.estimate
+def text(answer: Explanation, formulas: bool = True) -> Group:
+    """The layout's line, its terms, and the formulas behind them."""
+    estimate = answer.estimate
     broken = [
-        Text(f"Breaks a rule ({one.rule}): {one.message}", "bold red") for one in answer.breaches
+        Text(f"Breaks a rule ({breach.rule}): {breach.message}", "bold red")
+        for breach in answer.breaches
     ]
-    return [
+    stages: list[Any] = [title("Stage by stage"), stage_table(estimate)] if estimate.stages else []
+    return Group(
+        heading(answer.recipe),
+        plans([(unusual(answer.layout), answer.layout, estimate)]),
+        *splits(answer.recipe, [("", answer.layout)]),
         *broken,
         title("Time of a step"),
-        time_table(said),
+        time_table(estimate),
         title("Memory of the worst stage"),
-        memory_table(said),
-        *([title("Stage by stage"), stage_table(said)] if said.stages else []),
+        memory_table(estimate),
+        *stages,
         title("Activations in flight"),
         in_flight_table(answer),
-        in_flight_says(answer),
+        Text(in_flight(answer)),
         title("Transfers between stages"),
-        p2p_table(said),
-        *more_assumed(answer.recipe, said),
+        p2p_table(estimate),
+        *more_assumed(answer.recipe, estimate),
         *goodput(answer.goodput),
-    ]
+        *(used_formulas(answer) if formulas else ()),
+    )
 
 
 def title(text: str) -> Text:
     return Text(f"\n{text}", "bold cyan")
 
 
-def time_table(said: Estimate) -> Table:
+def time_table(estimate: Estimate) -> Table:
     """Every term, in milliseconds and as a share; terms that are 0 are left out."""
     table = grid("term", "ms", "share", "what it is")
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     means = meanings(StepTime)
-    for f in fields(said.time):
-        value = getattr(said.time, f.name)
+    for f in fields(estimate.time):
+        value = getattr(estimate.time, f.name)
         if value:
             table.add_row(
                 f.name.removesuffix("_s"),
                 f"{value * MILLI:,.1f}",
-                f"{value / said.step_s:.1%}",
+                f"{value / estimate.step_s:.1%}",
                 means[f.name],
             )
-    spread = (
-        f"80% of runs like it: {said.step_s_low * MILLI:,.0f} to {said.step_s_high * MILLI:,.0f} ms"
-    )
-    table.add_row("step", f"{said.step_s * MILLI:,.1f}", "100%", spread, style="bold")
+    low, high = estimate.step_s_low * MILLI, estimate.step_s_high * MILLI
+    spread = f"80% of runs like it: {low:,.0f} to {high:,.0f} ms"
+    table.add_row("step", f"{estimate.step_s * MILLI:,.1f}", "100%", spread, style="bold")
     return table
 
 
-def memory_table(said: Estimate) -> Table:
+def memory_table(estimate: Estimate) -> Table:
     table = grid("term", "GiB", "share", "what it is")
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     means = meanings(Memory)
-    for f in fields(said.memory):
-        value = getattr(said.memory, f.name)
+    for f in fields(estimate.memory):
+        value = getattr(estimate.memory, f.name)
         if value:
             table.add_row(
                 f.name.removesuffix("_bytes"),
                 f"{value / GIB:.2f}",
-                f"{value / said.memory_bytes:.1%}",
+                f"{value / estimate.memory_bytes:.1%}",
                 means[f.name],
             )
     limit = (
-        f"of {said.memory_limit_bytes / GIB:.2f} GiB usable: out of memory with probability"
-        f" {said.oom_probability:.0%}"
+        f"of {estimate.memory_limit_bytes / GIB:.2f} GiB usable: out of memory with probability"
+        f" {estimate.oom_probability:.0%}"
     )
-    table.add_row("device", f"{said.memory_bytes / GIB:.2f}", "100%", limit, style="bold")
+    table.add_row("device", f"{estimate.memory_bytes / GIB:.2f}", "100%", limit, style="bold")
     return table
 
 
-def stage_table(said: Estimate) -> Table:
+def stage_table(estimate: Estimate) -> Table:
     table = grid(
         "stage",
         "layers",
@@ -102,7 +107,7 @@ def stage_table(said: Estimate) -> Table:
         "in flight",
         "memory GiB",
     )
-    for stage in said.stages:
+    for stage in estimate.stages:
         table.add_row(
             str(stage.stage),
             str(stage.layers),
@@ -128,38 +133,45 @@ def in_flight_table(answer: Explanation) -> Table:
     plain = [
         one for one in answer.beside if (one.schedule, 1) != (SCHEDULES[layout.schedule], layout.v)
     ]
-    for name, in_flight, said in (
+    for name, in_flight, estimate in (
         own,
         *((f"{one.schedule}, v 1", one.in_flight, one.estimate) for one in plain),
     ):
         table.add_row(
             name,
             f"{in_flight:.2f}",
-            f"{said.memory.activations_bytes / GIB:,.2f}",
-            f"{said.memory_bytes / GIB:,.2f}",
-            f"{said.memory_limit_bytes / GIB:.2f}",
-            f"{said.bubble_share:z.1%}",
-            f"{said.step_s:.3f}",
+            f"{estimate.memory.activations_bytes / GIB:,.2f}",
+            f"{estimate.memory_bytes / GIB:,.2f}",
+            f"{estimate.memory_limit_bytes / GIB:.2f}",
+            f"{estimate.bubble_share:z.1%}",
+            f"{estimate.step_s:.3f}",
         )
     return table
 
 
-def in_flight_says(answer: Explanation) -> Text:
+def in_flight(answer: Explanation) -> str:
+    """Micro-batches that the first stage holds under 1F1B and under GPipe."""
     p, m = answer.layout.pp, answer.layout.m
     plain = f"min(m, p) = min({m}, {p}) = {min(m, p)} micro-batch{'es' * (min(m, p) > 1)}"
-    return Text(f"The first stage holds {plain} under 1F1B, O(p); m = {m} under GPipe, O(m).")
+    return f"The first stage holds {plain} under 1F1B, O(p); m = {m} under GPipe, O(m)."
 
 
-def p2p_table(said: Estimate) -> Table:
+def p2p_table(estimate: Estimate) -> Table:
     table = grid(
         "activation tensors a step", "MiB a tensor", "MiB a link, one way, a step", "MiB a step"
     )
-    sizes = (said.p2p.bytes_per_tensor, said.p2p.bytes_per_link_per_step, said.p2p.bytes_per_step)
-    table.add_row(f"{said.p2p.tensors_per_step:,.0f}", *(f"{size / MIB:,.2f}" for size in sizes))
+    sizes = (
+        estimate.p2p.bytes_per_tensor,
+        estimate.p2p.bytes_per_link_per_step,
+        estimate.p2p.bytes_per_step,
+    )
+    table.add_row(
+        f"{estimate.p2p.tensors_per_step:,.0f}", *(f"{size / MIB:,.2f}" for size in sizes)
+    )
     return table
 
 
-def formulas(answer: Explanation) -> list[Any]:
+def used_formulas(answer: Explanation) -> list[Any]:
     """What each figure is computed by, out of the code itself, and the works cited."""
     from planner.schedules.table import SCHEDULES as modules
 

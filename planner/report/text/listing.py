@@ -1,10 +1,13 @@
-"""What is known: a table of all of a kind, or one document in full with its sources."""
+"""The answers of `models`, `clusters`, `schedules` and `stacks` as text: a table of all of a kind,
+or one document in full with its sources.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -32,18 +35,15 @@ NOTES = {
 """What the columns of a table mean."""
 
 
-def parts(answer: Known) -> list[Any]:
-    if answer.one:
-        document = answer.documents[0]
-        told = [_line(depth, label, text) for depth, label, text in lines(document)]
-        return [
-            *told,
-            *(_schedule_formulas(document["name"]) if answer.kind == "schedules" else ()),
-        ]
-    return [
-        _TABLES[answer.kind](answer.documents),
-        *(Text(note, "dim") for note in NOTES.get(answer.kind, ())),
-    ]
+def text(answer: Known) -> Group:
+    """A table of all documents of a kind, or every field of one."""
+    if not answer.one:
+        notes = [Text(note, "dim") for note in NOTES.get(answer.kind, ())]
+        return Group(_TABLES[answer.kind](answer.documents), *notes)
+    document = answer.documents[0]
+    fields = [_line(depth, label, value) for depth, label, value in lines(document)]
+    formulas = _schedule_formulas(document["name"]) if answer.kind == "schedules" else []
+    return Group(*fields, *formulas)
 
 
 def _line(depth: int, label: str, text: str) -> Padding:

@@ -1,5 +1,5 @@
-"""Answers as text for a person on 100 columns: one table whose columns show the arithmetic, then
-reasons, then files.
+"""The answer of `recommend` as text on 100 columns: one table whose columns show the arithmetic,
+then reasons, then files.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from planner.answers import Explanation, Known, Recommendation, Sweep
+from planner.answers import Recommendation
 from planner.report.text.parts import (
     bullets,
     goodput,
@@ -24,14 +24,14 @@ from planner.search import SearchResult
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
-REMOVED = 6
+MAX_RULES = 6
 """Rules named of those that removed layouts."""
 
 
-def ranking(answer: Recommendation) -> Group:
-    """What `recommend` prints."""
-    found = answer.search
-    if found is None:
+def text(answer: Recommendation) -> Group:
+    """The plans and why, or the nearest changes that would let a layout fit."""
+    result = answer.search
+    if result is None:
         return Group(
             Text(
                 f"No layout of {answer.recipe.model.name} fits any number of"
@@ -40,16 +40,16 @@ def ranking(answer: Recommendation) -> Group:
             )
         )
     parts: list[Any] = [heading(answer.recipe)]
-    if found.plans:
+    if result.plans:
         parts += [
-            plans([(str(plan.rank), plan.layout, plan.estimate) for plan in found.plans], "#"),
-            *splits(answer.recipe, [(str(plan.rank), plan.layout) for plan in found.plans]),
-            *reasons(found),
-            *more_assumed(answer.recipe, found.plans[0].estimate),
+            plans([(str(plan.rank), plan.layout, plan.estimate) for plan in result.plans], "#"),
+            *splits(answer.recipe, [(str(plan.rank), plan.layout) for plan in result.plans]),
+            *reasons(result),
+            *more_assumed(answer.recipe, result.plans[0].estimate),
             *goodput(answer.goodput),
         ]
     else:
-        parts += nothing_fits(answer.recipe, found)
+        parts += nothing_fits(answer.recipe, result)
     if answer.min_gpus:
         parts.append(
             paragraph(
@@ -58,18 +58,18 @@ def ranking(answer: Recommendation) -> Group:
                 f" fits{whole_nodes(answer)}.",
             )
         )
-    parts.append(paragraph("Search", counts(found)))
+    parts.append(paragraph("Search", counts(result)))
     return Group(*parts, files(answer))
 
 
 def whole_nodes(answer: Recommendation) -> str:
-    """What counts were looked at: a part of a node only below one."""
+    """Which GPU counts were looked at: parts of a node only below one node."""
     node = answer.recipe.hardware.node.gpus
     return f", of whole nodes of {node}" if (answer.min_gpus or 0) > node else ""
 
 
-def reasons(found: SearchResult) -> list[Any]:
-    best = found.plans[0]
+def reasons(result: SearchResult) -> list[Any]:
+    best = result.plans[0]
     parts: list[Any] = [Text("Why plan 1:", "bold"), bullets(best.why)] if best.why else []
     low, high = best.estimate.step_s_low, best.estimate.step_s_high
     parts.append(
@@ -79,33 +79,35 @@ def reasons(found: SearchResult) -> list[Any]:
             f"{best.estimate.memory_limit_bytes / GIB:.1f} GiB are usable.",
         )
     )
-    return parts + ([paragraph("Limits", found.limits)] if found.limits else [])
+    return parts + ([paragraph("Limits", result.limits)] if result.limits else [])
 
 
-def nothing_fits(recipe: Recipe, found: SearchResult) -> list[Any]:
+def nothing_fits(recipe: Recipe, result: SearchResult) -> list[Any]:
     """The answer no: the nearest changes that would let a layout fit."""
     parts: list[Any] = [
-        Text("No layout fits." if found.legal else "No layout is legal.", "bold red")
+        Text("No layout fits." if result.legal else "No layout is legal.", "bold red")
     ]
-    if found.limits:
-        parts.append(paragraph("Limits", found.limits))
-    for near in found.nearest or ():
+    if result.limits:
+        parts.append(paragraph("Limits", result.limits))
+    for change in result.nearest or ():
         parts += [
-            Text.assemble("\nIt would fit: ", (near.change, "bold")),
-            plans([(unusual(near.layout), near.layout, near.estimate)]),
-            *splits(recipe, [("", near.layout)]),
+            Text.assemble("\nIt would fit: ", (change.change, "bold")),
+            plans([(unusual(change.layout), change.layout, change.estimate)]),
+            *splits(recipe, [("", change.layout)]),
         ]
     return parts
 
 
-def counts(found: SearchResult) -> str:
-    removed = sorted(found.removed.items(), key=lambda item: -item[1])
-    named = "; ".join(f"{rule} {count:,}" for rule, count in removed[:REMOVED])
-    more = f"; {len(removed) - REMOVED} more rules" if len(removed) > REMOVED else ""
-    gone = f" Removed: {named}{more}." if removed else ""
+def counts(result: SearchResult) -> str:
+    """How many layouts were looked at, and the rules that removed most of them."""
+    removed = sorted(result.removed.items(), key=lambda item: -item[1])
+    rules = [f"{rule} {count:,}" for rule, count in removed[:MAX_RULES]]
+    if len(removed) > MAX_RULES:
+        rules.append(f"{len(removed) - MAX_RULES} more rules")
+    gone = f" Removed: {'; '.join(rules)}." if removed else ""
     return (
-        f"{found.enumerated:,} layouts in {found.seconds:.2f} s: {found.legal:,} legal,"
-        f" {found.fit:,} fit.{gone}"
+        f"{result.enumerated:,} layouts in {result.seconds:.2f} s: {result.legal:,} legal,"
+        f" {result.fit:,} fit.{gone}"
     )
 
 
@@ -121,39 +123,3 @@ def files(answer: Recommendation) -> Text:
             "Files", "none written; --out DIR writes plan.yaml and the launch script of plan 1."
         )
     return Text()
-
-
-def explanation(answer: Explanation) -> Group:
-    """What `explain` prints."""
-    from planner.report.text import explain
-
-    return Group(brief(answer), *explain.formulas(answer))
-
-
-def brief(answer: Explanation) -> Group:
-    """What `explain --no-formulas` prints."""
-    from planner.report.text import explain
-
-    table = plans([(unusual(answer.layout), answer.layout, answer.estimate)])
-    return Group(
-        heading(answer.recipe),
-        table,
-        *splits(answer.recipe, [("", answer.layout)]),
-        *explain.parts(answer),
-    )
-
-
-def sweep(answer: Sweep) -> Group:
-    """What `explain --sweep` prints."""
-    from planner.report.text import sweep
-
-    return Group(
-        heading(answer.recipe, sweep.batches(answer)), sweep.table(answer), *sweep.notes(answer)
-    )
-
-
-def known(answer: Known) -> Group:
-    """What `models`, `clusters`, `schedules` and `stacks` print."""
-    from planner.report.text import listing
-
-    return Group(*listing.parts(answer))

@@ -1,21 +1,54 @@
-"""Simulated schedules as text for a person on 100 columns: the picture, the figures, a row a rank
-or a schedule.
+"""The answers of `simulate` as text on 100 columns: the picture, the figures, a row a rank or a
+schedule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from planner.action import to_text
+from planner.errors import InputError
 from planner.pipeline.inverse import Fewest
 from planner.pipeline.timelines import Comparison, Simulated
+from planner.pipeline.words import Answer, answers_no
 from planner.report.draw.gantt_chart import Chart, of_timeline
+from planner.report.text import serve
 from planner.report.text.gantt import gantt
 from planner.report.text.parts import grid, paragraph
 
 MAX_RANKS = 32
 """Rows of the table of ranks; of more, the first and last half."""
 MAX_PICTURE = 100_000
+
+
+def text(answer: Answer, width: int, files: Sequence[str] = ()) -> Group:
+    """Whichever of its answers `simulate` gives, and the files that were written."""
+    if isinstance(answer, Comparison):
+        view = comparison(answer)
+    elif isinstance(answer, Fewest):
+        view = fewest(answer, width)
+    elif isinstance(answer, Simulated):
+        view = schedule(answer, width)
+    else:
+        view = serve.report(answer.served, answer.others, answer.assumed, width)
+    if files and not answers_no(answer):
+        return Group(view, paragraph("Files", ", ".join(files)))
+    return Group(view, Text(end=""))
+
+
+def order(answer: Answer) -> str:
+    """A rank's actions a line, in torch's notation. Raises InputError where the answer is not one
+    schedule.
+    """
+    simulated = answer.simulated if isinstance(answer, Fewest) else answer
+    if not isinstance(simulated, Simulated):
+        raise InputError(
+            "--order is of one training schedule, but none was simulated; name a --schedule"
+        )
+    return to_text(simulated.order)
 
 
 def schedule(done: Simulated, width: int) -> Group:

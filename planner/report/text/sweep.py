@@ -1,21 +1,27 @@
-"""The table over swept words: bubble, expected utilisation, memory."""
+"""The answer of `explain --sweep` as text: a table over the swept words."""
 
 from __future__ import annotations
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from planner.answers import Sweep, SweepRow
-from planner.report.text.parts import grid, paragraph, tflops
+from planner.report.text.parts import grid, heading, paragraph, tflops
 from planner.units import GIB
 
 _SHOWN = {"tp", "pp", "dp", "v", "mbs", "m"}
 
 
+def text(answer: Sweep) -> Group:
+    """The question, a row a point, and what the marks mean."""
+    return Group(heading(answer.recipe, batches(answer)), table(answer), *notes(answer))
+
+
 def table(answer: Sweep) -> Table:
     """One row a point; the best step that fits and breaks no rule is marked."""
     words = [word for word in answer.rows[0].words if word not in _SHOWN]
-    out = grid(
+    points = grid(
         "",
         *words,
         "tp x pp x dp",
@@ -31,13 +37,13 @@ def table(answer: Sweep) -> Table:
     best = min((row for row in answer.rows if runs(row)), key=_rate, default=None)
     for row in answer.rows:
         marks = "*" if row is best else "" if runs(row) else "!"
-        out.add_row(
+        points.add_row(
             marks,
             *(str(row.words[word]) for word in words),
             *_cells(row),
             style="bold" if row is best else "",
         )
-    return out
+    return points
 
 
 def batches(answer: Sweep) -> str:
@@ -63,17 +69,17 @@ def _rate(row: SweepRow) -> float:
 def _cells(row: SweepRow) -> list[str]:
     if row.layout is None or row.estimate is None:
         return [" ".join(f"{word} {value}" for word, value in row.words.items()), *["-"] * 8]
-    layout, said = row.layout, row.estimate
+    layout, estimate = row.layout, row.estimate
     return [
         f"{layout.tp} x {layout.pp} x {layout.dp}",
         f"{layout.dp} x {layout.mbs} x {layout.m}",
         str(layout.v),
-        f"{said.bubble_share:z.1%}",
-        f"{said.mfu:.1%}",
-        tflops(said),
-        f"{said.step_s:.3f}",
-        f"{said.memory_bytes / GIB:.1f}",
-        f"{said.oom_probability:.0%}",
+        f"{estimate.bubble_share:z.1%}",
+        f"{estimate.mfu:.1%}",
+        tflops(estimate),
+        f"{estimate.step_s:.3f}",
+        f"{estimate.memory_bytes / GIB:.1f}",
+        f"{estimate.oom_probability:.0%}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What `tune` found: the JSON document, and the table for a person."""
+"""The answer of `tune` as text: the trials, the best, how far predictions were off."""
 
 from __future__ import annotations
 
@@ -12,47 +12,12 @@ from rich.text import Text
 from planner.layout import SCHEDULES, Layout
 from planner.report.text.parts import GPUS, grid, heading, paragraph, recomputed
 from planner.specs import switches
-from planner.tune.answer.refined_plan import named
 from planner.tune.study.trials import Row, combined
 from planner.tune.tune import Tuned
 from planner.units import GIB, MIB
 
 REASON = 160
 """Characters of a failure's reason that are printed; the CSV has all."""
-
-
-def document(found: Tuned) -> dict[str, Any]:
-    """The contract's document, and what else a program may ask."""
-    fitted = found.overlay
-    return {
-        "plan": found.plan,
-        "trials": [named(one) for one in found.rows],
-        "best": None if found.best is None else named(found.best),
-        "speedup_over_first": found.speedup_over_first,
-        "storage": found.storage,
-        "files": list(found.files),
-        "study": found.study,
-        "interrupted": found.interrupted,
-        "median_abs_error": found.error,
-        "runner": found.bench.runner,
-        "launcher": found.bench.launcher,
-        "device": found.bench.device,
-        "devices": found.bench.devices,
-        "candidates": found.candidates,
-        "certain_oom": found.certain_oom,
-        "overlay": (
-            None
-            if fitted is None
-            else {
-                "name": fitted.name,
-                "factors": fitted.factors,
-                "trials": fitted.trials,
-                "error_before": fitted.error_before,
-                "error_after": fitted.error_after,
-            }
-        ),
-        "overlay_reason": found.overlay_reason or None,
-    }
 
 
 def text(found: Tuned) -> Group:

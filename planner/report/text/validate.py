@@ -1,4 +1,4 @@
-"""Predictions against measured runs: the JSON document, the table for a person, the rows as CSV."""
+"""The answer of `validate` as text: predictions against measured runs, a line a source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from planner.accuracy.columns import COUNTS, SWITCHES
 from planner.accuracy.measures import FIGURES
 from planner.accuracy.validate import Validation
 from planner.report.text.parts import grid, paragraph
@@ -24,32 +23,6 @@ SHARES = (
     "inside_range_share",
     "memory_median_abs_error",
 )
-WRITTEN = (
-    "measured_step_s",
-    "predicted_step_s",
-    "predicted_step_s_low",
-    "predicted_step_s_high",
-    "error",
-    "measured_memory_gib",
-    "predicted_memory_gib",
-    "memory_error",
-    "predicted_allocated_gib",
-    "predicted_reserved_gib",
-    "predicted_device_gib",
-    "predicted_oom_probability",
-    "layout",
-    "assumed",
-    "skipped",
-)
-"""Columns that --out adds to those of the rows."""
-INSIDE = (
-    "predicted_model_flops",
-    "predicted_model_flops_full_attention",
-    "hfu_flops",
-    "measured_allocated_gib",
-)
-"""Columns that served the comparison alone."""
-
 
 COLUMNS = (
     "rows: predicted / read. error, p90, bias: of the step time: median, 90% under, mean with sign."
@@ -58,38 +31,6 @@ COLUMNS = (
     " 80% range. mem: median error of the peak memory."
 )
 """What the columns of the table mean."""
-
-
-def document(found: Validation) -> dict[str, Any]:
-    """The contract's document; what no row has is null."""
-    return {
-        "rows": len(found.rows),
-        "predicted": found.predicted,
-        "skipped": found.skipped,
-        "seconds": found.seconds,
-        "overall": _plain(found.overall),
-        "groups": _plain(found.groups),
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(held) for key, held in value.items()}
-    if isinstance(value, list):
-        return [_plain(held) for held in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def csv_text(found: Validation) -> str:
-    """The rows as they came, with what was predicted of each."""
-    rows = found.rows.drop(columns=list(INSIDE))
-    ordered = rows[[*(name for name in rows if name not in WRITTEN), *WRITTEN]]
-    whole = {
-        name: ordered[name].astype("Int64")
-        for name in (*COUNTS, *SWITCHES)
-        if (ordered[name].dropna() % 1 == 0).all()
-    }
-    return ordered.assign(**whole).to_csv(index=False)
 
 
 def text(found: Validation, files: Sequence[str] = ()) -> Group:

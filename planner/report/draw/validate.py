@@ -80,21 +80,21 @@ def check(path: str) -> None:
         )
 
 
-def drawn(found: Validation, path: str) -> str | bytes:
+def picture(answer: Validation, path: str) -> str | bytes:
     """The picture in the format that the file's name says.
 
     Errors: InputError when no run has both times, or Pillow is missing for a PNG.
     """
-    marks = list(_marks(found))
+    marks = list(_marks(answer))
     suffix = Path(path).suffix.lower()
     if suffix == ".png":
         return _png(marks)
     return _svg(marks) if suffix == ".svg" else _page(_svg(marks))
 
 
-def _marks(found: Validation) -> Iterator[Mark]:
+def _marks(answer: Validation) -> Iterator[Mark]:
     """Equal logarithmic axes; on the diagonal both times are the same."""
-    rows = found.rows[found.rows["error"].notna() & (found.rows["predicted_step_s"] > 0)]
+    rows = answer.rows[answer.rows["error"].notna() & (answer.rows["predicted_step_s"] > 0)]
     if rows.empty:
         raise InputError(
             "a plot must have runs with a predicted and a measured time, but none has both"

@@ -1,0 +1,27 @@
+"""The answer of `explain` as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.answers import Explanation
+from planner.cost.named import named
+from planner.report.json.parts import breaches, goodput, question
+
+
+def document(answer: Explanation) -> dict[str, Any]:
+    return {
+        "question": question(answer.recipe),
+        "layout": answer.layout.named(),
+        "estimate": named(answer.estimate),
+        "breaches": breaches(answer.breaches),
+        "beside": [
+            {
+                "schedule": baseline.schedule,
+                "in_flight": baseline.in_flight,
+                "estimate": named(baseline.estimate),
+            }
+            for baseline in answer.beside
+        ],
+        "goodput": goodput(answer.goodput),
+    }

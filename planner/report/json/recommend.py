@@ -1,0 +1,60 @@
+"""The answer of `recommend` as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.answers import Recommendation
+from planner.cost.named import named
+from planner.report.json.parts import goodput, question
+from planner.search import Change, Plan, SearchResult
+
+
+def document(answer: Recommendation) -> dict[str, Any]:
+    """Where no layout fits, `plans` is empty and `nearest` has the smallest changes that let one
+    fit.
+    """
+    result = answer.search
+    nearest = None
+    if result is not None and not result.plans and result.nearest is not None:
+        nearest = [_change(change) for change in result.nearest]
+    return {
+        "question": question(answer.recipe),
+        "search": None if result is None else _search(result),
+        "plans": [] if result is None else [_plan(plan) for plan in result.plans],
+        "nearest": nearest,
+        "min_gpus": answer.min_gpus,
+        "limits": None if result is None else result.limits,
+        "files": list(answer.files),
+        "refused": answer.refused or None,
+        "goodput": goodput(answer.goodput),
+    }
+
+
+def _search(result: SearchResult) -> dict[str, Any]:
+    return {
+        "enumerated": result.enumerated,
+        "legal": result.legal,
+        "fit": result.fit,
+        "removed": dict(result.removed),
+        "estimated": result.estimated,
+        "estimate_seconds": result.estimate_seconds,
+        "seconds": result.seconds,
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "rank": plan.rank,
+        "layout": plan.layout.named(),
+        "estimate": named(plan.estimate),
+        "why": list(plan.why),
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "change": change.change,
+        "layout": change.layout.named(),
+        "estimate": named(change.estimate),
+    }
