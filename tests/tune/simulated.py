@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from planner import api
 from planner.estimate import estimate
@@ -31,13 +32,15 @@ from planner.tune.study.study import Size
 
 @cache
 def question() -> tuple[Recipe, Space]:
-    asked = api.question(
-        model="llama3-8b", gpus=8, cluster="a100-80g-sxm", seq_length=4096, global_batch_size=64
-    )
-    recipe = resolve.recipe(asked)
-    _, plan = resolve.recipe_and_layout(
-        api.question(**asked.model_dump(exclude_none=True, exclude={"set"}), tp=8, pp=1)
-    )
+    words: dict[str, Any] = {
+        "model": "llama3-8b",
+        "gpus": 8,
+        "cluster": "a100-80g-sxm",
+        "seq_length": 4096,
+        "global_batch_size": 64,
+    }
+    recipe = resolve.recipe(api.question(**words))
+    _, plan = resolve.recipe_and_layout(api.question(**words, tp=8, pp=1))
     return recipe, space(recipe, plan, most=40)
 
 
