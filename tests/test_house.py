@@ -125,6 +125,22 @@ def at_top(path: Path) -> Iterator[str]:
             yield node.module or ""
 
 
+DOORS = {PLANNER / "accuracy" / "bars.py", PLANNER / "accuracy" / "table.py"}
+"""Names under which maintainers' programs are run; no other module needs them."""
+
+
+def test_the_library_does_without_the_programs_of_maintainers() -> None:
+    programs = re.compile(r"\.maintain\b|planner\.accuracy(\.| import )(bars|table)\b")
+    needed = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in FILES
+        if "maintain" not in path.parts and path not in DOORS
+        for line in path.read_text().splitlines()
+        if line.lstrip().startswith(("import ", "from ")) and programs.search(line)
+    ]
+    assert not needed
+
+
 def test_nothing_is_left_to_do() -> None:
     left = [path for path in FILES if re.search(LEFT_TO_DO, path.read_text())]
     assert not left

@@ -121,7 +121,7 @@ def check(storage: str, log: Path, trials: int) -> None:
     study = studies.create(
         opened(storage), "simulated", {"model": "llama3-8b"}, True, space, Size(trials, 3)
     )
-    rows = studies.told(study)
+    rows = studies.all_rows(study)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     counted = [one for one in rows if one.state in ("done", "pruned", "oom", "crashed", "timeout")]
     assert len(counted) == trials, (

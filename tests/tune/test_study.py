@@ -14,10 +14,10 @@ import pytest
 from planner.errors import InputError
 from planner.launch.outcome import Outcome, Progress
 from planner.tune.runners.measurement import Measurement
-from planner.tune.study import lease
+from planner.tune.study import lease, storage
 from planner.tune.study import study as studies
 from planner.tune.study.prune import behind, noise_share
-from planner.tune.study.space import CERTAIN, Candidate, varied
+from planner.tune.study.space import MAX_OOM_PROBABILITY, Candidate, varied
 from planner.tune.study.storage import opened
 from planner.tune.study.study import Measure, Refused, Size
 from planner.tune.study.trials import Row, best
@@ -58,12 +58,12 @@ def refined(
 ) -> tuple[tuple[Row, ...], bool]:
     _, space = question()
     study = studies.create(opened(url), name, ASKED, resume, space, size)
-    return studies.told(study), studies.refine(study, space, measure, size, quiet)
+    return studies.all_rows(study), studies.refine(study, space, measure, size, quiet)
 
 
 def rows(url: str, name: str) -> tuple[Row, ...]:
     _, space = question()
-    return studies.told(studies.create(opened(url), name, ASKED, True, space, Size(1, 1)))
+    return studies.all_rows(studies.create(opened(url), name, ASKED, True, space, Size(1, 1)))
 
 
 def test_the_plan_comes_first_then_the_fastest_by_prediction_and_nothing_twice(
@@ -162,14 +162,14 @@ def test_a_study_of_something_else_is_refused(url: str, name: str) -> None:
         studies.create(opened(url), name, ASKED, False, space, Size(1, 1))
 
 
-ME = lease.me
+THIS_PROCESS = lease.this_process
 
 
 def dead() -> lease.Owner:
     """A process of this machine that is gone."""
     child = subprocess.Popen(["true"])
     child.wait()
-    return ME() | {"pid": child.pid, "start": "1"}
+    return THIS_PROCESS() | {"pid": child.pid, "start": "1"}
 
 
 def held_by(
@@ -179,7 +179,7 @@ def held_by(
     _, space = question()
     study = studies.create(opened(url), name, ASKED, True, space, Size(5, 5))
     with monkeypatch.context() as patched:
-        patched.setattr(lease, "me", who)
+        patched.setattr(lease, "this_process", who)
         held = studies.claim(study, space, Size(5, 5))
     assert held is not None
     return held.candidate.key
@@ -207,7 +207,7 @@ def test_what_another_holds_is_left_to_it(
     away = {"machine": "elsewhere", "host": "elsewhere", "pid": 1, "start": "1"}
     held = held_by(url, name, lambda: away | {"time": lease.time.time()}, monkeypatch)
     lost = held_by(
-        url, name, lambda: away | {"time": lease.time.time() - 2 * lease.LOST_S}, monkeypatch
+        url, name, lambda: away | {"time": lease.time.time() - 2 * lease.EXPIRY_S}, monkeypatch
     )
     calls: list[str] = []
 
@@ -226,11 +226,11 @@ def test_a_result_that_was_written_before_the_kill_counts(
     held_by(url, name, dead, monkeypatch)
     study = studies.create(opened(url), name, ASKED, True, space, Size(5, 5))
     trial = study.get_trials()[0]
-    study._storage.set_trial_user_attr(
-        trial._trial_id, "result", {"state": "done", "measured_s": 1.25, "reason": ""}
+    storage.set_attribute(
+        study, trial, "result", {"state": "done", "measured_s": 1.25, "reason": ""}
     )
     studies.reclaim(study)
-    (only,) = studies.told(study)
+    (only,) = studies.all_rows(study)
     assert (only.state, only.measured_s, study.best_value) == ("done", 1.25, 1.25)
 
 
@@ -281,7 +281,7 @@ def test_no_candidate_is_certain_to_run_out_of_memory_and_parameters_tell_candid
 
     _, space = question()
     assert space.certain_oom > 0
-    assert max(one.oom_probability for one in space.candidates) <= CERTAIN
+    assert max(one.oom_probability for one in space.candidates) <= MAX_OOM_PROBABILITY
     names = varied(space.candidates)
     assert len({str(parameters(one.layout, names)) for one in space.candidates}) == len(
         space.candidates

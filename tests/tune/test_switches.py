@@ -69,7 +69,7 @@ def studied(
     space = replace(question()[1], switches=own or {})
     study = studies.create(opened(f"journal:{folder}/j"), "switched", {}, True, space, size)
     studies.refine(study, space, measure, size, lambda row, rows: None, offered)
-    return studies.told(study), calls
+    return studies.all_rows(study), calls
 
 
 def test_switches_are_tried_one_at_a_time_on_the_fastest_layout_after_the_layouts(

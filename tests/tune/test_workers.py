@@ -44,7 +44,7 @@ def test_three_tuners_never_run_a_layout_twice(tmp_path: Path, kind: str, trials
     study = studies.create(
         opened(url), "simulated", {"model": "llama3-8b"}, True, space, Size(trials, 3)
     )
-    assert Counter(one.state for one in studies.told(study)) == {"done": trials}
+    assert Counter(one.state for one in studies.all_rows(study)) == {"done": trials}
 
 
 def test_nothing_is_lost_doubled_or_left_when_processes_are_killed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The bars that the cost model is held to: `python -m planner.accuracy.maintain.bars` prints each,
+"""The bars that the cost model is held to: `python -m planner.accuracy.bars` prints each,
 met or not; `--worst N` the worst rows.
 """
 
@@ -152,9 +152,7 @@ def line(result: Result) -> str:
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m planner.accuracy.maintain.bars", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.bars", description=__doc__)
     parser.add_argument("--source", help="only the bars and rows of this source")
     parser.add_argument("--where", help="worst rows only among these (a pandas query)")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The accuracy table of the README: `python -m planner.accuracy.maintain.table` regenerates it
+"""The accuracy table of the README: `python -m planner.accuracy.table` regenerates it
 between its markers.
 """
 
@@ -85,9 +85,7 @@ def replaced(text: str, made: str) -> str:
 
 def main(words: list[str] | None = None) -> int:
     """Writes the table into the README, or --print shows it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m planner.accuracy.maintain.table", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m planner.accuracy.table", description=__doc__)
     parser.add_argument("--file", type=Path, default=README)
     parser.add_argument("--print", action="store_true", dest="show", help="print it instead")
     asked = parser.parse_args(words)

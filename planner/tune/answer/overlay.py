@@ -23,17 +23,18 @@ from planner.tune.study.trials import Row, combined
 
 CLOSED = tuple(SCHEDULE_CODE[name] for name in ("naive", "gpipe", "1f1b", "interleaved"))
 """Schedules with a closed form, which the fit computes in columns."""
-LEAST_TRIALS = 2
-RIDGE = 0.002
+MIN_LAYOUTS = 2
+SPREAD_WEIGHT = 0.002
 """Weight of how far the factors are apart (variance of their logarithms) against the mean squared
 error of the times: what no trial tells apart moves together, as on a machine that is slower in
 all."""
-ROUNDS = 8
-NUDGE = 0.02
-"""In a logarithm, for slopes: large against the five digits that a profile keeps."""
-REACH = 8.0
+MAX_EVALUATIONS = 30
+"""Of the errors at one choice of factors, slopes not counted; ten are usual."""
+SLOPE_STEP = 0.02
+"""Of a logarithm, for difference quotients: large against the five digits that a profile keeps."""
+MAX_LOG_FACTOR = 8.0
 """Largest logarithm of a factor: a profile of a GPU may stand for a CPU."""
-LARGEST = 2.0
+MAX_SHARE = 2.0
 """Of a share in a profile."""
 
 
@@ -62,7 +63,7 @@ def corrected(
     if fitted is None:
         return (
             None,
-            f"{recipe.hardware.name} stays as it is: fewer than {LEAST_TRIALS} layouts were timed",
+            f"{recipe.hardware.name} stays as it is: fewer than {MIN_LAYOUTS} layouts were timed",
         )
     if fitted.error_after < fitted.error_before:
         return fitted, ""
@@ -94,7 +95,7 @@ def overlay(
         if not one.layout.stage_layout and not one.switches
     ]
     rows = [one for one in rows if one.layout.schedule in CLOSED] or rows
-    if len(rows) < LEAST_TRIALS:
+    if len(rows) < MIN_LAYOUTS:
         return None
     batch, real = (
         _batch([one.layout for one in rows]),
@@ -138,46 +139,40 @@ def _batch(layouts: Sequence[Layout]) -> Layout:
 
 
 def fitted(recipe: Recipe, batch: Layout, real: np.ndarray) -> dict[str, float]:
-    """Factor of each figure of FIGURES, by Gauss-Newton over their logarithms.
+    """Factor of each figure of FIGURES, by nonlinear least squares over their logarithms.
 
-    Formula: minimum over x of mean((predicted(x) - real)^2) + RIDGE * variance(x), steps that do
-             not lower it halved
-    Source:  Nocedal and Wright, Numerical Optimization, 2006, section 10.3
-    Assumes: the first step, the median error given to the kernels alone, lands near enough.
+    batch: columns of the layouts; real: (layouts,) logarithms of their measured seconds.
+
+    Formula: minimum over x of mean((predicted(x) - real)^2) + SPREAD_WEIGHT *
+             variance(x), |x| <= MAX_LOG_FACTOR
+    Source:  trust region reflective of scipy.optimize.least_squares; Branch, Coleman and Li, SIAM
+             J. Sci. Comput. 21(1), 1999
+    Assumes: the start, the median error given to the kernels alone, lies near enough.
     """
-    x = np.zeros(len(FIGURES))
-    x[0] = np.clip(np.median(_predicted(recipe, batch, {}) - real), -REACH, REACH)
-    residual = _residual(recipe, batch, real, x)
-    for _ in range(ROUNDS):
-        moved = [_residual(recipe, batch, real, x + NUDGE * axis) for axis in np.eye(len(x))]
-        slope = (np.array(moved).T - residual[:, None]) / NUDGE
-        step = np.clip(np.linalg.lstsq(slope, -residual, rcond=None)[0], -1.5, 1.5)
-        better = _lower(recipe, batch, real, x, step, residual)
-        if better is None:
-            break
-        x, residual = better
-    applied = scaled(recipe.hardware, _factors(x))
+    from scipy.optimize import least_squares  # heavy, and only here
+
+    def residual(x: np.ndarray) -> np.ndarray:
+        return _residual(recipe, batch, real, x)
+
+    def slopes(x: np.ndarray) -> np.ndarray:
+        here = residual(x)
+        columns = [residual(x + SLOPE_STEP * axis) - here for axis in np.eye(len(x))]
+        return np.column_stack(columns) / SLOPE_STEP
+
+    start = np.zeros(len(FIGURES))
+    start[0] = np.clip(
+        np.median(_predicted(recipe, batch, {}) - real), -MAX_LOG_FACTOR, MAX_LOG_FACTOR
+    )
+    solution = least_squares(
+        residual,
+        start,
+        jac=slopes,
+        bounds=(-MAX_LOG_FACTOR, MAX_LOG_FACTOR),
+        ftol=1e-4,
+        max_nfev=MAX_EVALUATIONS,
+    )
+    applied = scaled(recipe.hardware, _factors(solution.x))
     return {name: FIGURES[name](applied) / FIGURES[name](recipe.hardware) for name in FIGURES}
-
-
-def _lower(
-    recipe: Recipe,
-    batch: Layout,
-    real: np.ndarray,
-    x: np.ndarray,
-    step: np.ndarray,
-    residual: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """The step, or the largest half, quarter, ... of it that lowers the sum of squares; None when
-    that gains next to nothing.
-    """
-    before = float((residual**2).sum())
-    for part in (1.0, 0.5, 0.25, 0.125):
-        tried = np.clip(x + part * step, -REACH, REACH)
-        now = _residual(recipe, batch, real, tried)
-        if float((now**2).sum()) < before * (1 - 1e-4):
-            return tried, now
-    return None
 
 
 def _residual(recipe: Recipe, batch: Layout, real: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -186,7 +181,7 @@ def _residual(recipe: Recipe, batch: Layout, real: np.ndarray, x: np.ndarray) ->
     """
     error = _predicted(recipe, batch, _factors(x)) - real
     return np.concatenate(
-        [error / math.sqrt(len(error)), (x - x.mean()) * math.sqrt(RIDGE / len(x))]
+        [error / math.sqrt(len(error)), (x - x.mean()) * math.sqrt(SPREAD_WEIGHT / len(x))]
     )
 
 
@@ -246,7 +241,7 @@ def _link(link: Link, factor: float) -> Link:
 
 
 def _share(value: float) -> float:
-    return float(f"{min(max(value, 1e-9), LARGEST):.5g}")
+    return float(f"{min(max(value, 1e-9), MAX_SHARE):.5g}")
 
 
 def _text(

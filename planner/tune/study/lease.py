@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from planner.launch.watch import alive as process_alive
-from planner.launch.watch import started_at
+from planner.launch import watch
 
-BEAT_S = 20.0
-"""Between signs of life."""
-LOST_S = 180.0
+HEARTBEAT_S = 20.0
+"""Between two signs of life."""
+EXPIRY_S = 180.0
 """Without a sign of life after which a trial of another machine is taken over; clocks may differ by
 two thirds of it.
 """
@@ -27,23 +26,23 @@ Owner = dict[str, Any]
 """{"machine", "host", "pid", "start", "time"}: plain JSON."""
 
 
-def me() -> Owner:
-    """This process, now."""
+def this_process() -> Owner:
+    """This process as the owner of a trial, with the present time as its sign of life."""
     pid = os.getpid()
     return {
         "machine": _machine(),
         "host": socket.gethostname(),
         "pid": pid,
-        "start": started_at(pid),
+        "start": watch.started_at(pid),
         "time": time.time(),
     }
 
 
-def alive(owner: Owner) -> bool:
+def is_alive(owner: Owner) -> bool:
     """Whether the process that holds a trial lives, as far as this machine can tell."""
     if owner.get("machine") == _machine():
-        return process_alive(int(owner["pid"]), str(owner["start"]))
-    return time.time() - float(owner.get("time", 0)) < LOST_S
+        return watch.alive(int(owner["pid"]), str(owner["start"]))
+    return time.time() - float(owner.get("time", 0)) < EXPIRY_S
 
 
 def _machine() -> str:
@@ -58,13 +57,13 @@ def _machine() -> str:
 
 
 @contextmanager
-def beating(beat: Callable[[], None], every_s: float = BEAT_S) -> Iterator[None]:
-    """Calls `beat` from a thread of its own while the work inside runs; a fault of the storage does
-    not end the work.
+def heartbeat(beat: Callable[[], None], every_s: float = HEARTBEAT_S) -> Iterator[None]:
+    """Calls `beat` every `every_s` seconds, from a thread of its own, while the work inside runs. A
+    fault of the storage does not end the work.
     """
     done = threading.Event()
 
-    def beats() -> None:
+    def keep_beating() -> None:
         while not done.wait(every_s):
             try:
                 beat()
@@ -72,7 +71,7 @@ def beating(beat: Callable[[], None], every_s: float = BEAT_S) -> Iterator[None]
                 # the next sign of life may come through; the result is written with retries
                 continue
 
-    thread = threading.Thread(target=beats, daemon=True)
+    thread = threading.Thread(target=keep_beating, daemon=True)
     thread.start()
     try:
         yield

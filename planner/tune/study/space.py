@@ -21,23 +21,23 @@ from planner.schedules.table import schedule
 from planner.specs.recipe import Recipe
 from planner.specs.switches import Switches
 
-CERTAIN = 0.9
+MAX_OOM_PROBABILITY = 0.9
 """Probability of running out of memory above which a layout is never launched."""
-WORTH = 2.5
+MAX_SLOWDOWN = 2.5
 """Layouts predicted to take longer than this many times the fastest are left out: predictions are
 seldom off by as much.
 """
-MOST = 512
+MAX_CANDIDATES = 512
 """Layouts of a study."""
-LOOKED_AT = 4 * MOST
+MAX_CHECKED = 4 * MAX_CANDIDATES
 """Of the fastest, how many the runner is asked about."""
-SIMULATED = 24
+MAX_SIMULATED = 24
 """Of the fastest by closed form, how many are simulated."""
-ACTIONS = 4096
+MAX_ACTIONS = 4096
 """Micro-batches times ranks up to which a layout is simulated; of longer pipelines the closed form
 is as close.
 """
-SPLITS = 8
+MAX_SPLITS = 8
 """Of the fastest splits with a pipeline, how many are tried under the other schedules that the
 stack runs.
 """
@@ -102,7 +102,9 @@ def _runs(layout: Layout) -> str:
     return ""
 
 
-def space(recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MOST) -> Space:
+def space(
+    recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MAX_CANDIDATES
+) -> Space:
     """The plan and what may be faster, of what the runner does not refuse.
 
     Errors: InputError when the plan itself breaks a rule, is refused, or would run out of memory
@@ -114,7 +116,10 @@ def space(recipe: Recipe, plan: Layout, refused: Refused = _runs, most: int = MO
     legal = every[np.flatnonzero(ok)]
     found, certain = _worth(recipe, legal) if ok.any() else ([], 0)
     found = list(islice((one for one in found if not refused(one.layout)), most))
-    found = [*(foreseen(recipe, one.layout) for one in found[:SIMULATED]), *found[SIMULATED:]]
+    found = [
+        *(foreseen(recipe, one.layout) for one in found[:MAX_SIMULATED]),
+        *found[MAX_SIMULATED:],
+    ]
     scheduled = (one for one in _scheduled(recipe, [first, *found]) if not refused(one.layout))
     others = {_acts(one.layout): one for one in reversed([*found, *scheduled])}
     others.pop(_acts(first.layout), None)
@@ -138,7 +143,7 @@ def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
     if why := refused(plan):
         raise InputError(f"the plan must hold a layout that the runner can run, but {why}")
     first = foreseen(recipe, plan)
-    if first.oom_probability > CERTAIN:
+    if first.oom_probability > MAX_OOM_PROBABILITY:
         got = f"it would need {first.memory_bytes / 2**30:.1f} GiB"
         raise InputError(
             f"the plan must hold a layout that may fit, but {got}; `ppplan recommend` finds one"
@@ -154,9 +159,13 @@ def _worth(recipe: Recipe, legal: Layout) -> tuple[list[Candidate], int]:
     step_s, oom = (
         np.broadcast_to(column, (count,)) for column in (said.step_s, said.oom_probability)
     )
-    may = np.flatnonzero(oom <= CERTAIN)
+    may = np.flatnonzero(oom <= MAX_OOM_PROBABILITY)
     order = may[np.argsort(step_s[may], kind="stable")]
-    kept = order[step_s[order] <= WORTH * step_s[order[0]]][:LOOKED_AT] if len(order) else order
+    kept = (
+        order[step_s[order] <= MAX_SLOWDOWN * step_s[order[0]]][:MAX_CHECKED]
+        if len(order)
+        else order
+    )
     return list(_candidates(legal[kept], _rows(said, kept, count))), count - len(may)
 
 
@@ -190,7 +199,7 @@ def candidate(layout: Layout, said: Estimate) -> Candidate:
 def foreseen(recipe: Recipe, layout: Layout) -> Candidate:
     """One layout, its pipeline simulated where that is quick."""
     return candidate(
-        layout, estimate(recipe, layout, exact=layout.pp * layout.m * layout.v <= ACTIONS)
+        layout, estimate(recipe, layout, exact=layout.pp * layout.m * layout.v <= MAX_ACTIONS)
     )
 
 
@@ -212,10 +221,12 @@ def _scheduled(recipe: Recipe, found: list[Candidate]) -> Iterator[Candidate]:
 def _splits(found: list[Candidate]) -> list[Layout]:
     seen: dict[tuple[int, ...], Layout] = {}
     for layout in (
-        one.layout for one in found if one.layout.pp > 1 and one.layout.pp * one.layout.m <= ACTIONS
+        one.layout
+        for one in found
+        if one.layout.pp > 1 and one.layout.pp * one.layout.m <= MAX_ACTIONS
     ):
         seen.setdefault((layout.tp, layout.pp, layout.dp, layout.cp, layout.mbs), layout)
-    return list(seen.values())[:SPLITS]
+    return list(seen.values())[:MAX_SPLITS]
 
 
 def _may_fit(recipe: Recipe, layout: Layout) -> Iterator[Candidate]:
@@ -223,7 +234,7 @@ def _may_fit(recipe: Recipe, layout: Layout) -> Iterator[Candidate]:
         one = foreseen(recipe, layout)
     except InputError:  # a schedule that cannot be ordered for these sizes is no candidate
         return
-    if one.oom_probability <= CERTAIN:
+    if one.oom_probability <= MAX_OOM_PROBABILITY:
         yield one
 
 

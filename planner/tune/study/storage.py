@@ -1,23 +1,35 @@
 """Where a study is kept: a SQLite file by default, any URL that Optuna takes, or `journal:FILE` on
-a disk that nodes share.
+a disk that nodes share; and the writes to it that Optuna's Study has no method for.
+
+NOTE: `study.ask(fixed_distributions)` and `enqueue_trial` cannot claim a layout. ask() creates a
+running trial and writes its attributes one by one: other workers would see a trial without a
+layout, and a kill in between would leave one. A trial that is enqueued goes to whichever worker
+asks first, still under the owner who enqueued it. `study.add_trial` is one write, but does not say
+which trial it made; `study.tell` refuses the value of a pruned trial. So the storage is called
+itself, here and nowhere else: its methods are public, the way to it from a Study is not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.errors import InputError
 
 if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
     from optuna.storages import BaseStorage
     from optuna.storages.journal import JournalFileSymlinkLock
+    from optuna.trial import FrozenTrial, Trial, TrialState
 
 T = TypeVar("T")
 JOURNAL = "journal:"
@@ -124,6 +136,66 @@ def _alone(url: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def add_running(
+    study: Study,
+    parameters: dict[str, int | str],
+    distributions: Mapping[str, BaseDistribution],
+    attributes: dict[str, Any],
+) -> FrozenTrial:
+    """A new running trial with all its attributes, in one write. Storages number trials in the
+    order in which they appear.
+    """
+    from optuna.trial import FrozenTrial, TrialState
+
+    template = FrozenTrial(
+        number=-1,
+        trial_id=-1,
+        state=TrialState.RUNNING,
+        value=None,
+        datetime_start=datetime.now(),
+        datetime_complete=None,
+        params=parameters,
+        distributions=dict(distributions),
+        user_attrs=attributes,
+        system_attrs={},
+        intermediate_values={},
+    )
+    storage = study._storage
+    return storage.get_trial(storage.create_new_trial(study._study_id, template_trial=template))
+
+
+def current(study: Study, trial: FrozenTrial) -> FrozenTrial:
+    """The trial as the storage has it now."""
+    return study._storage.get_trial(trial._trial_id)
+
+
+def reporter(study: Study, trial: FrozenTrial) -> Trial:
+    """What reports the steps of a running trial and asks the pruner."""
+    from optuna.trial import Trial
+
+    return Trial(study, trial._trial_id)
+
+
+def set_attribute(study: Study, trial: FrozenTrial, name: str, value: Any) -> None:
+    """Raises optuna's UpdateFinishedTrialError for a trial that has ended."""
+    study._storage.set_trial_user_attr(trial._trial_id, name, value)
+
+
+def finish(
+    study: Study, trial: FrozenTrial, state: TrialState, value: float | None, ended: str = ""
+) -> None:
+    """Ends a trial, with why where it left no result. Another process may have ended it a moment
+    ago, which is as good.
+    """
+    from optuna.exceptions import UpdateFinishedTrialError
+
+    values = None if value is None else [value]
+    with contextlib.suppress(UpdateFinishedTrialError):
+        if ended:
+            retried(lambda: set_attribute(study, trial, "ended", ended))
+        retried(lambda: study._storage.set_trial_state_values(trial._trial_id, state, values))
 
 
 def retried(work: Callable[[], T]) -> T:

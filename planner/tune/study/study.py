@@ -1,5 +1,4 @@
-"""The study: who runs which layout, told to a storage that several workers share. optuna is
-imported here and in storage.py alone.
+"""The study: who runs which layout, kept in a storage that several workers share.
 
 A layout is claimed by one atomic act: the creation of a running trial that carries it. Storages
 number trials in the order in which they appear, so the claim with the lowest number holds, and
@@ -8,21 +7,18 @@ every other claimant, which reads after its own creation, sees it and withdraws.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from planner.errors import InputError
 from planner.launch.outcome import Outcome, Progress
+from planner.specs.switches import Switches
 from planner.tune.runners.measurement import Measurement
-from planner.tune.study import lease, prior, switches
+from planner.tune.study import lease, prior, storage, switches
 from planner.tune.study.prune import noise_share, timed
 from planner.tune.study.sampler import NoisePruner, PriorSampler, distributions
 from planner.tune.study.space import Candidate, Space, key, parameters, varied
-from planner.tune.study.storage import retried
 from planner.tune.study.switches import Offers
 from planner.tune.study.trials import (
     COUNTED,
@@ -48,11 +44,11 @@ from running any.
 """
 Tell = Callable[[Row, tuple[Row, ...]], None]
 """Hears of a trial that starts (state running) and of its end, with all rows so far."""
-MOST_REPORTS = 50
+MAX_REPORTS = 50
 """Steps of a trial that are written to the storage; a tiny model makes a thousand a second."""
-RIVALS = 3
+MAX_RIVALS = 3
 """Layouts that are run again at most: the fastest and those that noise may have put behind it."""
-SWITCHED = 2
+MAX_SWITCHED = 2
 """Layouts at most whose switches are tried."""
 
 
@@ -78,13 +74,13 @@ class Size:
 class Held:
     """A claim that holds: this process runs that layout."""
 
-    trial_id: int
-    number: int
+    trial: FrozenTrial
+    """As it was created."""
     candidate: Candidate
 
 
 def create(
-    storage: BaseStorage,
+    opened: BaseStorage,
     name: str,
     question: dict[str, Any],
     resume: bool,
@@ -99,9 +95,9 @@ def create(
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = retried(
+    study = storage.retried(
         lambda: optuna.create_study(
-            storage=storage,
+            storage=opened,
             study_name=name,
             load_if_exists=True,
             direction="minimize",
@@ -110,7 +106,7 @@ def create(
         )
     )
     if "question" not in study.user_attrs:
-        retried(lambda: study.set_user_attr("question", question))
+        storage.retried(lambda: study.set_user_attr("question", question))
     _check_same(name, question, study.user_attrs["question"])
     if study.get_trials(deepcopy=False) and not resume:
         got = f"{name!r} has {len(rows(study.get_trials(deepcopy=False)))} trials"
@@ -126,13 +122,13 @@ def _check_same(name: str, question: dict[str, Any], before: Any) -> None:
     known = before if isinstance(before, dict) else {}
     other = [word for word in {**known, **question} if known.get(word) != question.get(word)]
     if other:
-        told = "; ".join(
+        differences = "; ".join(
             f"{word} was {str(known.get(word))[:60]}, now {str(question.get(word))[:60]}"
             for word in other[:3]
         )
         raise InputError(
-            f"study must be of this plan, but {name!r} is of another: {told}; --study NAME starts a"
-            " new one"
+            f"study must be of this plan, but {name!r} is of another: {differences};"
+            " --study NAME starts a new one"
         )
 
 
@@ -143,7 +139,7 @@ def claim(study: Study, space: Space, size: Size, offers: Offers = switches.none
     names = varied(space.candidates)
     while True:
         reclaim(study)
-        every = [row(one) for one in _told(study)]
+        every = [row(trial) for trial in _trials(study)]
         candidate = (
             choose(every, space, size)
             or switched(every, space, size, offers)
@@ -151,31 +147,29 @@ def claim(study: Study, space: Space, size: Size, offers: Offers = switches.none
         )
         if candidate is None:
             return None
-        held = _created(study, candidate, parameters(candidate.layout, names))
+        held = _created(study, candidate, names)
         if _holds(study, held, size):
             return held
-        _end(study, held.trial_id, "withdrawn")
+        _abandon(study, held.trial, "withdrawn")
 
 
 def choose(every: list[Row], space: Space, size: Size) -> Candidate | None:
     """The candidate to try next: one that was lost, one of the first, or what the prior says."""
-    at = places(space)
     if _used(every) >= size.trials:
         return None
-    given_up = lost_keys(every)
-    known = [one for one in every if one.key in at and not one.repeat]
-    taken = {
-        at[one.key] for one in known if one.state in (*COUNTED, "illegal") or one.key in given_up
-    }
-    again = [
-        at[one.key] for one in known if one.state == "interrupted" and at[one.key] not in taken
-    ]
-    if again:
-        return space.candidates[again[0]]
+    at, given_up = places(space), lost_keys(every)
+    known = [trial for trial in every if trial.key in at and not trial.repeat]
+    taken = set()
+    for trial in known:
+        if trial.state in (*COUNTED, "illegal") or trial.key in given_up:
+            taken.add(at[trial.key])
+    for trial in known:
+        if trial.state == "interrupted" and at[trial.key] not in taken:
+            return space.candidates[at[trial.key]]
     seen = [
-        prior.Seen(at[one.key], _time(one), one.state == "oom", one.noise_share)
-        for one in known
-        if one.state in FAILED or _time(one)
+        prior.Seen(at[trial.key], _time(trial), trial.state == "oom", trial.noise_share)
+        for trial in known
+        if trial.state in FAILED or _time(trial)
     ]
     index = prior.next_index(space.candidates, seen, taken, size.first)
     return None if index is None else space.candidates[index]
@@ -186,145 +180,126 @@ def once_more(every: list[Row], space: Space, size: Size) -> Candidate | None:
     down slows all of them.
     """
     at, given_up = places(space), lost_keys(every)
-    taken = {one.turn for one in every if one.state in COUNTED or one.key in given_up}
-    near = [
-        one for one in rivals(every, RIVALS) if key(one.layout) in at and one.key not in given_up
-    ]
-    turns = ((repeat, one) for repeat in range(1, size.repeats + 1) for one in near)
-    free = (
-        replace(space.candidates[at[key(one.layout)]], repeat=repeat, switches=one.switches)
-        for repeat, one in turns
-        if (one.key, repeat) not in taken
-    )
-    return next(free, None)
+    taken = {trial.turn for trial in every if trial.state in COUNTED or trial.key in given_up}
+    near = rivals(every, MAX_RIVALS)
+    for repeat in range(1, size.repeats + 1):
+        for rival in near:
+            place = at.get(key(rival.layout))
+            if place is None or rival.key in given_up or (rival.key, repeat) in taken:
+                continue
+            return replace(space.candidates[place], repeat=repeat, switches=rival.switches)
+    return None
 
 
 def switched(every: list[Row], space: Space, size: Size, offers: Offers) -> Candidate | None:
     """The plan under its own switches, then one of the fastest layouts under its next others; those
     begin where the last were kept.
     """
-    if _switched(every) >= size.switches:
+    if _used_for_switches(every) >= size.switches:
         return None
     at, given_up = places(space), lost_keys(every)
-    taken = {one.key for one in every if one.state in (*COUNTED, "illegal") or one.key in given_up}
-    each = [one for one in settled(every) if key(one.layout) in at and not one.proxy]
-    own = [
-        (one, space.switches)
-        for one in each
-        if space.switches and one.layout == space.candidates[0].layout
-    ]
-    others = (
-        (one, told)
-        for one in each[:SWITCHED]
-        for told in switches.settings(one.layout, one.switches, offers)
-    )
-    tried = (
-        replace(space.candidates[at[key(one.layout)]], switches=told)
-        for one, told in chain(own, others)
-    )
-    return next((one for one in tried if one.key not in taken), None)
+    taken = {
+        trial.key
+        for trial in every
+        if trial.state in (*COUNTED, "illegal") or trial.key in given_up
+    }
+    fastest = [best for best in settled(every) if key(best.layout) in at and not best.proxy]
+    tries: list[tuple[Row, Switches]] = []
+    for best in fastest:
+        if space.switches and best.layout == space.candidates[0].layout:
+            tries.append((best, space.switches))
+    for best in fastest[:MAX_SWITCHED]:
+        for setting in switches.settings(best.layout, best.switches, offers):
+            tries.append((best, setting))
+    for best, switched_to in tries:
+        tried = replace(space.candidates[at[key(best.layout)]], switches=switched_to)
+        if tried.key not in taken:
+            return tried
+    return None
 
 
 def _used(every: list[Row]) -> int:
-    return sum(one.state in COUNTED and not one.repeat and not one.switches for one in every)
+    """Of the trials asked for, how many are done or held."""
+    return sum(
+        trial.state in COUNTED and not trial.repeat and not trial.switches for trial in every
+    )
 
 
-def _switched(every: list[Row]) -> int:
-    return sum(one.state in COUNTED and not one.repeat and bool(one.switches) for one in every)
+def _used_for_switches(every: list[Row]) -> int:
+    return sum(
+        trial.state in COUNTED and not trial.repeat and bool(trial.switches) for trial in every
+    )
 
 
-def _time(one: Row) -> float | None:
-    return one.measured_s if one.state in ("done", "pruned") else None
+def _time(trial: Row) -> float | None:
+    return trial.measured_s if trial.state in ("done", "pruned") else None
 
 
-def _told(study: Study) -> list[FrozenTrial]:
+def _trials(study: Study) -> list[FrozenTrial]:
     """Trials of the tuner, oldest first; others may have been added by Optuna's own tools."""
-    every: list[FrozenTrial] = retried(lambda: study.get_trials(deepcopy=False))
-    return sorted((one for one in every if "layout" in one.user_attrs), key=lambda one: one.number)
+    every: list[FrozenTrial] = storage.retried(lambda: study.get_trials(deepcopy=False))
+    return sorted(
+        (trial for trial in every if "layout" in trial.user_attrs), key=lambda trial: trial.number
+    )
 
 
-def _created(study: Study, candidate: Candidate, knobs: dict[str, int | str]) -> Held:
-    from optuna.trial import FrozenTrial, TrialState
-
-    said = {
+def _created(study: Study, candidate: Candidate, names: Sequence[str]) -> Held:
+    attributes = {
         "layout": candidate.layout.named(),
         "predicted_s": candidate.predicted_s,
         "repeat": candidate.repeat,
-        "owner": lease.me(),
+        "owner": lease.this_process(),
     }
-    said |= {"switches": dict(candidate.switches)} if candidate.switches else {}
-    knobs = knobs | {word: int(value) for word, value in candidate.switches.items()}
-    template = FrozenTrial(
-        number=-1,
-        trial_id=-1,
-        state=TrialState.RUNNING,
-        value=None,
-        datetime_start=datetime.now(),
-        datetime_complete=None,
-        params=knobs,
-        distributions=distributions(knobs),
-        user_attrs=said,
-        system_attrs={},
-        intermediate_values={},
-    )
-    storage = study._storage
-    trial_id = storage.create_new_trial(study._study_id, template_trial=template)
-    return Held(trial_id, storage.get_trial_number_from_id(trial_id), candidate)
+    knobs = parameters(candidate.layout, names)
+    if candidate.switches:
+        attributes["switches"] = dict(candidate.switches)
+        knobs |= {name: int(value) for name, value in candidate.switches.items()}
+    return Held(storage.add_running(study, knobs, distributions(knobs), attributes), candidate)
 
 
 def _holds(study: Study, held: Held, size: Size) -> bool:
     """Whether no earlier claim is for the same layout, and the trials asked for are not used up by
     earlier ones.
     """
-    earlier = [row(one) for one in _told(study) if one.number < held.number]
+    earlier = [row(trial) for trial in _trials(study) if trial.number < held.trial.number]
     turn = (held.candidate.key, held.candidate.repeat)
-    same = any(one.turn == turn and one.state in (*COUNTED, "illegal") for one in earlier)
-    free = (
-        _switched(earlier) < size.switches
-        if held.candidate.switches
-        else _used(earlier) < size.trials
-    )
-    return not same and (held.candidate.repeat > 0 or free)
+    if any(trial.turn == turn and trial.state in (*COUNTED, "illegal") for trial in earlier):
+        return False
+    if held.candidate.repeat:
+        return True
+    if held.candidate.switches:
+        return _used_for_switches(earlier) < size.switches
+    return _used(earlier) < size.trials
 
 
 def reclaim(study: Study) -> None:
-    """Trials whose process is gone: told when their result was already written, else free to be
+    """Trials whose process is gone: finished when their result was already written, else free to be
     tried again.
     """
-    for trial in _told(study):
-        if trial.state.is_finished() or lease.alive(trial.user_attrs.get("owner", {})):
+    for trial in _trials(study):
+        if trial.state.is_finished() or lease.is_alive(trial.user_attrs.get("owner", {})):
             continue
         if "result" in trial.user_attrs:
-            _tell(study, trial._trial_id, trial.user_attrs["result"])
+            _finish(study, trial, trial.user_attrs["result"])
         else:
-            _end(study, trial._trial_id, "interrupted")
+            _abandon(study, trial, "interrupted")
 
 
-def _end(study: Study, trial_id: int, why: str) -> None:
-    """Ends a trial without a result; another process may have ended it a moment ago, which is as
-    good.
-    """
-    from optuna.exceptions import UpdateFinishedTrialError
+def _abandon(study: Study, trial: FrozenTrial, why: Literal["interrupted", "withdrawn"]) -> None:
+    """Ends a trial without a result."""
     from optuna.trial import TrialState
 
-    with contextlib.suppress(UpdateFinishedTrialError):
-        retried(lambda: study._storage.set_trial_user_attr(trial_id, "ended", why))
-        retried(lambda: study._storage.set_trial_state_values(trial_id, TrialState.FAIL))
+    storage.finish(study, trial, TrialState.FAIL, None, ended=why)
 
 
-def _tell(study: Study, trial_id: int, told: dict[str, Any]) -> None:
-    from optuna.exceptions import UpdateFinishedTrialError
+def _finish(study: Study, trial: FrozenTrial, outcome: dict[str, Any]) -> None:
+    """Ends a trial whose result is written."""
     from optuna.trial import TrialState
 
     states = {"done": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
-    state = states.get(told["state"], TrialState.FAIL)
-    values = (
-        [told["measured_s"]]
-        if told.get("measured_s") is not None and told["state"] in states
-        else None
-    )
-    with contextlib.suppress(UpdateFinishedTrialError):
-        retried(lambda: study._storage.set_trial_state_values(trial_id, state, values))
+    state = states.get(outcome["state"], TrialState.FAIL)
+    value = outcome.get("measured_s") if outcome["state"] in states else None
+    storage.finish(study, trial, state, value)
 
 
 def run(study: Study, held: Held, measure: Measure, tell: Tell) -> Row:
@@ -332,51 +307,43 @@ def run(study: Study, held: Held, measure: Measure, tell: Tell) -> Row:
     loses nothing.
     """
     steps: list[float] = []
-    storage = study._storage
     progress = _progress(study, held, steps, tell)
     try:
-        with _signs_of_life(study, held):
-            outcome, found = measure(held.candidate, progress)
+        with lease.heartbeat(
+            lambda: storage.set_attribute(study, held.trial, "owner", lease.this_process())
+        ):
+            outcome, measurement = measure(held.candidate, progress)
     except Refused as fault:
         outcome = Outcome("crashed", None, str(fault))
-        told = result(outcome, None, 0.0, ()) | {"state": "illegal"}
+        kept = result(outcome, None, 0.0, ()) | {"state": "illegal"}
     except KeyboardInterrupt:
         outcome = Outcome("interrupted", None, "stopped by the user")
-        told = result(outcome, None, 0.0, ())
+        kept = result(outcome, None, 0.0, ())
     except BaseException:
-        _end(study, held.trial_id, "interrupted")
+        _abandon(study, held.trial, "interrupted")
         raise
     else:
-        told = result(outcome, found, noise_share(found.steps_s if found else steps), steps)
-    retried(lambda: storage.set_trial_user_attr(held.trial_id, "result", told))
+        noise = noise_share(measurement.steps_s if measurement else steps)
+        kept = result(outcome, measurement, noise, steps)
+    storage.retried(lambda: storage.set_attribute(study, held.trial, "result", kept))
     if outcome.state == "interrupted":
-        _end(study, held.trial_id, "interrupted")
+        _abandon(study, held.trial, "interrupted")
     else:
-        _tell(study, held.trial_id, told)
-    return row(storage.get_trial(held.trial_id))
-
-
-def _signs_of_life(study: Study, held: Held) -> contextlib.AbstractContextManager[None]:
-    return lease.beating(
-        lambda: study._storage.set_trial_user_attr(held.trial_id, "owner", lease.me())
-    )
+        _finish(study, held.trial, kept)
+    return row(storage.current(study, held.trial))
 
 
 def _progress(study: Study, held: Held, steps: list[float], tell: Tell) -> Progress:
     """Reports timed steps to the storage, and asks the study's pruner."""
-    from optuna.trial import Trial
-
-    trial = Trial(study, held.trial_id)
-    started = row(study._storage.get_trial(held.trial_id))
-    every = rows(_told(study))
-    tell(started, every)
+    trial = storage.reporter(study, held.trial)
+    tell(row(storage.current(study, held.trial)), all_rows(study))
 
     def progress(line: dict[str, Any]) -> bool:
         step_s = timed(line)
         if step_s is None:
             return False
         steps.append(step_s)
-        if len(steps) > MOST_REPORTS:
+        if len(steps) > MAX_REPORTS:
             return False
         trial.report(step_s, len(steps))
         return trial.should_prune()
@@ -396,7 +363,7 @@ def refine(
     try:
         while (held := claim(study, space, size, offers)) is not None:
             ended = run(study, held, measure, tell)
-            tell(ended, rows(_told(study)))
+            tell(ended, all_rows(study))
             if ended.state == "interrupted":
                 return True
     except KeyboardInterrupt:
@@ -404,6 +371,6 @@ def refine(
     return False
 
 
-def told(study: Study) -> tuple[Row, ...]:
-    """All rows of a study."""
-    return rows(_told(study))
+def all_rows(study: Study) -> tuple[Row, ...]:
+    """The trials of a study as rows, oldest first."""
+    return rows(_trials(study))

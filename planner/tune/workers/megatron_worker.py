@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from planner.intake.logs.lines import Memory, Step, parse
+from planner.intake.logs import Memory, Step, parse
 from planner.launch.watch import watch_parent
 
 KIB = 1024
