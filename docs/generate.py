@@ -55,6 +55,7 @@ PROJECT = {
 }
 """Pages that are texts of the repository."""
 COMMAND = re.compile(r"^```ppplan(?: until=(.+))?\n(.+)\n```$", re.MULTILINE)
+NUMBER = re.compile(r"[\d,.]+")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -64,10 +65,13 @@ def on_config(config: Any) -> Any:
     config.extra["generated"] = pages
     reference = {
         "Python": "reference/api.md",
-        "Commands": ["reference/commands/index.md", *_below(pages, "reference/commands/")],
+        "Commands": [
+            "reference/commands/index.md",
+            *({name: f"reference/commands/{name}.md"} for name in COMMANDS),
+        ],
         "Formulas": ["reference/formulas/index.md", *_below(pages, "reference/formulas/")],
         "Schedules": ["reference/schedules/index.md", *_below(pages, "reference/schedules/")],
-        "Rules": [f"reference/rules/{name}.md" for name in BY_FRAMEWORK],
+        "Rules": [{FRAMEWORKS[name]: f"reference/rules/{name}.md"} for name in BY_FRAMEWORK],
         "Clusters": ["reference/clusters.md", "reference/cluster-files.md"],
         "Models": "reference/models.md",
         "Training software": "reference/stacks.md",
@@ -179,7 +183,7 @@ def _command_page(name: str, command: Any) -> str:
             panel = "Arguments"
         panels[panel].append([_spelling(parameter), _text(parameter.help or "")])
     for panel, rows in sorted(panels.items(), key=lambda entry: entry[0] != "Arguments"):
-        parts += [f"## {panel}", _table([panel.lower(), "meaning"], rows)]
+        parts += [f"## {panel}", _table(["option", "meaning"], rows)]
     return "\n\n".join(parts)
 
 
@@ -510,7 +514,7 @@ def _sources(group: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 def _details(name: str, lines: list[str]) -> str:
     body = "\n".join(f"- {line}" for line in lines)
-    return f"### {name} {{ #{name} }}\n\n{body}"
+    return f"**{name}**\n{{ #{name} }}\n\n{body}"
 
 
 # Texts of the repository
@@ -545,10 +549,12 @@ def _localised(text: str, folder: Path) -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
+    """A Markdown table; columns of numbers stand at the right."""
+    rule = []
+    for column in range(len(head)):
+        cells = [row[column] for row in rows]
+        rule.append("--:" if all(NUMBER.fullmatch(cell) for cell in cells) else "---")
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
 
 
 def _path(module: Any) -> str:
