@@ -55,7 +55,7 @@ PROJECT = {
 }
 """Pages that are texts of the repository."""
 COMMAND = re.compile(r"^```ppplan(?: until=(.+))?\n(.+)\n```$", re.MULTILINE)
-NUMBER = re.compile(r"[\d,.]+")
+NUMBER = re.compile(r"[\d,.]*")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -151,7 +151,10 @@ def _pages() -> dict[str, str | bytes]:
 
 
 def _api_page() -> str:
-    blocks = ["# Python\n", "::: planner.api\n    options: {show_root_heading: false}\n"]
+    blocks = [
+        "# Python\n",
+        "::: planner.api\n    options: {show_root_heading: false, show_root_toc_entry: false}\n",
+    ]
     blocks += [f"::: {module}\n" for module in ANSWERS]
     return "\n".join(blocks)
 
@@ -415,7 +418,7 @@ def _clusters_page() -> str:
                 f"[{each['name']}](#{each['name']})",
                 f"{node['gpus']} x {gpu['name']}",
                 f"{gpu['memory_gib']:.0f}",
-                f"{gpu['peak_tflops'].get('bf16', 0):,.0f}",
+                f"{gpu['peak_tflops']['bf16']:,.0f}" if "bf16" in gpu["peak_tflops"] else "",
                 f"{gpu['hbm_gbytes_per_s']:,.0f}",
                 f"{node['domain']['gbytes_per_s']:g}",
                 f"{fabric['nics']} x {fabric['nic_gbytes_per_s']:g}",
