@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from planner.calibrate.calibrate import Calibration
     from planner.launch.capabilities import Diagnosis
     from planner.layout import Layout
-    from planner.pipeline.words import Answer
+    from planner.pipeline.answer import Answer
     from planner.search import Plan
     from planner.specs.recipe import Recipe
     from planner.tune.tune import Tuned
@@ -197,7 +197,7 @@ def simulate(**words: Any) -> Answer:
     schedule="all" compares the legal ones, bubble=0.1 looks for m, forward_only=PATH serves a
     scenario. InputError as the command's.
     """
-    from planner.pipeline.words import answer, stated
+    from planner.pipeline.answer import answer, stated
 
     return answer(stated(words))
 

@@ -46,7 +46,7 @@ def simulate(
     """
     from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.files import write_files
-    from planner.pipeline.words import answer, answers_no, stated
+    from planner.pipeline.answer import answer, answers_no, stated
     from planner.report.draw.simulate import check, contents
 
     check(words["schedule"] == "all", gantt, trace, csv, order)

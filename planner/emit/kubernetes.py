@@ -7,8 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import yaml
-
+from planner.emit import yaml_file
 from planner.emit.launchers import torchrun
 from planner.emit.program import Program
 
@@ -19,19 +18,6 @@ _USE = """\
 ConfigMap calls. Variables of the script
 # go into the container's env. The Service gives the first pod the name by which all others find it.
 """
-
-
-class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as they are."""
-
-
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", value, style="|" if "\n" in value else None
-    )
-
-
-_Dumper.add_representer(str, _text)
 
 
 def _name(program: Program) -> str:
@@ -107,9 +93,4 @@ def kubernetes(program: Program) -> str:
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": service},
         _job(program, name),
     ]
-    said = "".join(f"# {line}\n" for line in program.comments)
-    return (
-        said
-        + _USE
-        + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=160, explicit_start=True)
-    )
+    return yaml_file.text(program, _USE, documents, starts=True)

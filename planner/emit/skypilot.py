@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
+from planner.emit import yaml_file
 from planner.emit.launchers import torchrun
 from planner.emit.program import Program
 from planner.errors import InputError
@@ -69,19 +68,6 @@ def accelerator(name: str) -> str:
     return ACCELERATORS[name]
 
 
-class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as they are."""
-
-
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", value, style="|" if "\n" in value else None
-    )
-
-
-_Dumper.add_representer(str, _text)
-
-
 def task(program: Program) -> dict[str, Any]:
     """The task: nodes, their GPUs, what each of them runs."""
     gpus = {"accelerators": f"{accelerator(program.gpu)}:{program.gpus_per_node}"}
@@ -95,11 +81,10 @@ def task(program: Program) -> dict[str, Any]:
 
 
 def skypilot(program: Program) -> str:
-    """Start it with `sky launch`; the script that it runs is `beside`."""
-    said = "".join(f"# {line}\n" for line in program.comments)
-    return said + _USE + yaml.dump(task(program), Dumper=_Dumper, sort_keys=False, width=160)
+    """Start it with `sky launch`; the script that it runs is one of `started_files`."""
+    return yaml_file.text(program, _USE, [task(program)], starts=False)
 
 
-def beside(program: Program) -> tuple[tuple[str, str], ...]:
-    """The torchrun script, by name."""
+def started_files(program: Program) -> tuple[tuple[str, str], ...]:
+    """What the task starts: the torchrun script, by name."""
     return ((SCRIPT, torchrun(program)),)

@@ -40,8 +40,10 @@ LAUNCHERS: dict[str, tuple[str, Callable[[Program], str]]] = {
     "skypilot": ("launch.sky.yaml", skypilot.skypilot),
 }
 """Name of the file and how to write it."""
-BESIDE: dict[str, Callable[[Program], tuple[tuple[str, str], ...]]] = {"skypilot": skypilot.beside}
-"""What a launcher's file starts and does not hold."""
+STARTED_FILES: dict[str, Callable[[Program], tuple[tuple[str, str], ...]]] = {
+    "skypilot": skypilot.started_files
+}
+"""Files that a launcher's file starts but does not contain."""
 
 
 def files(
@@ -59,20 +61,20 @@ def files(
     framework that takes no script, and a model that it cannot express.
     """
     check(launcher, form)
-    todo = training.left_to_the_script(recipe)
-    if todo and not script and form != "accelerate":  # whose script is always the user's
+    instructions = training.left_to_the_script(recipe)
+    if instructions and not script and form != "accelerate":  # whose script is always the user's
         raise InputError(
-            f"what is trained must be said by a training script of your own: {todo[0]}; name it"
-            " with --script PATH"
+            "what is trained must be said by a training script of your own:"
+            f" {instructions[0]}; name it with --script PATH"
         )
     unwritten = switches.left_out(_written_for(recipe), recipe.switches)
-    expected = (*todo, *unwritten, *(expectation(estimate) if estimate is not None else ()))
+    expected = (*instructions, *unwritten, *(expectation(estimate) if estimate is not None else ()))
     name, write = LAUNCHERS[launcher]
     write_program = FRAMEWORKS[recipe.framework] if form is None else FORMATS[form]
     program = replace(write_program(recipe, layout, expected, script), gpu=recipe.hardware.gpu.name)
     return {
         name: write(program),
-        **dict(BESIDE[launcher](program) if launcher in BESIDE else ()),
+        **dict(STARTED_FILES[launcher](program) if launcher in STARTED_FILES else ()),
         **dict(program.files),
     }
 

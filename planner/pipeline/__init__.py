@@ -4,22 +4,22 @@ forward-only ones.
 
 from __future__ import annotations
 
-from planner.pipeline.inverse import Fewest, smallest_m
+from planner.pipeline.fewest_microbatches import FewestMicrobatches, smallest_m
 from planner.pipeline.serving.serve import Served, simulate_forward_only
 from planner.pipeline.timelines import (
-    Comparison,
-    Simulated,
-    Work,
+    ScheduleComparison,
+    SimulatedSchedule,
+    StageWork,
     compare_schedules,
     simulate_schedule,
 )
 
 __all__ = [
-    "Comparison",
-    "Fewest",
+    "FewestMicrobatches",
+    "ScheduleComparison",
     "Served",
-    "Simulated",
-    "Work",
+    "SimulatedSchedule",
+    "StageWork",
     "compare_schedules",
     "simulate_forward_only",
     "simulate_schedule",

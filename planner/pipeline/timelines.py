@@ -37,7 +37,7 @@ class Durations:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StageWork:
     """What the stages have to do: times of one full 1/p of the model, of which a chunk takes
     1/v.
     """
@@ -65,7 +65,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedSchedule:
     """A schedule, its order and what the simulator says of it."""
 
     schedule: str
@@ -80,10 +80,10 @@ class Simulated:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ScheduleComparison:
     """Every schedule that is legal for one question, fastest first, and why the others are not."""
 
-    schedules: tuple[Simulated, ...]
+    schedules: tuple[SimulatedSchedule, ...]
     refused: tuple[tuple[str, str], ...]
 
 
@@ -93,12 +93,12 @@ def simulate_schedule(
     m: int,
     v: int | None = None,
     group: int | None = None,
-    work: Work | None = None,
-) -> Simulated:
+    work: StageWork | None = None,
+) -> SimulatedSchedule:
     """The timeline of a named schedule; v none: the fewest virtual stages that the schedule takes.
     Raises InputError.
     """
-    work = work or Work()
+    work = work or StageWork()
     check_sizes(pp, m, v, group)
     check_work(work)
     known = inspect.signature(schedule(name).order).parameters
@@ -123,31 +123,31 @@ def simulate_schedule(
 
 
 def compare_schedules(
-    pp: int, m: int, v: int | None = None, group: int | None = None, work: Work | None = None
-) -> Comparison:
+    pp: int, m: int, v: int | None = None, group: int | None = None, work: StageWork | None = None
+) -> ScheduleComparison:
     """Every legal schedule: v (none: 2) virtual stages where a schedule has a choice, its own
     number where not.
     """
-    work = work or Work()
+    work = work or StageWork()
     check_sizes(pp, m, v, group)
     check_work(work)
     check_count(pp, m, 1, MAX_COMPARED)
-    done: list[Simulated] = []
+    done: list[SimulatedSchedule] = []
     refused: list[tuple[str, str]] = []
     for name in SCHEDULES:
         try:
             done.append(_run(name, pp, m, _choice(name, v), group, work, compared=True))
         except InputError as reason:
             refused.append((name, str(reason)))
-    return Comparison(tuple(sorted(done, key=_rank)), tuple(refused))
+    return ScheduleComparison(tuple(sorted(done, key=_rank)), tuple(refused))
 
 
-def _rank(one: Simulated) -> tuple[float, float, int]:
+def _rank(simulated: SimulatedSchedule) -> tuple[float, float, int]:
     """Fastest first; as fast to nine digits, then fewer activations, then fewer messages."""
     return (
-        float(f"{one.timeline.makespan:.9g}"),
-        float(one.timeline.peak_in_flight.max()) / one.v,
-        one.timeline.messages,
+        float(f"{simulated.timeline.makespan:.9g}"),
+        float(simulated.timeline.peak_in_flight.max()) / simulated.v,
+        simulated.timeline.messages,
     )
 
 
@@ -194,7 +194,7 @@ def check_count(pp: int, m: int, v: int, most: int) -> None:
         )
 
 
-def check_work(work: Work) -> None:
+def check_work(work: StageWork) -> None:
     """Finite times, none negative, and some work at all. Raises InputError naming the word."""
     words = ("forward", "input_grad", "weight_grad", "pair", "transfer", "head_extra")
     for word in words:
@@ -229,8 +229,8 @@ def _choice(name: str, v: int | None) -> int:
 
 
 def _run(
-    name: str, pp: int, m: int, v: int, group: int | None, work: Work, compared: bool = False
-) -> Simulated:
+    name: str, pp: int, m: int, v: int, group: int | None, work: StageWork, compared: bool = False
+) -> SimulatedSchedule:
     check_count(pp, m, v, MAX_COMPARED if compared else MAX_ACTIONS)
     check_legal(name, pp, m, v, group)
     order = _order(name, pp, m, v, group, work)
@@ -238,10 +238,10 @@ def _run(
     timeline = simulate(
         order, spent.stages, spent.transfer, work.blocking, work.weight_retained, spent.pairs
     )
-    return Simulated(name, pp, m, v, order, timeline, work.unit, work.assumed)
+    return SimulatedSchedule(name, pp, m, v, order, timeline, work.unit, work.assumed)
 
 
-def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work) -> Order:
+def _order(name: str, pp: int, m: int, v: int, group: int | None, work: StageWork) -> Order:
     """The order; automatic schedules plan theirs for the durations, on stages placed as a V when a
     rank has two.
     """
@@ -261,7 +261,7 @@ def _order(name: str, pp: int, m: int, v: int, group: int | None, work: Work) ->
     )
 
 
-def durations(order: Order, v: int, work: Work) -> Durations:
+def durations(order: Order, v: int, work: StageWork) -> Durations:
     """Times of every stage: the cost model's, or those of the words."""
     if work.measured is not None:
         return work.measured(order, v)

@@ -16,8 +16,8 @@ import pytest
 
 from planner.cli import code
 from planner.errors import InputError
-from planner.pipeline.inverse import smallest_m
-from planner.pipeline.timelines import Work, simulate_schedule
+from planner.pipeline.fewest_microbatches import smallest_m
+from planner.pipeline.timelines import StageWork, simulate_schedule
 from tests.pipeline.test_forward_only import ROWS, lowest
 
 PICTURE = ("--pp", "4", "--microbatches", "8")
@@ -210,7 +210,7 @@ def test_the_fewest_micro_batches_under_a_bubble(
 )
 @pytest.mark.parametrize("transfer", [0.0, 0.25])
 def test_no_smaller_number_of_micro_batches_would_do(schedule: str, transfer: float) -> None:
-    work = Work(transfer=transfer)
+    work = StageWork(transfer=transfer)
     for pp, bubble in ((2, 0.3), (4, 0.35), (4, 0.25), (6, 0.4)):
         found = smallest_m(schedule, pp, bubble, work=work)
         assert (

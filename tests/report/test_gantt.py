@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.pipeline.answer import ServedAnswer
 from planner.pipeline.serving.scenario import scenario
 from planner.pipeline.serving.serve import simulate_forward_only
-from planner.pipeline.timelines import Simulated, Work, simulate_schedule
-from planner.pipeline.words import ServedAnswer
+from planner.pipeline.timelines import SimulatedSchedule, StageWork, simulate_schedule
 from planner.report.draw import trace
 from planner.report.draw.gantt_chart import COLOURS, Chart, colour, ink, ticks
 from planner.report.draw.png import SCALE, png
@@ -41,7 +41,7 @@ def lines(chart: Chart, width: int = 100) -> list[str]:
     return gantt(chart, width).plain.splitlines()
 
 
-def done(name: str, pp: int, m: int, v: int | None) -> Simulated:
+def done(name: str, pp: int, m: int, v: int | None) -> SimulatedSchedule:
     return simulate_schedule(name, pp, m, v)
 
 
@@ -194,7 +194,7 @@ def test_forward_only_files_and_json() -> None:
 
 def test_times_of_a_cost_model_are_shown_in_milliseconds() -> None:
     one = simulate_schedule(
-        "1f1b", 2, 2, work=Work(forward=0.001, input_grad=0.001, weight_grad=0.001, unit="s")
+        "1f1b", 2, 2, work=StageWork(forward=0.001, input_grad=0.001, weight_grad=0.001, unit="s")
     )
     chart = simulate.chart(one)
     assert chart.unit == "ms" and chart.makespan == pytest.approx(9) and "9.00 ms" in chart.note

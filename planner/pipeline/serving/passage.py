@@ -84,23 +84,23 @@ def checked_size(batches: int, stages: int) -> None:
         )
 
 
-def token_periods(passed: Passage, returns: Sequence[int]) -> np.ndarray:
+def token_periods(passage: Passage, returns: Sequence[int]) -> np.ndarray:
     """For each batch that waited for another's tokens: the time between their ends on the last
     stage.
     """
     needs = np.asarray(returns)
     k = np.flatnonzero(needs >= 0)
-    last = passed.ends[:, -1]
+    last = passage.ends[:, -1]
     return np.asarray(last[k] - last[needs[k]])
 
 
-def settled_periods(passed: Passage, returns: Sequence[int]) -> np.ndarray:
+def settled_periods(passage: Passage, returns: Sequence[int]) -> np.ndarray:
     """Of each ring of decode batches, its last period: what a token round takes once filling is
     over.
     """
     needs = np.asarray(returns)
     last = np.setdiff1d(np.flatnonzero(needs >= 0), needs[needs >= 0])
-    ends = passed.ends[:, -1]
+    ends = passage.ends[:, -1]
     return np.asarray(ends[last] - ends[needs[last]])
 
 

@@ -162,50 +162,50 @@ class ServingScenario(_Pipeline):
         return self
 
 
-def _prefill_faults(asked: ServingScenario) -> list[str]:
-    if asked.does == "decode":
+def _prefill_faults(scenario: ServingScenario) -> list[str]:
+    if scenario.does == "decode":
         return []
-    faults = [] if asked.prompt_tokens else [f"mode {asked.does} needs prompt_tokens"]
-    if asked.cuts != "none" and asked.chunk_tokens is None:
-        faults.append(f"chunking {asked.cuts} needs chunk_tokens")
-    if asked.cuts == "dynamic" and (asked.chunk_tokens or asked.align) < asked.align:
+    faults = [] if scenario.prompt_tokens else [f"mode {scenario.does} needs prompt_tokens"]
+    if scenario.cuts != "none" and scenario.chunk_tokens is None:
+        faults.append(f"chunking {scenario.cuts} needs chunk_tokens")
+    if scenario.cuts == "dynamic" and (scenario.chunk_tokens or scenario.align) < scenario.align:
         faults.append(
-            f"dynamic chunking needs chunk_tokens of at least align, {asked.align}, but got"
-            f" {asked.chunk_tokens}"
+            f"dynamic chunking needs chunk_tokens of at least align, {scenario.align}, but got"
+            f" {scenario.chunk_tokens}"
         )
-    if asked.cuts != "none" and (asked.prompt_tokens or 0) > MAX_BATCHES * (
-        asked.chunk_tokens or 1
+    if scenario.cuts != "none" and (scenario.prompt_tokens or 0) > MAX_BATCHES * (
+        scenario.chunk_tokens or 1
     ):
         faults.append(
-            f"a prompt must be at most {MAX_BATCHES:,} chunks, but {asked.prompt_tokens} tokens in"
-            f" {asked.chunk_tokens} are more"
+            f"a prompt must be at most {MAX_BATCHES:,} chunks, but {scenario.prompt_tokens} tokens"
+            f" in {scenario.chunk_tokens} are more"
         )
     return faults
 
 
-def _decode_faults(asked: ServingScenario) -> list[str]:
-    if asked.does == "prefill":
+def _decode_faults(scenario: ServingScenario) -> list[str]:
+    if scenario.does == "prefill":
         return []
-    listed = asked.groups if isinstance(asked.groups, tuple) else None
+    listed = scenario.groups if isinstance(scenario.groups, tuple) else None
     if listed is not None:
         total = sum(listed)
-        wrong = not listed or asked.decode_sequences not in (None, total)
+        wrong = not listed or scenario.decode_sequences not in (None, total)
         return (
             [
-                f"groups must add up to decode_sequences, {asked.decode_sequences}, but add up to"
-                f" {total}"
+                f"groups must add up to decode_sequences, {scenario.decode_sequences}, but add up"
+                f" to {total}"
             ]
             if wrong
             else []
         )
-    if asked.decode_sequences is None:
+    if scenario.decode_sequences is None:
         return [
-            f"mode {asked.does} needs decode_sequences, or the sequences of each group as a list in"
-            " groups"
+            f"mode {scenario.does} needs decode_sequences, or the sequences of each group as a list"
+            " in groups"
         ]
     count, most = (
-        asked.groups if isinstance(asked.groups, int) else 1,
-        min(asked.decode_sequences, MAX_BATCHES),
+        scenario.groups if isinstance(scenario.groups, int) else 1,
+        min(scenario.decode_sequences, MAX_BATCHES),
     )
     return (
         [

@@ -68,29 +68,29 @@ class Served:
 
 
 def simulate_forward_only(
-    asked: BatchScenario | ServingScenario, cost: StageCost | None = None
+    scenario: BatchScenario | ServingScenario, cost: StageCost | None = None
 ) -> Served:
     """Answer a scenario; `cost` stands in where the scenario names a model and cluster instead."""
-    if isinstance(asked, BatchScenario):
-        return _served(asked, _stated(asked))
-    rates = asked.cost or cost
+    if isinstance(scenario, BatchScenario):
+        return _served(scenario, _stated(scenario))
+    rates = scenario.cost or cost
     if rates is None:
         raise InputError(
             "a scenario needs cost (constant_ms, per_token_ms, per_token_squared_ms, decode_ms), or"
             " model and cluster"
         )
-    if asked.does == "disaggregated":
-        return _two_pools(_pool(asked, "prefill", rates), _pool(asked, "decode", rates))
-    return _pool(asked, asked.does, rates)
+    if scenario.does == "disaggregated":
+        return _two_pools(_pool(scenario, "prefill", rates), _pool(scenario, "decode", rates))
+    return _pool(scenario, scenario.does, rates)
 
 
 def alternatives(
-    asked: ServingScenario, cost: StageCost | None = None
+    scenario: ServingScenario, cost: StageCost | None = None
 ) -> tuple[tuple[str, Served], ...]:
     """The other ways to serve the same: chunking whole, fixed and dynamic; decode groups; mixed
     against two pools.
     """
-    ways = [*_chunkings(asked), *_groupings(asked), *_modes(asked)]
+    ways = [*_chunkings(scenario), *_groupings(scenario), *_modes(scenario)]
     return tuple((name, found) for name, way in ways if (found := _if_small(way, cost)) is not None)
 
 
@@ -102,31 +102,31 @@ def _if_small(way: ServingScenario, cost: StageCost | None) -> Served | None:
         return None
 
 
-def _chunkings(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
-    if asked.does == "decode":
+def _chunkings(scenario: ServingScenario) -> list[tuple[str, ServingScenario]]:
+    if scenario.does == "decode":
         return []
-    ways = [("one chunk", asked.model_copy(update={"chunking": "none"}))]
-    if asked.chunk_tokens is not None:
+    ways = [("one chunk", scenario.model_copy(update={"chunking": "none"}))]
+    if scenario.chunk_tokens is not None:
         ways.append(
-            (f"fixed {asked.chunk_tokens:,}", asked.model_copy(update={"chunking": "fixed"}))
+            (f"fixed {scenario.chunk_tokens:,}", scenario.model_copy(update={"chunking": "fixed"}))
         )
-        dynamic = asked.model_copy(update={"chunking": "dynamic"})
+        dynamic = scenario.model_copy(update={"chunking": "dynamic"})
         ways += (
-            [(f"dynamic {asked.chunk_tokens:,}", dynamic)]
-            if asked.chunk_tokens >= asked.align
+            [(f"dynamic {scenario.chunk_tokens:,}", dynamic)]
+            if scenario.chunk_tokens >= scenario.align
             else []
         )
     return ways
 
 
-def _groupings(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
-    total = sum(asked.group_sizes)
-    if asked.does != "decode":
+def _groupings(scenario: ServingScenario) -> list[tuple[str, ServingScenario]]:
+    total = sum(scenario.group_sizes)
+    if scenario.does != "decode":
         return []
     counts = sorted(
         {
             count
-            for count in (1, asked.p // 2, asked.p, asked.p + 1, 2 * asked.p)
+            for count in (1, scenario.p // 2, scenario.p, scenario.p + 1, 2 * scenario.p)
             if 1 <= count <= total
         }
     )
@@ -134,48 +134,48 @@ def _groupings(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
     return [
         (
             f"{count} group{'s' * (count > 1)}, even",
-            asked.model_copy(update={**even, "groups": count}),
+            scenario.model_copy(update={**even, "groups": count}),
         )
         for count in counts
     ]
 
 
-def _modes(asked: ServingScenario) -> list[tuple[str, ServingScenario]]:
-    if asked.does not in ("mixed", "disaggregated"):
+def _modes(scenario: ServingScenario) -> list[tuple[str, ServingScenario]]:
+    if scenario.does not in ("mixed", "disaggregated"):
         return []
-    mixed = asked.model_copy(update={"mode": "mixed", "merge": "every-group"})
+    mixed = scenario.model_copy(update={"mode": "mixed", "merge": "every-group"})
     return [
         ("mixed, every group", mixed),
         ("mixed, one group", mixed.model_copy(update={"merge": "one-group"})),
-        ("two pools", asked.model_copy(update={"mode": "disaggregated"})),
+        ("two pools", scenario.model_copy(update={"mode": "disaggregated"})),
     ]
 
 
-def _pool(asked: ServingScenario, mode: str, cost: StageCost) -> Served:
+def _pool(scenario: ServingScenario, mode: str, cost: StageCost) -> Served:
     make = {"prefill": _prefill, "decode": _decode, "mixed": _mixed}[mode]
-    sequences = 0 if mode == "prefill" else sum(asked.group_sizes)
-    return _served(asked, make(asked, cost), sequences)
+    sequences = 0 if mode == "prefill" else sum(scenario.group_sizes)
+    return _served(scenario, make(scenario, cost), sequences)
 
 
-def _stated(asked: BatchScenario) -> Batches:
-    returns = asked.returns or (-1,) * len(asked.stage_times_ms)
+def _stated(scenario: BatchScenario) -> Batches:
+    returns = scenario.returns or (-1,) * len(scenario.stage_times_ms)
     only_prefill = all(need < 0 for need in returns)
     return Batches(
-        np.array(asked.stage_times_ms), returns, None, len(returns) - 1 if only_prefill else None
+        np.array(scenario.stage_times_ms), returns, None, len(returns) - 1 if only_prefill else None
     )
 
 
-def _prefill(asked: ServingScenario, cost: StageCost) -> Batches:
-    chunks = _chunks(asked, cost)
+def _prefill(scenario: ServingScenario, cost: StageCost) -> Batches:
+    chunks = _chunks(scenario, cost)
     times = chunk_times(chunks, cost.constant_ms, cost.per_token_ms, cost.per_token_squared_ms)
     return Batches(times, (-1,) * len(chunks), tuple(chunks), len(chunks) - 1)
 
 
-def _decode(asked: ServingScenario, cost: StageCost) -> Batches:
+def _decode(scenario: ServingScenario, cost: StageCost) -> Batches:
     constant = cost.constant_ms if cost.decode_constant_ms is None else cost.decode_constant_ms
-    sizes = np.array(asked.group_sizes, dtype=float)
-    count, rounds = len(sizes), asked.rounds
-    checked_size(count * rounds, asked.p)
+    sizes = np.array(scenario.group_sizes, dtype=float)
+    count, rounds = len(sizes), scenario.rounds
+    checked_size(count * rounds, scenario.p)
     returns = tuple(max(k - count, -1) for k in range(count * rounds))
     return Batches(
         np.tile(constant + cost.decode_ms * sizes, rounds),
@@ -184,10 +184,10 @@ def _decode(asked: ServingScenario, cost: StageCost) -> Batches:
     )
 
 
-def _mixed(asked: ServingScenario, cost: StageCost) -> Batches:
+def _mixed(scenario: ServingScenario, cost: StageCost) -> Batches:
     """Prefill chunks ride with decode batches; a prompt longer than the rounds goes on alone."""
-    prompt, ring = _prefill(asked, cost), _decode(asked, cost)
-    step = 1 if asked.merge == "every-group" else len(asked.group_sizes)
+    prompt, ring = _prefill(scenario, cost), _decode(scenario, cost)
+    step = 1 if scenario.merge == "every-group" else len(scenario.group_sizes)
     riding = np.arange(0, len(ring.times_ms), step)[: len(prompt.times_ms)]
     shared = cost.constant_ms if cost.decode_constant_ms is None else 0.0
     merged = ring.times_ms.copy()
@@ -205,29 +205,38 @@ def _mixed(asked: ServingScenario, cost: StageCost) -> Batches:
     )
 
 
-def _chunks(asked: ServingScenario, cost: StageCost) -> list[int]:
-    prompt, chunk = asked.prompt_tokens or 0, asked.chunk_tokens or asked.prompt_tokens or 1
-    if asked.cuts == "none":
+def _chunks(scenario: ServingScenario, cost: StageCost) -> list[int]:
+    prompt, chunk = (
+        scenario.prompt_tokens or 0,
+        scenario.chunk_tokens or scenario.prompt_tokens or 1,
+    )
+    if scenario.cuts == "none":
         return [prompt]
-    if asked.cuts == "fixed":
-        checked_size(-(-prompt // chunk), asked.p)
+    if scenario.cuts == "fixed":
+        checked_size(-(-prompt // chunk), scenario.p)
         return fixed_chunks(prompt, chunk)
     return dynamic_chunks(
         prompt,
         chunk,
         cost.per_token_ms,
         cost.per_token_squared_ms,
-        asked.smooth,
-        asked.align,
-        MAX_CELLS // asked.p,
+        scenario.smooth,
+        scenario.align,
+        MAX_CELLS // scenario.p,
     )
 
 
-def _served(asked: BatchScenario | ServingScenario, batches: Batches, sequences: int = 0) -> Served:
-    scale = np.array(asked.stage_scale or (1.0,) * asked.p)
-    checked_size(len(batches.times_ms), asked.p)
+def _served(
+    scenario: BatchScenario | ServingScenario, batches: Batches, sequences: int = 0
+) -> Served:
+    scale = np.array(scenario.stage_scale or (1.0,) * scenario.p)
+    checked_size(len(batches.times_ms), scenario.p)
     passed = passage(
-        np.outer(batches.times_ms, scale), asked.t_p2p, asked.host, asked.slots, batches.returns
+        np.outer(batches.times_ms, scale),
+        scenario.t_p2p,
+        scenario.host,
+        scenario.slots,
+        batches.returns,
     )
     mean = float(batches.times_ms.mean())
     tpot, longest = _periods(passed, batches)
@@ -248,15 +257,15 @@ def _served(asked: BatchScenario | ServingScenario, batches: Batches, sequences:
     )
 
 
-def _periods(passed: Passage, batches: Batches) -> tuple[float | None, float | None]:
+def _periods(passage: Passage, batches: Batches) -> tuple[float | None, float | None]:
     """(period of a token round, longest wait for a token)."""
     needs = np.array(batches.returns)
     waiting = np.flatnonzero(needs >= 0)
     if not len(waiting):
         return None, None
-    every = token_periods(passed, batches.returns)
+    every = token_periods(passage, batches.returns)
     steady = np.array_equal(batches.times_ms[waiting], batches.times_ms[needs[waiting]])
-    settled = settled_periods(passed, batches.returns) if steady else every
+    settled = settled_periods(passage, batches.returns) if steady else every
     return float(settled.mean()), float(every.max())
 
 

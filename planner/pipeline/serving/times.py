@@ -8,7 +8,7 @@ from planner.cost.network import collectives
 from planner.cost.params.layer import kv_heads_per_rank, layer_params
 from planner.errors import InputError
 from planner.layout import Layout
-from planner.pipeline.modelled import MATRICES, check_widths
+from planner.pipeline.model_times import MATRICES, check_widths
 from planner.pipeline.serving.scenario import ServingScenario, StageCost
 from planner.specs.question import from_words
 from planner.specs.recipe import Recipe
@@ -19,9 +19,15 @@ FEW, MANY = 1024, 8192
 CONTEXT = 4096
 
 
-def stage_cost(asked: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
+def stage_cost(scenario: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
     """The cost of a stage of L / p layers, and what was assumed. Raises InputError."""
-    words = {"model": asked.model, "cluster": asked.cluster, "tp": asked.tp, "pp": asked.p, "m": 1}
+    words = {
+        "model": scenario.model,
+        "cluster": scenario.cluster,
+        "tp": scenario.tp,
+        "pp": scenario.p,
+        "m": 1,
+    }
     recipe, layout = recipe_and_layout(from_words(words, "the scenario"))
     if recipe.model.moe or recipe.model.mla:
         raise InputError(
@@ -29,14 +35,14 @@ def stage_cost(asked: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
             f" {recipe.model.name}; state the stage's cost itself (cost: constant_ms, per_token_ms,"
             " ...)"
         )
-    if recipe.model.num_layers < asked.p:
+    if recipe.model.num_layers < scenario.p:
         raise InputError(
             f"p must be at most the {recipe.model.num_layers} layers of {recipe.model.name}, but"
-            f" got {asked.p}"
+            f" got {scenario.p}"
         )
     check_widths(recipe, layout, MATRICES)
-    context = asked.context_tokens or asked.prompt_tokens or CONTEXT
-    layers = recipe.model.num_layers / asked.p * 1e3
+    context = scenario.context_tokens or scenario.prompt_tokens or CONTEXT
+    layers = recipe.model.num_layers / scenario.p * 1e3
     constant, per_token = linear(recipe, layout)
     fixed, slope, squared = attention(recipe, layout)
     weights, cached = decode(recipe, layout, context)
@@ -48,7 +54,7 @@ def stage_cost(asked: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
         decode_ms=layers * cached,
     )
     said = (
-        f"stage cost: roofline of {recipe.model.name} on {recipe.hardware.name}, tp {asked.tp};"
+        f"stage cost: roofline of {recipe.model.name} on {recipe.hardware.name}, tp {scenario.tp};"
         f" {context:,} tokens of context"
     )
     return cost, (said, "embedding, head, sampling and kernel launches are left out")

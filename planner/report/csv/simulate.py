@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from planner.action import KINDS
-from planner.pipeline.inverse import Fewest
+from planner.pipeline.answer import Answer, ServedAnswer
+from planner.pipeline.fewest_microbatches import FewestMicrobatches
 from planner.pipeline.serving.serve import Served
-from planner.pipeline.timelines import Comparison, Simulated
-from planner.pipeline.words import Answer, ServedAnswer
+from planner.pipeline.timelines import ScheduleComparison, SimulatedSchedule
 
 
 def table(answer: Answer) -> str:
     """Schedules of a comparison; else actions, or batches of a forward-only pipeline. Raises
     InputError where there are two pipelines.
     """
-    if isinstance(answer, Comparison):
+    if isinstance(answer, ScheduleComparison):
         return _schedules(answer)
     if isinstance(answer, ServedAnswer):
         return _batches(answer.pool)
-    simulated = answer.simulated if isinstance(answer, Fewest) else answer
+    simulated = answer.simulated if isinstance(answer, FewestMicrobatches) else answer
     assert simulated is not None
     return _actions(simulated)
 
 
-def _schedules(comparison: Comparison) -> str:
+def _schedules(comparison: ScheduleComparison) -> str:
     lines = [
         "schedule,pp,m,v,makespan,span,bubble_share,span_bubble_share,peak_in_flight_stages,messages"
     ]
@@ -43,7 +43,7 @@ def _schedules(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _actions(simulated: Simulated) -> str:
+def _actions(simulated: SimulatedSchedule) -> str:
     """Rank by rank in order; pair 1 says that an action runs as one with the next row's."""
     lines = ["rank,position,stage,kind,microbatch,pair,start,end"]
     timeline = simulated.timeline

@@ -93,11 +93,11 @@ def of_timeline(order: Order, timeline: Timeline, title: str, note: str, unit: s
     )
 
 
-def of_passage(passed: Passage, decodes: np.ndarray, title: str, note: str) -> Chart:
+def of_passage(passage: Passage, decodes: np.ndarray, title: str, note: str) -> Chart:
     """The chart of a forward-only pipeline; decodes (batches,) tells which hold decode work
     alone.
     """
-    batches, stages = passed.starts.shape
+    batches, stages = passage.starts.shape
     _few_enough(batches * stages)
     batch = np.repeat(np.arange(batches), stages)
     stage = np.tile(np.arange(stages), batches)
@@ -106,11 +106,11 @@ def of_passage(passed: Passage, decodes: np.ndarray, title: str, note: str) -> C
         note=note,
         row_name="stage",
         rows=stages,
-        makespan=passed.makespan,
+        makespan=passage.makespan,
         unit="ms",
         row=stage,
-        start=passed.starts.ravel(),
-        end=passed.ends.ravel(),
+        start=passage.starts.ravel(),
+        end=passage.ends.ravel(),
         kind=np.where(decodes[batch], "D", "P"),
         label=batch,
         shade=np.zeros(batches * stages, int),

@@ -82,14 +82,14 @@ def memory_by_term(rows: Named) -> Chart:
     return Chart(figure, says, _bars_height(len(rows)))
 
 
-def memory_by_stage(said: Estimate) -> Chart:
+def memory_by_stage(estimate: Estimate) -> Chart:
     """GiB of every stage, the limit as a line."""
-    limit = said.memory_limit_bytes / GIB
-    held = [stage.memory_bytes / GIB for stage in said.stages]
+    limit = estimate.memory_limit_bytes / GIB
+    held = [stage.memory_bytes / GIB for stage in estimate.stages]
     over = ["#e45756" if one > limit else "#4c78a8" for one in held]
     bars = {
         "type": "bar",
-        "x": [stage.stage for stage in said.stages],
+        "x": [stage.stage for stage in estimate.stages],
         "y": _round(held),
         "marker": {"color": over},
         "name": "memory",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from planner.errors import InputError
 from planner.files import check_files
-from planner.pipeline.inverse import Fewest
-from planner.pipeline.timelines import Simulated
-from planner.pipeline.words import Answer, ServedAnswer
+from planner.pipeline.answer import Answer, ServedAnswer
+from planner.pipeline.fewest_microbatches import FewestMicrobatches
+from planner.pipeline.timelines import SimulatedSchedule
 from planner.report.csv import simulate as csv
 from planner.report.draw import trace
 from planner.report.draw.png import png
@@ -46,7 +46,7 @@ def contents(
     number of micro-batches is enough.
     """
     made: dict[str, str | bytes] = {}
-    if isinstance(answer, Fewest) and answer.simulated is None:
+    if isinstance(answer, FewestMicrobatches) and answer.simulated is None:
         return made
     if gantt is not None:
         made[gantt] = picture(answer, Path(gantt).suffix.lower())
@@ -76,8 +76,8 @@ def picture(answer: Answer, suffix: str) -> str | bytes:
     return svg(chart) if suffix == ".svg" else html(chart, head, rows)
 
 
-def _schedule(answer: Answer) -> Simulated:
+def _schedule(answer: Answer) -> SimulatedSchedule:
     """The one schedule of an answer."""
-    simulated = answer.simulated if isinstance(answer, Fewest) else answer
-    assert isinstance(simulated, Simulated)
+    simulated = answer.simulated if isinstance(answer, FewestMicrobatches) else answer
+    assert isinstance(simulated, SimulatedSchedule)
     return simulated

@@ -10,30 +10,35 @@ import numpy as np
 
 from planner.action import KIND, KINDS, F, I
 from planner.pipeline.serving.serve import Served
-from planner.pipeline.timelines import Simulated
+from planner.pipeline.timelines import SimulatedSchedule
 from planner.report.draw.gantt_chart import KIND_NAMES
 
 MICROSECONDS = {"s": 1e6, "ms": 1e3, "": 1e3}
 """Of one unit of time; durations without a unit are shown as milliseconds."""
 
 
-def trace(done: Simulated) -> str:
+def trace(simulated: SimulatedSchedule) -> str:
     """Chrome trace JSON: a thread a rank, a slice an action, a counter of the activations that each
     rank holds.
     """
-    scale = MICROSECONDS[done.unit]
-    events = [_named("process_name", f"{done.schedule}, {done.pp} ranks, {done.m} micro-batches")]
-    for rank, rows in enumerate(done.order.actions):
+    scale = MICROSECONDS[simulated.unit]
+    events = [
+        _named(
+            "process_name",
+            f"{simulated.schedule}, {simulated.pp} ranks, {simulated.m} micro-batches",
+        )
+    ]
+    for rank, rows in enumerate(simulated.order.actions):
         events.append(_named("thread_name", f"rank {rank}", rank))
         times = zip(
             rows.tolist(),
-            done.timeline.start[rank].tolist(),
-            done.timeline.end[rank].tolist(),
+            simulated.timeline.start[rank].tolist(),
+            simulated.timeline.end[rank].tolist(),
             strict=True,
         )
         events += [_slice(rank, row, start * scale, end * scale) for row, start, end in times]
         events += _counts(
-            rank, rows, done.timeline.start[rank] * scale, done.timeline.end[rank] * scale
+            rank, rows, simulated.timeline.start[rank] * scale, simulated.timeline.end[rank] * scale
         )
     return (
         json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":")) + "\n"

@@ -66,12 +66,16 @@ def _findings(answer: Checked) -> list[Section]:
     return out
 
 
-def _line(one: Finding, kind: str) -> str:
-    fix = f" Fix: {said(kind, one.ways[0].values)}." if one.ways and one.ways[0].values else ""
-    return f"{one.rule}: {one.message}.{fix}"
+def _line(finding: Finding, kind: str) -> str:
+    fix = (
+        f" Fix: {said(kind, finding.ways[0].values)}."
+        if finding.ways and finding.ways[0].values
+        else ""
+    )
+    return f"{finding.rule}: {finding.message}.{fix}"
 
 
-def _ways(one: Finding, kind: str) -> More:
+def _ways(finding: Finding, kind: str) -> More:
     rows = tuple(
         (
             said(kind, way.values),
@@ -79,10 +83,10 @@ def _ways(one: Finding, kind: str) -> More:
             "" if way.step_s is None else f"{way.step_s:.3g}",
             "" if way.memory_gib is None else f"{way.memory_gib:.1f}",
         )
-        for way in one.ways
+        for way in finding.ways
     )
     return More(
-        f"Ways out: {one.rule}",
+        f"Ways out: {finding.rule}",
         grid=Grid(("change", "what it gives", "step, s", "memory, GiB"), rows, 2),
     )
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate, Memory, StepTime
 from planner.layout import SCHEDULES, Layout
-from planner.pipeline.planned import planned
+from planner.pipeline.plan_timeline import plan_timeline
 from planner.references import REFERENCES
 from planner.report.draw import plotly_charts
 from planner.report.formulas import Formula, cost_formulas, keys, meanings
@@ -31,23 +31,26 @@ def question(recipe: Recipe) -> str:
     )
 
 
-def headline(said: Estimate) -> tuple[tuple[str, str], ...]:
+def headline(estimate: Estimate) -> tuple[tuple[str, str], ...]:
     """The few figures that a reader looks for first."""
     return (
         (
-            f"{said.step_s:,.3g} s",
-            f"a step; 80% of runs like it: {said.step_s_low:,.3g} to {said.step_s_high:,.3g} s",
-        ),
-        (f"{said.tokens_per_s_per_gpu:,.0f} tokens/s", "a GPU"),
-        (f"{tflops(said, ',')} TFLOP/s", f"a GPU, MFU {said.mfu:.1%}"),
-        (
-            f"{said.memory_bytes / GIB:.1f} GiB",
+            f"{estimate.step_s:,.3g} s",
             (
-                f"of {said.memory_limit_bytes / GIB:.1f} GiB, OOM probability"
-                f" {said.oom_probability:.0%}"
+                f"a step; 80% of runs like it: {estimate.step_s_low:,.3g} to"
+                f" {estimate.step_s_high:,.3g} s"
             ),
         ),
-        (f"{said.bubble_share:z.1%}", "pipeline bubble, share of the step"),
+        (f"{estimate.tokens_per_s_per_gpu:,.0f} tokens/s", "a GPU"),
+        (f"{tflops(estimate, ',')} TFLOP/s", f"a GPU, MFU {estimate.mfu:.1%}"),
+        (
+            f"{estimate.memory_bytes / GIB:.1f} GiB",
+            (
+                f"of {estimate.memory_limit_bytes / GIB:.1f} GiB, OOM probability"
+                f" {estimate.oom_probability:.0%}"
+            ),
+        ),
+        (f"{estimate.bubble_share:z.1%}", "pipeline bubble, share of the step"),
     )
 
 
@@ -101,46 +104,51 @@ def short(layout: Layout) -> str:
     return " ".join([*words, f"mbs{layout.mbs}"])
 
 
-def time_terms(said: Estimate) -> Grid:
+def time_terms(estimate: Estimate) -> Grid:
     """Every term of the step in milliseconds, with what it is."""
     means = meanings(StepTime)
-    terms = [(f.name, float(getattr(said.time, f.name))) for f in fields(said.time)]
+    terms = [(f.name, float(getattr(estimate.time, f.name))) for f in fields(estimate.time)]
     rows = [
-        (name.removesuffix("_s"), means[name], f"{value * 1e3:,.1f}", f"{value / said.step_s:.1%}")
+        (
+            name.removesuffix("_s"),
+            means[name],
+            f"{value * 1e3:,.1f}",
+            f"{value / estimate.step_s:.1%}",
+        )
         for name, value in terms
         if value
     ]
     return Grid(
         ("term", "what it is", "ms", "share"),
-        (*rows, ("step", "", f"{said.step_s * 1e3:,.1f}", "100%")),
+        (*rows, ("step", "", f"{estimate.step_s * 1e3:,.1f}", "100%")),
         2,
         (len(rows),),
     )
 
 
-def memory_terms(said: Estimate) -> Grid:
+def memory_terms(estimate: Estimate) -> Grid:
     """Every term of the worst stage's memory in GiB, with what it is."""
     means = meanings(Memory)
-    terms = [(f.name, float(getattr(said.memory, f.name))) for f in fields(said.memory)]
+    terms = [(f.name, float(getattr(estimate.memory, f.name))) for f in fields(estimate.memory)]
     rows = [
         (
             name.removesuffix("_bytes"),
             means[name],
             f"{value / GIB:.2f}",
-            f"{value / said.memory_bytes:.1%}",
+            f"{value / estimate.memory_bytes:.1%}",
         )
         for name, value in terms
         if value
     ]
     return Grid(
         ("term", "what it is", "GiB", "share"),
-        (*rows, ("device", "", f"{said.memory_bytes / GIB:.2f}", "100%")),
+        (*rows, ("device", "", f"{estimate.memory_bytes / GIB:.2f}", "100%")),
         2,
         (len(rows),),
     )
 
 
-def stages(said: Estimate) -> Grid:
+def stages(estimate: Estimate) -> Grid:
     """Stage by stage."""
     head = (
         "stage",
@@ -161,28 +169,28 @@ def stages(said: Estimate) -> Grid:
             f"{one.in_flight:.2f}",
             f"{one.memory_bytes / GIB:.2f}",
         )
-        for one in said.stages
+        for one in estimate.stages
     )
     return Grid(head, rows)
 
 
-def memory(said: Estimate) -> Section:
+def memory(estimate: Estimate) -> Section:
     """Memory of every stage with the limit, terms and stages behind a click."""
     more = (
-        More("Terms of the worst stage", grid=memory_terms(said)),
-        More("Stage by stage", grid=stages(said)),
+        More("Terms of the worst stage", grid=memory_terms(estimate)),
+        More("Stage by stage", grid=stages(estimate)),
     )
     chart = (
-        plotly_charts.memory_by_stage(said)
-        if said.stages
-        else plotly_charts.memory_by_term([("worst stage", said)])
+        plotly_charts.memory_by_stage(estimate)
+        if estimate.stages
+        else plotly_charts.memory_by_term([("worst stage", estimate)])
     )
-    return Section("Memory by stage", charts=(chart,), more=more if said.stages else more[:1])
+    return Section("Memory by stage", charts=(chart,), more=more if estimate.stages else more[:1])
 
 
 def timeline(recipe: Recipe, layout: Layout) -> tuple[Section, ...]:
     """The Gantt chart of a plan's pipeline; nothing without one."""
-    done = planned(recipe, layout)
+    done = plan_timeline(recipe, layout)
     if done is None:
         return ()
     return (
@@ -194,9 +202,9 @@ def timeline(recipe: Recipe, layout: Layout) -> tuple[Section, ...]:
     )
 
 
-def assumed(recipe: Recipe, said: Estimate | None, goodput: Goodput | None = None) -> Section:
+def assumed(recipe: Recipe, estimate: Estimate | None, goodput: Goodput | None = None) -> Section:
     """What was not stated or measured, and what interrupts the run."""
-    every = tuple(dict.fromkeys((*recipe.assumed, *(said.assumed if said else ()))))
+    every = tuple(dict.fromkeys((*recipe.assumed, *(estimate.assumed if estimate else ()))))
     return Section(
         "Assumed",
         tuple(f"{one}." for one in every) + tuple(line.plain for line in goodput_lines(goodput)),
@@ -219,8 +227,10 @@ def formulas() -> Section:
     )
 
 
-def _formula(one: Formula) -> str:
-    return f"{one.says}\n{one.formula}\nSource: {one.source}\nAssumes: {one.assumes}"
+def _formula(formula: Formula) -> str:
+    return (
+        f"{formula.says}\n{formula.formula}\nSource: {formula.source}\nAssumes: {formula.assumes}"
+    )
 
 
 def bullets(lines: Iterable[str]) -> tuple[str, ...]:

@@ -44,22 +44,22 @@ def page(answer: Recommendation) -> Page:
     return Page(title, lead, parts.headline(best.estimate), sections)
 
 
-def _searched(answer: Recommendation, found: SearchResult) -> list[Section]:
+def _searched(answer: Recommendation, result: SearchResult) -> list[Section]:
     """All layouts that were looked at, and the rules that removed others."""
-    if found.ranked is None or not found.legal:
+    if result.ranked is None or not result.legal:
         return []
-    plans = [(plan.layout, plan.estimate) for plan in found.plans]
+    plans = [(plan.layout, plan.estimate) for plan in result.plans]
     cloud = plotly_charts.search_cloud(
-        found.ranked, plans, answer.recipe.tokens, answer.recipe.gpus
+        result.ranked, plans, answer.recipe.tokens, answer.recipe.gpus
     )
     removed = Grid(
         ("rule", "layouts removed"),
-        tuple((rule, f"{count:,}") for rule, count in found.removed.items()),
+        tuple((rule, f"{count:,}") for rule, count in result.removed.items()),
     )
     return [
         Section(
             "Everything that was searched",
-            (counts(found),),
+            (counts(result),),
             charts=(cloud,),
             more=(More("Rules", grid=removed),),
         )

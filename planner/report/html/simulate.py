@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
-from planner.pipeline.inverse import Fewest
-from planner.pipeline.timelines import Comparison, Simulated
-from planner.pipeline.words import Answer, ServedAnswer
+from planner.pipeline.answer import Answer, ServedAnswer
+from planner.pipeline.fewest_microbatches import FewestMicrobatches
+from planner.pipeline.timelines import ScheduleComparison, SimulatedSchedule
 from planner.report.draw import plotly_charts
 from planner.report.html.page import Grid, Page, Section
 from planner.report.text import serve, simulate
 
 
-def page(found: Answer) -> Page:
+def page(answer: Answer) -> Page:
     """Whichever of its answers `simulate` gives."""
-    if isinstance(found, Comparison):
-        return _comparison(found)
-    if isinstance(found, ServedAnswer):
-        return _served(found)
-    if isinstance(found, Fewest):
-        return _fewest(found)
-    return _schedule(found)
+    if isinstance(answer, ScheduleComparison):
+        return _comparison(answer)
+    if isinstance(answer, ServedAnswer):
+        return _served(answer)
+    if isinstance(answer, FewestMicrobatches):
+        return _fewest(answer)
+    return _schedule(answer)
 
 
-def _schedule(done: Simulated, lead: tuple[str, ...] = ()) -> Page:
-    head, rows = simulate.RANK_COLUMNS, tuple(tuple(row) for row in simulate.rank_rows(done))
-    line = done.timeline
+def _schedule(simulated: SimulatedSchedule, lead: tuple[str, ...] = ()) -> Page:
+    head, rows = simulate.RANK_COLUMNS, tuple(tuple(row) for row in simulate.rank_rows(simulated))
+    line = simulated.timeline
     figures = (
-        (simulate.time(line.makespan, done.unit), "makespan"),
+        (simulate.time(line.makespan, simulated.unit), "makespan"),
         (f"{line.bubble_share:.2%}", "bubble, share of the makespan"),
-        (f"{line.peak_in_flight.max() / done.v:g}", "activations at the peak, whole stages"),
+        (f"{line.peak_in_flight.max() / simulated.v:g}", "activations at the peak, whole stages"),
         (f"{line.messages:,}", "messages"),
     )
     sections = (
-        Section("Timeline", charts=(plotly_charts.gantt(simulate.chart(done)),)),
+        Section("Timeline", charts=(plotly_charts.gantt(simulate.chart(simulated)),)),
         Section("Ranks", grid=Grid(head, rows)),
-        *([Section("Assumed", tuple(f"{one}." for one in done.assumed))] if done.assumed else []),
+        *(
+            [Section("Assumed", tuple(f"{one}." for one in simulated.assumed))]
+            if simulated.assumed
+            else []
+        ),
     )
-    return Page(simulate.title(done), (*lead, *simulate.figures(done)), figures, sections)
+    lead += tuple(simulate.figures(simulated))
+    return Page(simulate.title(simulated), lead, figures, tuple(sections))
 
 
-def _fewest(found: Fewest) -> Page:
-    if found.simulated is None:
-        return Page("No number of micro-batches is enough", (f"{found.reason}.",), (), ())
+def _fewest(fewest: FewestMicrobatches) -> Page:
+    if fewest.simulated is None:
+        return Page("No number of micro-batches is enough", (f"{fewest.reason}.",), (), ())
     return _schedule(
-        found.simulated,
-        (f"m = {found.m} is the fewest micro-batches for a bubble under {found.bubble:.4g}.",),
+        fewest.simulated,
+        (f"m = {fewest.m} is the fewest micro-batches for a bubble under {fewest.bubble:.4g}.",),
     )
 
 
-def _comparison(found: Comparison) -> Page:
+def _comparison(comparison: ScheduleComparison) -> Page:
     head = ("schedule", "v", "makespan", "bubble", "activations, stages", "messages")
     rows = tuple(
         (
@@ -58,20 +63,20 @@ def _comparison(found: Comparison) -> Page:
             f"{one.timeline.peak_in_flight.max() / one.v:g}",
             f"{one.timeline.messages:,}",
         )
-        for one in found.schedules
+        for one in comparison.schedules
     )
-    names = [one.schedule for one in found.schedules]
-    shares = [100 * one.timeline.bubble_share for one in found.schedules]
+    names = [one.schedule for one in comparison.schedules]
+    shares = [100 * one.timeline.bubble_share for one in comparison.schedules]
     bubbles = plotly_charts.bars(names, shares, "bubble, %", "Idle share of the makespan, %.")
     held = plotly_charts.bars(
         names,
-        [float(one.timeline.peak_in_flight.max()) / one.v for one in found.schedules],
+        [float(one.timeline.peak_in_flight.max()) / one.v for one in comparison.schedules],
         "whole stages in flight",
         "Activations at the peak on the fullest rank, in whole stages.",
         "#f58518",
     )
-    refused = Section("Not legal here", tuple(reason for _, reason in found.refused))
-    first = found.schedules[0] if found.schedules else None
+    refused = Section("Not legal here", tuple(reason for _, reason in comparison.refused))
+    first = comparison.schedules[0] if comparison.schedules else None
     title = (
         f"Pipeline schedules of {first.pp} ranks and {first.m} micro-batches"
         if first
@@ -82,11 +87,11 @@ def _comparison(found: Comparison) -> Page:
         if first
         else ()
     )
-    return Page(title, (), (), (*sections, *((refused,) if found.refused else ())))
+    return Page(title, (), (), (*sections, *((refused,) if comparison.refused else ())))
 
 
-def _served(found: ServedAnswer) -> Page:
-    pools = [("", found.served), *found.others]
+def _served(answer: ServedAnswer) -> Page:
+    pools = [("", answer.served), *answer.others]
     rows = tuple(tuple(serve.row(name, one)) for name, one in pools)
     drawn = [one for _, one in pools[:1] if one.passed is not None]
     timeline = (
@@ -96,5 +101,5 @@ def _served(found: ServedAnswer) -> Page:
     )
     sections = (*timeline, Section("Figures", grid=Grid(tuple(serve.COLUMNS), rows)))
     return Page(
-        "A forward-only pipeline", tuple(f"Assumed: {one}." for one in found.assumed), (), sections
+        "A forward-only pipeline", tuple(f"Assumed: {one}." for one in answer.assumed), (), sections
     )

@@ -25,65 +25,65 @@ STEPS = 20
 """Trials whose steps are drawn."""
 
 
-def page(found: Tuned) -> Page:
+def page(answer: Tuned) -> Page:
     """Everything that the study found; charts only of what was measured."""
-    timed = [one for one in found.rows if one.measured_s]
-    lead = (parts.question(found.recipe), *_best(found))
-    proxy = next((one.proxy for one in found.rows if one.proxy), "")
+    timed = [one for one in answer.rows if one.measured_s]
+    lead = (parts.question(answer.recipe), *_best(answer))
+    proxy = next((one.proxy for one in answer.rows if one.proxy), "")
     sections = (
         *([Section("What was measured", (f"{proxy}.",))] if proxy else []),
-        Section("Trials", grid=_trials(found)),
-        *_failures(found.rows),
+        Section("Trials", grid=_trials(answer)),
+        *_failures(answer.rows),
         *([Section("Predicted against measured", charts=(_predicted(timed),))] if timed else []),
-        *_history(found.plots),
-        *_knobs(found, timed),
-        *_switches(found.rows),
-        *_overlay(found),
+        *_history(answer.plots),
+        *_knobs(answer, timed),
+        *_switches(answer.rows),
+        *_overlay(answer),
         Section(
             "The study",
             (
-                f"{found.study} in {found.storage}: {_space(found)}.",
-                f"Files: {', '.join(found.files)}.",
+                f"{answer.study} in {answer.storage}: {_space(answer)}.",
+                f"Files: {', '.join(answer.files)}.",
             ),
         ),
-        *([parts.assumed(found.recipe, None)] if found.recipe.assumed else []),
+        *([parts.assumed(answer.recipe, None)] if answer.recipe.assumed else []),
     )
     return Page(
-        f"{found.recipe.model.name} tuned on {found.bench.devices:,} x {found.bench.device}",
+        f"{answer.recipe.model.name} tuned on {answer.bench.devices:,} x {answer.bench.device}",
         lead,
-        _figures(found),
+        _figures(answer),
         sections,
     )
 
 
-def _space(found: Tuned) -> str:
+def _space(answer: Tuned) -> str:
     never = (
-        f"; {found.certain_oom:,} more would run out of memory for certain and are never launched"
-        if found.certain_oom
+        f"; {answer.certain_oom:,} more would run out of memory for certain and are never launched"
+        if answer.certain_oom
         else ""
     )
-    return f"{found.candidates:,} layouts{never}"
+    return f"{answer.candidates:,} layouts{never}"
 
 
-def _best(found: Tuned) -> tuple[str, ...]:
-    stopped = ("Stopped by the user.",) if found.interrupted else ()
-    if found.best is None:
+def _best(answer: Tuned) -> tuple[str, ...]:
+    stopped = ("Stopped by the user.",) if answer.interrupted else ()
+    if answer.best is None:
         return (*stopped, "No trial ran to its end.")
-    return (*stopped, f"Best: #{found.best.number}, {tune.named_by(found.best)}.")
+    return (*stopped, f"Best: #{answer.best.number}, {tune.named_by(answer.best)}.")
 
 
-def _figures(found: Tuned) -> tuple[tuple[str, str], ...]:
-    one, done = found.best, sum(row.state == "done" for row in found.rows)
+def _figures(answer: Tuned) -> tuple[tuple[str, str], ...]:
+    one, done = answer.best, sum(row.state == "done" for row in answer.rows)
     if one is None:
-        return ((f"0 of {len(found.rows):,}", "trials ran to their end"),)
+        return ((f"0 of {len(answer.rows):,}", "trials ran to their end"),)
     gain = (
-        [(f"{found.speedup_over_first:.2f} times", "as fast as the plan that came in")]
-        if found.speedup_over_first
+        [(f"{answer.speedup_over_first:.2f} times", "as fast as the plan that came in")]
+        if answer.speedup_over_first
         else []
     )
     error = (
-        [(f"{found.error:.1%}", "median error of the predicted steps")]
-        if found.error is not None
+        [(f"{answer.error:.1%}", "median error of the predicted steps")]
+        if answer.error is not None
         else []
     )
     return (
@@ -93,11 +93,11 @@ def _figures(found: Tuned) -> tuple[tuple[str, str], ...]:
         ),
         *gain,
         *error,
-        (f"{done:,} of {len(found.rows):,}", "trials ran to their end"),
+        (f"{done:,} of {len(answer.rows):,}", "trials ran to their end"),
     )
 
 
-def _trials(found: Tuned) -> Grid:
+def _trials(answer: Tuned) -> Grid:
     head = (
         "trial",
         "tp x pp x dp x cp",
@@ -116,30 +116,30 @@ def _trials(found: Tuned) -> Grid:
     )
     strong = tuple(
         at
-        for at, one in enumerate(found.rows)
-        if found.best is not None and one.number == found.best.number
+        for at, one in enumerate(answer.rows)
+        if answer.best is not None and one.number == answer.best.number
     )
-    return Grid(head, tuple(_cells(one) for one in found.rows), 9, strong)
+    return Grid(head, tuple(_cells(one) for one in answer.rows), 9, strong)
 
 
-def _cells(one: Row) -> tuple[str, ...]:
-    layout = one.layout
+def _cells(row: Row) -> tuple[str, ...]:
+    layout = row.layout
     gpus = _UNBROKEN.join(str(getattr(layout, word)) for word in ("tp", "pp", "dp", "cp"))
     return (
-        f"#{one.number}" + ", again" * (one.repeat > 0),
+        f"#{row.number}" + ", again" * (row.repeat > 0),
         gpus,
         f"{layout.mbs}{_UNBROKEN}{layout.m}",
         str(layout.v),
         SCHEDULES[layout.schedule],
         zero(layout),
         recomputed(layout).replace(",", ", "),
-        switches.said(one.switches),
-        one.state,
-        f"{one.predicted_s:,.4g}",
-        f"{one.measured_s:,.4g}" if one.measured_s else "",
-        f"{one.predicted_s / one.measured_s - 1:+.1%}" if one.measured_s else "",
-        f"{one.noise_share:.1%}" if one.measured_s else "",
-        f"{one.memory_bytes / GIB:.1f}" if one.memory_bytes else "",
+        switches.said(row.switches),
+        row.state,
+        f"{row.predicted_s:,.4g}",
+        f"{row.measured_s:,.4g}" if row.measured_s else "",
+        f"{row.predicted_s / row.measured_s - 1:+.1%}" if row.measured_s else "",
+        f"{row.noise_share:.1%}" if row.measured_s else "",
+        f"{row.memory_bytes / GIB:.1f}" if row.memory_bytes else "",
     )
 
 
@@ -211,14 +211,14 @@ def _history(plots: dict[str, Any]) -> list[Section]:
     return [Section("The best so far", charts=tuple(drawn))]
 
 
-def _knobs(found: Tuned, timed: Sequence[Row]) -> list[Section]:
+def _knobs(answer: Tuned, timed: Sequence[Row]) -> list[Section]:
     """How much each knob mattered (Optuna's importances), each trial as a line over its knobs, and
     the step over the first few knobs.
     """
-    weights = dict(sorted(found.plots.get("importance", {}).items(), key=lambda one: -one[1]))
+    weights = dict(sorted(answer.plots.get("importance", {}).items(), key=lambda one: -one[1]))
     slices = {
         name: points
-        for name, points in found.plots.get("slice", {}).items()
+        for name, points in answer.plots.get("slice", {}).items()
         if len({str(value) for value, _ in points}) > 1
     }
     says = (
@@ -264,12 +264,14 @@ def _switches(rows: Sequence[Row]) -> list[Section]:
     return [Section("Overlap switches and bucket sizes", lines)] if lines else []
 
 
-def _overlay(found: Tuned) -> list[Section]:
+def _overlay(answer: Tuned) -> list[Section]:
     """The profile's efficiencies as trials correct them."""
-    fitted = found.overlay
+    fitted = answer.overlay
     if fitted is None:
         return (
-            [Section("The profile", (f"{found.overlay_reason}.",))] if found.overlay_reason else []
+            [Section("The profile", (f"{answer.overlay_reason}.",))]
+            if answer.overlay_reason
+            else []
         )
     says = (
         f"{fitted.name}.yaml, fitted to {fitted.trials:,} layouts: median error"

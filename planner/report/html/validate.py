@@ -21,7 +21,7 @@ _SHARES = (
 )
 
 
-def page(found: Validation) -> Page:
+def page(answer: Validation) -> Page:
     """The scatter, a row a source and cluster, what was skipped and why."""
     head = ("source", "cluster", "predicted", *(name for _, name in _SHARES), "Kendall tau")
     rows = tuple(
@@ -31,37 +31,37 @@ def page(found: Validation) -> Page:
             f"{one['predicted']:,} of {one['rows']:,}",
             *_cells(one),
         )
-        for one in found.groups
+        for one in answer.groups
     )
     total = (
         "all, sources weighted equally",
         "",
-        f"{found.predicted:,} of {len(found.rows):,}",
-        *_cells(found.overall),
+        f"{answer.predicted:,} of {len(answer.rows):,}",
+        *_cells(answer.overall),
     )
     skipped = Grid(
-        ("why", "rows"), tuple((reason, f"{count:,}") for reason, count in found.skipped.items())
+        ("why", "rows"), tuple((reason, f"{count:,}") for reason, count in answer.skipped.items())
     )
     sections = (
         Section(
             "Predicted against measured",
-            charts=(plotly_charts.predicted_against_measured(_points(found)),),
+            charts=(plotly_charts.predicted_against_measured(_points(answer)),),
         ),
         Section("By source", (COLUMNS,), Grid(head, (*rows, total), 2, (len(rows),))),
         *([Section("Not predicted", grid=skipped)] if skipped.rows else []),
     )
-    error = found.overall["median_abs_error"]
+    error = answer.overall["median_abs_error"]
     figures = (
         (_share(error), "median error of the step time"),
-        (f"{found.predicted:,}", f"of {len(found.rows):,} runs predicted"),
-        (_share(found.overall["inside_range_share"]), "of runs inside the 80% range"),
+        (f"{answer.predicted:,}", f"of {len(answer.rows):,} runs predicted"),
+        (_share(answer.overall["inside_range_share"]), "of runs inside the 80% range"),
     )
     return Page("Predictions against measured runs", (), figures, sections)
 
 
-def _points(found: Validation) -> dict[str, tuple[list[float], list[float], list[str]]]:
+def _points(answer: Validation) -> dict[str, tuple[list[float], list[float], list[str]]]:
     """Measured, predicted and words of each source, thinned evenly."""
-    rows = found.rows.dropna(subset=["predicted_step_s", "measured_step_s"])
+    rows = answer.rows.dropna(subset=["predicted_step_s", "measured_step_s"])
     out = {}
     for source, group in rows.groupby("source", sort=True):
         some = group.iloc[:: max(len(group) // MOST, 1)]

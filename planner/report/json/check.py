@@ -55,7 +55,7 @@ def document(answer: Checked) -> dict[str, Any]:
     }
 
 
-def finding(one: Finding, kind: str) -> dict[str, Any]:
+def finding(finding: Finding, kind: str) -> dict[str, Any]:
     """The cheapest way out as flags in `fix`, the others in `alternatives`; a flag that is to go
     has the value None.
     """
@@ -66,15 +66,15 @@ def finding(one: Finding, kind: str) -> dict[str, Any]:
             "step_s": way.step_s,
             "memory_gib": way.memory_gib,
         }
-        for way in one.ways
+        for way in finding.ways
     ]
     return {
-        "severity": one.severity,
-        "rule": one.rule,
-        "message": one.message,
+        "severity": finding.severity,
+        "rule": finding.rule,
+        "message": finding.message,
         "fix": ways[0]["fix"] if ways else {},
         "alternatives": ways[1:],
-        "gain": one.gain,
+        "gain": finding.gain,
     }
 
 

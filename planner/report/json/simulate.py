@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from planner.action import to_text
-from planner.pipeline.inverse import Fewest
+from planner.pipeline.answer import Answer, ServedAnswer
+from planner.pipeline.fewest_microbatches import FewestMicrobatches
 from planner.pipeline.serving.serve import Served
-from planner.pipeline.timelines import Comparison, Simulated
-from planner.pipeline.words import Answer, ServedAnswer
+from planner.pipeline.timelines import ScheduleComparison, SimulatedSchedule
 
 
 def document(answer: Answer, order: bool = False) -> dict[str, Any]:
     """Whichever of its answers `simulate` gives; with `order` the text of the order too."""
-    if isinstance(answer, Comparison):
+    if isinstance(answer, ScheduleComparison):
         return _comparison(answer)
     if isinstance(answer, ServedAnswer):
         others = [{"name": name, **_served(served)} for name, served in answer.others]
         return _served(answer.served) | {"others": others, "assumed": list(answer.assumed)}
-    if isinstance(answer, Fewest):
+    if isinstance(answer, FewestMicrobatches):
         simulated, figures = answer.simulated, _fewest(answer)
     else:
         simulated, figures = answer, _simulated(answer)
@@ -27,7 +27,7 @@ def document(answer: Answer, order: bool = False) -> dict[str, Any]:
     return figures
 
 
-def _simulated(simulated: Simulated) -> dict[str, Any]:
+def _simulated(simulated: SimulatedSchedule) -> dict[str, Any]:
     """One schedule. Times have the unit of the durations: `unit` is s with a model and cluster,
     else empty.
     """
@@ -63,7 +63,7 @@ def _simulated(simulated: Simulated) -> dict[str, Any]:
     }
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
+def _comparison(comparison: ScheduleComparison) -> dict[str, Any]:
     """All schedules, fastest first; what is not legal here stands apart with the reason."""
     refused = [{"schedule": name, "reason": reason} for name, reason in comparison.refused]
     return {
@@ -72,7 +72,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _fewest(fewest: Fewest) -> dict[str, Any]:
+def _fewest(fewest: FewestMicrobatches) -> dict[str, Any]:
     """One schedule with the smallest m for a bubble; every figure null where no m gives it."""
     bubble = {"bubble_asked": fewest.bubble, "reason": fewest.reason}
     if fewest.simulated is not None:

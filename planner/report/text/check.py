@@ -75,13 +75,15 @@ def _split(layout: Layout) -> str:
     return f"tp {layout.tp} x pp {layout.pp} x dp {layout.dp}{cp}, {SCHEDULES[layout.schedule]}"
 
 
-def _finding(one: Finding, kind: str) -> Group:
+def _finding(finding: Finding, kind: str) -> Group:
     head = Text.assemble(
-        (f"{one.severity}: ", STYLE[one.severity]), (one.rule, "bold"), f". {one.message}."
+        (f"{finding.severity}: ", STYLE[finding.severity]),
+        (finding.rule, "bold"),
+        f". {finding.message}.",
     )
-    if not one.ways or not one.ways[0].values:
+    if not finding.ways or not finding.ways[0].values:
         return Group(head)
-    fix = Text.assemble(("fix: ", "bold"), said(kind, one.ways[0].values))
+    fix = Text.assemble(("fix: ", "bold"), said(kind, finding.ways[0].values))
     return Group(head, Padding(fix, (0, 0, 0, 2), expand=False))
 
 

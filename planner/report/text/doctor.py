@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from planner.launch.machine import Machine
 
 
-def text(found: Diagnosis) -> Any:
+def text(answer: Diagnosis) -> Any:
     """A rich renderable."""
     from rich.console import Group
 
     from planner.report.text.parts import bullets, paragraph
 
-    machine, near = found.machine, found.nearest
+    machine, near = answer.machine, answer.nearest
     said: list[Any] = [
         paragraph(
             "Machine",
@@ -30,13 +30,13 @@ def text(found: Diagnosis) -> Any:
         paragraph("Versions", _versions(machine)),
         paragraph("Nearest cluster", f"{near.cluster or 'none'}: {near.why}."),
     ]
-    warned: list[Any] = [paragraph("Mind", ""), bullets(found.warnings)] if found.warnings else []
+    warned: list[Any] = [paragraph("Mind", ""), bullets(answer.warnings)] if answer.warnings else []
     return Group(
         *said,
         paragraph("Runners of tune", ""),
-        _table(found.runners),
+        _table(answer.runners),
         paragraph("Launchers of tune", ""),
-        _table(found.launchers),
+        _table(answer.launchers),
         *warned,
     )
 

@@ -179,26 +179,26 @@ def used_formulas(answer: Explanation) -> list[Any]:
     return written([*cost_formulas(), *(module_formulas(schedule) if schedule else ())])
 
 
-def written(found: list[Formula]) -> list[Any]:
+def written(formulas: list[Formula]) -> list[Any]:
     """Formulas, and the works that they cite."""
-    cited = dict.fromkeys(key for one in found for key in keys(one.source))
+    cited = dict.fromkeys(key for one in formulas for key in keys(one.source))
     sources = [
         Text.assemble((f"[{key}] ", "bold"), REFERENCES[key]) for key in cited if key in REFERENCES
     ]
-    return [title("Formulas"), *(formula(one) for one in found), title("Sources"), *sources]
+    return [title("Formulas"), *(formula(one) for one in formulas), title("Sources"), *sources]
 
 
-def formula(one: Formula) -> Group:
+def formula(formula: Formula) -> Group:
     """A formula with its source and its assumptions, indented below its name."""
-    head = (f"{one.room}.{one.name}", "bold")
+    head = (f"{formula.room}.{formula.name}", "bold")
     titled = (
-        Text.assemble(head, f": {one.says}")
-        if not one.says.startswith("Formula:")
+        Text.assemble(head, f": {formula.says}")
+        if not formula.says.startswith("Formula:")
         else Text.assemble(head)
     )
-    said = [("Source: ", one.source), ("Assumes: ", one.assumes)]
+    said = [("Source: ", formula.source), ("Assumes: ", formula.assumes)]
     below = [
-        Text(f"= {one.formula}"),
+        Text(f"= {formula.formula}"),
         *(Text(f"{label}{text}", "dim") for label, text in said if text),
     ]
     return Group(titled, *(Padding(line, (0, 0, 0, 2), expand=False) for line in below))

@@ -103,11 +103,11 @@ def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, tim
     return table
 
 
-def tflops(said: Estimate, grouped: str = "") -> str:
+def tflops(estimate: Estimate, grouped: str = "") -> str:
     """Model TFLOP/s of a GPU: whole from 10 up, below that two significant digits. grouped: a comma
     for thousands.
     """
-    rate = float(said.model_tflops_per_gpu)
+    rate = float(estimate.model_tflops_per_gpu)
     return (
         f"{rate:{grouped}.0f}"
         if rate >= 9.95
@@ -195,35 +195,36 @@ def paragraph(label: str, text: str) -> Text:
     return Text.assemble((f"{label}: ", "bold"), text)
 
 
-def more_assumed(recipe: Recipe, said: Estimate) -> list[Text]:
+def more_assumed(recipe: Recipe, estimate: Estimate) -> list[Text]:
     """What an estimate assumed beyond what the heading names."""
-    more = [one for one in said.assumed if one not in recipe.assumed]
+    more = [one for one in estimate.assumed if one not in recipe.assumed]
     return [paragraph("Assumed too", "; ".join(more) + ".")] if more else []
 
 
-def goodput(found: Goodput | None) -> list[Text]:
+def goodput(goodput: Goodput | None) -> list[Text]:
     """A run with failures in two sentences; nothing when none are stated."""
-    if found is None:
+    if goodput is None:
         return []
-    if found.goodput_share < NO_PROGRESS:
+    if goodput.goodput_share < NO_PROGRESS:
         text = (
-            f"the run makes no progress: an interruption every {duration(found.mtbf_s)}, while a"
-            f" step, a checkpoint of {duration(found.checkpoint_s)} and a restart of"
-            f" {duration(found.restart_s)} take longer."
+            f"the run makes no progress: an interruption every {duration(goodput.mtbf_s)}, while a"
+            f" step, a checkpoint of {duration(goodput.checkpoint_s)} and a restart of"
+            f" {duration(goodput.restart_s)} take longer."
         )
     else:
         text = (
-            f"{found.goodput_share:.1%} of the time trains: an interruption every"
-            f" {duration(found.mtbf_s)}, a checkpoint every {found.interval_steps:,.0f}"
-            f" step{'s' * bool(found.interval_steps > 1)} ({duration(found.interval_s)}) takes"
-            f" {found.checkpoint_share:.1%}, restarts and work done again {found.lost_share:.1%};"
-            f" {found.days_per_trillion_tokens:,.1f} days a trillion tokens."
+            f"{goodput.goodput_share:.1%} of the time trains: an interruption every"
+            f" {duration(goodput.mtbf_s)}, a checkpoint every {goodput.interval_steps:,.0f}"
+            f" step{'s' * bool(goodput.interval_steps > 1)} ({duration(goodput.interval_s)}) takes"
+            f" {goodput.checkpoint_share:.1%}, restarts and work done again"
+            f" {goodput.lost_share:.1%}; {goodput.days_per_trillion_tokens:,.1f} days a trillion"
+            " tokens."
         )
     return [
         paragraph("Goodput", text),
         *(
-            [paragraph("Assumed of failures", "; ".join(found.assumed) + ".")]
-            if found.assumed
+            [paragraph("Assumed of failures", "; ".join(goodput.assumed) + ".")]
+            if goodput.assumed
             else []
         ),
     ]

@@ -17,15 +17,15 @@ CHUNKS = 12
 
 
 def report(
-    done: Served, others: Sequence[tuple[str, Served]], assumed: Sequence[str], width: int
+    served: Served, others: Sequence[tuple[str, Served]], assumed: Sequence[str], width: int
 ) -> Group:
     """Title, figures, pictures, and the other ways to serve the same."""
-    parts: list[RenderableType] = [Text(title(done), "bold")]
-    for name, pool in done.pools or (("", done),):
+    parts: list[RenderableType] = [Text(title(served), "bold")]
+    for name, pool in served.pools or (("", served),):
         parts += _picture(name, pool, width)
-    parts.append(_figures((("as asked", done), *done.pools)))
-    if done.chunks:
-        parts.append(paragraph("Chunks", chunks_in_words(done.chunks)))
+    parts.append(_figures((("as asked", served), *served.pools)))
+    if served.chunks:
+        parts.append(paragraph("Chunks", chunks_in_words(served.chunks)))
     if len(others) > 1:
         parts += [Text("\nOther ways to serve the same", "bold"), _figures(others)]
     if assumed:
@@ -33,25 +33,25 @@ def report(
     return Group(*parts, _words())
 
 
-def title(done: Served) -> str:
-    if done.passed is None:
+def title(served: Served) -> str:
+    if served.passed is None:
         return "Two pools: prefill and decode apart"
-    batches, stages = done.passed.starts.shape
+    batches, stages = served.passed.starts.shape
     return (
         f"Forward only: {stages} stage{'s' * (stages > 1)}, {batches:,} batch{'es' * (batches > 1)}"
     )
 
 
-def chart(done: Served, name: str = "") -> Chart:
+def chart(served: Served, name: str = "") -> Chart:
     """The Gantt chart of one pool."""
-    assert done.passed is not None and done.decodes is not None
-    note = f"Makespan {done.makespan_ms:,.2f} ms, bubble {done.bubble_ratio:.2%}"
-    ttft = "" if done.ttft_ms is None else f", time to first token {done.ttft_ms:,.2f} ms"
-    tpot = "" if done.tpot_ms is None else f", token period {done.tpot_ms:,.2f} ms"
+    assert served.passed is not None and served.decodes is not None
+    note = f"Makespan {served.makespan_ms:,.2f} ms, bubble {served.bubble_ratio:.2%}"
+    ttft = "" if served.ttft_ms is None else f", time to first token {served.ttft_ms:,.2f} ms"
+    tpot = "" if served.tpot_ms is None else f", token period {served.tpot_ms:,.2f} ms"
     return of_passage(
-        done.passed,
-        done.decodes,
-        f"{name}: {title(done)}" if name else title(done),
+        served.passed,
+        served.decodes,
+        f"{name}: {title(served)}" if name else title(served),
         note + ttft + tpot,
     )
 
@@ -73,27 +73,27 @@ def chunks_in_words(chunks: Sequence[int]) -> str:
     return f"{sizes} tokens."
 
 
-def _picture(name: str, done: Served, width: int) -> list[RenderableType]:
-    if done.passed is None or done.passed.starts.size > MAX_BARS:
+def _picture(name: str, served: Served, width: int) -> list[RenderableType]:
+    if served.passed is None or served.passed.starts.size > MAX_BARS:
         return []
-    return [Text(name, "bold"), gantt(chart(done), width), Text()]
+    return [Text(name, "bold"), gantt(chart(served), width), Text()]
 
 
 COLUMNS = ("ms", "makespan", "TTFT", "TPOT", "TPOT max", "tokens/s", "bubble", "max/mean", "chunks")
 
 
-def row(name: str, done: Served) -> list[str]:
+def row(name: str, served: Served) -> list[str]:
     """One way to serve, under COLUMNS."""
-    times = [
-        _ms(value) for value in (done.makespan_ms, done.ttft_ms, done.tpot_ms, done.tpot_max_ms)
-    ]
-    count = "" if done.chunks is None else f"{len(done.chunks):,}"
+    count = "" if served.chunks is None else f"{len(served.chunks):,}"
     return [
         name,
-        *times,
-        _count(done.tokens_per_s),
-        f"{done.bubble_ratio:.2%}",
-        f"{done.max_over_mean:.2f}",
+        _ms(served.makespan_ms),
+        _ms(served.ttft_ms),
+        _ms(served.tpot_ms),
+        _ms(served.tpot_max_ms),
+        _count(served.tokens_per_s),
+        f"{served.bubble_ratio:.2%}",
+        f"{served.max_over_mean:.2f}",
         count,
     ]
 

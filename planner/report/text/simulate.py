@@ -11,9 +11,9 @@ from rich.text import Text
 
 from planner.action import to_text
 from planner.errors import InputError
-from planner.pipeline.inverse import Fewest
-from planner.pipeline.timelines import Comparison, Simulated
-from planner.pipeline.words import Answer, answers_no
+from planner.pipeline.answer import Answer, answers_no
+from planner.pipeline.fewest_microbatches import FewestMicrobatches
+from planner.pipeline.timelines import ScheduleComparison, SimulatedSchedule
 from planner.report.draw.gantt_chart import Chart, of_timeline
 from planner.report.text import serve
 from planner.report.text.gantt import gantt
@@ -26,11 +26,11 @@ MAX_PICTURE = 100_000
 
 def text(answer: Answer, width: int, files: Sequence[str] = ()) -> Group:
     """Whichever of its answers `simulate` gives, and the files that were written."""
-    if isinstance(answer, Comparison):
+    if isinstance(answer, ScheduleComparison):
         view = comparison(answer)
-    elif isinstance(answer, Fewest):
+    elif isinstance(answer, FewestMicrobatches):
         view = fewest(answer, width)
-    elif isinstance(answer, Simulated):
+    elif isinstance(answer, SimulatedSchedule):
         view = schedule(answer, width)
     else:
         view = serve.report(answer.served, answer.others, answer.assumed, width)
@@ -43,35 +43,35 @@ def order(answer: Answer) -> str:
     """A rank's actions a line, in torch's notation. Raises InputError where the answer is not one
     schedule.
     """
-    simulated = answer.simulated if isinstance(answer, Fewest) else answer
-    if not isinstance(simulated, Simulated):
+    simulated = answer.simulated if isinstance(answer, FewestMicrobatches) else answer
+    if not isinstance(simulated, SimulatedSchedule):
         raise InputError(
             "--order is of one training schedule, but none was simulated; name a --schedule"
         )
     return to_text(simulated.order)
 
 
-def schedule(done: Simulated, width: int) -> Group:
+def schedule(simulated: SimulatedSchedule, width: int) -> Group:
     """One schedule: title, Gantt chart, figures, ranks."""
-    parts: list[RenderableType] = [Text(title(done), "bold")]
-    if sum(len(rows) for rows in done.order.actions) <= MAX_PICTURE:
-        parts += [Text(), gantt(chart(done), width), Text()]
-    parts += [Text(line) for line in figures(done)]
-    if done.assumed:
-        parts.append(paragraph("Assumed", "; ".join(done.assumed) + "."))
-    return Group(*parts, _ranks(done))
+    parts: list[RenderableType] = [Text(title(simulated), "bold")]
+    if sum(len(rows) for rows in simulated.order.actions) <= MAX_PICTURE:
+        parts += [Text(), gantt(chart(simulated), width), Text()]
+    parts += [Text(line) for line in figures(simulated)]
+    if simulated.assumed:
+        parts.append(paragraph("Assumed", "; ".join(simulated.assumed) + "."))
+    return Group(*parts, _ranks(simulated))
 
 
-def comparison(found: Comparison) -> Group:
+def comparison(comparison: ScheduleComparison) -> Group:
     """All legal schedules, fastest first; under them why the others are not."""
-    first = found.schedules[0] if found.schedules else None
+    first = comparison.schedules[0] if comparison.schedules else None
     head = (
         f"{first.pp} ranks, {first.m} micro-batches: every legal schedule, fastest first"
         if first
         else "No schedule is legal."
     )
     rows = grid("schedule", "v", "makespan", "bubble", "span bubble", "activations", "messages")
-    for done in found.schedules:
+    for done in comparison.schedules:
         line, held = done.timeline, f"{done.timeline.peak_in_flight.max() / done.v:g}"
         shares = f"{line.bubble_share:.2%}", f"{max(line.span_bubble_share, 0.0):.2%}"
         rows.add_row(
@@ -88,52 +88,60 @@ def comparison(found: Comparison) -> Group:
         " fullest rank, in whole stages (1/p of the model).",
         "dim",
     )
-    refused = [Text.assemble(("not legal  ", "dim"), reason) for _, reason in found.refused]
+    refused = [Text.assemble(("not legal  ", "dim"), reason) for _, reason in comparison.refused]
     assumed = (
         [paragraph("Assumed", "; ".join(first.assumed) + ".")] if first and first.assumed else []
     )
     return Group(Text(head, "bold"), rows, notes, *refused, *assumed)
 
 
-def fewest(found: Fewest, width: int) -> Group:
+def fewest(fewest: FewestMicrobatches, width: int) -> Group:
     """The smallest m for a bubble, with its timeline; or why none does."""
-    share = f"a bubble under {found.bubble:.4g} of the makespan"
-    where = f"{found.schedule} on {found.pp} ranks{f', v {found.v}' if found.v > 1 else ''}"
-    if found.simulated is None:
+    share = f"a bubble under {fewest.bubble:.4g} of the makespan"
+    where = f"{fewest.schedule} on {fewest.pp} ranks{f', v {fewest.v}' if fewest.v > 1 else ''}"
+    if fewest.simulated is None:
         return Group(
-            Text(f"No number of micro-batches gives {where} {share}: {found.reason}.", "bold red")
+            Text(f"No number of micro-batches gives {where} {share}: {fewest.reason}.", "bold red")
         )
-    head = Text(f"m = {found.m} is the fewest micro-batches that give {where} {share}.", "bold")
-    return Group(head, Text(), schedule(found.simulated, width))
+    head = Text(f"m = {fewest.m} is the fewest micro-batches that give {where} {share}.", "bold")
+    return Group(head, Text(), schedule(fewest.simulated, width))
 
 
-def title(done: Simulated) -> str:
-    virtual = f", {done.v} virtual stages each" if done.v > 1 else ""
+def title(simulated: SimulatedSchedule) -> str:
+    virtual = f", {simulated.v} virtual stages each" if simulated.v > 1 else ""
     return (
-        f"{done.schedule}: {done.pp} rank{'s' * (done.pp > 1)}{virtual}, {done.m}"
-        f" micro-batch{'es' * (done.m > 1)}"
+        f"{simulated.schedule}: {simulated.pp} rank{'s' * (simulated.pp > 1)}{virtual},"
+        f" {simulated.m} micro-batch{'es' * (simulated.m > 1)}"
     )
 
 
-def figures(done: Simulated) -> list[str]:
+def figures(simulated: SimulatedSchedule) -> list[str]:
     """Makespan, bubble in both ways to count it, span, messages."""
-    line = done.timeline
+    line = simulated.timeline
     busy, idle = float(line.busy.sum()), float(line.idle.sum())
     over_busy = f"; {idle / busy:.2%} of the busy time" if busy else ""
     bubble = f"Bubble {line.bubble_share:.2%} of the makespan{over_busy}."
-    said = [f"Makespan {time(line.makespan, done.unit)}. {bubble} {line.messages:,} messages."]
+    lines = [
+        f"Makespan {time(line.makespan, simulated.unit)}. {bubble} {line.messages:,} messages."
+    ]
     if line.span < line.makespan * (1 - 1e-9):
         share = max(line.span_bubble_share, 0.0)
-        said.append(
-            f"No rank works longer than {time(line.span, done.unit)} from first start to last end;"
-            f" idle within that: {share:.2%}."
+        lines.append(
+            f"No rank works longer than {time(line.span, simulated.unit)} from first start to last"
+            f" end; idle within that: {share:.2%}."
         )
-    return said
+    return lines
 
 
-def chart(done: Simulated) -> Chart:
+def chart(simulated: SimulatedSchedule) -> Chart:
     """The Gantt chart of a schedule, seconds shown as milliseconds."""
-    return of_timeline(done.order, done.timeline, title(done), " ".join(figures(done)), done.unit)
+    return of_timeline(
+        simulated.order,
+        simulated.timeline,
+        title(simulated),
+        " ".join(figures(simulated)),
+        simulated.unit,
+    )
 
 
 def time(value: float, unit: str) -> str:
@@ -146,9 +154,9 @@ def time(value: float, unit: str) -> str:
 RANK_COLUMNS = ("rank", "busy", "idle", "idle share", "in flight, chunks", "in flight, stages")
 
 
-def rank_rows(done: Simulated) -> list[list[str]]:
+def rank_rows(simulated: SimulatedSchedule) -> list[list[str]]:
     """A row a rank, under RANK_COLUMNS."""
-    line, unit = done.timeline, done.unit
+    line, unit = simulated.timeline, simulated.unit
     columns = zip(line.busy.tolist(), line.idle.tolist(), line.peak_in_flight.tolist(), strict=True)
     return [
         [
@@ -157,14 +165,14 @@ def rank_rows(done: Simulated) -> list[list[str]]:
             time(idle, unit),
             f"{idle / (line.makespan or 1):.2%}",
             f"{peak:g}",
-            f"{peak / done.v:g}",
+            f"{peak / simulated.v:g}",
         ]
         for rank, (busy, idle, peak) in enumerate(columns)
     ]
 
 
-def _ranks(done: Simulated) -> RenderableType:
-    rows = rank_rows(done)
+def _ranks(simulated: SimulatedSchedule) -> RenderableType:
+    rows = rank_rows(simulated)
     table = grid(*RANK_COLUMNS)
     half = MAX_RANKS // 2
     shown = (

@@ -20,32 +20,34 @@ REASON = 160
 """Characters of a failure's reason that are printed; the CSV has all."""
 
 
-def text(found: Tuned) -> Group:
+def text(answer: Tuned) -> Group:
     """The trials, the best, how far predictions were, what was written."""
     parts: list[Any] = [
-        heading(found.recipe),
-        *((table(found.rows, found.best),) if found.rows else ()),
+        heading(answer.recipe),
+        *((table(answer.rows, answer.best),) if answer.rows else ()),
     ]
     parts += [
         paragraph(f"#{one.number} {one.state}", one.reason[:REASON])
-        for one in found.rows
+        for one in answer.rows
         if one.reason and one.state != "pruned"
     ]
-    parts += [paragraph("Switches", line) for line in switched(found.rows)]
-    parts.append(_best(found))
-    proxy = next((one.proxy for one in found.rows if one.proxy), "")
+    parts += [paragraph("Switches", line) for line in switched(answer.rows)]
+    parts.append(_best(answer))
+    proxy = next((one.proxy for one in answer.rows if one.proxy), "")
     parts += [paragraph("Measured", proxy + ".")] if proxy else []
-    parts += [layers(found.best)] if found.best is not None and found.best.layers else []
-    parts += [paragraph("Predicted", _errors(found))] if found.error is not None else []
-    parts += [paragraph("Profile", f"{found.overlay_reason}.")] if found.overlay_reason else []
+    parts += [layers(answer.best)] if answer.best is not None and answer.best.layers else []
+    parts += [paragraph("Predicted", _errors(answer))] if answer.error is not None else []
+    parts += [paragraph("Profile", f"{answer.overlay_reason}.")] if answer.overlay_reason else []
     never = (
-        f"; {found.certain_oom:,} more would run out of memory for certain and are never launched"
-        if found.certain_oom
+        f"; {answer.certain_oom:,} more would run out of memory for certain and are never launched"
+        if answer.certain_oom
         else ""
     )
-    parts.append(paragraph("Space", f"{found.candidates:,} layouts{never}."))
-    parts.append(paragraph("Study", f"{found.study} in {found.storage}; --resume goes on with it."))
-    return Group(*parts, paragraph("Files", ", ".join(found.files) + "."))
+    parts.append(paragraph("Space", f"{answer.candidates:,} layouts{never}."))
+    parts.append(
+        paragraph("Study", f"{answer.study} in {answer.storage}; --resume goes on with it.")
+    )
+    return Group(*parts, paragraph("Files", ", ".join(answer.files) + "."))
 
 
 def table(rows: Iterable[Row], fastest: Row | None) -> Table:
@@ -85,12 +87,12 @@ def table(rows: Iterable[Row], fastest: Row | None) -> Table:
     return made
 
 
-def layers(one: Row) -> Table:
+def layers(row: Row) -> Table:
     """What ran of a plan that is larger than the machine, a micro-batch: measured, and the
     prediction's error.
     """
     made = grid(
-        f"layer of #{one.number}",
+        f"layer of #{row.number}",
         "forward ms",
         "predicted",
         "backward ms",
@@ -98,7 +100,7 @@ def layers(one: Row) -> Table:
         "kept MiB",
         "predicted",
     )
-    for part in one.layers:
+    for part in row.layers:
         figures = [
             (part[f"{way}_s"] * 1e3, part[f"predicted_{way}_s"] * 1e3)
             for way in ("forward", "backward")
@@ -131,12 +133,12 @@ def cells(layout: Layout) -> tuple[str, ...]:
     )
 
 
-def _best(found: Tuned) -> Text:
-    stopped = "Stopped by the user. " if found.interrupted else ""
-    one = found.best
+def _best(answer: Tuned) -> Text:
+    stopped = "Stopped by the user. " if answer.interrupted else ""
+    one = answer.best
     if one is None:
         return paragraph("Best", f"{stopped}no trial ran to its end; trials.csv has the reasons.")
-    gain = found.speedup_over_first
+    gain = answer.speedup_over_first
     than = (
         ""
         if gain is None
@@ -153,9 +155,9 @@ def _best(found: Tuned) -> Text:
     )
 
 
-def named_by(one: Row) -> str:
+def named_by(row: Row) -> str:
     """A trial's layout and switches in a line."""
-    return said(one.layout) + (f", {switches.said(one.switches)}" if one.switches else "")
+    return said(row.layout) + (f", {switches.said(row.switches)}" if row.switches else "")
 
 
 def switched(rows: Iterable[Row]) -> list[str]:
@@ -170,11 +172,11 @@ def switched(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def _change(one: Row, before: Row | None) -> str:
+def _change(row: Row, before: Row | None) -> str:
     if before is None:
         return ""
-    change = (one.measured_s or 0.0) / (before.measured_s or 1.0) - 1
-    noise = max(one.noise_share, before.noise_share)
+    change = (row.measured_s or 0.0) / (before.measured_s or 1.0) - 1
+    noise = max(row.noise_share, before.noise_share)
     return f", {change:+.1%} of #{before.number} without them" + (
         ", no more than noise" if abs(change) <= noise else ""
     )
@@ -190,11 +192,11 @@ def said(layout: Layout) -> str:
     )
 
 
-def _errors(found: Tuned) -> str:
-    fitted = found.overlay
+def _errors(answer: Tuned) -> str:
+    fitted = answer.overlay
     after = (
         ""
         if fitted is None
         else f"; {fitted.error_after:.1%} with {fitted.name}.yaml, for `recommend --cluster`"
     )
-    return f"steps were off by {found.error:.1%} (median){after}."
+    return f"steps were off by {answer.error:.1%} (median){after}."

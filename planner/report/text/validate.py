@@ -33,12 +33,12 @@ COLUMNS = (
 """What the columns of the table mean."""
 
 
-def text(found: Validation, files: Sequence[str] = ()) -> Group:
+def text(answer: Validation, files: Sequence[str] = ()) -> Group:
     """One table, a line a source and machine; then the average of the sources; then what was not
     predicted, and why; files written.
     """
     wrote = [paragraph("Files", ", ".join(files))] if files else []
-    if found.rows.empty:
+    if answer.rows.empty:
         return Group(Text("No run matches --source and --where.", "bold red"), *wrote)
     table = grid(
         "source",
@@ -53,7 +53,7 @@ def text(found: Validation, files: Sequence[str] = ()) -> Group:
         "inside",
         "mem",
     )
-    for group in found.groups:
+    for group in answer.groups:
         table.add_row(
             str(group["source"]),
             str(group["hardware"] or "?"),
@@ -64,17 +64,17 @@ def text(found: Validation, files: Sequence[str] = ()) -> Group:
     table.add_row(
         "sources, equal weight",
         "",
-        f"{found.predicted}/{len(found.rows)}",
-        *_cells(found.overall),
+        f"{answer.predicted}/{len(answer.rows)}",
+        *_cells(answer.overall),
         style="bold",
     )
     table.columns[0].no_wrap, table.columns[1].justify = True, "left"
-    count = f"{len(found.rows):,} row{'s' * (len(found.rows) > 1)} in {found.seconds:.1f} s"
+    count = f"{len(answer.rows):,} row{'s' * (len(answer.rows) > 1)} in {answer.seconds:.1f} s"
     return Group(
         table,
         Text(COLUMNS, "dim"),
-        *_oom(found.overall["oom"]),
-        *_skipped(found),
+        *_oom(answer.overall["oom"]),
+        *_skipped(answer),
         Text(count),
         *wrote,
     )
@@ -107,11 +107,11 @@ def _oom(oom: dict[str, Any]) -> list[Text | Table]:
     return [Text(told), table]
 
 
-def _skipped(found: Validation) -> list[Text | Table]:
-    if not found.skipped:
+def _skipped(answer: Validation) -> list[Text | Table]:
+    if not answer.skipped:
         return []
     table = grid("not predicted", "rows")
     table.columns[0].no_wrap = False
-    for reason, count in found.skipped.items():
+    for reason, count in answer.skipped.items():
         table.add_row(reason, f"{count:,}")
     return [table]

@@ -9,7 +9,7 @@ import numpy as np
 from planner.cost.pipeline import order, refused
 from planner.estimate import stage_times
 from planner.layout import SCHEDULES, Layout
-from planner.pipeline.timelines import Simulated
+from planner.pipeline.timelines import SimulatedSchedule
 from planner.simulator import simulate
 from planner.specs.recipe import Recipe
 
@@ -17,7 +17,7 @@ BARS = 800
 """Actions that a picture can show one by one."""
 
 
-def planned(recipe: Recipe, layout: Layout) -> Simulated | None:
+def plan_timeline(recipe: Recipe, layout: Layout) -> SimulatedSchedule | None:
     """The layout's pipeline in seconds, of as many micro-batches as a picture can show; None
     without a pipeline, or where it cannot be ordered."""
     if layout.pp == 1 or refused(recipe, layout):
@@ -35,6 +35,6 @@ def planned(recipe: Recipe, layout: Layout) -> Simulated | None:
         if shown.m < layout.m
         else ()
     )
-    return Simulated(
+    return SimulatedSchedule(
         SCHEDULES[layout.schedule], layout.pp, shown.m, layout.v, rows, timeline, "s", cut
     )

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import InputError, unknown
-from planner.pipeline.inverse import Fewest, smallest_m
+from planner.pipeline.fewest_microbatches import FewestMicrobatches, smallest_m
 from planner.pipeline.serving.scenario import ServingScenario, StageCost, read_scenario, scenario
 from planner.pipeline.serving.serve import Served, alternatives, simulate_forward_only
 from planner.pipeline.timelines import (
-    Comparison,
-    Simulated,
-    Work,
+    ScheduleComparison,
+    SimulatedSchedule,
+    StageWork,
     check_sizes,
     compare_schedules,
     simulate_schedule,
@@ -56,14 +56,14 @@ class ServedAnswer:
         return self.served
 
 
-Answer = Simulated | Comparison | Fewest | ServedAnswer
+Answer = SimulatedSchedule | ScheduleComparison | FewestMicrobatches | ServedAnswer
 
 
 def answers_no(answer: Answer) -> bool:
     """Whether no schedule is legal, or no number of micro-batches is enough."""
-    if isinstance(answer, Comparison):
+    if isinstance(answer, ScheduleComparison):
         return not answer.schedules
-    return isinstance(answer, Fewest) and answer.m is None
+    return isinstance(answer, FewestMicrobatches) and answer.m is None
 
 
 def stated(words: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,9 +95,9 @@ def answer(words: Mapping[str, Any]) -> Answer:
     return simulate_schedule(name, pp, words["microbatches"], v, group, work(words, name))
 
 
-def work(words: Mapping[str, Any], name: str) -> Work:
+def work(words: Mapping[str, Any], name: str) -> StageWork:
     """Times of the words, or of a model on a cluster."""
-    asked = Work(
+    asked = StageWork(
         stage_scale=_factors(words["stage_scale"]),
         head_extra=words["head_extra"],
         weight_retained=words["weight_retained"],
@@ -122,9 +122,9 @@ def work(words: Mapping[str, Any], name: str) -> Work:
             f"times come from the model or from words, not both, but got --model and --{first};"
             " leave one out"
         )
-    from planner.pipeline.modelled import modelled
+    from planner.pipeline.model_times import model_work
 
-    return modelled(
+    return model_work(
         asked,
         {word: words[word] for word in QUESTION if words[word] not in (None, [])},
         words,

@@ -14,7 +14,7 @@ from planner.cost.pipeline import blocking
 from planner.errors import InputError
 from planner.estimate import stage_times
 from planner.layout import SCHEDULE_CODE, Layout
-from planner.pipeline.timelines import Durations, Work, chunks
+from planner.pipeline.timelines import Durations, StageWork, chunks
 from planner.rules.table import breaches
 from planner.specs.question import from_words
 from planner.specs.recipe import Recipe
@@ -32,7 +32,9 @@ WIDTHS = (
 """Rules without which the times of a stage mean nothing."""
 
 
-def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], name: str) -> Work:
+def model_work(
+    work: StageWork, stated: Mapping[str, Any], words: Mapping[str, Any], name: str
+) -> StageWork:
     """The work with the durations of the model's stages: embedding on the first, head and loss on
     the last. Seconds.
 
@@ -60,7 +62,7 @@ def modelled(asked: Work, stated: Mapping[str, Any], words: Mapping[str, Any], n
     )
     said = f"tp {layout.tp}, mbs {layout.mbs}"
     return replace(
-        asked, measured=measured, unit="s", blocking=blocks, assumed=(*recipe.assumed, said, how)
+        work, measured=measured, unit="s", blocking=blocks, assumed=(*recipe.assumed, said, how)
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.pipeline.timelines import (
     MAX_COMPARED,
-    Simulated,
-    Work,
+    SimulatedSchedule,
+    StageWork,
     check_legal,
     check_sizes,
     check_work,
@@ -22,7 +22,7 @@ NEAR = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Fewest:
+class FewestMicrobatches:
     """The smallest m with a bubble under the share asked for; none with the reason."""
 
     schedule: str
@@ -30,7 +30,7 @@ class Fewest:
     v: int
     bubble: float
     m: int | None
-    simulated: Simulated | None
+    simulated: SimulatedSchedule | None
     reason: str = ""
 
 
@@ -40,8 +40,8 @@ def smallest_m(
     bubble: float,
     v: int | None = None,
     group: int | None = None,
-    work: Work | None = None,
-) -> Fewest:
+    work: StageWork | None = None,
+) -> FewestMicrobatches:
     """The fewest micro-batches that the schedule accepts and whose bubble (idle time over makespan)
     is under `bubble`.
 
@@ -49,7 +49,7 @@ def smallest_m(
     by one, as what a schedule accepts and leaves idle may depend on remainders (automatic schedules
     take any m: there the gap is halved to the end). Raises InputError.
     """
-    work = work or Work()
+    work = work or StageWork()
     check_sizes(pp, 1, v, group)
     check_work(work)
     if not 0 < bubble < 1:
@@ -59,12 +59,12 @@ def smallest_m(
     asked = _Asked(name, pp, chunks(name, v), group, work)
     best, seen = _first_under(asked, bubble)
     if best is None:
-        return Fewest(name, pp, asked.v, bubble, None, None, _why_not(asked, seen))
+        return FewestMicrobatches(name, pp, asked.v, bubble, None, None, _why_not(asked, seen))
     best = _last_under(asked, bubble, best)
     if not is_automatic(name):
         below = (_try(asked, m) for m in range(max(best.m - 2 * pp - 1, 1), best.m))
         best = next((found for found in below if found is not None and _under(found, bubble)), best)
-    return Fewest(name, pp, asked.v, bubble, best.m, best)
+    return FewestMicrobatches(name, pp, asked.v, bubble, best.m, best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class _Asked:
     pp: int
     v: int
     group: int | None
-    work: Work
+    work: StageWork
 
     @property
     def most(self) -> int:
@@ -81,11 +81,13 @@ class _Asked:
         return max(MAX_COMPARED // (3 * self.pp * self.v), 1)
 
 
-def _under(found: Simulated, bubble: float) -> bool:
-    return found.timeline.bubble_share < bubble * (1 - NEAR)
+def _under(simulated: SimulatedSchedule, bubble: float) -> bool:
+    return simulated.timeline.bubble_share < bubble * (1 - NEAR)
 
 
-def _first_under(asked: _Asked, bubble: float) -> tuple[Simulated | None, Simulated | None]:
+def _first_under(
+    asked: _Asked, bubble: float
+) -> tuple[SimulatedSchedule | None, SimulatedSchedule | None]:
     """(the first of doubling counts whose bubble is under the share, the last one looked at)."""
     m, seen = 1, None
     while m <= asked.most:
@@ -99,7 +101,7 @@ def _first_under(asked: _Asked, bubble: float) -> tuple[Simulated | None, Simula
     return None, seen
 
 
-def _last_under(asked: _Asked, bubble: float, best: Simulated) -> Simulated:
+def _last_under(asked: _Asked, bubble: float, best: SimulatedSchedule) -> SimulatedSchedule:
     """Halves the counts between the best and half of it, taking the bubble to fall with m."""
     low = best.m // 2
     while best.m - low > 1:
@@ -112,7 +114,7 @@ def _last_under(asked: _Asked, bubble: float, best: Simulated) -> Simulated:
     return best
 
 
-def _at_or_above(asked: _Asked, m: int, end: int) -> Simulated | None:
+def _at_or_above(asked: _Asked, m: int, end: int) -> SimulatedSchedule | None:
     """The timeline of the first accepted count from m on, below `end`, among as many as remainders
     can rule out.
     """
@@ -120,7 +122,7 @@ def _at_or_above(asked: _Asked, m: int, end: int) -> Simulated | None:
     return next((found for count in counts if (found := _try(asked, count)) is not None), None)
 
 
-def _try(asked: _Asked, m: int) -> Simulated | None:
+def _try(asked: _Asked, m: int) -> SimulatedSchedule | None:
     try:
         check_legal(asked.name, asked.pp, m, asked.v, asked.group)
     except InputError:
@@ -128,7 +130,7 @@ def _try(asked: _Asked, m: int) -> Simulated | None:
     return simulate_schedule(asked.name, asked.pp, m, asked.v, asked.group, asked.work)
 
 
-def _why_not(asked: _Asked, seen: Simulated | None) -> str:
+def _why_not(asked: _Asked, seen: SimulatedSchedule | None) -> str:
     """The bubble that more micro-batches do not mend. Raises InputError when the schedule accepts
     no count at all.
     """
