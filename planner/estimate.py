@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from planner.cost import pipeline
-from planner.cost.combinations import Rows, combinations, spread
 from planner.cost.flops import model_flops
 from planner.cost.layer import mean_layer
 from planner.cost.layer.embedding_and_head import EndsTime, ends_time
@@ -23,34 +21,11 @@ from planner.cost.network import sites
 from planner.cost.params.stages import Split, moe_split, split
 from planner.cost.step import step
 from planner.cost.terms import Estimate, Memory, Stage, StepTime
-from planner.layout import Layout, Numeric
+from planner.cost.unique_rows import once_per
+from planner.layout import Layout, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.specs.residuals import residual_range
 from planner.units import GIB, TERA
-
-T = TypeVar("T")
-_LAYER_KNOBS = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
-"""What a layer's time and memory depend on: far fewer combinations than layouts."""
-
-
-def factored(
-    formula: Callable[[Recipe, Layout], T], recipe: Recipe, layout: Layout, rows: Rows
-) -> T:
-    """formula(recipe, layout), computed once for each combination of the knobs it depends on and
-    spread over the batch.
-    """
-    first, inverse = rows
-    return (
-        formula(recipe, layout)
-        if inverse is None
-        else spread(formula(recipe, layout[first]), inverse)
-    )
-
-
-def _combinations(recipe: Recipe, layout: Layout) -> Rows:
-    return combinations(
-        layout, (*_LAYER_KNOBS, "pp") if recipe.stack.collective_us_crossing else _LAYER_KNOBS
-    )
 
 
 def _limit_bytes(recipe: Recipe) -> float:
@@ -58,33 +33,46 @@ def _limit_bytes(recipe: Recipe) -> float:
     return min(own, recipe.max_memory_gib * GIB) if recipe.max_memory_gib else own
 
 
-def parts(recipe: Recipe, layout: Layout) -> tuple[Split, mean_layer.Times, EndsTime, Activations]:
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Times and bytes of one micro-batch on a rank, whatever the pipeline."""
+
+    ends: EndsTime
+    activations: Activations
+    dense: LayerTime
+    experts: LayerTime | None
+
+
+def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
+    """What a layer's time and memory depend on."""
+    knobs = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
+    return (*knobs, "pp") if recipe.stack.collective_us_crossing else knobs
+
+
+@once_per(_layer_knobs)
+def micro_batch(recipe: Recipe, layout: Layouts) -> MicroBatch:
+    """A layer of each kind that the model has, and the model's ends."""
+    return MicroBatch(
+        ends_time(recipe, layout),
+        activations(recipe, layout),
+        layer_time(recipe, layout),
+        expert_layer_time(recipe, layout) if recipe.model.moe else None,
+    )
+
+
+def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, mean_layer.Times, EndsTime, Activations]:
     """What every estimate is built from: the split of layers, layers' times, the ends' time, a
     micro-batch's activations.
     """
-    rows = _combinations(recipe, layout)
-    layers = split(recipe.model, layout, recipe.stack.stage_head_share)
-    ends, acts = (
-        factored(ends_time, recipe, layout, rows),
-        factored(activations, recipe, layout, rows),
-    )
+    model, each = recipe.model, micro_batch(recipe, layout)
+    layers = split(model, layout, recipe.stack.stage_head_share)
     repeated = step.recompute_share(layout, layers)
-    dense = _partly(factored(layer_time, recipe, layout, rows), repeated)
-    if not recipe.model.moe:
-        return (
-            layers,
-            mean_layer.times(dense, None, layers),
-            with_mtp(recipe, layout, ends, dense),
-            acts,
-        )
-    layers = replace(layers, experts=moe_split(recipe.model, layout, layers))
-    experts = _partly(factored(expert_layer_time, recipe, layout, rows), repeated)
-    return (
-        layers,
-        mean_layer.times(dense, experts, layers),
-        with_mtp(recipe, layout, ends, experts),
-        acts,
-    )
+    dense, experts = _partly(each.dense, repeated), None
+    if each.experts:
+        layers = replace(layers, experts=moe_split(model, layout, layers))
+        experts = _partly(each.experts, repeated)
+    ends = with_mtp(recipe, layout, each.ends, experts or dense)
+    return layers, mean_layer.times(dense, experts, layers), ends, each.activations
 
 
 def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
@@ -92,7 +80,7 @@ def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
     return replace(layer, recompute_s=layer.recompute_s * repeated)
 
 
-def closed_form(recipe: Recipe, layout: Layout) -> Estimate:
+def closed_form(recipe: Recipe, layout: Layouts) -> Estimate:
     """Estimate of one layout or of a batch, every field a number or a column."""
     layers, layer, ends, acts = parts(recipe, layout)
     time = step.step_time(
@@ -103,15 +91,12 @@ def closed_form(recipe: Recipe, layout: Layout) -> Estimate:
         ends,
         step.closed_pipeline(recipe, layout, layers, layer, ends),
     )
-    rows = rank_memory.resident_rows(recipe, layout)
-    candidates = [
-        rank_memory.rank_memory(recipe, layout, acts, rank, rows)
-        for rank in rank_memory.ranks(recipe, layout, layers)
-    ]
+    ranks = rank_memory.ranks(recipe, layout, layers)
+    candidates = rank_memory.rank_memories(recipe, layout, acts, ranks)
     return assemble(recipe, layout, time, rank_memory.worst(candidates))
 
 
-def assemble(recipe: Recipe, layout: Layout, time: StepTime, worst: Memory) -> Estimate:
+def assemble(recipe: Recipe, layout: Layouts, time: StepTime, worst: Memory) -> Estimate:
     """What follows from the terms: totals, rates, range, probability of running out of memory."""
     step_s = time.step_s
     limit = _limit_bytes(recipe)
@@ -187,21 +172,25 @@ def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool
 
 
 def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
-    layers, layer, ends, acts = parts(recipe, layout)
+    split, layer, ends, acts = parts(recipe, layout)
     found = pipeline.simulated(recipe, layout, layer, ends, acts)
-    time = step.step_time(recipe, layout, layers, layer.first, ends, found.pipeline)
-    each = rank_memory.rank_memory(recipe, layout, acts, found.ranks)
-    held = np.broadcast_to(each.device_bytes, found.ranks.layers.shape)
+    time = step.step_time(recipe, layout, split, layer.first, ends, found.pipeline)
+    [each] = rank_memory.rank_memories(recipe, layout, acts, (found.ranks,))
+    held = np.broadcast_to(each.device_bytes, layout.pp)
+    layers, params, in_flight = (
+        np.broadcast_to(column, layout.pp)
+        for column in (found.ranks.layers, found.ranks.params, found.ranks.in_flight)
+    )
     said = assemble(recipe, layout, time, rank_memory.at(each, int(np.argmax(held))))
     stages = tuple(
         Stage(
             rank,
-            int(found.ranks.layers[rank]),
-            int(found.ranks.params[rank]),
+            int(layers[rank]),
+            int(params[rank]),
             float(held[rank]),
             float(found.forward_s[rank]),
             float(found.backward_s[rank]),
-            float(found.ranks.in_flight[rank]),
+            float(in_flight[rank]),
         )
         for rank in range(layout.pp)
     )

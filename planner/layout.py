@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Generic, overload
 
 import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
-Numeric = Any
+Numeric = float | NDArray[Any]
 """One number, or a numpy column with one value a layout: formulas never ask which."""
+Mask = bool | np.bool_ | NDArray[np.bool_]
+"""Whether something holds: of one layout, or a column with one answer a layout."""
+Knob = TypeVar("Knob", bound=Numeric, covariant=True, default=int)
+"""What the fields of a Layout hold: ints (the default), or Numeric in Layouts."""
 
 SCHEDULES = (
     "naive",
@@ -49,8 +55,13 @@ def module_names(mask: int) -> list[str]:
     return [name for bit, name in enumerate(MODULES) if mask >> bit & 1]
 
 
+_ZERO: Any = 0
+_ONE: Any = 1
+_DEFAULT_SCHEDULE: Any = SCHEDULE_CODE["1f1b"]
+
+
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Generic[Knob]):
     """Parallel degrees (gpus = tp*pp*dp*cp), batch split (gbs = dp*mbs*m), schedule, recomputation,
     sharding.
 
@@ -58,71 +69,128 @@ class Layout:
     switches are 0 or 1.
     """
 
-    tp: Numeric = 1
-    pp: Numeric = 1
-    dp: Numeric = 1
-    cp: Numeric = 1
+    tp: Knob = _ONE
+    pp: Knob = _ONE
+    dp: Knob = _ONE
+    cp: Knob = _ONE
     """Ranks that share a sequence: Megatron's ring, DeepSpeed's Ulysses."""
-    ep: Numeric = 1
-    etp: Numeric = 1
-    v: Numeric = 1
+    ep: Knob = _ONE
+    etp: Knob = _ONE
+    v: Knob = _ONE
     """Virtual stages per pipeline rank; 1 = none."""
-    mbs: Numeric = 1
-    m: Numeric = 1
+    mbs: Knob = _ONE
+    m: Knob = _ONE
     """Micro-batches a step."""
-    sp: Numeric = 0
-    zero: Numeric = 1
+    sp: Knob = _ZERO
+    zero: Knob = _ONE
     """Under Megatron: 0 none, 1 distributed optimizer, 2 and 3 Megatron-FSDP's optim_grads and
     optim_grads_params.
     """
-    schedule: Numeric = SCHEDULE_CODE["1f1b"]
-    group: Numeric = 0
+    schedule: Knob = _DEFAULT_SCHEDULE
+    group: Knob = _ZERO
     """Megatron's micro-batch group size of a virtual stage; 0 = pp."""
-    recompute: Numeric = 0
-    recompute_layers: Numeric = 0
+    recompute: Knob = _ZERO
+    recompute_layers: Knob = _ZERO
     """With full: layers of each virtual stage that are recomputed; 0 = all."""
-    recompute_modules: Numeric = 0
+    recompute_modules: Knob = _ZERO
     """With selective: bit mask of MODULES."""
-    account_for_embedding: Numeric = 0
-    account_for_loss: Numeric = 0
-    first_layers: Numeric = 0
+    account_for_embedding: Knob = _ZERO
+    account_for_loss: Knob = _ZERO
+    first_layers: Knob = _ZERO
     """Layers of the first pipeline rank; 0 = as the even split gives."""
-    last_layers: Numeric = 0
+    last_layers: Knob = _ZERO
     stage_layout: str = ""
     """Megatron's --pipeline-model-parallel-layout; belongs to one layout, never to columns."""
-    offload: Numeric = 0
+    offload: Knob = _ZERO
     """Code of OFFLOADS: all of them under DeepSpeed, optimizer-cpu under Megatron."""
-    hpz: Numeric = 1
+    hpz: Knob = _ONE
     """ZeRO++: ranks that share a second copy of the weights, so that the backward pass gathers
     among them alone; 1 = none.
     """
-    cp_a2a: Numeric = 1
+    cp_a2a: Knob = _ONE
     """Megatron: of the cp ranks, how many exchange heads for tokens all to all, the rest being a
     ring; 1 = ring alone, cp = no ring.
     """
 
-    def __getitem__(self, row: Any) -> Layout:
+    @overload
+    def __getitem__(self, row: int) -> Layout: ...
+    @overload
+    def __getitem__(self, row: slice | NDArray[Any]) -> Layouts: ...
+    def __getitem__(self, row: int | slice | NDArray[Any]) -> Layouts:
         """An int gives one layout of plain ints; a mask, slice or index array gives a batch."""
-        picked = {f.name: getattr(self, f.name) for f in fields(self)}
-        taken = {k: x[row] if isinstance(x, np.ndarray) else x for k, x in picked.items()}
-        return Layout(**{k: x.item() if isinstance(x, np.generic) else x for k, x in taken.items()})
+        knobs = {f.name: getattr(self, f.name) for f in fields(self)}
+        picked = {k: x[row] if isinstance(x, np.ndarray) else x for k, x in knobs.items()}
+        plain: dict[str, Any] = {
+            k: x.item() if isinstance(x, np.generic) else x for k, x in picked.items()
+        }
+        return Layout(**plain)
 
     def __len__(self) -> int:
         """Number of layouts in the batch (1 when every field is a plain number)."""
-        return max(
-            (len(x) for f in fields(self) if isinstance(x := getattr(self, f.name), np.ndarray)),
-            default=1,
-        )
+        knobs = [getattr(self, f.name) for f in fields(self)]
+        return max((len(knob) for knob in knobs if isinstance(knob, np.ndarray)), default=1)
 
     @property
-    def gpus(self) -> Numeric:
-        return self.tp * self.pp * self.dp * self.cp
+    def gpus(self) -> Knob:
+        return self.tp * self.pp * self.dp * self.cp  # type: ignore[operator, return-value]
 
     @property
-    def gbs(self) -> Numeric:
-        return self.dp * self.mbs * self.m
+    def gbs(self) -> Knob:
+        return self.dp * self.mbs * self.m  # type: ignore[operator, return-value]
 
-    def named(self) -> dict[str, Any]:
+    @property
+    def replicas(self) -> Knob:
+        """Ranks that hold the same dense parameters and share their states: dp cp."""
+        return self.dp * self.cp  # type: ignore[operator, return-value]
+
+    @property
+    def pipelined(self) -> NDArray[np.bool_]:
+        return np.asarray(self.pp) > 1
+
+    @property
+    def interleaved(self) -> NDArray[np.bool_]:
+        """Whether a rank has several virtual stages."""
+        return np.asarray(self.v) > 1
+
+    @property
+    def tensor_split(self) -> NDArray[np.bool_]:
+        return np.asarray(self.tp) > 1
+
+    @property
+    def sequence_split(self) -> NDArray[np.bool_]:
+        """Whether sequence parallelism is on."""
+        return np.asarray(self.sp) == 1
+
+    @property
+    def sequence_shards(self) -> Numeric:
+        """By how much sequence parallelism splits what tensor parallelism does not: tp, or 1."""
+        return np.where(self.sequence_split, self.tp, 1)
+
+    def sharded(self, stage: int) -> NDArray[np.bool_]:
+        """Whether the layout shards as ZeRO of this stage or a higher one does: 1 optimizer states,
+        2 gradients, 3 weights.
+        """
+        return np.asarray(self.zero) >= stage
+
+    def shards(self, stage: int) -> Numeric:
+        """Over how many ranks what that ZeRO stage shards is split: dp cp, or 1."""
+        return np.where(self.sharded(stage), self.replicas, 1)
+
+    @property
+    def recomputes_all(self) -> NDArray[np.bool_]:
+        """Whether recomputation is full, of all layers or of some."""
+        return np.asarray(self.recompute) == RECOMPUTE_CODE["full"]
+
+    @property
+    def recomputes_modules(self) -> NDArray[np.bool_]:
+        """Whether recomputation is selective."""
+        return np.asarray(self.recompute) == RECOMPUTE_CODE["selective"]
+
+    def recomputes(self, module: str) -> Numeric:
+        """1 where the mask of selective recomputation has the module's bit, else 0."""
+        return np.right_shift(self.recompute_modules, MODULES.index(module)) & 1
+
+    def named(self: Layout) -> dict[str, Any]:
         """One layout with names in place of codes: what JSON and plan.yaml hold."""
         out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         out["gbs"] = self.gbs
@@ -140,7 +208,7 @@ class Layout:
         """
         if len(self) > 1:
             return f"{len(self):,} layouts"
-        named, default = self.named(), Layout().named()
+        named, default = self[0].named(), Layout().named()
         parts = []
         for word, value in named.items():
             if word in ("tp", "pp", "dp", "mbs", "m", "zero"):
@@ -161,7 +229,7 @@ class Layout:
         """The fields that are not at their defaults, names in place of codes."""
         if len(self) > 1:
             return f"<{self} as columns>"
-        named, default = self.named(), Layout().named()
+        named, default = self[0].named(), Layout().named()
         del named["gbs"]
         stated = [f"{word}={value!r}" for word, value in named.items() if value != default[word]]
         return f"Layout({', '.join(stated)})"
@@ -177,3 +245,7 @@ class Layout:
         out["recompute_modules"] = module_mask(knobs["recompute_modules"])
         plain: dict[str, Any] = {k: int(x) if isinstance(x, bool) else x for k, x in out.items()}
         return Layout(**plain)
+
+
+Layouts = Layout[Numeric]
+"""One layout, or many: every field a number or a column with one value a layout."""

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 REFERENCES: dict[str, str] = {
     "narayanan2021": (
-        "Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using"
-        " Megatron-LM, SC 2021, arXiv 2104.04473"
+        "Narayanan et al., Efficient Large-Scale LM Training on GPU Clusters Using Megatron-LM,"
+        " SC21, arXiv 2104.04473"
     ),
     "korthikanti2022": (
-        "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022,"
-        " arXiv 2205.05198"
+        "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv"
+        " 2205.05198"
     ),
     "nanotron": "Hugging Face nanotron, github.com/huggingface/nanotron, February 2025",
     "megatron-core": "NVIDIA Megatron-LM, megatron-core 0.19, github.com/NVIDIA/Megatron-LM",
@@ -42,14 +42,12 @@ REFERENCES: dict[str, str] = {
     "skypilot": "SkyPilot 0.14, github.com/skypilot-org/skypilot: tasks, names of GPUs",
     "huang2019": (
         "Huang et al., GPipe: Efficient Training of Giant Neural Networks using Pipeline"
-        " Parallelism, NeurIPS 2019, arXiv 1811.06965"
+        " Parallelism, arXiv 1811.06965"
     ),
-    "qi2023": "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
-    "qi2024": "Qi et al., Pipeline Parallelism with Controllable Memory, 2024, arXiv 2405.15362",
-    "lamypoirier2023": (
-        "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, arXiv 2211.05953"
-    ),
-    "deepseek2024": "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437",
+    "qi2023": "Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
+    "qi2024": "Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+    "lamypoirier2023": "Lamy-Poirier, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
+    "deepseek2024": "DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437",
     "deepep": (
         "DeepSeek-AI, DeepEP, github.com/deepseek-ai/DeepEP: kernels, measured dispatch and combine"
     ),
@@ -59,69 +57,52 @@ REFERENCES: dict[str, str] = {
         " H200 and B200"
     ),
     "torch-fsdp": (
-        "PyTorch, github.com/pytorch/pytorch: torch.distributed.fsdp: full shard, backward"
-        " prefetch, limit_all_gathers (1.13 to 2.13)"
+        "PyTorch torch.distributed.fsdp: full shard, backward prefetch, limit_all_gathers (1.13 to"
+        " 2.13)"
     ),
     "torch-checkpoint": (
-        "PyTorch, github.com/pytorch/pytorch: torch.utils.checkpoint 2.1 and later,"
-        " non-reentrant: set_checkpoint_early_stop"
+        "PyTorch torch.utils.checkpoint 2.1 and later, non-reentrant: set_checkpoint_early_stop"
     ),
-    "torch-pipelining": "PyTorch, github.com/pytorch/pytorch: torch.distributed.pipelining 2.13",
+    "torch-pipelining": "PyTorch torch.distributed.pipelining 2.13",
     "daly2006": (
-        "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps,"
-        " Future Generation Computer Systems 22, 2006"
+        "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS"
+        " 22, 2006"
     ),
     "young1974": (
-        "Young, A first order approximation to the optimum checkpoint interval, Communications of"
-        " the ACM 17, 1974"
+        "Young, A first order approximation to the optimum checkpoint interval, CACM 17, 1974"
     ),
     "rajbhandari2020": (
-        "Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter"
-        " Models, SC 2020, arXiv 1910.02054"
+        "Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,"
+        " arXiv 1910.02054"
     ),
-    "dao2022": (
-        "Dao et al., FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness,"
-        " 2022, arXiv 2205.14135; Dao, FlashAttention-2, 2023, arXiv 2307.08691"
-    ),
+    "dao2022": "Dao et al., FlashAttention, arXiv 2205.14135; FlashAttention-2, arXiv 2307.08691",
     "patarasuk2009": (
-        "Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of"
-        " Workstations, Journal of Parallel and Distributed Computing 69, 2009"
+        "Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations,"
+        " JPDC 2009"
     ),
-    "nccl-tuning": (
-        "NVIDIA NCCL, github.com/NVIDIA/nccl, src/graph/tuning.cc: latencies of protocols and"
-        " algorithms"
-    ),
+    "nccl-tuning": "NVIDIA NCCL, src/graph/tuning.cc: latencies of protocols and algorithms",
     "aiconfigurator": (
-        "NVIDIA aiconfigurator-core 0.12.0, github.com/ai-dynamo/aiconfigurator (Apache-2.0):"
-        " measured kernel and collective latencies"
+        "NVIDIA aiconfigurator-core 0.12.0 (Apache-2.0): measured kernel and collective latencies"
     ),
     "transformer-engine": "NVIDIA Transformer Engine 2, github.com/NVIDIA/TransformerEngine",
     "aleph-alpha-scaling": (
-        "Aleph Alpha, Scaling, github.com/Aleph-Alpha/scaling; runs: Hagemann et al., 2023, arXiv"
+        "Aleph Alpha, Scaling, github.com/Aleph-Alpha/scaling; runs: Hagemann et al., arXiv"
         " 2311.05610"
     ),
-    "simumax": (
-        "SimuMax, github.com/MooreThreads/SimuMax (Apache-2.0): measured kernel efficiencies and"
-        " modelling notes"
-    ),
+    "simumax": "SimuMax (Apache-2.0): measured kernel efficiencies and modelling notes",
     "abramowitz1964": "Abramowitz and Stegun, Handbook of Mathematical Functions, 1964",
-    "hu2021": (
-        "Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021, arXiv 2106.09685"
-    ),
+    "hu2021": "Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, arXiv 2106.09685",
     "dettmers2023": (
-        "Dettmers et al., QLoRA: Efficient Finetuning of Quantized LLMs, 2023, arXiv 2305.14314"
+        "Dettmers et al., QLoRA: Efficient Finetuning of Quantized LLMs, arXiv 2305.14314"
     ),
     "dettmers2022": (
-        "Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022, arXiv"
-        " 2110.02861; bitsandbytes: blocks of 256"
+        "Dettmers et al., 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861;"
+        " bitsandbytes: blocks of 256"
     ),
     "jordan2024": (
         "Jordan et al., Muon: An optimizer for hidden layers in neural networks,"
         " kellerjordan.github.io/posts/muon, 2024"
     ),
-    "torch-optim": "PyTorch, github.com/pytorch/pytorch: torch.optim 2.13: Adafactor, SGD",
-    "vtrain": (
-        "Bang et al., vTrain, 2023, arXiv 2312.12391; data: github.com/VIA-Research/vTrain (MIT"
-        " licence)"
-    ),
+    "torch-optim": "PyTorch torch.optim 2.13: Adafactor, SGD",
+    "vtrain": "Bang et al., vTrain, arXiv 2312.12391; data under MIT licence",
 }

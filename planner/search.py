@@ -16,7 +16,7 @@ from planner.cost.terms import Estimate
 from planner.enumerate import layouts
 from planner.enumerate.balanced import cuts
 from planner.estimate import closed_form, estimate
-from planner.layout import SCHEDULES, Layout
+from planner.layout import SCHEDULES, Layout, Layouts
 from planner.rules.table import SCHEDULE_RULES, mask, nearest_refusal
 from planner.specs.recipe import Recipe
 
@@ -60,7 +60,7 @@ class Ranked:
 
     enumerated: int
     removed: dict[str, int]
-    layout: Layout
+    layout: Layouts
     step_s: np.ndarray
     memory_bytes: np.ndarray
     fits: np.ndarray
@@ -174,11 +174,11 @@ def _rank(recipe: Recipe) -> Ranked:
 
 
 def _estimated(
-    recipe: Recipe, legal: Layout, count: int
+    recipe: Recipe, legal: Layouts, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     parts = [closed_form(recipe, legal[slice(at, at + CHUNK)]) for at in range(0, count, CHUNK)]
     columns = (
-        [np.broadcast_to(getattr(p, name), p.step_s.shape) for p in parts]
+        [np.broadcast_to(getattr(p, name), np.shape(p.step_s)) for p in parts]
         for name in ("step_s", "memory_bytes", "fits")
     )
     step_s, memory_bytes, fits = (np.concatenate(c) if c else np.empty(0) for c in columns)
@@ -228,7 +228,7 @@ def _best_splits(ranked: Ranked, count: int) -> list[Layout]:
 def _simplest(ranked: Ranked, rows: list[int]) -> int:
     fastest = ranked.step_s[rows[0]]
     alike = [row for row in rows if ranked.step_s[row] <= fastest * (1 + ALIKE)]
-    return min(alike, key=lambda row: (ranked.layout.v[row], ranked.memory_bytes[row]))
+    return min(alike, key=lambda row: (ranked.layout[row].v, ranked.memory_bytes[row]))
 
 
 def interleaving(recipe: Recipe, ranked: Ranked, best: Layout) -> reasons.Ladder:
@@ -258,7 +258,7 @@ def interleaving(recipe: Recipe, ranked: Ranked, best: Layout) -> reasons.Ladder
     if best.pp == 1 or best.recompute_layers or best.stage_layout:
         return ()
     rows = {
-        int(ranked.layout.v[row]): int(row)
+        ranked.layout[int(row)].v: int(row)
         for row in np.flatnonzero(same & (ranked.layout.recompute_layers == 0))
     }
     legal = sorted(rows)

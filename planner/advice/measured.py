@@ -217,7 +217,7 @@ def findings(log: Log, said: Estimate | None) -> list[Finding]:
             )
         )
     if log.step_s and said is not None:
-        off = said.step_s / log.step_s - 1
+        off = float(said.step_s) / log.step_s - 1
         inside = said.step_s_low <= log.step_s <= said.step_s_high
         text = (
             f"a step took {log.step_s:.3g} s (median of {log.timed}), predicted {said.step_s:.3g} s"

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import closed_form
-from planner.layout import MODULES, OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
+from planner.layout import (
+    MODULES,
+    OFFLOAD_CODE,
+    RECOMPUTE_CODE,
+    SCHEDULE_CODE,
+    Layout,
+    Layouts,
+    module_mask,
+)
 from planner.rules.experts import modules as expert_modules
 from planner.rules.table import mask
 from planner.specs.recipe import Recipe
@@ -210,7 +218,7 @@ def _words(
     )
 
 
-def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> Layout:
+def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> Layouts:
     """One row for each set of moves; dp, m, schedule and sp follow."""
     count = len(sets)
     varied = {f.name for f in fields(layout) if f.name != "stage_layout"} - set(DERIVED)
@@ -238,7 +246,8 @@ def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> La
     )
     if layout.stage_layout and layout.v > 1:
         schedule = np.full(count, layout.schedule)
-    return replace(layout, **columns, dp=dp, m=m, sp=wanted * (tp > 1), schedule=schedule)
+    columns |= {"dp": dp, "m": m, "sp": wanted * (tp > 1), "schedule": schedule}
+    return replace(layout, **columns)
 
 
 def batches(recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()) -> list[Near]:

@@ -168,7 +168,7 @@ def _experts(u: Understood) -> Iterator[Tensor]:
     model, layout = u.recipe.model, u.layout
     if model.moe is None:
         return
-    moe, branches = model.moe, 3 if model.gated_mlp else 2
+    moe, branches = model.moe, model.mlp_matrices
     layers = (model.num_layers - moe.first_dense_layers) // moe.moe_every
     routed = layers * moe.num_experts * branches * model.hidden_size * moe.expert_ffn_size
     split = layout.pp * layout.ep * layout.etp
@@ -197,7 +197,7 @@ def _experts(u: Understood) -> Iterator[Tensor]:
     yield Tensor(
         "one layer with its experts, 16-bit",
         f"{int(moe_layer_params(model)):,} parameters * 2",
-        2.0 * moe_layer_params(model),
+        2.0 * float(moe_layer_params(model)),
         True,
     )
 

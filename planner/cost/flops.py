@@ -80,7 +80,7 @@ def active_matmul_params(model: ModelSpec) -> float:
     moe, mla, h = model.moe, model.mla, float(model.hidden_size)
     if not (moe or mla or model.mtp_layers):
         return matmul_params(model)
-    branches = 3 if model.gated_mlp else 2
+    branches = model.mlp_matrices
     attention = attention_matmul_params(model)
     dense = attention + branches * h * model.ffn_size
     found, layer = 0, dense

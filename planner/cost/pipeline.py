@@ -175,7 +175,7 @@ def simulated(
         (stages < 0).astype(float)
         for stages in (run.sequence.previous_stage, run.sequence.next_stage)
     )
-    kept = kept_bytes(layout, acts, counts, first, experts, last)
+    kept = np.asarray(kept_bytes(layout, acts, counts, first, experts, last))
     peaks = [peak_in_flight(one.sequence, stage_weight=kept) for one in runs]
     peak = peaks[-1] + more * (peaks[-1] - peaks[0])
     return Simulated(

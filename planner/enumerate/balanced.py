@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.estimate import parts
-from planner.layout import SCHEDULE_CODE, Layout
+from planner.layout import SCHEDULE_CODE, Layout, Layouts
 from planner.rules.table import breaches
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
@@ -31,7 +31,7 @@ _LAYOUT_KNOBS = (
 )
 
 
-def cuts(recipe: Recipe, legal: Layout, step_s: np.ndarray, fits: np.ndarray) -> Iterator[Layout]:
+def cuts(recipe: Recipe, legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> Iterator[Layout]:
     """The fastest fitting layouts of every pp that does not divide the layers, with their layers
     dealt anew; only those that hold.
 
@@ -40,10 +40,11 @@ def cuts(recipe: Recipe, legal: Layout, step_s: np.ndarray, fits: np.ndarray) ->
     if recipe.framework != "megatron" or any(knob in recipe.knobs for knob in _LAYOUT_KNOBS):
         return
     layers = recipe.model.num_layers
-    for pp in np.unique(legal.pp[fits]).tolist():
+    stages = np.broadcast_to(legal.pp, len(fits))
+    for pp in np.unique(stages[fits]).tolist():
         if layers % pp == 0:
             continue
-        rows = np.flatnonzero(fits & (legal.pp == pp) & (legal.recompute_layers == 0))
+        rows = np.flatnonzero(fits & (stages == pp) & (legal.recompute_layers == 0))
         best = rows[np.argsort(step_s[rows], kind="stable")]
         for base in _different([legal[int(row)] for row in best[: 8 * BASES]]):
             yield from _cut(recipe, base)

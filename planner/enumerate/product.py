@@ -16,6 +16,7 @@ from planner.layout import (
     SCHEDULE_CODE,
     SCHEDULES,
     Layout,
+    Layouts,
     module_mask,
 )
 from planner.schedules.table import schedule
@@ -163,7 +164,7 @@ def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
     }
 
 
-def layouts(recipe: Recipe) -> Layout:
+def layouts(recipe: Recipe) -> Layouts:
     """All combinations as columns.
 
     dp and m follow from the GPUs and the batch; where they do not divide, a rule removes the row.
@@ -240,7 +241,7 @@ def _complete(
     account: np.ndarray,
     choice: np.ndarray,
     part: np.ndarray,
-) -> Layout:
+) -> Layouts:
     tp, pp = columns["tp"], columns["pp"]
     dp = np.maximum(recipe.gpus // (tp * pp * columns["cp"]), 1)
     m = np.maximum(recipe.global_batch_size // (dp * columns["mbs"]), 1)

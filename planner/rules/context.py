@@ -4,16 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from planner.layout import Layout
+from planner.layout import Layout, Layouts, Mask
 from planner.rules.rule import Rule, divides, quotient, try_knob
 from planner.specs.recipe import Recipe
 
 
-def _heads(recipe: Recipe, layout: Layout) -> Any:
+def _heads(recipe: Recipe, layout: Layouts) -> Mask:
     """Key-value heads of a rank are at least one: where tp exceeds them they are copied."""
     heads = divides(layout.cp_a2a, quotient(recipe.model.num_heads, layout.tp))
     return heads & divides(
@@ -25,7 +23,7 @@ def _heads_out(recipe: Recipe, layout: Layout) -> str:
     return try_knob("cp_a2a", max(recipe.model.num_kv_heads // layout.tp, 1), layout.cp_a2a)
 
 
-def _window(recipe: Recipe, layout: Layout) -> Any:
+def _window(recipe: Recipe, layout: Layouts) -> Mask:
     window = recipe.model.window
     part = window is not None and window.tokens < recipe.seq_length
     return (layout.cp == layout.cp_a2a) | (not part and not recipe.model.attention_sinks)

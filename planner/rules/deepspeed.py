@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout
+from planner.layout import (
+    OFFLOAD_CODE,
+    RECOMPUTE_CODE,
+    SCHEDULE_CODE,
+    Layout,
+    Layouts,
+    Mask,
+    Numeric,
+)
 from planner.rules import sizes, training
 from planner.rules.rule import Rule, divides, quotient, try_knob
 from planner.specs.deepspeed import in_megatron, with_autotp
@@ -27,7 +35,7 @@ def _is(column: Any, codes: tuple[int, ...]) -> Any:
     return out
 
 
-def _plain_split(recipe: Recipe, layout: Layout) -> Any:
+def _plain_split(recipe: Recipe, layout: Layouts) -> Mask:
     own = (
         layout.account_for_embedding
         + layout.account_for_loss
@@ -38,39 +46,39 @@ def _plain_split(recipe: Recipe, layout: Layout) -> Any:
     return (own == 0) & (layout.stage_layout == "")
 
 
-def _schedule(recipe: Recipe, layout: Layout) -> Any:
+def _schedule(recipe: Recipe, layout: Layouts) -> Mask:
     zero_bubble = (layout.schedule == SCHEDULE_CODE["zb-h1"]) & (layout.pp > 1) & (layout.sp == 0)
     return (layout.schedule == SCHEDULE_CODE["1f1b"]) | zero_bubble
 
 
-def _offload(recipe: Recipe, layout: Layout) -> Any:
+def _offload(recipe: Recipe, layout: Layouts) -> Mask:
     least = np.where(_is(layout.offload, (*NVME, *PARAMS)), 3, np.where(layout.offload > 0, 1, 0))
     return layout.zero >= least
 
 
-def _nvme(recipe: Recipe, layout: Layout) -> Any:
+def _nvme(recipe: Recipe, layout: Layouts) -> Mask:
     return ~np.asarray(_is(layout.offload, NVME)) | (recipe.hardware.node.nvme_gbytes_per_s > 0)
 
 
-def _hpz_group(recipe: Recipe, layout: Layout) -> Any:
+def _hpz_group(recipe: Recipe, layout: Layouts) -> Mask:
     whole = (layout.hpz >= 1) & (layout.hpz <= recipe.gpus) & divides(layout.hpz, recipe.gpus)
     return whole & ((layout.hpz == 1) | (layout.tp == 1))
 
 
-def _ulysses_heads(recipe: Recipe, layout: Layout) -> Any:
+def _ulysses_heads(recipe: Recipe, layout: Layouts) -> Mask:
     heads, kv = recipe.model.num_heads, recipe.model.num_kv_heads
     return divides(layout.cp, heads) & (divides(layout.cp, kv) | divides(kv, layout.cp))
 
 
-def _full_or_none(recipe: Recipe, layout: Layout) -> Any:
+def _full_or_none(recipe: Recipe, layout: Layouts) -> Mask:
     return (layout.recompute != RECOMPUTE_CODE["selective"]) & (layout.recompute_modules == 0)
 
 
-def _stage_layers(recipe: Recipe, layout: Layout) -> Any:
+def _stage_layers(recipe: Recipe, layout: Layouts) -> Numeric:
     return quotient(recipe.model.num_layers, layout.pp)
 
 
-def _recompute_layers(recipe: Recipe, layout: Layout) -> Any:
+def _recompute_layers(recipe: Recipe, layout: Layouts) -> Mask:
     some = (layout.recompute == RECOMPUTE_CODE["full"]) & (
         layout.recompute_layers <= _stage_layers(recipe, layout)
     )
@@ -83,7 +91,7 @@ def _recompute_layers_out(recipe: Recipe, layout: Layout) -> str:
     return f"at most {int(_stage_layers(recipe, layout))} with full recomputation, else 0"
 
 
-def _precision_runs(recipe: Recipe, layout: Layout) -> Any:
+def _precision_runs(recipe: Recipe, layout: Layouts) -> Mask:
     return recipe.precision != "bf16" or recipe.hardware.gpu.compute_capability >= AMPERE
 
 

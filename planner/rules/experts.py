@@ -5,11 +5,10 @@ windows and latents too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from planner.layout import RECOMPUTE_CODE, Layout, module_mask
+from planner.layout import RECOMPUTE_CODE, Layout, Layouts, Mask, module_mask
 from planner.rules.rule import Rule, divides, try_knob
 from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
@@ -18,7 +17,7 @@ AMPERE = 8.0
 """Compute capability that grouped GEMMs need; recomputing the experts' activation needs those."""
 
 
-def _split(recipe: Recipe, layout: Layout) -> Any:
+def _split(recipe: Recipe, layout: Layouts) -> Mask:
     """ep and etp are 1 without experts; with them ep divides their number."""
     moe = recipe.model.moe
     return (
@@ -35,7 +34,7 @@ def _split_says(recipe: Recipe, layout: Layout) -> str:
     )
 
 
-def _groups(recipe: Recipe, layout: Layout) -> Any:
+def _groups(recipe: Recipe, layout: Layouts) -> Mask:
     """Experts fold over all ranks of a pipeline stage, cp not excepted; in floats, as a column of
     small integers would wrap.
     """
@@ -93,22 +92,20 @@ SIZES = (
 """Of every framework."""
 
 
-def _bias(recipe: Recipe, layout: Layout) -> Any:
+def _bias(recipe: Recipe, layout: Layouts) -> Mask:
     return (layout.etp == 1) | (recipe.model.moe is None or not recipe.model.moe.expert_bias)
 
 
-def _sequence_parallel(recipe: Recipe, layout: Layout) -> Any:
+def _sequence_parallel(recipe: Recipe, layout: Layouts) -> Mask:
     return (layout.tp == 1) | (layout.sp == 1) | (recipe.model.moe is None)
 
 
-def _alone(recipe: Recipe, layout: Layout) -> Any:
+def _alone(recipe: Recipe, layout: Layouts) -> Mask:
     return ~np.asarray(exchange_overlaps(recipe, layout))
 
 
-def _overlap_recomputes(recipe: Recipe, layout: Layout) -> Any:
-    whole = (layout.recompute == RECOMPUTE_CODE["full"]) | (
-        (layout.recompute_modules & module_mask(["moe"])) > 0
-    )
+def _overlap_recomputes(recipe: Recipe, layout: Layouts) -> Mask:
+    whole = (layout.recompute == RECOMPUTE_CODE["full"]) | (layout.recomputes("moe") > 0)
     return _alone(recipe, layout) | (whole == 0)
 
 
@@ -134,7 +131,7 @@ def modules(recipe: Recipe) -> int:
     return module_mask(names)
 
 
-def aligned_widths(recipe: Recipe, layout: Layout, size: int) -> Any:
+def aligned_widths(recipe: Recipe, layout: Layouts, size: int) -> Mask:
     """Whether the widths of all experts on a rank are multiples of what low-precision GEMMs
     need.
     """

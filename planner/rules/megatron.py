@@ -4,9 +4,9 @@ schedules refuse.
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
-from planner.layout import RECOMPUTE_CODE, Layout, module_names
+from planner.layout import RECOMPUTE_CODE, Layout, Layouts, Mask, module_names
 from planner.rules import context, experts, pipeline, sizes, states, training
 from planner.rules.rule import Rule, divides, quotient
 from planner.specs.recipe import Recipe
@@ -31,7 +31,7 @@ Source: github.com/ROCm/TransformerEngine transformer_engine/pytorch/fp8.py, che
 WIDE = ("fp32", "fp16", "bf16")
 
 
-def _kv_heads_shared(recipe: Recipe, layout: Layout) -> Any:
+def _kv_heads_shared(recipe: Recipe, layout: Layouts) -> Mask:
     """Beyond the heads their weights are still split evenly, and gathered again in the forward
     pass: widths must divide too.
     """
@@ -41,7 +41,7 @@ def _kv_heads_shared(recipe: Recipe, layout: Layout) -> Any:
     )
 
 
-def _recompute_layers(recipe: Recipe, layout: Layout) -> Any:
+def _recompute_layers(recipe: Recipe, layout: Layouts) -> Mask:
     none = layout.recompute_layers == 0
     return none | (
         (layout.recompute == FULL)
@@ -53,11 +53,11 @@ def _recompute_layers_out(recipe: Recipe, layout: Layout) -> str:
     return f"at most {int(pipeline.most_layers(recipe, layout))} with full recomputation, else 0"
 
 
-def _recompute_modules(recipe: Recipe, layout: Layout) -> Any:
+def _recompute_modules(recipe: Recipe, layout: Layouts) -> Mask:
     none = layout.recompute_modules == 0
+    unknown = ~experts.modules(recipe)
     return none | (
-        (layout.recompute == SELECTIVE)
-        & ((layout.recompute_modules & ~experts.modules(recipe)) == 0)
+        (layout.recompute == SELECTIVE) & (np.bitwise_and(layout.recompute_modules, unknown) == 0)
     )
 
 
@@ -65,11 +65,11 @@ def _recompute_modules_out(recipe: Recipe, layout: Layout) -> str:
     return f"try any of {', '.join(module_names(experts.modules(recipe)))}"
 
 
-def _precision_known(recipe: Recipe, layout: Layout) -> Any:
+def _precision_known(recipe: Recipe, layout: Layouts) -> Mask:
     return recipe.precision != "fp8-rowwise"
 
 
-def _precision_runs(recipe: Recipe, layout: Layout) -> Any:
+def _precision_runs(recipe: Recipe, layout: Layouts) -> Mask:
     gpu, precision = recipe.hardware.gpu, recipe.precision
     if gpu.vendor == "AMD":
         return precision in (*WIDE, *LEAST_GFX) and gpu.compute_capability >= LEAST_GFX.get(
@@ -87,7 +87,7 @@ def _alignment(recipe: Recipe) -> int:
     return 16 if recipe.precision.startswith("fp8") else 1
 
 
-def _aligned(recipe: Recipe, layout: Layout) -> Any:
+def _aligned(recipe: Recipe, layout: Layouts) -> Mask:
     size = _alignment(recipe)
     if size == 1:
         return True

@@ -4,39 +4,37 @@ interleave.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from planner.errors import InputError
-from planner.layout import SCHEDULE_CODE, Layout, Numeric
+from planner.layout import SCHEDULE_CODE, Layout, Layouts, Mask, Numeric
 from planner.rules import experts
 from planner.rules.rule import Rule, divides, quotient, try_knob
 from planner.specs import stage_layout
 from planner.specs.recipe import Recipe
 
 
-def _by_string(layout: Layout) -> bool:
+def _by_string(layout: Layouts) -> bool:
     """A stage layout string belongs to one layout, so this is no question to a column."""
     return layout.stage_layout != ""
 
 
-def _uneven(layout: Layout) -> Any:
+def _uneven(layout: Layouts) -> Mask:
     return (layout.first_layers > 0) | (layout.last_layers > 0)
 
 
-def _counted_layers(recipe: Recipe, layout: Layout) -> Numeric:
+def _counted_layers(recipe: Recipe, layout: Layouts) -> Numeric:
     """Layers as the even split counts them: embedding and loss may each stand for one."""
     return recipe.model.num_layers + layout.account_for_embedding + layout.account_for_loss
 
 
-def _middle(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
+def _middle(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     """Layers and stages between a first and a last stage whose layers are stated."""
     stages = layout.pp - (layout.first_layers > 0) * 1 - (layout.last_layers > 0) * 1
     return recipe.model.num_layers - layout.first_layers - layout.last_layers, stages
 
 
-def most_layers(recipe: Recipe, layout: Layout) -> Numeric:
+def most_layers(recipe: Recipe, layout: Layouts) -> Numeric:
     """Layers of the fullest virtual stage, as Megatron builds them; the layout is legal
     otherwise.
     """
@@ -52,7 +50,7 @@ def most_layers(recipe: Recipe, layout: Layout) -> Numeric:
     return quotient(np.where(_uneven(layout), uneven, even), layout.v)
 
 
-def _even(recipe: Recipe, layout: Layout) -> Any:
+def _even(recipe: Recipe, layout: Layouts) -> Mask:
     return (
         _by_string(layout) | _uneven(layout) | divides(layout.pp, _counted_layers(recipe, layout))
     )
@@ -72,7 +70,7 @@ def _even_out(recipe: Recipe, layout: Layout) -> str:
     return try_knob("pp", layers, layout.pp)
 
 
-def _even_virtual(recipe: Recipe, layout: Layout) -> Any:
+def _even_virtual(recipe: Recipe, layout: Layouts) -> Mask:
     per_stage = quotient(_counted_layers(recipe, layout), layout.pp)
     return _by_string(layout) | _uneven(layout) | divides(layout.v, per_stage)
 
@@ -81,14 +79,14 @@ def _even_virtual_out(recipe: Recipe, layout: Layout) -> str:
     return try_knob("v", int(_counted_layers(recipe, layout) // layout.pp), layout.v)
 
 
-def _one_way(recipe: Recipe, layout: Layout) -> Any:
+def _one_way(recipe: Recipe, layout: Layouts) -> Mask:
     accounted = (layout.account_for_embedding > 0) | (layout.account_for_loss > 0)
     if _by_string(layout):
         return ~np.asarray(accounted | _uneven(layout))
     return ~np.asarray(accounted & _uneven(layout))
 
 
-def _uneven_split(recipe: Recipe, layout: Layout) -> Any:
+def _uneven_split(recipe: Recipe, layout: Layouts) -> Mask:
     layers, stages = _middle(recipe, layout)
     whole = (
         (layers >= 0) & (stages >= 0) & ((layers == 0) == (stages == 0)) & divides(stages, layers)
@@ -96,7 +94,7 @@ def _uneven_split(recipe: Recipe, layout: Layout) -> Any:
     return _by_string(layout) | ~np.asarray(_uneven(layout)) | whole
 
 
-def _uneven_virtual(recipe: Recipe, layout: Layout) -> Any:
+def _uneven_virtual(recipe: Recipe, layout: Layouts) -> Mask:
     layers, stages = _middle(recipe, layout)
     per_stage = quotient(layers, stages)
     whole = (
@@ -136,20 +134,20 @@ def layout_fault(recipe: Recipe, layout: Layout) -> str:
     return experts.chunk_of_predictions(stages, layout.pp)
 
 
-def _string_holds(recipe: Recipe, layout: Layout) -> Any:
-    return not _by_string(layout) or layout_fault(recipe, layout) == ""
+def _string_holds(recipe: Recipe, layout: Layouts) -> Mask:
+    return not layout.stage_layout or layout_fault(recipe, layout[0]) == ""
 
 
-def _schedule(recipe: Recipe, layout: Layout) -> Any:
+def _schedule(recipe: Recipe, layout: Layouts) -> Mask:
     plain = (layout.schedule == SCHEDULE_CODE["1f1b"]) & (layout.v == 1)
     return plain | ((layout.schedule == SCHEDULE_CODE["interleaved"]) & (layout.v > 1))
 
 
-def _group(layout: Layout) -> Numeric:
+def _group(layout: Layouts) -> Numeric:
     return np.where(layout.group > 0, layout.group, layout.pp)
 
 
-def _interleaves(recipe: Recipe, layout: Layout) -> Any:
+def _interleaves(recipe: Recipe, layout: Layouts) -> Mask:
     group = np.maximum(_group(layout), 1)
     rest = layout.m % group
     return (layout.v == 1) | (

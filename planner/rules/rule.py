@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from planner.layout import Layout, Numeric
+from planner.layout import Layout, Layouts, Mask, Numeric
 from planner.specs.recipe import Recipe
 from planner.specs.versions import Version
 
@@ -25,7 +24,7 @@ class Rule:
     """What must hold, for the framework versions from `since` up to, not including, `before`."""
 
     name: str
-    holds: Callable[[Recipe, Layout], Any]
+    holds: Callable[[Recipe, Layouts], Mask]
     """True or False, or a column of them when the layout holds columns; never raises, never divides
     by zero.
     """
@@ -49,7 +48,7 @@ class Breach:
     message: str
 
 
-def divides(divisor: Numeric, number: Numeric) -> Any:
+def divides(divisor: Numeric, number: Numeric) -> Mask:
     """Whether number is a multiple of divisor; a divisor below 1 counts as 1 (another rule removes
     it).
     """

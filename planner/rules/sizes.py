@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.layout import SCHEDULES, Layout
+from planner.layout import SCHEDULES, Layout, Layouts, Mask
 from planner.rules import experts
 from planner.rules.rule import Rule, divides, near_divisors, try_knob
 from planner.specs.recipe import Recipe
@@ -15,7 +15,7 @@ DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m", "hpz", "cp_a2a"
 COUNTS = ("group", "recompute_layers", "first_layers", "last_layers")
 
 
-def _positive(recipe: Recipe, layout: Layout) -> Any:
+def _positive(recipe: Recipe, layout: Layouts) -> Mask:
     ok: Any = True
     for name in DEGREES:
         ok = ok & (getattr(layout, name) >= 1)
@@ -32,7 +32,7 @@ def _product(*factors: Any) -> Any:
     return out
 
 
-def _gpus(recipe: Recipe, layout: Layout) -> Any:
+def _gpus(recipe: Recipe, layout: Layouts) -> Mask:
     return _product(layout.tp, layout.pp, layout.dp, layout.cp) == recipe.gpus
 
 
@@ -43,7 +43,7 @@ def _gpus_out(recipe: Recipe, layout: Layout) -> str:
     return f"or use {max(recipe.gpus // rest, 1) * rest} GPUs, a multiple of tp * pp * cp = {rest}"
 
 
-def _batch(recipe: Recipe, layout: Layout) -> Any:
+def _batch(recipe: Recipe, layout: Layouts) -> Mask:
     return _product(layout.dp, layout.mbs, layout.m) == recipe.global_batch_size
 
 
@@ -62,19 +62,19 @@ def _batch_out(recipe: Recipe, layout: Layout) -> str:
     )
 
 
-def _schedule_known(recipe: Recipe, layout: Layout) -> Any:
+def _schedule_known(recipe: Recipe, layout: Layouts) -> Mask:
     known = np.array([name in recipe.stack.schedules for name in SCHEDULES])
-    return known[layout.schedule]
+    return known[np.asarray(layout.schedule)]
 
 
-def _zero_known(recipe: Recipe, layout: Layout) -> Any:
+def _zero_known(recipe: Recipe, layout: Layouts) -> Mask:
     ok: Any = False
     for stage in recipe.stack.zero_stages:
         ok = ok | (layout.zero == stage)
     return ok
 
 
-def _sequence_over_cp(recipe: Recipe, layout: Layout) -> Any:
+def _sequence_over_cp(recipe: Recipe, layout: Layouts) -> Mask:
     return (layout.cp == 1) | divides(2 * layout.cp, recipe.seq_length)
 
 
@@ -83,11 +83,11 @@ def _cp_out(recipe: Recipe, layout: Layout) -> str:
     return f"try cp {' or '.join(map(str, near))}"
 
 
-def _sequence_over_tp(recipe: Recipe, layout: Layout) -> Any:
+def _sequence_over_tp(recipe: Recipe, layout: Layouts) -> Mask:
     return (layout.sp == 0) | divides(layout.cp * layout.tp, recipe.seq_length)
 
 
-def _positions(recipe: Recipe, layout: Layout) -> Any:
+def _positions(recipe: Recipe, layout: Layouts) -> Mask:
     return recipe.model.position != "learned" or recipe.model.position_rows >= recipe.seq_length
 
 

@@ -4,17 +4,15 @@ FSDP2.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from planner.layout import OFFLOAD_CODE, Layout
+from planner.layout import OFFLOAD_CODE, Layouts, Mask
 from planner.rules.rule import Rule
 from planner.specs.megatron import MOMENTS, WHOLE_STATES, sharded_by_torch
 from planner.specs.recipe import Recipe
 
 
-def _known(recipe: Recipe, layout: Layout) -> Any:
+def _known(recipe: Recipe, layout: Layouts) -> Mask:
     return ((layout.offload == 0) | (layout.offload == OFFLOAD_CODE["optimizer-cpu"])) & (
         layout.hpz == 1
     )
@@ -24,16 +22,16 @@ def _narrow(recipe: Recipe) -> bool:
     return recipe.stack.optimizer_state_bytes != WHOLE_STATES
 
 
-def _states_known(recipe: Recipe, layout: Layout) -> Any:
+def _states_known(recipe: Recipe, layout: Layouts) -> Mask:
     return not _narrow(recipe) or recipe.stack.optimizer_state_bytes in MOMENTS
 
 
-def _distributed(recipe: Recipe, layout: Layout) -> Any:
+def _distributed(recipe: Recipe, layout: Layouts) -> Mask:
     """FSDP2 runs without Megatron's distributed optimizer, Megatron-FSDP with it."""
     return (layout.zero >= 1) & _not_by_torch(recipe, layout)
 
 
-def _not_by_torch(recipe: Recipe, layout: Layout) -> Any:
+def _not_by_torch(recipe: Recipe, layout: Layouts) -> Mask:
     return ~np.asarray(sharded_by_torch(recipe, layout))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.layout import Layout
+from planner.layout import Layout, Layouts
 from planner.rules import deepspeed, megatron, sizes, training
 from planner.rules.rule import Breach, Rule, breach
 from planner.specs.recipe import Recipe
@@ -57,7 +57,7 @@ request, and marked.
 
 
 def mask(
-    recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()
+    recipe: Recipe, layout: Layouts, waived: tuple[str, ...] = ()
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Which layouts hold every rule but the waived ones, and how many each rule removed.
 
@@ -87,7 +87,7 @@ def breaches(recipe: Recipe, layout: Layout) -> tuple[Breach, ...]:
     return tuple(breach(rule, recipe, layout) for rule in broken)
 
 
-def nearest_refusal(recipe: Recipe, layout: Layout) -> str:
+def nearest_refusal(recipe: Recipe, layout: Layouts) -> str:
     """Of many layouts, none legal: what refuses the first of those that break the fewest rules,
     with the way out; empty without any.
     """

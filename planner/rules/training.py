@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.layout import OFFLOAD_CODE, Layout
+from planner.layout import OFFLOAD_CODE, Layouts, Mask
 from planner.rules.rule import Rule
 from planner.specs.deepspeed import in_megatron
 from planner.specs.megatron import WHOLE_STATES
@@ -36,15 +36,15 @@ def _unless(condition: Any, *names: str) -> Any:
     )
 
 
-def _fits_adapters(recipe: Recipe, layout: Layout) -> Any:
+def _fits_adapters(recipe: Recipe, layout: Layouts) -> Mask:
     return recipe.lora is None or recipe.lora.rank % np.maximum(layout.tp, 1) == 0
 
 
-def _one_at_a_time(recipe: Recipe, layout: Layout) -> Any:
+def _one_at_a_time(recipe: Recipe, layout: Layouts) -> Mask:
     return (layout.mbs == 1) | (not recipe.packing)
 
 
-def _adapters_alone(recipe: Recipe, layout: Layout) -> Any:
+def _adapters_alone(recipe: Recipe, layout: Layouts) -> Mask:
     return (layout.tp == 1) | (recipe.lora is None)
 
 

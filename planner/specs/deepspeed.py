@@ -4,11 +4,9 @@ with its own model code.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from planner.layout import SCHEDULE_CODE, Layout
+from planner.layout import SCHEDULE_CODE, Layouts, Mask
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
@@ -18,22 +16,15 @@ alone.
 """
 
 
-def in_megatron(recipe: Recipe, layout: Layout) -> Any:
+def in_megatron(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether Megatron-DeepSpeed runs it: tensor parallelism in a pipeline, the ZB-H1 schedule,
     tensor parallelism before AutoTP's rules.
-
-    A column when the layout holds columns.
     """
     early = version_of("deepspeed", recipe.framework_version) < PARTITION_RULES
     zero_bubble = layout.schedule == SCHEDULE_CODE["zb-h1"]
-    return zero_bubble | ((layout.tp > 1) & ((layout.pp > 1) | early))
+    return (layout.tensor_split & (layout.pipelined | early)) | zero_bubble
 
 
-def with_autotp(recipe: Recipe, layout: Layout) -> Any:
+def with_autotp(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether DeepSpeed's own tensor parallelism splits the model."""
-    return (layout.tp > 1) & ~_flag(in_megatron(recipe, layout))
-
-
-def _flag(value: Any) -> Any:
-    """So that ~ negates a plain bool too."""
-    return np.asarray(value)
+    return layout.tensor_split & np.logical_not(in_megatron(recipe, layout))

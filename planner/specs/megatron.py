@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from planner.layout import Layout
+from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
 
 WHOLE_STATES = 12.0
@@ -19,18 +17,13 @@ NARROW = {"precision-aware-fp32": "fp32", "precision-aware": "bf16", "precision-
 """The precision-aware optimizer by the type of its moments, as questions name it."""
 
 
-def exchange_overlaps(recipe: Recipe, layout: Layout) -> Any:
+def exchange_overlaps(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether dispatch and combine of experts run beside another micro-batch's compute: as the
     stack does, where there is an exchange.
-
-    A column when the layout holds columns and the stack overlaps.
     """
     return recipe.stack.experts.overlap_share > 0 and layout.ep > 1
 
 
-def sharded_by_torch(recipe: Recipe, layout: Layout) -> Any:
-    """Whether weights or gradients are sharded by torch's FSDP2, not by Megatron-FSDP.
-
-    A column when the layout holds columns and the stack has FSDP2.
-    """
+def sharded_by_torch(recipe: Recipe, layout: Layouts) -> Mask:
+    """Whether weights or gradients are sharded by torch's FSDP2, not by Megatron-FSDP."""
     return recipe.stack.fsdp == "torch" and layout.zero >= 2

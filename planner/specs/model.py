@@ -218,6 +218,16 @@ class ModelSpec(BaseModel):
         return self
 
     @property
+    def mlp_branches(self) -> int:
+        """Matrices of an MLP that widen: gate and up, or up alone."""
+        return 2 if self.gated_mlp else 1
+
+    @property
+    def mlp_matrices(self) -> int:
+        """All matrices of an MLP: three when gated, else two."""
+        return self.mlp_branches + 1
+
+    @property
     def query_size(self) -> int:
         return self.num_heads * self.head_dim
 

@@ -59,4 +59,5 @@ def residual_range(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> tuple[Numeri
     at = regime(recipe, flops_per_s_per_gpu)
     power = UNKNOWN if recipe.hardware.kernels.assumed else 1.0
     bounds = np.array([_nearest(recipe, index) for index in range(len(REGIMES) + 1)]) ** power
-    return bounds[at, 0], bounds[at, 1]
+    low, high = bounds[np.asarray(at)].T
+    return low, high

@@ -9,7 +9,7 @@ import numpy as np
 from planner.cost.layer.kernels import flash_attention_s, flash_backward_s, gemm_s, memory_s
 from planner.cost.network import collectives
 from planner.cost.params.layer import kv_heads_per_rank
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -18,7 +18,7 @@ TILE = 128
 """Keys of a tile of flash attention."""
 
 
-def tokens(recipe: Recipe, layout: Layout) -> Numeric:
+def tokens(recipe: Recipe, layout: Layouts) -> Numeric:
     """Tokens of a micro-batch on one rank."""
     return layout.mbs * (recipe.seq_length / layout.cp)
 
@@ -54,7 +54,7 @@ def windowed_layers(model: ModelSpec, seq_length: int) -> int:
     return sum((i + 1) % every != 0 for i in range(window.first_full_layers, model.num_layers))
 
 
-def attention_times(recipe: Recipe, layout: Layout) -> tuple[Numeric, Numeric]:
+def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     """Forward and backward time of the attention core.
 
     Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and
@@ -110,7 +110,7 @@ def windowed_share(recipe: Recipe) -> float:
 
 
 def _exchange_times(
-    recipe: Recipe, layout: Layout, ranks: Numeric, tp: Numeric
+    recipe: Recipe, layout: Layouts, ranks: Numeric, tp: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Forward and backward of an exchange of heads for tokens among so many ranks, tp ranks apart.
 
@@ -134,7 +134,7 @@ def _exchange_times(
 
 
 def cp_comm_times(
-    recipe: Recipe, layout: Layout, attention_s: tuple[Numeric, Numeric]
+    recipe: Recipe, layout: Layouts, attention_s: tuple[Numeric, Numeric]
 ) -> tuple[Numeric, Numeric]:
     """Context-parallel ring of keys and values, where it outlasts the attention that hides it,
     among groups that exchange heads for tokens; DeepSpeed's ranks all exchange, Megatron's as many

@@ -13,7 +13,7 @@ from planner.cost.layer.kernels import gemm_s, memory_s
 from planner.cost.network import collectives
 from planner.cost.params.frozen import trains
 from planner.cost.params.layer import padded_vocab
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 
@@ -29,7 +29,7 @@ class EndsTime:
     """Weight gradient of the head, within head_backward_s."""
 
 
-def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
+def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
     """Embedding look-up and its gradient; head products, loss over the split vocabulary, three
     small all-reduces.
 
@@ -49,7 +49,7 @@ def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
     )
     members = collectives.group(hardware, 1, layout.tp)
     size = count * h * recipe.element_bytes
-    sp = np.asarray(layout.sp) == 1
+    sp = layout.sequence_split
     gather = collectives.gather_s(hardware, members, size)
     reduce = collectives.all_reduce_s(hardware, members, size)
     crossed = np.where(sp, gather, reduce)
@@ -63,7 +63,7 @@ def ends_time(recipe: Recipe, layout: Layout) -> EndsTime:
         else small
     )
     product = gemm_s(hardware, precision, count, vocab, h)
-    again = (product + joined) * (np.asarray(layout.recompute) == 2) * stack.head_recomputed
+    again = (product + joined) * layout.recomputes_all * stack.head_recomputed
     weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(
         hardware, stack.accumulate_bytes * vocab * h
     )

@@ -9,7 +9,7 @@ import numpy as np
 from planner.cost.layer.gemms import outside
 from planner.cost.layer.kernels import is_low
 from planner.cost.network import collectives
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.model import Moe
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -37,7 +37,7 @@ def reached(moe: Moe, places: Numeric) -> Numeric:
 
 
 def exchange_s(
-    recipe: Recipe, layout: Layout, moe: Moe, own_tokens: Numeric, element_bytes: float
+    recipe: Recipe, layout: Layouts, moe: Moe, own_tokens: Numeric, element_bytes: float
 ) -> Numeric:
     """One dispatch, or one combine, of a rank's own tokens. 0 when alone.
 
@@ -79,7 +79,7 @@ def exchange_s(
 
 
 def exchanges_s(
-    recipe: Recipe, layout: Layout, moe: Moe, count: Numeric
+    recipe: Recipe, layout: Layouts, moe: Moe, count: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Dispatch and combine forward, and their mirror images backward, with what expert tensor
     parallelism gathers and scatters.

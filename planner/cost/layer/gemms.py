@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from planner.cost.layer.kernels import gemm_s, grouped_gemm_s, memory_s
 from planner.cost.params.frozen import trains
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 
@@ -31,12 +29,12 @@ class Product(NamedTuple):
     """Whether the weights get a gradient."""
 
 
-def outside(layout: Layout) -> Numeric:
+def outside(layout: Layouts) -> Numeric:
     """By how much sequence parallelism splits what tensor parallelism does not: tp, or 1."""
-    return np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
+    return layout.sequence_shards
 
 
-def attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple[Product, ...]:
+def attention_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tuple[Product, ...]:
     """Projections of the attention for `count` tokens.
 
     Formula: (a + 2k) d / tp from h; h from a d / tp;
@@ -54,7 +52,7 @@ def attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple[
     )
 
 
-def _attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple[Product, ...]:
+def _attention_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tuple[Product, ...]:
     model, tp = recipe.model, layout.tp
     h, mla = model.hidden_size, model.mla
     queries, kv = model.query_size / tp, model.kv_size / tp
@@ -76,7 +74,7 @@ def _attention_products(recipe: Recipe, layout: Layout, count: Numeric) -> tuple
 
 
 def mlp_products(
-    recipe: Recipe, layout: Layout, count: Numeric, ffn_size: int
+    recipe: Recipe, layout: Layouts, count: Numeric, ffn_size: int
 ) -> tuple[Product, ...]:
     """A dense MLP, or shared experts, of so many hidden units.
 
@@ -85,7 +83,7 @@ def mlp_products(
     Assumes: both branches of a gated MLP in one product.
     """
     h, ffn, trained = recipe.model.hidden_size, ffn_size / layout.tp, trains(recipe, "mlp")
-    wide = (2 if recipe.model.gated_mlp else 1) * ffn
+    wide = recipe.model.mlp_branches * ffn
     return Product(count, wide, h, "column", trained=trained), Product(
         count, h, ffn, "row", trained=trained
     )
@@ -103,7 +101,10 @@ def products_s(
     Assumes: the measured product's own output is 2 bytes; the rest of the accumulation is memory
              traffic.
     """
-    forward, inputs, weights, columns = 0.0, 0.0, 0.0, (0.0, 0.0)
+    forward: Numeric = 0.0
+    inputs: Numeric = 0.0
+    weights: Numeric = 0.0
+    columns: tuple[Numeric, Numeric] = (0.0, 0.0)
     for one in products:
         forward = forward + product_s(recipe, one, one.rows, one.n, one.k)
         back = product_s(recipe, one, one.rows, one.k, one.n)
@@ -135,7 +136,9 @@ def weights(products: tuple[Product, ...]) -> Numeric:
     return sum((one.n * one.k * one.groups for one in products), 0.0)
 
 
-def casts(products: tuple[Product, ...], layout: Layout, count: Numeric) -> tuple[Numeric, Numeric]:
+def casts(
+    products: tuple[Product, ...], layout: Layouts, count: Numeric
+) -> tuple[Numeric, Numeric]:
     """Elements a token that are quantized: inputs in the forward, output gradients in the backward
     pass.
 
@@ -145,7 +148,8 @@ def casts(products: tuple[Product, ...], layout: Layout, count: Numeric) -> tupl
     Assumes: gathered columns' inputs with sp are cast before the gather.
     """
     shared = outside(layout)
-    forward, backward = 0.0, 0.0
+    forward: Numeric = 0.0
+    backward: Numeric = 0.0
     for one in products:
         share = one.rows / count * one.groups * one.low
         forward = forward + share * one.k / (shared if one.side == "column" else 1)

@@ -23,7 +23,7 @@ from planner.cost.network import collectives
 from planner.cost.params.frozen import goes_back
 from planner.cost.params.layer import kv_heads_per_rank
 from planner.cost.params.lora import NO_ADAPTERS, AdapterTime, adapters_time, dense_adapters
-from planner.layout import MODULES, Layout, Numeric
+from planner.layout import MODULES, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
 
@@ -133,14 +133,14 @@ class Kind:
     adapters: AdapterTime = NO_ADAPTERS
 
 
-def matrices(recipe: Recipe, layout: Layout) -> tuple[tuple[Numeric, Numeric], ...]:
+def matrices(recipe: Recipe, layout: Layouts) -> tuple[tuple[Numeric, Numeric], ...]:
     """Output and input width of each linear of a dense layer on one rank; the last two are the
     MLP's.
     """
     return tuple((one.n, one.k) for one in dense(recipe, layout).products)
 
 
-def dense(recipe: Recipe, layout: Layout) -> Kind:
+def dense(recipe: Recipe, layout: Layouts) -> Kind:
     """A layer with a dense MLP.
 
     Formula: attention_products + mlp_products of ffn_size
@@ -161,7 +161,7 @@ def dense(recipe: Recipe, layout: Layout) -> Kind:
     )
 
 
-def elementwise_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, Numeric]:
+def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric, Numeric]:
     """Norms, residuals, dropout, activation function, rotary embedding, routing.
 
     Formula: bytes moved / HBM; what is outside the tensor-parallel region is split only by sequence
@@ -170,8 +170,8 @@ def elementwise_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numer
     Assumes: the stack's fusions.
     """
     model, stack, count = recipe.model, recipe.stack, tokens(recipe, layout)
-    outside = count * model.hidden_size / np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
-    branches = (3 if model.gated_mlp else 2) / 2
+    outside = count * model.hidden_size / layout.sequence_shards
+    branches = model.mlp_matrices / 2
     inside = kind.activated * branches
     rotated = (
         count
@@ -198,7 +198,9 @@ def elementwise_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numer
     )
 
 
-def cast_bytes(recipe: Recipe, layout: Layout, kind: Kind | None = None) -> tuple[Numeric, Numeric]:
+def cast_bytes(
+    recipe: Recipe, layout: Layouts, kind: Kind | None = None
+) -> tuple[Numeric, Numeric]:
     """Memory traffic of quantizing the operands of a layer's products: inputs in the forward,
     output gradients in the backward pass.
 
@@ -214,7 +216,7 @@ def cast_bytes(recipe: Recipe, layout: Layout, kind: Kind | None = None) -> tupl
 
 
 def tp_comm_times(
-    recipe: Recipe, layout: Layout, blocks: float = 2.0
+    recipe: Recipe, layout: Layouts, blocks: float = 2.0
 ) -> tuple[Numeric, Numeric, Numeric]:
     """Tensor-parallel communication of a layer: forward, backward before its products, beside
     weight gradients.
@@ -244,13 +246,13 @@ def tp_comm_times(
     )
     scatter = collectives.gather_s(hardware, members, size)
     reduce = collectives.all_reduce_s(hardware, members, size)
-    sp = np.asarray(layout.sp) == 1
+    sp = layout.sequence_split
     forward = np.where(sp, gathers + blocks * scatter, blocks * reduce)
     beside = np.where(sp, blocks * scatter, recipe.stack.tp_reduces_backward * blocks / 2 * reduce)
     return forward, np.where(sp, gathers, 0.0), beside
 
 
-def _recompute_s(recipe: Recipe, layout: Layout, kind: Kind, parts: dict[str, Numeric]) -> Numeric:
+def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, Numeric]) -> Numeric:
     """Work repeated in the backward pass.
 
     Formula: full: the whole forward with its communication, less the MLP's last product where
@@ -270,7 +272,7 @@ def _recompute_s(recipe: Recipe, layout: Layout, kind: Kind, parts: dict[str, Nu
 
     activated = memory_s(
         recipe.hardware,
-        stack.activation_bytes_forward * kind.activated * (3 if recipe.model.gated_mlp else 2) / 2,
+        stack.activation_bytes_forward * kind.activated * recipe.model.mlp_matrices / 2,
     )
     selective = has("core_attn") * parts["attention"] + has("layernorm") * parts["norms"]
     if kind.mlp:
@@ -304,12 +306,12 @@ def _recompute_s(recipe: Recipe, layout: Layout, kind: Kind, parts: dict[str, Nu
     return np.where(code == 2, parts["forward"] - early, np.where(code == 1, selective, 0.0))
 
 
-def layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
+def layer_time(recipe: Recipe, layout: Layouts) -> LayerTime:
     """One layer with a dense MLP, of one micro-batch: kind_time() of dense()."""
     return kind_time(recipe, layout, dense(recipe, layout))
 
 
-def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
+def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     """One layer of one micro-batch.
 
     Formula: max(GPU time, CPU launch time) + waits for the forward and for the backward pass, their
@@ -393,16 +395,16 @@ def kind_time(recipe: Recipe, layout: Layout, kind: Kind) -> LayerTime:
     return said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * whole))
 
 
-def _launch_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, Numeric]:
+def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric, Numeric]:
     """What the CPU needs to launch a layer, forward and backward; full recomputation launches the
     forward again.
 
     Where stages lie on several nodes, each of sp's 4 collectives forward and 6 backward may take it
     longer.
     """
-    stack, split = recipe.stack, np.asarray(layout.tp) > 1
+    stack, split = recipe.stack, layout.tensor_split
     one_us = MICRO * recipe.hardware.node.launch_factor
-    crossing = split & (np.asarray(layout.pp) > 1) & (recipe.gpus > recipe.hardware.node.gpus)
+    crossing = split & layout.pipelined & (recipe.gpus > recipe.hardware.node.gpus)
     collective = stack.collective_us_crossing * layout.tp * crossing
     forward = (
         stack.launch_us_forward + kind.launch_us[0] + stack.launch_us_tp * split + 4 * collective
@@ -414,7 +416,7 @@ def _launch_times(recipe: Recipe, layout: Layout, kind: Kind) -> tuple[Numeric, 
         forward + kind.adapters.launch_forward_s,
         backward + kind.adapters.launch_backward_s,
     )
-    return forward, backward + forward * (np.asarray(layout.recompute) == 2)
+    return forward, backward + forward * layout.recomputes_all
 
 
 def mean_time(one: LayerTime, other: LayerTime, share: Numeric) -> LayerTime:

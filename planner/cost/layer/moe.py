@@ -10,12 +10,12 @@ from planner.cost.layer.gemms import Product, attention_products, mlp_products, 
 from planner.cost.layer.layer import Kind, LayerTime, kind_time
 from planner.cost.params.frozen import trains
 from planner.cost.params.lora import adapters_time, expert_adapters
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.model import Moe
 from planner.specs.recipe import Recipe
 
 
-def expert_rows(recipe: Recipe, layout: Layout, moe: Moe) -> Numeric:
+def expert_rows(recipe: Recipe, layout: Layouts, moe: Moe) -> Numeric:
     """Tokens that one routed expert of a rank computes, on the busiest rank.
 
     Formula: T / tp ep etp k / E imbalance, T / tp with sequence parallelism
@@ -33,7 +33,7 @@ def expert_rows(recipe: Recipe, layout: Layout, moe: Moe) -> Numeric:
     )
 
 
-def routed_products(recipe: Recipe, layout: Layout, moe: Moe) -> tuple[Product, ...]:
+def routed_products(recipe: Recipe, layout: Layouts, moe: Moe) -> tuple[Product, ...]:
     """The grouped products of a rank's routed experts.
 
     Formula: E / ep groups of expert_rows tokens; (2 or 1) f / etp from h, h from f / etp
@@ -45,14 +45,14 @@ def routed_products(recipe: Recipe, layout: Layout, moe: Moe) -> tuple[Product, 
         expert_rows(recipe, layout, moe),
         moe.num_experts / layout.ep / recipe.stack.experts.grouped_share,
     )
-    branches = 2 if recipe.model.gated_mlp else 1
+    branches = recipe.model.mlp_branches
     trained = trains(recipe, "mlp")
     return Product(rows, branches * ffn, h, groups=local, trained=trained), Product(
         rows, h, ffn, groups=local, trained=trained
     )
 
 
-def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
+def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
     """A layer whose MLP are experts.
 
     Formula: attention + router T/tp x E x h in 16 bits + routed + shared over tp (+ dense MLP
@@ -92,7 +92,7 @@ def experts(recipe: Recipe, layout: Layout, moe: Moe) -> Kind:
     )
 
 
-def expert_layer_time(recipe: Recipe, layout: Layout) -> LayerTime:
+def expert_layer_time(recipe: Recipe, layout: Layouts) -> LayerTime:
     """One layer with experts, of one micro-batch; a dense one where the model has none."""
     moe = recipe.model.moe
     assert moe is not None, "only models with experts ask"

@@ -6,11 +6,11 @@ from planner.cost.layer.attention import tokens
 from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.gemms import Product, products_s
 from planner.cost.layer.layer import LayerTime
-from planner.layout import Layout
+from planner.layout import Layouts
 from planner.specs.recipe import Recipe
 
 
-def with_mtp(recipe: Recipe, layout: Layout, ends: EndsTime, layer: LayerTime) -> EndsTime:
+def with_mtp(recipe: Recipe, layout: Layouts, ends: EndsTime, layer: LayerTime) -> EndsTime:
     """Embedding and head with the layers of multi-token prediction before each further head.
 
     Formula: mtp_layers (layer + projection h from 2h / tp + embedding look-up + head) on the last

@@ -20,7 +20,7 @@ from planner.cost.params.lora import (
     input_kept,
     mlp_adapters_of,
 )
-from planner.layout import MODULES, Layout, Numeric
+from planner.layout import MODULES, Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 
@@ -64,7 +64,7 @@ BACK = (
 """What is not kept where no backward pass enters the layers."""
 
 
-def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
+def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     """What autograd keeps of one layer, by the operation that keeps it; each tensor once;
     kept_bytes for what a stack does not fuse.
 
@@ -80,10 +80,10 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     """
     model, stack, tp = recipe.model, recipe.stack, layout.tp
     count, h = tokens(recipe, layout), float(model.hidden_size)
-    outside = np.where(np.asarray(layout.sp) == 1, tp, 1)
+    outside = layout.sequence_shards
     queries, kv = model.query_size / tp, kv_heads_per_rank(model, tp) * model.head_dim
     ffn = model.ffn_size / tp
-    branches, mask = 2 if model.gated_mlp else 1, 1.0 if stack.dropout else 0.0
+    branches, mask = model.mlp_branches, 1.0 if stack.dropout else 0.0
     scores = count * (model.num_heads / tp) * recipe.seq_length
     core = (
         scores * (2 + 3 * mask + stack.kept_bytes.scores)
@@ -121,14 +121,14 @@ def layer_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     }
 
 
-def dropped(layout: Layout, module: str) -> Numeric:
+def dropped(layout: Layouts, module: str) -> Numeric:
     """1 where selective recomputation names the module."""
     return (np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1) * (
-        np.asarray(layout.recompute) == 1
+        layout.recomputes_modules
     )
 
 
-def activations(recipe: Recipe, layout: Layout) -> Activations:
+def activations(recipe: Recipe, layout: Layouts) -> Activations:
     """Activation memory of one micro-batch.
 
     Formula: sum of layer_parts(), less what selective recomputation drops; with experts
@@ -148,7 +148,7 @@ def activations(recipe: Recipe, layout: Layout) -> Activations:
     if model.mla:
         kept = kept - dropped(layout, "mla_up_proj") * parts["qkv"]
     count, h = tokens(recipe, layout), float(model.hidden_size)
-    outside = np.where(np.asarray(layout.sp) == 1, layout.tp, 1)
+    outside = layout.sequence_shards
     vocab = padded_vocab(model, layout.tp) / layout.tp
     rows = vocab * (layout.tp if stack.gathered_logits else 1) * (1 + model.mtp_layers)
     n_in, k_out = matrices(recipe, layout)[-2][0], matrices(recipe, layout)[-1][1]
@@ -209,7 +209,7 @@ def with_mtp(recipe: Recipe, said: Activations) -> Activations:
 
 
 def with_experts(
-    recipe: Recipe, layout: Layout, said: Activations, parts: dict[str, Numeric]
+    recipe: Recipe, layout: Layouts, said: Activations, parts: dict[str, Numeric]
 ) -> Activations:
     """The same of a model some of whose layers have experts.
 

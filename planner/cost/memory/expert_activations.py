@@ -7,11 +7,11 @@ from planner.cost.layer.gemms import outside
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.moe import expert_rows
 from planner.cost.params.lora import adapters_kept_bytes, expert_adapters, input_kept
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 
-def expert_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
+def expert_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     """What autograd keeps of router, routed and shared experts, by the operation that keeps it;
     each tensor once.
 
@@ -26,7 +26,7 @@ def expert_parts(recipe: Recipe, layout: Layout) -> dict[str, Numeric]:
     model, moe, count = recipe.model, recipe.model.moe, tokens(recipe, layout)
     assert moe is not None, "only models with experts ask"
     kept = 1.0 if recipe.stack.quantized_activations and is_low(recipe.precision) else 2.0
-    branches = 2 if model.gated_mlp else 1
+    branches = model.mlp_branches
     copies = expert_rows(recipe, layout, moe) * moe.num_experts / layout.ep
     inputs, outputs = (
         input_kept(recipe, "mlp", ("fc1", "gate_proj", "up_proj"), kept),

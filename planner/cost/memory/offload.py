@@ -12,7 +12,7 @@ from planner.cost.params.per_rank import expert_ranks, layers_params
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_ends, trained_layers, trained_total
 from planner.cost.step.data_parallel import ends_params
-from planner.layout import OFFLOAD_CODE, Layout, Numeric
+from planner.layout import OFFLOAD_CODE, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GB, GIB
 
@@ -22,31 +22,31 @@ BUFFERS = 1.5
 """Host memory over the states in it: pinned buffers and copies."""
 
 
-def optimizer_away(layout: Layout) -> Numeric:
+def optimizer_away(layout: Layouts) -> Numeric:
     """1 where the optimizer's states are off the device."""
     return (np.asarray(layout.offload) > 0) * 1.0
 
 
-def weights_away(layout: Layout) -> Numeric:
+def weights_away(layout: Layouts) -> Numeric:
     """1 where the weights are off the device too."""
     return (np.asarray(layout.offload) >= OFFLOAD_CODE["params-cpu"]) * 1.0
 
 
-def on_nvme(layout: Layout) -> Numeric:
+def on_nvme(layout: Layouts) -> Numeric:
     """1 where what is off the device is on NVMe, not in host memory."""
     away = np.asarray(layout.offload)
     return ((away == OFFLOAD_CODE["optimizer-nvme"]) | (away == OFFLOAD_CODE["params-nvme"])) * 1.0
 
 
-def in_bf16_pipeline(recipe: Recipe, layout: Layout) -> Numeric:
+def in_bf16_pipeline(recipe: Recipe, layout: Layouts) -> Numeric:
     """1 where DeepSpeed's BF16_Optimizer runs: a bf16 pipeline whose optimizer stays on the
     device.
     """
     own = recipe.framework == "deepspeed" and recipe.precision == "bf16"
-    return (np.asarray(layout.pp) > 1) * (1 - optimizer_away(layout)) * own
+    return layout.pipelined * (1 - optimizer_away(layout)) * own
 
 
-def sums_bytes(recipe: Recipe, layout: Layout) -> Numeric:
+def sums_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """Bytes a parameter of the buffer in which a bf16 pipeline adds its micro-batches, beside the
     gradients themselves.
 
@@ -55,7 +55,7 @@ def sums_bytes(recipe: Recipe, layout: Layout) -> Numeric:
              leaves at bf16
     Assumes: the buffer is of the whole rank.
     """
-    return in_bf16_pipeline(recipe, layout) * np.where(np.asarray(layout.zero) >= 1, 4.0, 2.0)
+    return in_bf16_pipeline(recipe, layout) * np.where(layout.sharded(1), 4.0, 2.0)
 
 
 def nodes(recipe: Recipe) -> float:
@@ -63,7 +63,7 @@ def nodes(recipe: Recipe) -> float:
     return max(recipe.gpus / recipe.hardware.node.gpus, 1.0)
 
 
-def host_bytes(recipe: Recipe, layout: Layout) -> Numeric:
+def host_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """Host memory of one node that offloaded states take.
 
     Formula: 1.5 (16 P_trained + 2 P with the weights) / nodes; none on NVMe
@@ -82,7 +82,7 @@ def host_limit_bytes(recipe: Recipe) -> float:
     return recipe.hardware.node.host_memory_gib * GIB
 
 
-def _shard(recipe: Recipe, layout: Layout, layers: Split, trained: bool = True) -> Numeric:
+def _shard(recipe: Recipe, layout: Layouts, layers: Split, trained: bool = True) -> Numeric:
     """Parameters whose states a rank owns; with trained False those whose weights it owns."""
     found = layers.experts.first if layers.experts else 0.0
     params, routed = (
@@ -91,11 +91,11 @@ def _shard(recipe: Recipe, layout: Layout, layers: Split, trained: bool = True) 
         else layers_params(recipe.model, layout, layers.first, found)
     )
     ends = trained_ends(recipe, layout) if trained else ends_params(recipe, layout)
-    own = (params + ends) / (layout.dp * layout.cp)
+    own = (params + ends) / (layout.replicas)
     return own + routed / expert_ranks(layout) if layers.experts else own
 
 
-def update_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
+def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """Gradients to the host, Adam on its processors, weights back.
 
     Formula: (2 m + 2) bytes of the shard over PCIe, under Megatron-LM gradient_bytes + 2; and max(P
@@ -114,7 +114,7 @@ def update_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     return optimizer_away(layout) * (moved + np.maximum(adam, drives))
 
 
-def fetch_s(recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime) -> Numeric:
+def fetch_s(recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime) -> Numeric:
     """Weights from the host, forward and backward, where they outlast the layers that hide them.
 
     Formula: max(0, m (2 fetches of 2 bytes of the shard) - m layers (forward + backward))

@@ -16,7 +16,7 @@ from planner.cost.memory.offload import optimizer_away
 from planner.cost.params.per_rank import expert_ranks
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_embedding, trained_layers
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 ADAM = 8.0
@@ -73,7 +73,7 @@ def moved_bytes(recipe: Recipe, params: Numeric, matrices: Numeric) -> Numeric:
 
 def orthogonalization_s(
     recipe: Recipe,
-    layout: Layout,
+    layout: Layouts,
     layers: Numeric,
     expert_layers: Numeric,
     shards: tuple[Numeric, Numeric],
@@ -118,7 +118,7 @@ def orthogonalization_s(
     return slower * np.maximum(mine / shards[0] + expert_layers * routed / shards[1], largest)
 
 
-def optimizer_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
+def optimizer_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """The optimizer step as memory traffic.
 
     Formula: moved_bytes() of the trained parameters of the shard + (gradient_bytes to zero +
@@ -132,13 +132,13 @@ def optimizer_s(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
     count = np.maximum(layers.first, layers.last)
     matrices, routed = trained_layers(recipe, layout, count, with_experts)
     most = matrices + trained_embedding(recipe, layout)
-    shards = np.where(np.asarray(layout.zero) >= 1, layout.dp * layout.cp, 1)
+    shards = layout.shards(1)
     alike: Numeric = 1
-    held = most / np.where(np.asarray(layout.zero) >= 2, shards, 1)
+    held = most / np.where(layout.sharded(2), shards, 1)
     updated = most / shards
     if layers.experts:
-        alike = np.where(np.asarray(layout.zero) >= 1, expert_ranks(layout), 1)
-        held = held + routed / np.where(np.asarray(layout.zero) >= 2, alike, 1)
+        alike = np.where(layout.sharded(1), expert_ranks(layout), 1)
+        held = held + routed / np.where(layout.sharded(2), alike, 1)
         updated = updated + routed / alike
         matrices = matrices + routed * shards / alike
     passes = (stack.gradient_bytes + stack.gradient_step_bytes) * held

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.combinations import REPLICA_KNOBS, Rows, combinations, spread
 from planner.cost.layer.kernels import erf
 from planner.cost.memory.activations import Activations
 from planner.cost.memory.states import Rank as Rank
@@ -20,12 +19,13 @@ from planner.cost.params.per_rank import expert_ranks, layers_params, mtp_routed
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_layers
 from planner.cost.terms import Memory
-from planner.layout import SCHEDULE_CODE, Layout, Numeric
+from planner.cost.unique_rows import REPLICA_KNOBS, once_per
+from planner.layout import SCHEDULE_CODE, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GIB, MIB
 
 
-def in_flight(layout: Layout, rank: Numeric) -> Numeric:
+def in_flight(layout: Layouts, rank: Numeric) -> Numeric:
     """Activations held at the peak by a pipeline rank, in whole stages.
 
     Formula: GPipe m; 1F1B min(m, p - i); interleaved min(m v, (v-1) g + 2 (p-1-i) + 1) / v
@@ -40,12 +40,12 @@ def in_flight(layout: Layout, rank: Numeric) -> Numeric:
     return np.where(np.asarray(layout.schedule) == SCHEDULE_CODE["gpipe"], m, held)
 
 
-def largest_layer(recipe: Recipe, layout: Layout) -> Numeric:
+def largest_layer(recipe: Recipe, layout: Layouts) -> Numeric:
     """Parameters of one layer on one rank, with experts where the model has them."""
     return sum(layers_params(recipe.model, layout, 1, 1 if recipe.model.moe else 0))
 
 
-def dummy_bytes(recipe: Recipe, layout: Layout) -> Numeric:
+def dummy_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """What autograd gets for the weight gradients of one layer where products add to the main
     gradient: of what is trained.
     """
@@ -54,7 +54,7 @@ def dummy_bytes(recipe: Recipe, layout: Layout) -> Numeric:
     )
 
 
-def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:
+def gathered_bytes(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
     """Whole weights that a rank holds for a moment when they are sharded, and whole gradients
     beside them.
 
@@ -74,13 +74,13 @@ def gathered_bytes(recipe: Recipe, layout: Layout, rank: Rank) -> Numeric:
     return (
         sent_bytes(recipe)
         * held
-        * (np.asarray(layout.zero) >= 3)
+        * layout.sharded(3)
         * (stack.gathered_layers + stack.gathered_params > 0)
     )
 
 
 def kept_bytes(
-    layout: Layout,
+    layout: Layouts,
     acts: Activations,
     layers: Numeric,
     has_embedding: Numeric,
@@ -96,7 +96,7 @@ def kept_bytes(
     Assumes: full recomputation starts with the first layers of the stage.
     """
     limited = np.where(np.asarray(layout.recompute_layers) > 0, layout.recompute_layers, layers)
-    recomputed = np.where(np.asarray(layout.recompute) == 2, np.minimum(limited, layers), 0.0)
+    recomputed = np.where(layout.recomputes_all, np.minimum(limited, layers), 0.0)
     kept = (
         recomputed * acts.input_bytes
         + (layers - recomputed) * acts.layer_bytes
@@ -119,14 +119,18 @@ class Resident:
     buffers: Numeric
 
 
-def resident_rows(recipe: Recipe, layout: Layout) -> Rows:
-    """Combinations of the knobs that resident() depends on; which layers have experts depends on v
-    too.
-    """
-    return combinations(layout, (*REPLICA_KNOBS, "offload", *(("v",) if recipe.model.moe else ())))
+def _resident_knobs(recipe: Recipe) -> tuple[str, ...]:
+    """What states depend on; which layers have experts depends on v too."""
+    return (*REPLICA_KNOBS, "offload", *(("v",) if recipe.model.moe else ()))
 
 
-def resident(recipe: Recipe, layout: Layout, rank: Rank) -> Resident:
+@once_per(_resident_knobs)
+def resident_of(recipe: Recipe, layout: Layouts, ranks: tuple[Rank, ...]) -> tuple[Resident, ...]:
+    """resident() of several pipeline ranks."""
+    return tuple(resident(recipe, layout, rank) for rank in ranks)
+
+
+def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
     """States and buffers of one pipeline rank.
 
     Formula: state_bytes() of what rank_holds(), routed experts over their own ranks; min(2 bytes a
@@ -152,18 +156,30 @@ def resident(recipe: Recipe, layout: Layout, rank: Rank) -> Resident:
         )
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
     trained = shared.trained + routed.trained
-    gathers = np.where(np.asarray(layout.zero) >= 1, 1, 0) * (layout.dp * layout.cp > 1)
+    gathers = np.where(layout.sharded(1), 1, 0) * (layout.replicas > 1)
     buffers = gathers * np.minimum(trained * 2.0, stack.bucket_mib * MIB)
     buffers = buffers + stack.workspace_mib * MIB
     buffers = buffers + dummy_bytes(recipe, layout) + gathered_bytes(recipe, layout, rank)
     return Resident(weights, gradients, optimizer, trained, buffers)
 
 
+def rank_memories(
+    recipe: Recipe, layout: Layouts, acts: Activations, ranks: tuple[Rank, ...]
+) -> list[Memory]:
+    """Memory terms of several pipeline ranks."""
+    states = resident_of(recipe, layout, ranks)
+    pairs = zip(ranks, states, strict=True)
+    return [rank_memory(recipe, layout, acts, rank, state) for rank, state in pairs]
+
+
 def rank_memory(
-    recipe: Recipe, layout: Layout, acts: Activations, rank: Rank, rows: Rows = (None, None)
+    recipe: Recipe,
+    layout: Layouts,
+    acts: Activations,
+    rank: Rank,
+    states: Resident | None = None,
 ) -> Memory:
-    """Memory terms of one pipeline rank. rows: resident_rows(), so that the states of a batch are
-    computed once a combination.
+    """Memory terms of one pipeline rank; states: resident() of it, where it is known.
 
     Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits,
              unit_gradient_bytes a parameter once one micro-batch's kept is gone) + buffers +
@@ -172,19 +188,17 @@ def rank_memory(
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward
              pass.
     """
-    stack, (first, inverse) = recipe.stack, rows
-    few = (layout, rank) if inverse is None else (layout[first], spread(rank, first))
-    states = resident(recipe, *few)
-    states = states if inverse is None else spread(states, inverse)
+    stack = recipe.stack
+    states = states or resident(recipe, layout, rank)
     weights, gradients, optimizer, buffers = (
         states.weights,
         states.gradients,
         states.optimizer,
         states.buffers,
     )
-    full = np.asarray(layout.recompute) == 2
+    full = layout.recomputes_all
     v = layout.v
-    kept = (
+    kept: Numeric = (
         kept_bytes(
             layout,
             acts,
@@ -197,18 +211,15 @@ def rank_memory(
     )
     inner = acts.temporary_bytes + np.where(full, acts.whole_layer_bytes - acts.input_bytes, 0.0)
     inner = inner + np.where(
-        np.asarray(layout.recompute) == 1, acts.whole_layer_bytes - acts.layer_bytes, 0.0
+        layout.recomputes_modules, acts.whole_layer_bytes - acts.layer_bytes, 0.0
     )
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
-    kept = kept + rank.layers * acts.gathered_bytes * (np.asarray(layout.pp) == 1)
+    kept = kept + rank.layers * acts.gathered_bytes * ~layout.pipelined
     working = np.maximum(working, stack.unit_gradient_bytes * states.trained - kept)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (
-        (np.asarray(layout.tp) > 1).astype(float)
-        + (layout.dp * layout.cp > 1)
-        + 2 * (np.asarray(layout.pp) > 1)
-        + 1
+        layout.tensor_split.astype(float) + (layout.replicas > 1) + 2 * layout.pipelined + 1
     )
     communicators = (
         communicators + 2 * (np.asarray(layout.ep) > 1) if recipe.model.moe else communicators
@@ -226,7 +237,7 @@ def rank_memory(
     )
 
 
-def ranks(recipe: Recipe, layout: Layout, layers: Split) -> tuple[Rank, Rank, Rank]:
+def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, Rank]:
     """The three ranks that can be the worst: the first, the second, the last.
 
     Formula: in flight falls with the rank, so the second stands for all between

@@ -12,7 +12,7 @@ from planner.cost.params.frozen import trains, whole
 from planner.cost.params.layer import embedding_params, head_params, norm_params
 from planner.cost.params.lora import NF4
 from planner.cost.params.trained import adapters_params, frozen_params, trained_layers
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.specs.stack import Stack
 
@@ -45,7 +45,7 @@ class Held:
     """Of the frozen ones those that are kept in 4 bits."""
 
 
-def rank_holds(recipe: Recipe, layout: Layout, rank: Rank) -> tuple[Held, Held]:
+def rank_holds(recipe: Recipe, layout: Layouts, rank: Rank) -> tuple[Held, Held]:
     """What a rank holds trained and frozen: over dp cp, and routed experts.
 
     Formula: all of it trained; with adapters these, and all else frozen; else frozen parts of the
@@ -83,7 +83,7 @@ def rank_holds(recipe: Recipe, layout: Layout, rank: Rank) -> tuple[Held, Held]:
 
 def state_bytes(
     recipe: Recipe,
-    layout: Layout,
+    layout: Layouts,
     params: Numeric,
     alike: Numeric | None = None,
     frozen: Numeric = 0.0,
@@ -104,7 +104,7 @@ def state_bytes(
              [torch-fsdp]; [deepspeed]; [dettmers2023]
     Assumes: even shards, of Muon's whole matrices too.
     """
-    stack, shards = _stack(recipe), layout.dp * layout.cp if alike is None else alike
+    stack, shards = _stack(recipe), layout.replicas if alike is None else alike
     zero = np.asarray(layout.zero)
     master = stack.gathered_bytes > 0
     stored = (
@@ -112,7 +112,7 @@ def state_bytes(
         + (4.0 if recipe.precision == "fp32" else 2.0) * (frozen - narrow)
         + NF4 * narrow
     )
-    weights = stored / np.where(zero >= (2 if master else 3), shards, 1)
+    weights: Numeric = stored / np.where(zero >= (2 if master else 3), shards, 1)
     weights = weights + (
         stack.gathered_bytes * (params + frozen - narrow) + master * NF4 * narrow
     ) * (zero < 3)

@@ -9,12 +9,12 @@ import numpy as np
 from planner.cost.network import collectives
 from planner.cost.params.layer import total_params
 from planner.cost.params.trained import trained_total
-from planner.layout import Layout, Numeric
+from planner.layout import Layout, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GB, MICRO
 
 
-def replicas_cross(recipe: Recipe, layout: Layout) -> Numeric:
+def replicas_cross(recipe: Recipe, layout: Layouts) -> Numeric:
     """Whether the data-parallel groups span the sites; the pipelines do otherwise.
 
     Formula: dp where its exchange keeps the link busy for less time: bytes / link + latencies, of
@@ -29,7 +29,7 @@ def replicas_cross(recipe: Recipe, layout: Layout) -> Numeric:
     link, latency = fabric.site_gbytes_per_s * GB, fabric.site_latency_us * MICRO
     part = (fabric.sites - 1) / fabric.sites
     weights, trained = total_params(recipe.model) * part, trained_total(recipe) * part
-    sharded, whole = np.asarray(layout.zero) >= 1, np.asarray(layout.zero) >= 3
+    sharded, whole = layout.sharded(1), layout.sharded(3)
     summed = stack.grad_reduce_bytes * np.where(
         sharded & (not stack.gradients_all_reduced), 1.0, 2.0
     )
@@ -41,14 +41,12 @@ def replicas_cross(recipe: Recipe, layout: Layout) -> Numeric:
     over_dp = bytes_a_step / link + 2 * latency * np.where(whole, layout.m, 1)
     hidden = recipe.tokens * recipe.model.hidden_size * recipe.element_bytes
     turns = 2 * layout.v - 1
-    over_pp = hidden * turns / link + latency * np.where(
-        np.asarray(layout.v) > 1, 2 * turns, layout.m
-    )
+    over_pp = hidden * turns / link + latency * np.where(layout.interleaved, 2 * turns, layout.m)
     by_dp, by_pp = (np.asarray(degree) % fabric.sites == 0 for degree in (layout.dp, layout.pp))
     return np.where(by_dp & by_pp, over_dp <= over_pp, by_dp | ~by_pp)
 
 
-def group(recipe: Recipe, layout: Layout, stride: Numeric, size: Numeric) -> collectives.Group:
+def group(recipe: Recipe, layout: Layouts, stride: Numeric, size: Numeric) -> collectives.Group:
     """A data-parallel group: collectives.group(), spread over the sites where replicas cross."""
     if recipe.hardware.fabric.sites == 1:
         return collectives.group(recipe.hardware, stride, size)
@@ -56,7 +54,7 @@ def group(recipe: Recipe, layout: Layout, stride: Numeric, size: Numeric) -> col
     return collectives.group(recipe.hardware, stride, size, sites, layout.gpus)
 
 
-def hop_s(recipe: Recipe, layout: Layout, near_s: Numeric, message_bytes: Numeric) -> Numeric:
+def hop_s(recipe: Recipe, layout: Layouts, near_s: Numeric, message_bytes: Numeric) -> Numeric:
     """A transfer between neighbouring stages as the pipeline feels it, of which near_s is one
     inside a site.
 
@@ -81,7 +79,7 @@ def hop_s(recipe: Recipe, layout: Layout, near_s: Numeric, message_bytes: Numeri
     return np.where(here, near_s, np.where(np.asarray(v) > 1, mean, plain))
 
 
-def far_hop_s(recipe: Recipe, layout: Layout, message_bytes: Numeric) -> tuple[float, Numeric]:
+def far_hop_s(recipe: Recipe, layout: Layouts, message_bytes: Numeric) -> tuple[float, Numeric]:
     """Latency between sites, and how long the messages of a stage, one from every GPU, are on the
     link.
 
@@ -115,7 +113,7 @@ def between_ranks(
     )
 
 
-def ends_pair(recipe: Recipe, layout: Layout, stride: Numeric) -> collectives.Group:
+def ends_pair(recipe: Recipe, layout: Layouts, stride: Numeric) -> collectives.Group:
     """First and last stage as a group of two: at different sites where pipelines cross."""
     if recipe.hardware.fabric.sites == 1:
         return collectives.group(recipe.hardware, stride, 2)

@@ -16,7 +16,7 @@ def expert_params(model: ModelSpec, moe: Moe, etp: Numeric = 1) -> Numeric:
     Assumes: gated and biased as the document says of all experts; etp divides the width.
     """
     h, f = model.hidden_size, moe.expert_ffn_size
-    branches = 2 if model.gated_mlp else 1
+    branches = model.mlp_branches
     return (branches + 1) * h * f // etp + (branches * f // etp + h if moe.expert_bias else 0)
 
 
@@ -52,7 +52,7 @@ def shared_params(model: ModelSpec, moe: Moe, tp: Numeric = 1) -> Numeric:
     Source:  [megatron-core] SharedExpertMLP
     Assumes: no biases.
     """
-    return (3 if model.gated_mlp else 2) * model.hidden_size * moe.shared_ffn_size // tp
+    return model.mlp_matrices * model.hidden_size * moe.shared_ffn_size // tp
 
 
 def idle_params(model: ModelSpec, moe: Moe) -> Numeric:

@@ -16,7 +16,7 @@ from planner.cost.params.experts import (
     router_params,
     shared_params,
 )
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.model import ModelSpec
 
 VOCAB_MULTIPLE = 128
@@ -54,7 +54,7 @@ def mlp_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     Assumes: tp divides ffn_size.
     """
     h, f = model.hidden_size, model.ffn_size
-    branches = 2 if model.gated_mlp else 1
+    branches = model.mlp_branches
     return (branches + 1) * h * f // tp + (branches * f // tp + h if model.mlp_bias else 0)
 
 
@@ -125,7 +125,7 @@ def embedding_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     )
 
 
-def head_params(model: ModelSpec, layout: Layout) -> Numeric:
+def head_params(model: ModelSpec, layout: Layouts) -> Numeric:
     """Output matrix and final norm on one rank of the last stage; tied tables are stored again when
     pp > 1.
 
@@ -134,11 +134,11 @@ def head_params(model: ModelSpec, layout: Layout) -> Numeric:
     Assumes: Megatron's padding.
     """
     table = padded_vocab(model, layout.tp) // layout.tp * model.hidden_size
-    stored = 1 if not model.tied_embeddings else (np.asarray(layout.pp) > 1).astype(np.int64)
+    stored = 1 if not model.tied_embeddings else layout.pipelined.astype(np.int64)
     return table * stored + norm_params(model)
 
 
-def mtp_stage_params(model: ModelSpec, layout: Layout) -> Numeric:
+def mtp_stage_params(model: ModelSpec, layout: Layouts) -> Numeric:
     """What multi-token prediction adds to a rank of the last stage: its layers, and a copy of the
     embedding where that is elsewhere.
 
@@ -146,7 +146,7 @@ def mtp_stage_params(model: ModelSpec, layout: Layout) -> Numeric:
     Source:  [megatron-core] GPTModel, MultiTokenPredictionBlock
     Assumes: it stands in the last stage; Megatron's padding.
     """
-    copied = (np.asarray(layout.pp) > 1).astype(np.int64) * (model.mtp_layers > 0)
+    copied = layout.pipelined.astype(np.int64) * (model.mtp_layers > 0)
     return mtp_params(model, layout.tp, layout.ep, layout.etp) + copied * embedding_params(
         model, layout.tp
     )
@@ -194,5 +194,5 @@ def matmul_params(model: ModelSpec) -> float:
     Assumes: the released vocabulary; a dense model without latents.
     """
     h, f = float(model.hidden_size), model.ffn_size
-    layer = 2 * h * model.query_size + 2 * h * model.kv_size + (3 if model.gated_mlp else 2) * h * f
+    layer = 2 * h * model.query_size + 2 * h * model.kv_size + model.mlp_matrices * h * f
     return model.num_layers * layer + model.vocab_size * h

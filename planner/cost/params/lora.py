@@ -11,7 +11,7 @@ from planner.cost.layer.attention import tokens
 from planner.cost.layer.kernels import memory_s, peak_flops_per_s
 from planner.cost.network import collectives
 from planner.cost.params.frozen import trains
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -68,7 +68,7 @@ def mlp_adapters(
     model: ModelSpec, targets: tuple[str, ...], ffn_size: int, of: str
 ) -> tuple[Adapter, ...]:
     """Adapters of an MLP's linears, or of an expert's, that are targets."""
-    h, branches = model.hidden_size, 2 if model.gated_mlp else 1
+    h, branches = model.hidden_size, model.mlp_branches
     width = {"fc1": branches * ffn_size, "gate_proj": ffn_size, "up_proj": ffn_size}
     found = [Adapter(h, width[name], "column", of) for name in targets if name in width]
     return (*found, *(Adapter(ffn_size, h, "row", of) for name in targets if name == "fc2"))
@@ -142,7 +142,7 @@ NO_ADAPTERS = AdapterTime(0.0, 0.0, 0.0, 0.0)
 
 def adapters_time(
     recipe: Recipe,
-    layout: Layout,
+    layout: Layouts,
     adapters: tuple[Adapter, ...],
     frozen: Numeric,
     copies: Numeric = 0.0,
@@ -165,7 +165,8 @@ def adapters_time(
         float(recipe.lora.rank),
         peak_flops_per_s(recipe.hardware, "fp16" if recipe.precision == "fp16" else "bf16"),
     )
-    forward, backward = 0.0, 0.0
+    forward: Numeric = 0.0
+    backward: Numeric = 0.0
     for one in adapters:
         rows, split = _rows(recipe, layout, one, copies)
         n_in, n_out = (
@@ -191,13 +192,15 @@ def adapters_time(
     return AdapterTime(forward + opened, backward + opened, FORWARD * one_us, BACKWARD * one_us)
 
 
-def _rows(recipe: Recipe, layout: Layout, one: Adapter, copies: Numeric) -> tuple[Numeric, Numeric]:
+def _rows(
+    recipe: Recipe, layout: Layouts, one: Adapter, copies: Numeric
+) -> tuple[Numeric, Numeric]:
     """Tokens that pass an adapter on one rank, and the ranks that split it."""
     return (copies, layout.etp) if one.of == "routed" else (tokens(recipe, layout), layout.tp)
 
 
 def adapters_kept_bytes(
-    recipe: Recipe, layout: Layout, adapters: tuple[Adapter, ...], copies: Numeric = 0.0
+    recipe: Recipe, layout: Layouts, adapters: tuple[Adapter, ...], copies: Numeric = 0.0
 ) -> Numeric:
     """What the adapters of a layer keep between forward and backward, beyond inputs that the layer
     keeps anyway.
@@ -212,11 +215,7 @@ def adapters_kept_bytes(
         return 0.0
     inner = sum(_rows(recipe, layout, one, copies)[0] * recipe.lora.rank * 2.0 for one in adapters)
     blocks = len({one.of for one in adapters if one.side == "column" and one.of != "routed"})
-    gathered = (
-        (np.asarray(layout.sp) == 1)
-        & (np.asarray(layout.tp) > 1)
-        & (recipe.framework == "megatron")
-    )
+    gathered = layout.sequence_split & layout.tensor_split & (recipe.framework == "megatron")
     return inner + gathered * blocks * 2.0 * tokens(recipe, layout) * recipe.model.hidden_size
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from planner.cost.params.experts import routed_params
 from planner.cost.params.layer import layer_params, moe_layer_params
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.model import ModelSpec
 
 
-def expert_ranks(layout: Layout) -> Numeric:
+def expert_ranks(layout: Layouts) -> Numeric:
     """Ranks that hold the same experts.
 
     Formula: edp = gpus / (etp ep pp), at least 1
@@ -23,7 +23,7 @@ def expert_ranks(layout: Layout) -> Numeric:
 
 
 def layers_params(
-    model: ModelSpec, layout: Layout, layers: Numeric, expert_layers: Numeric
+    model: ModelSpec, layout: Layouts, layers: Numeric, expert_layers: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Parameters of so many layers on one rank, of which so many have experts: those over dp cp,
     and routed experts.
@@ -46,7 +46,7 @@ def layers_params(
     return whole + expert_layers * other, expert_layers * routed
 
 
-def mtp_routed(model: ModelSpec, layout: Layout) -> Numeric:
+def mtp_routed(model: ModelSpec, layout: Layouts) -> Numeric:
     """Parameters of the routed experts of multi-token prediction on one rank of the last stage."""
     return (
         model.mtp_layers * routed_params(model, model.moe, layout.ep, layout.etp)

@@ -13,7 +13,7 @@ from math import ceil
 import numpy as np
 
 from planner.cost.params.experts import moe_layers_below
-from planner.layout import Layout, Numeric
+from planner.layout import Layout, Layouts, Numeric
 from planner.specs import stage_layout
 from planner.specs.model import ModelSpec, Moe
 
@@ -41,7 +41,7 @@ def head_layers(model: ModelSpec) -> float:
     return model.vocab_size / (4 * model.query_size + 3 * model.ffn_size)
 
 
-def dealt(model: ModelSpec, layout: Layout, head_share: float) -> Split:
+def dealt(model: ModelSpec, layout: Layouts, head_share: float) -> Split:
     """Layers of the first, the fullest middle and the last pipeline rank when the software deals
     them by size.
 
@@ -68,7 +68,7 @@ def _dealt(model: ModelSpec, pp: int, head_share: float) -> list[list[int]]:
     return [[end - start] for start, end in pairwise([0, *through, model.num_layers])]
 
 
-def split(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> Split:
+def split(model: ModelSpec, layout: Layouts, head_share: float = 0.0) -> Split:
     """Layers of the first, the middle and the last pipeline rank; with a head_share as dealt() has
     it.
 
@@ -101,7 +101,7 @@ def split(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> Split:
     )
 
 
-def moe_split(model: ModelSpec, layout: Layout, layers: Split) -> Split:
+def moe_split(model: ModelSpec, layout: Layouts, layers: Split) -> Split:
     """How many of the first, the middle and the last rank's layers have experts; of the middle
     ranks the last one's, the most.
 
@@ -122,7 +122,8 @@ def moe_split(model: ModelSpec, layout: Layout, layers: Split) -> Split:
         _moe_of_rank(model, model.moe, layout.v, round_, start, n)
         for start, n in zip(starts, (first, middle, last), strict=True)
     ]
-    return Split(*((zero + row)[()] for row in rows))
+    first, middle, last = (np.asarray(zero + row)[()] for row in rows)
+    return Split(first, middle, last)
 
 
 def _moe_of_rank(
@@ -179,7 +180,8 @@ def chunk_layers(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> l
     if head_share:
         return _dealt(model, pp, head_share)
     share = split(model, layout)
-    ranks = [share.first] + [share.middle] * (pp - 2) + [share.last] * (pp > 1)
+    first, middle, last = (float(layers) for layers in (share.first, share.middle, share.last))
+    ranks = [first] + [middle] * (pp - 2) + [last] * (pp > 1)
     lacks_first = layout.account_for_embedding and not layout.first_layers
     lacks_last = layout.account_for_loss and not layout.last_layers
     table = []

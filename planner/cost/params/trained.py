@@ -23,12 +23,12 @@ from planner.cost.params.layer import (
 )
 from planner.cost.params.lora import adapter_params, dense_adapters, expert_adapters
 from planner.cost.params.per_rank import layers_params
-from planner.layout import Layout, Numeric
+from planner.layout import Layout, Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 
 def adapters_params(
-    recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0
+    recipe: Recipe, layout: Layouts, layers: Numeric, expert_layers: Numeric = 0.0
 ) -> tuple[Numeric, Numeric]:
     """Parameters of the adapters of so many layers on one rank, of which so many have experts: over
     dp cp, and of routed experts.
@@ -50,7 +50,7 @@ def adapters_params(
 
 
 def frozen_params(
-    recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0
+    recipe: Recipe, layout: Layouts, layers: Numeric, expert_layers: Numeric = 0.0
 ) -> tuple[Numeric, Numeric]:
     """Frozen parameters of so many layers on one rank: those over dp cp, and routed experts.
 
@@ -82,7 +82,7 @@ def frozen_params(
 
 
 def trained_layers(
-    recipe: Recipe, layout: Layout, layers: Numeric, expert_layers: Numeric = 0.0
+    recipe: Recipe, layout: Layouts, layers: Numeric, expert_layers: Numeric = 0.0
 ) -> tuple[Numeric, Numeric]:
     """Trained parameters of so many layers on one rank: those over dp cp, and those of routed
     experts.
@@ -105,19 +105,19 @@ def trained_layers(
     )  # all frozen, the sums differ by a rounding
 
 
-def trained_embedding(recipe: Recipe, layout: Layout) -> Numeric:
+def trained_embedding(recipe: Recipe, layout: Layouts) -> Numeric:
     """Trained parameters of the embedding on one rank; 0 when frozen."""
     return embedding_params(recipe.model, layout.tp) * trains(recipe, "embedding")
 
 
-def trained_head(recipe: Recipe, layout: Layout) -> Numeric:
+def trained_head(recipe: Recipe, layout: Layouts) -> Numeric:
     """Trained parameters of the head with its norm on one rank; 0 when frozen."""
     return head_params(recipe.model, layout) * trains(recipe, "head")
 
 
-def trained_ends(recipe: Recipe, layout: Layout) -> Numeric:
+def trained_ends(recipe: Recipe, layout: Layouts) -> Numeric:
     """Trained parameters of embedding and, without a pipeline, of the head, on the first rank."""
-    return trained_embedding(recipe, layout) + (layout.pp == 1) * trained_head(recipe, layout)
+    return trained_embedding(recipe, layout) + ~layout.pipelined * trained_head(recipe, layout)
 
 
 def trained_total(recipe: Recipe) -> float:

@@ -15,18 +15,18 @@ from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, layers_params
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_ends, trained_layers
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 
-def ends_params(recipe: Recipe, layout: Layout) -> Numeric:
+def ends_params(recipe: Recipe, layout: Layouts) -> Numeric:
     """Parameters of embedding and, without a pipeline, of the head, on the first rank.
 
     Formula: embedding_params + head_params where pp = 1
     Source:  [megatron-core]; [rajbhandari2020]
     Assumes: tied tables are counted once.
     """
-    alone = np.asarray(layout.pp) == 1
+    alone = ~layout.pipelined
     return embedding_params(recipe.model, layout.tp) + alone * head_params(recipe.model, layout)
 
 
@@ -57,7 +57,7 @@ class Moves:
     outside_s: Numeric
 
 
-def moves(recipe: Recipe, layout: Layout, layers: Split) -> Moves:
+def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     """How long each collective takes, whatever hides it.
 
     Formula: moved_s() of a layer's weights, among dp cp ranks and again among hpz, and of its
@@ -68,7 +68,7 @@ def moves(recipe: Recipe, layout: Layout, layers: Split) -> Moves:
     stack, ends, ranks, tp = (
         recipe.stack,
         ends_params(recipe, layout),
-        layout.dp * layout.cp,
+        layout.replicas,
         layout.tp,
     )
     one, routed = layers_params(
@@ -107,7 +107,7 @@ def moves(recipe: Recipe, layout: Layout, layers: Split) -> Moves:
 
 
 def sharded_comm_s(
-    recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, moved: Moves | None = None
+    recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime, moved: Moves | None = None
 ) -> tuple[Numeric, Numeric]:
     """Gathers and reductions of a step: what is exposed, and what hides. moved: moves(), where they
     are known.

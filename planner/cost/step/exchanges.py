@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.combinations import REPLICA_KNOBS, combinations, spread
 from planner.cost.network import collectives, sites
 from planner.cost.params.per_rank import expert_ranks
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_ends, trained_layers
 from planner.cost.step.data_parallel import moves
 from planner.cost.step.reduction import gradient_reduction_s, late_share
-from planner.layout import Layout, Numeric
+from planner.cost.unique_rows import REPLICA_KNOBS, once_per
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 
@@ -33,27 +33,23 @@ class Exchanged:
     outside_s: Numeric
 
 
-def exchanged(recipe: Recipe, layout: Layout, layers: Split) -> Exchanged:
-    """Reductions and gathers of the first rank, computed once for each combination of the knobs
-    that they depend on.
+def _knobs(recipe: Recipe) -> tuple[str, ...]:
+    """What the collectives depend on: between sites v and m too, with experts v."""
+    if recipe.hardware.fabric.sites > 1:
+        return (*REPLICA_KNOBS, "v", "m")
+    return (*REPLICA_KNOBS, "v") if recipe.model.moe else REPLICA_KNOBS
+
+
+@once_per(_knobs)
+def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
+    """Reductions and gathers of the first rank.
 
     Formula: gradient_reduction_s() and an all-gather of the parameters, experts' besides; moves()
              of sharded weights; late_share()
     Source:  [rajbhandari2020]
     Assumes: as dp_comm_s().
     """
-    more = ("v", "m") if recipe.hardware.fabric.sites > 1 else ("v",) if layers.experts else ()
-    first, inverse = combinations(layout, (*REPLICA_KNOBS, *more))
-    if inverse is None:
-        return _exchanged(recipe, layout, layers)
-    few = replace(
-        spread(layers, first), experts=spread(layers.experts, first) if layers.experts else None
-    )
-    return spread(_exchanged(recipe, layout[first], few), inverse)
-
-
-def _exchanged(recipe: Recipe, layout: Layout, layers: Split) -> Exchanged:
-    members = sites.group(recipe, layout, layout.tp, layout.dp * layout.cp)
+    members = sites.group(recipe, layout, layout.tp, layout.replicas)
     params, routed = trained_layers(
         recipe, layout, layers.first, layers.experts.first if layers.experts else 0.0
     )
@@ -70,12 +66,12 @@ def _exchanged(recipe: Recipe, layout: Layout, layers: Split) -> Exchanged:
 
 
 def _reductions(
-    recipe: Recipe, layout: Layout, members: collectives.Group, params: Numeric
+    recipe: Recipe, layout: Layouts, members: collectives.Group, params: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Reduction of the gradients of so many parameters among their ranks, and gathering of the
     parameters.
     """
     gathered = collectives.gather_s(recipe.hardware, members, params * recipe.element_bytes)
     return gradient_reduction_s(recipe, layout, members, params), np.where(
-        np.asarray(layout.zero) >= 1, gathered, 0.0
+        layout.sharded(1), gathered, 0.0
     )

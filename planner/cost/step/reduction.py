@@ -11,7 +11,7 @@ from planner.cost.params.frozen import whole
 from planner.cost.params.layer import layer_params
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_embedding, trained_ends, trained_layers
-from planner.layout import Layout, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MIB
 
@@ -20,7 +20,7 @@ TENSORS = 6
 
 
 def gradient_reduction_s(
-    recipe: Recipe, layout: Layout, members: collectives.Group, params: Numeric
+    recipe: Recipe, layout: Layouts, members: collectives.Group, params: Numeric
 ) -> Numeric:
     """Sum of so many parameters' gradients over the group, once.
 
@@ -31,7 +31,7 @@ def gradient_reduction_s(
              DistributedDataParallel with its buckets without sharding
     Assumes: messages alike.
     """
-    stack, sharded = recipe.stack, np.asarray(layout.zero) >= 1
+    stack, sharded = recipe.stack, layout.sharded(1)
     moved = params * stack.grad_reduce_bytes
     buckets = np.maximum(moved / (stack.reduce_mib * MIB), 1.0) if stack.reduce_mib else 1.0
     messages = np.where(sharded & stack.sharded_at_end, 1.0, buckets)
@@ -40,7 +40,7 @@ def gradient_reduction_s(
     return np.where(sharded & (not stack.gradients_all_reduced), scattered, whole)
 
 
-def late_share(recipe: Recipe, layout: Layout, layers: Split) -> Numeric:
+def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """Share of the first rank's parameters whose gradients come last, after which no backward pass
     is left to hide their reduction.
 

@@ -21,7 +21,7 @@ from planner.cost.step.data_parallel import Moves, sharded_comm_s
 from planner.cost.step.exchanges import exchanged
 from planner.cost.step.reduction import TENSORS
 from planner.cost.terms import P2P, StepTime
-from planner.layout import SCHEDULE_CODE, Layout, Numeric
+from planner.layout import SCHEDULE_CODE, Layouts, Mask, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
 
@@ -43,7 +43,7 @@ class Pace:
     """Mean layer of the slowest rank."""
 
 
-def pace(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime) -> Pace:
+def pace(recipe: Recipe, layout: Layouts, layers: Split, layer: Times, ends: EndsTime) -> Pace:
     """Which rank sets the pace, and how much work all have.
 
     Formula: T_i = layers_i t_i + embedding (first) + head (last); the slowest of first, middle,
@@ -80,7 +80,7 @@ def pace(recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: Ends
     )
 
 
-def recompute_share(layout: Layout, layers: Split) -> Numeric:
+def recompute_share(layout: Layouts, layers: Split) -> Numeric:
     """Share of a stage's layers that full recomputation repeats.
 
     Formula: min(recompute_layers, layers of a virtual stage) / layers of a virtual stage; all when
@@ -89,11 +89,11 @@ def recompute_share(layout: Layout, layers: Split) -> Numeric:
     Assumes: the middle ranks' layers.
     """
     chunk = np.maximum(layers.middle / layout.v, 1)
-    limited = (np.asarray(layout.recompute) == 2) & (np.asarray(layout.recompute_layers) > 0)
+    limited = layout.recomputes_all & (np.asarray(layout.recompute_layers) > 0)
     return np.where(limited, np.minimum(layout.recompute_layers, chunk) / chunk, 1.0)
 
 
-def p2p(recipe: Recipe, layout: Layout) -> P2P:
+def p2p(recipe: Recipe, layout: Layouts) -> P2P:
     """Activation and gradient tensors between stages in a step.
 
     Formula: 2 m (p v - 1) tensors of mbs s/cp h element_bytes, over tp with sp; a link carries 2 m
@@ -101,7 +101,7 @@ def p2p(recipe: Recipe, layout: Layout) -> P2P:
     Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
     Assumes: per pipeline and tensor-parallel rank.
     """
-    scattered = (np.asarray(layout.sp) == 1) | recipe.stack.p2p_scatter_over_tp
+    scattered = layout.sequence_split | recipe.stack.p2p_scatter_over_tp
     size = (
         tokens(recipe, layout)
         * recipe.model.hidden_size
@@ -109,8 +109,8 @@ def p2p(recipe: Recipe, layout: Layout) -> P2P:
         / np.where(scattered, layout.tp, 1)
     )
     hops = layout.pp * layout.v - 1
-    tensors = 2 * layout.m * hops * (np.asarray(layout.pp) > 1)
-    links = np.where(np.asarray(layout.v) > 1, layout.pp, np.maximum(layout.pp - 1, 1))
+    tensors = 2 * layout.m * hops * layout.pipelined
+    links = np.where(layout.interleaved, layout.pp, np.maximum(layout.pp - 1, 1))
     return P2P(
         tensors_per_step=tensors,
         bytes_per_tensor=size,
@@ -119,7 +119,7 @@ def p2p(recipe: Recipe, layout: Layout) -> P2P:
     )
 
 
-def transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
+def transfer_s(recipe: Recipe, layout: Layouts) -> Numeric:
     """One activation between neighbouring stages, as every hop of a pipeline has it.
 
     Formula: near_transfer_s(); between sites as sites.hop_s() has it
@@ -131,7 +131,7 @@ def transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
     )
 
 
-def near_transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
+def near_transfer_s(recipe: Recipe, layout: Layouts) -> Numeric:
     """One activation between neighbouring stages at one site.
 
     Formula: send(bytes); with the scatter of 2021 an all-gather over tp follows
@@ -144,11 +144,11 @@ def near_transfer_s(recipe: Recipe, layout: Layout) -> Numeric:
     gathered = collectives.gather_s(
         hardware, collectives.group(hardware, 1, layout.tp), message * layout.tp
     )
-    joined = np.where(np.asarray(layout.sp) == 1, 0.0, gathered * recipe.stack.p2p_scatter_over_tp)
-    return (sent + joined) * (np.asarray(layout.pp) > 1)
+    joined = np.where(layout.sequence_split, 0.0, gathered * recipe.stack.p2p_scatter_over_tp)
+    return (sent + joined) * layout.pipelined
 
 
-def pp_comm_s(recipe: Recipe, layout: Layout, work: Pace) -> Numeric:
+def pp_comm_s(recipe: Recipe, layout: Layouts, work: Pace) -> Numeric:
     """Transfers on the critical path.
 
     Formula: blocking 1F1B: 2 c (m + p - 2); overlapped interleaving: 2 (p v - 1) c, and 2 m v (c -
@@ -165,12 +165,10 @@ def pp_comm_s(recipe: Recipe, layout: Layout, work: Pace) -> Numeric:
     interleaved = (
         overlapped if recipe.stack.p2p_overlap else 2 * c * layout.v * (layout.m + layout.pp - 2)
     )
-    return np.where(
-        np.asarray(layout.v) > 1, interleaved, np.where(np.asarray(layout.pp) > 1, blocking, 0.0)
-    )
+    return np.where(layout.interleaved, interleaved, np.where(layout.pipelined, blocking, 0.0))
 
 
-def bubble_s(layout: Layout, work: Pace) -> Numeric:
+def bubble_s(layout: Layouts, work: Pace) -> Numeric:
     """Idle time of the slowest rank.
 
     Formula: (sum of the other ranks' T) / v; GPipe the same
@@ -184,7 +182,7 @@ def bubble_s(layout: Layout, work: Pace) -> Numeric:
 
 
 def dp_comm_s(
-    recipe: Recipe, layout: Layout, layers: Split, layer: LayerTime, ends: EndsTime
+    recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime, ends: EndsTime
 ) -> tuple[Numeric, Numeric]:
     """Gradient reduction and parameter gathering over dp cp, of experts over edp: what is exposed,
     and what hides.
@@ -200,17 +198,17 @@ def dp_comm_s(
              gradients are reduced every micro-batch.
     """
     stack, sums = recipe.stack, exchanged(recipe, layout, layers)
-    size = layout.dp * layout.cp
-    group: Numeric = np.asarray(size) > 1
+    size = layout.replicas
+    group: Mask = np.asarray(size) > 1
     if layers.experts:
         group = group | (expert_ranks(layout) > 1)
-    window = np.where((np.asarray(layout.zero) >= 2) & (not stack.gradients_deferred), layout.m, 1)
+    window = np.where(layout.sharded(2) & (not stack.gradients_deferred), layout.m, 1)
     reduce = sums.reduce_s * window
     gather = sums.gather_s + size * layers.first * TENSORS * stack.gather_us * MICRO * (
-        np.asarray(layout.zero) >= 1
+        layout.sharded(1)
     )
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
-    beside = stack.grad_overlap_share * ~((np.asarray(layout.zero) >= 1) & stack.sharded_at_end)
+    beside = stack.grad_overlap_share * ~(layout.sharded(1) & stack.sharded_at_end)
     hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * beside
     hidden = (
         hidden
@@ -219,12 +217,12 @@ def dp_comm_s(
     )
     moved = Moves(sums.layer_gather_s, sums.layer_again_s, sums.layer_reduce_s, sums.outside_s)
     exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
-    sharded = np.asarray(layout.zero) >= 3
+    sharded = layout.sharded(3)
     exposed = np.where(sharded, exposed_sharded, reduce + gather - hidden)
     return exposed * group, np.where(sharded, hidden_sharded, hidden) * group
 
 
-def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
+def embedding_comm_s(recipe: Recipe, layout: Layouts) -> Numeric:
     """Gradients of a tied table, summed over first and last stage.
 
     Formula: all-reduce of padded_vocab h / tp elements between two ranks
@@ -243,12 +241,10 @@ def embedding_comm_s(recipe: Recipe, layout: Layout) -> Numeric:
         sites.ends_pair(recipe, layout, stride),
         model.tied_embeddings and trains(recipe, "embedding"),
     )
-    return (
-        collectives.all_reduce_s(recipe.hardware, pair, size) * (np.asarray(layout.pp) > 1) * summed
-    )
+    return collectives.all_reduce_s(recipe.hardware, pair, size) * layout.pipelined * summed
 
 
-def straggler_share(recipe: Recipe, layout: Layout) -> Numeric:
+def straggler_share(recipe: Recipe, layout: Layouts) -> Numeric:
     """Slowdown from the slowest of many nodes.
 
     Formula: straggler_share * log2(nodes)
@@ -270,7 +266,7 @@ class Pipeline:
 
 
 def closed_pipeline(
-    recipe: Recipe, layout: Layout, layers: Split, layer: Times, ends: EndsTime
+    recipe: Recipe, layout: Layouts, layers: Split, layer: Times, ends: EndsTime
 ) -> Pipeline:
     """The pipeline of columns: pace, bubble and exposed transfers without an order.
 
@@ -284,7 +280,7 @@ def closed_pipeline(
 
 def step_time(
     recipe: Recipe,
-    layout: Layout,
+    layout: Layouts,
     layers: Split,
     first: LayerTime,
     ends: EndsTime,

@@ -63,7 +63,7 @@ def runs(row: SweepRow) -> bool:
 
 
 def _rate(row: SweepRow) -> float:
-    return -row.estimate.tokens_per_s_per_gpu if row.estimate else 0.0
+    return -float(row.estimate.tokens_per_s_per_gpu) if row.estimate else 0.0
 
 
 def _cells(row: SweepRow) -> list[str]:

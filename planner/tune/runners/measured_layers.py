@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from planner import estimate
 from planner.cost import pipeline
 from planner.cost.layer.embedding_and_head import ends_time
@@ -106,8 +108,9 @@ def memory_bytes(recipe: Recipe, layout: Layout, held: Kept) -> float | None:
         return None
     _, times, ends, acts = estimate.parts(recipe, layout)
     found = pipeline.simulated(recipe, layout, times, ends, with_measured(layout, acts, held))
-    each = rank_memory.rank_memory(recipe, layout, with_measured(layout, acts, held), found.ranks)
-    return float(max(each.allocated_bytes))
+    kept = with_measured(layout, acts, held)
+    [each] = rank_memory.rank_memories(recipe, layout, kept, (found.ranks,))
+    return float(np.max(each.allocated_bytes))
 
 
 def with_measured(layout: Layout, acts: Activations, held: Kept) -> Activations:

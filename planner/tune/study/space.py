@@ -15,7 +15,7 @@ from planner.cost.terms import Estimate, StepTime
 from planner.enumerate import layouts
 from planner.errors import InputError
 from planner.estimate import closed_form, estimate
-from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULE_CODE, SCHEDULES, Layout
+from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULE_CODE, SCHEDULES, Layout, Layouts
 from planner.rules.table import breaches, mask
 from planner.schedules.table import schedule
 from planner.specs.recipe import Recipe
@@ -152,7 +152,7 @@ def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
     return first
 
 
-def _worth(recipe: Recipe, legal: Layout) -> tuple[list[Candidate], int]:
+def _worth(recipe: Recipe, legal: Layouts) -> tuple[list[Candidate], int]:
     """The fastest by closed form, and how many were left out since they would not fit."""
     said = closed_form(recipe, legal)
     count = len(legal)
@@ -175,7 +175,7 @@ def _rows(said: Estimate, kept: np.ndarray, count: int) -> dict[str, np.ndarray]
     return {name: np.broadcast_to(column, (count,))[kept] for name, column in columns.items()}
 
 
-def _candidates(batch: Layout, columns: dict[str, np.ndarray]) -> Iterator[Candidate]:
+def _candidates(batch: Layouts, columns: dict[str, np.ndarray]) -> Iterator[Candidate]:
     shares = np.array(
         [sum(columns[term] for term in group) / columns["step_s"] for group in GROUPS]
     )
