@@ -30,7 +30,7 @@ products overflow.
 
 
 def _fields(loader: Any, node: Any, deep: bool = False) -> dict[Any, Any]:
-    """A mapping's fields, each stated once: YAML itself lets the last one win in silence."""
+    """The fields of a mapping. Raises for a field stated twice, of which YAML keeps the last."""
     stated = [
         key.value
         for key, _ in node.value
@@ -122,8 +122,8 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_figures(document: BaseModel, where: str) -> None:
-    """InputError for a number that no machine and no software has: too large, too small, or a share
-    that hides more than all.
+    """Raises InputError for an impossible figure: too large, too small, or an overlap share above
+    1.
     """
     for path, value in _numbers(document.model_dump(), ""):
         most = (

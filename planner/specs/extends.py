@@ -44,7 +44,7 @@ def merged(path: Path, find: Find) -> dict[str, Any]:
 
 
 def _base(said: Any, where: Path, find: Find) -> Path:
-    """The file that is meant: a path is looked up beside the document that names it."""
+    """The path of the base profile; a relative path starts at the document that names it."""
     if not isinstance(said, str) or not said.strip():
         raise InputError(
             f"{where.name}: extends must be the name or the path of one profile, but got"

@@ -345,8 +345,8 @@ def _experts(read: _Config, family: Family, where: str) -> dict[str, Any]:
 
 
 def _dense(read: _Config, family: Family, where: str) -> None:
-    """Transformers drops experts in silence where the class has none; whoever wrote them meant
-    another class.
+    """Refuses experts in the config of a dense class: Transformers would ignore them silently.
+    Raises InputError.
     """
     if (read.num_experts or 0) > 1 or (read.num_local_experts or 0) > 1:
         raise InputError(
@@ -356,7 +356,9 @@ def _dense(read: _Config, family: Family, where: str) -> None:
 
 
 def _routing(read: _Config, score: str) -> dict[str, Any]:
-    """Normalising what softmax gave the chosen experts is a softmax over them."""
+    """Score function of the router. Softmax over all experts, normalised over the chosen ones, is a
+    softmax over the chosen ones.
+    """
     limited = (read.n_group or 0) > 1 and read.topk_method != "greedy"
     return {
         "router_score": "softmax" if score == "softmax_first" and read.norm_topk_prob else score,

@@ -82,8 +82,8 @@ def _checked(kind: type[Document], data: dict[str, Any], where: str) -> Document
 
 
 def _named(document: Document, where: str) -> Document:
-    """Names stand in launch scripts, file names and on the terminal: a line break or a quote there
-    would be obeyed.
+    """The document, if its name is safe. Names are written into launch scripts and file names,
+    where a quote or a line break would change the command. Raises InputError.
     """
     name = str(getattr(document, "name", ""))
     if not name or len(name) > 100 or _ODD.search(name):

@@ -25,7 +25,7 @@ Precision = Literal[
 
 
 class Bounds(BaseModel):
-    """What a user fixed: a knob's allowed range, ends included."""
+    """The range that a question allows a knob, ends included."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     low: int
@@ -33,8 +33,8 @@ class Bounds(BaseModel):
 
 
 class Recipe(BaseModel):
-    """The question. What changes learning (batch, sequence length, precision) is here, never in the
-    search.
+    """A question with every document resolved: what the cost model and the search read. What
+    changes learning (batch, sequence length, precision) is fixed here and never searched.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,7 +88,7 @@ class Recipe(BaseModel):
 
     @property
     def used_share(self) -> float:
-        """Of the tokens of a sequence those that are no padding."""
+        """Share of a sequence's tokens that are not padding."""
         return (
             min(self.mean_length / self.seq_length, 1.0)
             if self.packing is False and self.mean_length

@@ -33,7 +33,7 @@ def _ranges() -> tuple[dict[str, Any], ...]:
 
 
 def regime(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> Numeric:
-    """0, 1 or 2 by predicted utilisation: which runs are like this one."""
+    """The class of runs that is compared with this one, by predicted utilisation: 0, 1 or 2."""
     peaks = recipe.hardware.gpu.peak_tflops
     share = flops_per_s_per_gpu / (peaks.get("bf16", peaks.get("fp16", 1.0)) * TERA)
     return np.searchsorted(REGIMES, share, side="right")
@@ -53,8 +53,8 @@ def _nearest(recipe: Recipe, index: int) -> tuple[float, float]:
 
 
 def residual_range(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> tuple[Numeric, Numeric]:
-    """Measured over predicted time, the 10% and the 90% quantile of the nearest runs: same stack
-    and GPU, stack, GPU, any.
+    """10% and 90% quantiles of measured over predicted time, of published runs with the same stack
+    and GPU; where there are none, with the same stack, the same GPU, or of all runs.
     """
     at = regime(recipe, flops_per_s_per_gpu)
     power = UNKNOWN if recipe.hardware.kernels.assumed else 1.0

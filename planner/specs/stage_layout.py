@@ -20,7 +20,7 @@ def stages(text: str) -> tuple[str, ...]:
     stage 1, ...
 
     Source: [megatron-core], core/transformer/pipeline_parallel_layer_layout.py.
-    Raises InputError for letters that mean nothing here and for repeats that grow beyond reason.
+    Raises InputError for unknown letters and for repeats that grow beyond reason.
     """
     plain = text.replace(",", "").replace(" ", "")
     for pattern in (_GROUP, _LETTER):

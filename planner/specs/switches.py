@@ -45,7 +45,7 @@ MOST = 10**11
 
 
 def check(switches: Switches, where: str) -> None:
-    """InputError for a word that no software has, or a value that it cannot take."""
+    """Raises InputError for a switch that no framework has, or a value that it cannot take."""
     kinds = {word: kind for words in WORDS.values() for word, kind in words.items()}
     for word, value in switches.items():
         if word not in kinds:
@@ -65,12 +65,12 @@ def check(switches: Switches, where: str) -> None:
 
 
 def of(software: str, switches: Switches) -> dict[str, Value]:
-    """Those that the software has."""
+    """The switches that a framework has."""
     return {word: value for word, value in switches.items() if word in WORDS.get(software, ())}
 
 
 def said(switches: Switches) -> str:
-    """In a line: `overlap_comm off, reduce_bucket_size 50,000,000`."""
+    """The switches in one line: `overlap_comm off, reduce_bucket_size 50,000,000`."""
     shown = {
         word: ("on" if value else "off") if isinstance(value, bool) else f"{value:,}"
         for word, value in switches.items()

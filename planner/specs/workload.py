@@ -78,8 +78,8 @@ BASES = ("16bit", "nf4")
 
 
 class Lora(BaseModel):
-    """Low-rank adapters beside frozen linears: of each target two matrices, rank x inputs and
-    outputs x rank, are all that is trained.
+    """Low-rank adapters (LoRA, QLoRA): every target linear is frozen, and two matrices beside it
+    are trained, of shapes [rank, inputs] and [outputs, rank].
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -94,7 +94,7 @@ class Lora(BaseModel):
     @field_validator("targets")
     @classmethod
     def _one_name(cls, names: tuple[Target, ...]) -> tuple[Target, ...]:
-        """o_proj is proj and down_proj is fc2: neither is one of several in one."""
+        """Hugging Face names of single linears as Megatron's: o_proj is proj, down_proj is fc2."""
         return tuple(dict.fromkeys(SAME.get(name, name) for name in names))  # type: ignore[misc]
 
 
