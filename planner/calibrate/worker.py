@@ -25,7 +25,7 @@ import torch.nn.functional as F
 
 from planner.calibrate import sizes
 from planner.calibrate.machine import machine
-from planner.launch.watch import watch_parent
+from planner.launch.process_guard import watch_parent
 
 BATCHES = 5
 """Of repeated runs, whose median counts."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from planner.launch.devices import Gpu, gib
 from planner.launch.machine import Machine
-from planner.launch.place import VARIABLES
+from planner.launch.remote_settings import VARIABLES
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
 

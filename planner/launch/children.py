@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planner.launch import verdict
+from planner.launch import failures
+from planner.launch.failures import Ended
 from planner.launch.outcome import Progress
-from planner.launch.verdict import Ended
-from planner.launch.watch import sweep
+from planner.launch.process_guard import sweep
 
 CHUNK = 1 << 16
 PIPE_CHUNKS = 16
@@ -73,7 +73,13 @@ def findable(variables: dict[str, str]) -> dict[str, str]:
 
 
 def start_guard(children: Children) -> None:
-    command = [sys.executable, "-m", "planner.launch.watch", children.token, str(children.folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "planner.launch.process_guard",
+        children.token,
+        str(children.folder),
+    ]
     children.guard = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -129,7 +135,7 @@ def listen(children: Children, limit_s: float) -> None:
     for key, _ in children.pipes.select(limit_s):
         chunk = os.read(key.fd, CHUNK)
         if chunk:
-            verdict.hear(key.data, chunk)
+            failures.hear(key.data, chunk)
         else:
             children.pipes.unregister(key.fileobj)
     if not children.pipes.get_map():
@@ -151,7 +157,7 @@ def _drain(process: subprocess.Popen[bytes], one: Ended) -> None:
             chunk = os.read(process.stdout.fileno(), CHUNK)
             if not chunk:
                 return
-            verdict.hear(one, chunk)
+            failures.hear(one, chunk)
 
 
 def listen_until(children: Children, seconds: float) -> None:

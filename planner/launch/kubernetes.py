@@ -15,13 +15,13 @@ from typing import Any
 import yaml
 
 from planner.errors import InputError
-from planner.launch.attend import STOPPED, Cancel
 from planner.launch.children import Children, clean, start_guard, tell_guard
 from planner.launch.devices import ask
 from planner.launch.kubernetes_manifest import LABEL, documents
 from planner.launch.outcome import Outcome, Progress, Work
-from planner.launch.place import VARIABLES, Place, here, nodes
 from planner.launch.pod import OUTCOME, PROGRESS
+from planner.launch.remote_settings import VARIABLES, RemoteSettings, from_environment, nodes
+from planner.launch.supervise import STOPPED, Cancel
 
 ANSWER_S = 60.0
 LOST_LOOKS = 30
@@ -43,12 +43,12 @@ def run(
     work: Work,
     progress: Progress | None = None,
     cancel: Cancel | None = None,
-    place: Place | None = None,
+    settings: RemoteSettings | None = None,
 ) -> Outcome:
     """The limit counts from the first pod that runs; waiting for room does not. InputError without
     an image, or when the cluster does not take the objects."""
-    place = place or here()
-    if not place.image:
+    settings = settings or from_environment()
+    if not settings.image:
         raise InputError(
             f"--launcher kubernetes must know PPPLAN_IMAGE, {VARIABLES['PPPLAN_IMAGE']}, but it is"
             " not set"
@@ -58,13 +58,13 @@ def run(
     try:
         start_guard(children)
         manifest = children.folder / "trial.yaml"
-        manifest.write_text(yaml.safe_dump_all(documents(name, work, place), sort_keys=False))
+        manifest.write_text(yaml.safe_dump_all(documents(name, work, settings), sort_keys=False))
         tell_guard(
             children,
             ["kubectl", "delete", "-f", str(manifest), "--ignore-not-found", "--wait=false"],
         )
         _apply(manifest)
-        return _followed(name, work, place, progress, cancel, began)
+        return _followed(name, work, settings, progress, cancel, began)
     except KeyboardInterrupt:
         return Outcome("interrupted", None, STOPPED, seconds=time.monotonic() - began)
     finally:
@@ -91,9 +91,9 @@ def _apply(manifest: Path) -> None:
         )
 
 
-def pods(name: str, place: Place) -> list[dict[str, Any]] | None:
+def pods(name: str, settings: RemoteSettings) -> list[dict[str, Any]] | None:
     """As the cluster has them, in the order of their names; None when it does not answer."""
-    space = ["-n", place.namespace] if place.namespace else []
+    space = ["-n", settings.namespace] if settings.namespace else []
     said, fault = ask(
         ["kubectl", "get", "pods", *space, "-l", f"{LABEL}={name}", "-o", "json"], ANSWER_S
     )
@@ -104,15 +104,15 @@ def pods(name: str, place: Place) -> list[dict[str, Any]] | None:
     )
 
 
-def _logs(pod: dict[str, Any], place: Place) -> list[str]:
-    space = ["-n", place.namespace] if place.namespace else []
+def _logs(pod: dict[str, Any], settings: RemoteSettings) -> list[str]:
+    space = ["-n", settings.namespace] if settings.namespace else []
     return ask(["kubectl", "logs", *space, pod["metadata"]["name"]], ANSWER_S)[0].splitlines()
 
 
 def _followed(
     name: str,
     work: Work,
-    place: Place,
+    settings: RemoteSettings,
     progress: Progress | None,
     cancel: Cancel | None,
     began: float,
@@ -120,8 +120,8 @@ def _followed(
     heard, lost, seen = 0, 0, False
     started: float | None = None
     while True:
-        time.sleep(place.poll_s)
-        found, now = pods(name, place), time.monotonic()
+        time.sleep(settings.poll_s)
+        found, now = pods(name, settings), time.monotonic()
         if cancel is not None and cancel():
             return Outcome("interrupted", None, STOPPED, seconds=now - began)
         seen = seen or bool(found)
@@ -129,18 +129,18 @@ def _followed(
         if lost > LOST_LOOKS:
             return Outcome("crashed", None, f"the pods of {name} were lost", seconds=now - began)
         found = found or []
-        if (over := judged(found, nodes(work.ranks, place)[0], now - began)) is not None:
+        if (over := judged(found, nodes(work.ranks, settings)[0], now - began)) is not None:
             return (
                 over
                 if over.state != "done"
-                else _answered([_logs(one, place) for one in found], now - began)
+                else _answered([_logs(one, settings) for one in found], now - began)
             )
         if any(_phase(one) == "Running" for one in found):
             started = started or now
             lines = [
                 json.loads(line.removeprefix(PROGRESS))
                 for one in found
-                for line in _logs(one, place)
+                for line in _logs(one, settings)
                 if line.startswith(PROGRESS)
             ]
             new, heard = lines[heard:], len(lines)

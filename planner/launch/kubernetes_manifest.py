@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from planner.launch.outcome import Work
-from planner.launch.place import Place, nodes
+from planner.launch.remote_settings import RemoteSettings, nodes
 
 FOLDER, REQUEST = "/ppplan", "request.json"
 PORT = 29_500
@@ -22,19 +22,19 @@ LABEL = "ppplan-run"
 REPLICATED = "node"
 
 
-def documents(name: str, work: Work, place: Place) -> list[dict[str, Any]]:
+def documents(name: str, work: Work, settings: RemoteSettings) -> list[dict[str, Any]]:
     """What `kubectl apply` gets. InputError when the ranks do not fill whole nodes."""
-    count, each = nodes(work.ranks, place)
+    count, each = nodes(work.ranks, settings)
     data = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _about(name, place),
+        "metadata": _about(name, settings),
         "data": {REQUEST: json.dumps(work.request)},
     }
-    if place.kind == "PyTorchJob":
-        return [data, _pytorch_job(name, work, place, count, each)]
-    if place.kind == "JobSet":
-        return [data, _job_set(name, work, place, count, each)]
+    if settings.kind == "PyTorchJob":
+        return [data, _pytorch_job(name, work, settings, count, each)]
+    if settings.kind == "JobSet":
+        return [data, _job_set(name, work, settings, count, each)]
     names = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -44,27 +44,27 @@ def documents(name: str, work: Work, place: Place) -> list[dict[str, Any]]:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _about(name, place),
+        "metadata": _about(name, settings),
         "spec": names,
     }
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": _about(name, place),
-        "spec": _job(name, work, place, count, each, f"{name}-0.{name}", subdomain=name),
+        "metadata": _about(name, settings),
+        "spec": _job(name, work, settings, count, each, f"{name}-0.{name}", subdomain=name),
     }
     return [data, service, job]
 
 
-def _about(name: str, place: Place) -> dict[str, Any]:
-    space = {"namespace": place.namespace} if place.namespace else {}
+def _about(name: str, settings: RemoteSettings) -> dict[str, Any]:
+    space = {"namespace": settings.namespace} if settings.namespace else {}
     return {"name": name, **space, "labels": {LABEL: name}}
 
 
 def _pod(
     name: str,
     work: Work,
-    place: Place,
+    settings: RemoteSettings,
     each: int,
     container: str,
     meet: str = "",
@@ -88,7 +88,7 @@ def _pod(
         "containers": [
             {
                 "name": container,
-                "image": place.image,
+                "image": settings.image,
                 "command": [
                     "python",
                     "-m",
@@ -125,7 +125,13 @@ def _life_s(work: Work) -> int:
 
 
 def _job(
-    name: str, work: Work, place: Place, count: int, each: int, meet: str, subdomain: str = ""
+    name: str,
+    work: Work,
+    settings: RemoteSettings,
+    count: int,
+    each: int,
+    meet: str,
+    subdomain: str = "",
 ) -> dict[str, Any]:
     return {
         "completions": count,
@@ -134,13 +140,15 @@ def _job(
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": 600,
         "activeDeadlineSeconds": _life_s(work),
-        "template": _pod(name, work, place, each, "ppplan", meet, subdomain),
+        "template": _pod(name, work, settings, each, "ppplan", meet, subdomain),
     }
 
 
-def _job_set(name: str, work: Work, place: Place, count: int, each: int) -> dict[str, Any]:
+def _job_set(
+    name: str, work: Work, settings: RemoteSettings, count: int, each: int
+) -> dict[str, Any]:
     """JobSet names its pods SET-REPLICATED-JOB-POD, under a service of its own name."""
-    job = _job(name, work, place, count, each, f"{name}-{REPLICATED}-0-0.{name}")
+    job = _job(name, work, settings, count, each, f"{name}-{REPLICATED}-0-0.{name}")
     del job["ttlSecondsAfterFinished"]  # JobSet deletes its jobs itself
     spec = {
         "network": {"enableDNSHostnames": True},
@@ -151,12 +159,14 @@ def _job_set(name: str, work: Work, place: Place, count: int, each: int) -> dict
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": _about(name, place),
+        "metadata": _about(name, settings),
         "spec": spec,
     }
 
 
-def _pytorch_job(name: str, work: Work, place: Place, count: int, each: int) -> dict[str, Any]:
+def _pytorch_job(
+    name: str, work: Work, settings: RemoteSettings, count: int, each: int
+) -> dict[str, Any]:
     """The operator tells each pod its number (RANK) and the master's address; its container must be
     called pytorch.
     """
@@ -165,7 +175,7 @@ def _pytorch_job(name: str, work: Work, place: Place, count: int, each: int) -> 
         return {
             "replicas": replicas,
             "restartPolicy": "Never",
-            "template": _pod(name, work, place, each, "pytorch"),
+            "template": _pod(name, work, settings, each, "pytorch"),
         }
 
     kinds = {"Master": replica(1)} | ({"Worker": replica(count - 1)} if count > 1 else {})
@@ -178,6 +188,6 @@ def _pytorch_job(name: str, work: Work, place: Place, count: int, each: int) -> 
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
-        "metadata": _about(name, place),
+        "metadata": _about(name, settings),
         "spec": {"runPolicy": policy, "pytorchReplicaSpecs": kinds},
     }

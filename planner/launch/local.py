@@ -9,11 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from planner.launch.attend import Cancel, attend
 from planner.launch.children import Children, Command
 from planner.launch.outcome import Outcome, Progress, Work
+from planner.launch.process_guard import alive, started_at, sweep_orphans
 from planner.launch.rank_environment import environment, free_port
-from planner.launch.watch import alive, started_at, sweep_orphans
+from planner.launch.supervise import Cancel, supervise
 
 PORT_TRIES = 3
 PREFIX = "ppplan-run-"
@@ -28,7 +28,7 @@ def run(work: Work, progress: Progress | None = None, cancel: Cancel | None = No
     began, taken = time.monotonic(), True
     _tidy()
     for _ in range(PORT_TRIES):
-        outcome, taken = attend(
+        outcome, taken = supervise(
             work, _folder(), lambda children: _ranks(work, children), progress, cancel, began
         )
         if not taken:

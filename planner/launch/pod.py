@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from planner.launch.attend import attend
 from planner.launch.children import Children, Command
 from planner.launch.outcome import Work
 from planner.launch.rank_environment import environment
+from planner.launch.supervise import supervise
 
 PROGRESS, OUTCOME = "ppplan-progress ", "ppplan-outcome "
 
@@ -65,7 +65,7 @@ def main() -> None:
         float(os.environ.get("PPPLAN_SILENCE_S") or 0) or None,
     )
     folder = Path(tempfile.mkdtemp(prefix="ppplan-pod-"))
-    outcome, _ = attend(
+    outcome, _ = supervise(
         work,
         folder,
         lambda children: ranks(work, children, index * each, world, meet),

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 from planner.launch.outcome import Work
-from planner.launch.watch import PARENT, STARTED, TOKEN, started_at
+from planner.launch.process_guard import PARENT, STARTED, TOKEN, started_at
 
 LOCAL = "127.0.0.1"
 

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 from planner.errors import InputError
-from planner.launch import slurm_says, verdict
-from planner.launch.attend import STOPPED, Cancel, attend, late
+from planner.launch import failures, slurm_status
 from planner.launch.children import (
     Children,
     Command,
@@ -29,8 +28,9 @@ from planner.launch.children import (
 )
 from planner.launch.devices import ask
 from planner.launch.outcome import Outcome, Progress, Work
-from planner.launch.place import Place, here, nodes
-from planner.launch.slurm_says import Job
+from planner.launch.remote_settings import RemoteSettings, from_environment, nodes
+from planner.launch.slurm_status import Job
+from planner.launch.supervise import STOPPED, Cancel, late, supervise
 
 SPARE_S = 60.0
 """That Slurm's own limit leaves beyond ours."""
@@ -53,18 +53,22 @@ def run(
     work: Work,
     progress: Progress | None = None,
     cancel: Cancel | None = None,
-    place: Place | None = None,
+    settings: RemoteSettings | None = None,
 ) -> Outcome:
     """A step with srun inside an allocation, else a job with sbatch; the limit counts from the
     start of the job, not from its submission. InputError when Slurm takes no job."""
-    place = place or here()
+    settings = settings or from_environment()
     inside = bool(os.environ.get("SLURM_JOB_ID"))
-    return _step(work, progress, cancel, place) if inside else _job(work, progress, cancel, place)
+    return (
+        _step(work, progress, cancel, settings)
+        if inside
+        else _job(work, progress, cancel, settings)
+    )
 
 
-def sizes(work: Work, place: Place) -> list[str]:
+def sizes(work: Work, settings: RemoteSettings) -> list[str]:
     """Nodes, tasks, GPUs, cores and the time limit as sbatch and srun take them."""
-    count, each = nodes(work.ranks, place)
+    count, each = nodes(work.ranks, settings)
     gpus = [f"--gpus-per-node={each}"] if work.device == "cuda" else []
     minutes = math.ceil((work.limit_s + SPARE_S) / 60)
     return [
@@ -73,7 +77,7 @@ def sizes(work: Work, place: Place) -> list[str]:
         f"--ntasks-per-node={each}",
         *gpus,
         f"--time={minutes}",
-        *place.words,
+        *settings.words,
     ]
 
 
@@ -81,7 +85,7 @@ def _task(work: Work, children: Children) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "planner.launch.task",
+        "planner.launch.slurm_task",
         work.module,
         str(children.request),
         str(children.result),
@@ -101,14 +105,16 @@ def _variables(work: Work) -> dict[str, str]:
     )
 
 
-def _step(work: Work, progress: Progress | None, cancel: Cancel | None, place: Place) -> Outcome:
+def _step(
+    work: Work, progress: Progress | None, cancel: Cancel | None, settings: RemoteSettings
+) -> Outcome:
     """srun is our child; a step that outlives it is cancelled by its name."""
-    folder = Path(tempfile.mkdtemp(prefix="ppplan-run-", dir=place.folder))
+    folder = Path(tempfile.mkdtemp(prefix="ppplan-run-", dir=settings.folder))
     host, _ = ask(
         ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")],
-        slurm_says.ANSWER_S,
+        slurm_status.ANSWER_S,
     )
-    alone = nodes(work.ranks, place)[0] == 1
+    alone = nodes(work.ranks, settings)[0] == 1
     meet = {
         "MASTER_ADDR": "127.0.0.1" if alone else (host.split() or ["127.0.0.1"])[0],
         "MASTER_PORT": str(15_000 + int.from_bytes(os.urandom(2), "big") % 15_000),
@@ -124,29 +130,31 @@ def _step(work: Work, progress: Progress | None, cancel: Cancel | None, place: P
             "--unbuffered",
             "--exact",
             *([] if alone else ["--relative=0"]),
-            *sizes(work, place),
+            *sizes(work, settings),
             *_task(work, children),
         ]
         return [Command(words, {**_variables(work), **meet, "PPPLAN_RUN": children.token}, "srun")]
 
-    return attend(work, folder, commands, progress, cancel)[0]
+    return supervise(work, folder, commands, progress, cancel)[0]
 
 
-def _job(work: Work, progress: Progress | None, cancel: Cancel | None, place: Place) -> Outcome:
+def _job(
+    work: Work, progress: Progress | None, cancel: Cancel | None, settings: RemoteSettings
+) -> Outcome:
     began = time.monotonic()
-    children = Children(Path(tempfile.mkdtemp(prefix="ppplan-run-", dir=place.folder)))
+    children = Children(Path(tempfile.mkdtemp(prefix="ppplan-run-", dir=settings.folder)))
     try:
         start_guard(children)
-        number = _submit(work, children, place)
+        number = _submit(work, children, settings)
         tell_guard(children, ["scancel", number])
-        return _followed(work, children, number, progress, cancel, place, began)
+        return _followed(work, children, number, progress, cancel, settings, began)
     except KeyboardInterrupt:
         return Outcome("interrupted", None, STOPPED, seconds=time.monotonic() - began)
     finally:
         clean(children)
 
 
-def _submit(work: Work, children: Children, place: Place) -> str:
+def _submit(work: Work, children: Children, settings: RemoteSettings) -> str:
     """The job's number."""
     children.request.write_text(json.dumps(work.request))
     script = children.folder / "job.sh"
@@ -164,7 +172,7 @@ def _submit(work: Work, children: Children, place: Place) -> str:
         f"--chdir={children.folder}",
         "--no-requeue",
         *whole,
-        *sizes(work, place),
+        *sizes(work, settings),
         str(script),
     ]
     try:
@@ -191,13 +199,13 @@ def _followed(
     number: str,
     progress: Progress | None,
     cancel: Cancel | None,
-    place: Place,
+    settings: RemoteSettings,
     began: float,
 ) -> Outcome:
     started, lost = None, 0
     while True:
-        time.sleep(place.poll_s)
-        said, now = slurm_says.job(number), time.monotonic()
+        time.sleep(settings.poll_s)
+        said, now = slurm_status.job(number), time.monotonic()
         if reported(children, progress):
             return Outcome(
                 "pruned",
@@ -208,12 +216,12 @@ def _followed(
         if cancel is not None and cancel():
             return Outcome("interrupted", None, STOPPED, seconds=now - began)
         lost = lost + 1 if not said.state else 0
-        if said.state in slurm_says.ENDED or lost >= LOST_LOOKS:
+        if said.state in slurm_status.ENDED or lost >= LOST_LOOKS:
             return _judged(work, children, number, said, now - began)
-        if said.state in slurm_says.RUNNING:
+        if said.state in slurm_status.RUNNING:
             started = started or now
             if passed := late(work, now - started, now - max(started, children.heard_at)):
-                tail = slurm_says.tasks(children.folder, work.ranks)[0].text
+                tail = slurm_status.tasks(children.folder, work.ranks)[0].text
                 return Outcome(
                     "timeout",
                     None,
@@ -224,8 +232,8 @@ def _followed(
 
 
 def _judged(work: Work, children: Children, number: str, said: Job, seconds: float) -> Outcome:
-    ranks = slurm_says.tasks(children.folder, work.ranks)
-    state = slurm_says.ENDED.get(said.state, "crashed")
+    ranks = slurm_status.tasks(children.folder, work.ranks)
+    state = slurm_status.ENDED.get(said.state, "crashed")
     if state == "done" and children.result.exists():
         return Outcome("done", json.loads(children.result.read_text()), "", ranks[0].text, seconds)
     how = f"job {number} ended as {said.state or 'lost'}" + (
@@ -234,10 +242,10 @@ def _judged(work: Work, children: Children, number: str, said: Job, seconds: flo
     if state in ("oom", "timeout"):
         return Outcome(state, None, how, ranks[0].text, seconds)
     if any(one.code or one.memory for one in ranks):
-        found, why, tail = verdict.failure(ranks, 0, 0)
+        found, why, tail = failures.failure(ranks, 0, 0)
         return Outcome(found, None, f"{why} ({how})", tail, seconds)
     log = children.folder / "job.log"
-    tail = log.read_text(errors="replace")[-verdict.TAIL_BYTES :] if log.exists() else ""
+    tail = log.read_text(errors="replace")[-failures.TAIL_BYTES :] if log.exists() else ""
     return Outcome(
         "crashed",
         None,

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from planner.launch.devices import ask
-from planner.launch.slurm_says import ANSWER_S
+from planner.launch.slurm_status import ANSWER_S
 
 
 def steps(listing: str, name: str) -> list[str]:

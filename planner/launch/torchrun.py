@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.launch.attend import Cancel, attend
 from planner.launch.children import Children, Command
 from planner.launch.outcome import Outcome, Progress, Work
-from planner.launch.place import VARIABLES, Place, here, nodes
 from planner.launch.rank_environment import free_port
+from planner.launch.remote_settings import VARIABLES, RemoteSettings, from_environment, nodes
+from planner.launch.supervise import Cancel, supervise
 
 PREFIX = "ppplan-run-"
 CALL = "torchrun.json"
@@ -31,29 +31,29 @@ def run(
     work: Work,
     progress: Progress | None = None,
     cancel: Cancel | None = None,
-    place: Place | None = None,
+    settings: RemoteSettings | None = None,
 ) -> Outcome:
-    """Ranks on this host and on those that follow; all share place.folder. The first rank that
+    """Ranks on this host and on those that follow; all share settings.folder. The first rank that
     fails ends the others.
 
     InputError when several hosts are needed and PPPLAN_ENDPOINT does not say where they meet.
     """
-    place = place or here()
-    count, each = nodes(work.ranks, place)
-    if count > 1 and not place.endpoint:
+    settings = settings or from_environment()
+    count, each = nodes(work.ranks, settings)
+    if count > 1 and not settings.endpoint:
         what = VARIABLES["PPPLAN_ENDPOINT"]
         raise InputError(
             f"--launcher torchrun needs {count} hosts for {work.ranks} ranks: set PPPLAN_ENDPOINT,"
             f" {what}"
         )
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place.folder))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=settings.folder))
 
     def commands(children: Children) -> list[Command]:
         call = {
             "id": children.token,
             "nodes": count,
             "each": each,
-            "endpoint": place.endpoint or f"127.0.0.1:{free_port()}",
+            "endpoint": settings.endpoint or f"127.0.0.1:{free_port()}",
             "module": work.module,
             "request": str(children.request),
             "result": str(children.result),
@@ -66,7 +66,7 @@ def run(
         new.rename(children.folder / CALL)  # whole, for those who look for it
         return [_command(call, children.token, first=True)]
 
-    return attend(work, folder, commands, progress, cancel)[0]
+    return supervise(work, folder, commands, progress, cancel)[0]
 
 
 def _command(call: dict[str, Any], token: str, first: bool) -> Command:
@@ -129,7 +129,7 @@ def _take_part(path: Path, cancel: Cancel | None) -> bool:
     work = Work(call["module"], {}, call["each"], call["limit_s"], call["device"])
     own = Path(tempfile.mkdtemp(prefix="ppplan-follow-"))
     over = lambda: not path.exists() or (cancel is not None and cancel())  # noqa: E731
-    outcome, _ = attend(
+    outcome, _ = supervise(
         work,
         own,
         lambda children: [_command(call, children.token, first=False)],

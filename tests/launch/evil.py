@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from planner.launch.watch import watch_parent
+from planner.launch.process_guard import watch_parent
 
 SLEEPER = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 

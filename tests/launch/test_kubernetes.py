@@ -14,7 +14,7 @@ import pytest
 from planner.errors import InputError
 from planner.launch import kubernetes, kubernetes_manifest
 from planner.launch.outcome import Work
-from planner.launch.place import Place
+from planner.launch.remote_settings import RemoteSettings
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("Job", "JobSet", "PyTorchJob")
@@ -40,20 +40,24 @@ def work(do: str, ranks: int = 2, limit_s: float = 60, **changes: Any) -> Work:
     return Work("tests.launch.evil", {"do": do, **changes}, ranks, limit_s)
 
 
-def place(tmp_path: Path, **changes: Any) -> Place:
-    return Place(tmp_path, **{"ranks_per_node": 1, "image": "torch", "poll_s": 0.2, **changes})
+def settings(tmp_path: Path, **changes: Any) -> RemoteSettings:
+    return RemoteSettings(
+        tmp_path, **{"ranks_per_node": 1, "image": "torch", "poll_s": 0.2, **changes}
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_make_one_world(kind: str, cluster: Path, tmp_path: Path) -> None:
     """The ranks of two pods find one another."""
-    done = kubernetes.run(work("meets", ranks=2), place=place(tmp_path, kind=kind))
+    done = kubernetes.run(work("meets", ranks=2), settings=settings(tmp_path, kind=kind))
     assert done.state == "done" and done.result == {"told": [1], "world": 2}, done
     assert (cluster / "deleted").exists()
 
 
 def test_the_rank_that_failed_is_told(cluster: Path, tmp_path: Path) -> None:
-    done = kubernetes.run(work("fails", rank=1, code=3, says="no tokens\n"), place=place(tmp_path))
+    done = kubernetes.run(
+        work("fails", rank=1, code=3, says="no tokens\n"), settings=settings(tmp_path)
+    )
     assert (
         done.state == "crashed"
         and done.reason == "rank 1 of 2 ended with exit code 3: no tokens"
@@ -65,20 +69,20 @@ def test_progress_of_a_pod_prunes(cluster: Path, tmp_path: Path) -> None:
     done = kubernetes.run(
         work("progresses", ranks=1, steps=1000, step_s=0.02),
         lambda line: line["step"] > 2,
-        place=place(tmp_path),
+        settings=settings(tmp_path),
     )
     assert done.state == "pruned" and (cluster / "deleted").exists()
 
 
 def test_the_pod_keeps_the_limit(cluster: Path, tmp_path: Path) -> None:
-    done = kubernetes.run(work("hangs", ranks=1, limit_s=1), place=place(tmp_path))
+    done = kubernetes.run(work("hangs", ranks=1, limit_s=1), settings=settings(tmp_path))
     assert (
         done.state == "timeout" and "limit of 1 s" in done.reason and "in hangs" in done.stderr_tail
     )
 
 
 def test_an_image_that_cannot_be_pulled(cluster: Path, tmp_path: Path) -> None:
-    done = kubernetes.run(work("works"), place=place(tmp_path, image="no-such-image"))
+    done = kubernetes.run(work("works"), settings=settings(tmp_path, image="no-such-image"))
     assert (
         done.state == "crashed"
         and "ImagePullBackOff" in done.reason
@@ -89,7 +93,7 @@ def test_an_image_that_cannot_be_pulled(cluster: Path, tmp_path: Path) -> None:
 def test_cancel(cluster: Path, tmp_path: Path) -> None:
     until = time.monotonic() + 1
     done = kubernetes.run(
-        work("hangs", ranks=1), cancel=lambda: time.monotonic() > until, place=place(tmp_path)
+        work("hangs", ranks=1), cancel=lambda: time.monotonic() > until, settings=settings(tmp_path)
     )
     assert done.state == "interrupted" and (cluster / "deleted").exists()
 
@@ -98,12 +102,12 @@ def test_what_the_cluster_or_the_user_lacks(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="PPPLAN_IMAGE"):
-        kubernetes.run(work("works"), place=place(tmp_path, image=""))
+        kubernetes.run(work("works"), settings=settings(tmp_path, image=""))
     with pytest.raises(InputError, match="kubectl said: Error from server"):
-        kubernetes.run(work("works"), place=place(tmp_path, namespace="closed"))
+        kubernetes.run(work("works"), settings=settings(tmp_path, namespace="closed"))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(InputError, match="must find kubectl"):
-        kubernetes.run(work("works"), place=place(tmp_path))
+        kubernetes.run(work("works"), settings=settings(tmp_path))
 
 
 def test_what_a_cluster_says_of_pods() -> None:
@@ -141,7 +145,9 @@ def test_objects(kind: str, tmp_path: Path) -> None:
         {"NCCL_DEBUG": "WARN"},
     )
     made = kubernetes_manifest.documents(
-        "ppplan-1", asked, Place(tmp_path, 8, image="lab/torch:1", namespace="lab", kind=kind)
+        "ppplan-1",
+        asked,
+        RemoteSettings(tmp_path, 8, image="lab/torch:1", namespace="lab", kind=kind),
     )
     assert {one["metadata"]["namespace"] for one in made} == {"lab"} and made[-1]["kind"] == kind
     spec = made[-1]["spec"]

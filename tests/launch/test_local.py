@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from planner.launch import local, verdict
+from planner.launch import failures, local
 from planner.launch.outcome import Outcome, Work
-from planner.launch.watch import alive, started_at
+from planner.launch.process_guard import alive, started_at
 
 EVIL = "tests.launch.evil"
 ROOT = Path(__file__).parents[2]
@@ -106,11 +106,14 @@ def test_signals(name: str) -> None:
 
 
 def test_sigkill_by_the_kernel_is_out_of_memory() -> None:
-    ranks = [verdict.Ended(0, -signal.SIGTERM, order=1), verdict.Ended(1, -signal.SIGKILL, order=0)]
-    state, reason, _ = verdict.failure(ranks, 4, 5)
+    ranks = [
+        failures.Ended(0, -signal.SIGTERM, order=1),
+        failures.Ended(1, -signal.SIGKILL, order=0),
+    ]
+    state, reason, _ = failures.failure(ranks, 4, 5)
     assert state == "oom" and "rank 1 of 2" in reason and "memory" in reason
-    assert verdict.failure(ranks, 4, 4)[0] == "crashed"
-    assert verdict.failure(ranks, None, None)[0] == "oom"
+    assert failures.failure(ranks, 4, 4)[0] == "crashed"
+    assert failures.failure(ranks, None, None)[0] == "oom"
 
 
 def test_hang_ends_at_the_limit_and_says_where() -> None:
@@ -154,16 +157,16 @@ def test_out_of_memory_of_a_device_wins_over_the_ranks_that_lost_it() -> None:
     """The line is as torch 2.x prints it; much may follow, and peers that complain may have ended
     before.
     """
-    one, other = verdict.Ended(0, 1, order=0), verdict.Ended(1, 1, order=1)
-    verdict.hear(
+    one, other = failures.Ended(0, 1, order=0), failures.Ended(1, 1, order=1)
+    failures.hear(
         one,
         b"RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by"
         b" peer [127.0.0.1]:2\n",
     )
     for start in range(0, len(GPU), 37):  # in pieces
-        verdict.hear(other, GPU[start : start + 37].encode())
-    verdict.hear(other, b"more lines\n" * 10_000)
-    state, reason, tail = verdict.failure([one, other], 0, 0)
+        failures.hear(other, GPU[start : start + 37].encode())
+    failures.hear(other, b"more lines\n" * 10_000)
+    state, reason, tail = failures.failure([one, other], 0, 0)
     assert (
         state == "oom"
         and reason.startswith("rank 1 of 2 ran out of memory, asking for 2.50 GiB: ")
@@ -191,9 +194,9 @@ def test_out_of_memory_of_a_device_wins_over_the_ranks_that_lost_it() -> None:
     ],
 )
 def test_words_for_too_little_memory(line: str) -> None:
-    ended = verdict.Ended(0, 1)
-    verdict.hear(ended, f"Traceback (most recent call last):\n{line}\n".encode())
-    assert verdict.failure([ended], 0, 0)[0] == "oom"
+    ended = failures.Ended(0, 1)
+    failures.hear(ended, f"Traceback (most recent call last):\n{line}\n".encode())
+    assert failures.failure([ended], 0, 0)[0] == "oom"
 
 
 @pytest.mark.parametrize(
@@ -205,9 +208,9 @@ def test_words_for_too_little_memory(line: str) -> None:
     ],
 )
 def test_words_that_only_speak_of_memory(line: str) -> None:
-    ended = verdict.Ended(0, 1)
-    verdict.hear(ended, f"{line}\n".encode())
-    assert verdict.failure([ended], 0, 0)[0] == "crashed"
+    ended = failures.Ended(0, 1)
+    failures.hear(ended, f"{line}\n".encode())
+    assert failures.failure([ended], 0, 0)[0] == "crashed"
 
 
 @pytest.mark.parametrize(
@@ -237,9 +240,9 @@ def test_words_that_only_speak_of_memory(line: str) -> None:
     ],
 )
 def test_errors_of_communication(line: str, channel: str) -> None:
-    ended = verdict.Ended(0, 1)
-    verdict.hear(ended, f"Traceback (most recent call last):\n{line}\n".encode())
-    state, reason, _ = verdict.failure([ended], 0, 0)
+    ended = failures.Ended(0, 1)
+    failures.hear(ended, f"Traceback (most recent call last):\n{line}\n".encode())
+    state, reason, _ = failures.failure([ended], 0, 0)
     assert state == "crashed" and f"failed in communication ({channel}): {line}" in reason
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.launch import place, slurm, slurm_says, slurm_step, task
+from planner.launch import remote_settings, slurm, slurm_status, slurm_step, slurm_task
 from planner.launch.outcome import Work
-from planner.launch.place import Place
+from planner.launch.remote_settings import RemoteSettings
 from tests.launch import slurm_local
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +34,8 @@ def work(do: str, ranks: int = 2, limit_s: float = 60, **changes: Any) -> Work:
     return Work("tests.launch.evil", {"do": do, **changes}, ranks, limit_s)
 
 
-def where(folder: Path, *words: str) -> Place:
-    return Place(folder, words=words, poll_s=0.2)
+def where(folder: Path, *words: str) -> RemoteSettings:
+    return RemoteSettings(folder, words=words, poll_s=0.2)
 
 
 def jobs() -> list[str]:
@@ -46,7 +46,7 @@ def jobs() -> list[str]:
 
 def test_a_job_runs_its_ranks(controller: Path, tmp_path: Path) -> None:
     lines: list[dict[str, Any]] = []
-    done = slurm.run(work("works"), lambda line: bool(lines.append(line)), place=where(tmp_path))
+    done = slurm.run(work("works"), lambda line: bool(lines.append(line)), settings=where(tmp_path))
     assert done.state == "done" and done.result is not None, done
     seen = done.result["seen"]
     assert [
@@ -59,7 +59,7 @@ def test_a_job_runs_its_ranks(controller: Path, tmp_path: Path) -> None:
 
 
 def test_the_rank_that_failed_is_told(controller: Path, tmp_path: Path) -> None:
-    done = slurm.run(work("fails", rank=1, code=3, says="no tokens\n"), place=where(tmp_path))
+    done = slurm.run(work("fails", rank=1, code=3, says="no tokens\n"), settings=where(tmp_path))
     assert done.state == "crashed" and done.reason.startswith(
         "rank 1 of 2 ended with exit code 3: no tokens (job "
     ), done
@@ -69,13 +69,13 @@ def test_pruned_by_its_progress(controller: Path, tmp_path: Path) -> None:
     done = slurm.run(
         work("progresses", ranks=1, steps=1000, step_s=0.02),
         lambda line: line["step"] > 2,
-        place=where(tmp_path),
+        settings=where(tmp_path),
     )
     assert done.state == "pruned" and "step 3" in done.reason
 
 
 def test_time_limit(controller: Path, tmp_path: Path) -> None:
-    done = slurm.run(work("hangs", ranks=1, limit_s=1), place=where(tmp_path))
+    done = slurm.run(work("hangs", ranks=1, limit_s=1), settings=where(tmp_path))
     assert done.state == "timeout" and "limit of 1 s" in done.reason and not jobs()
 
 
@@ -85,7 +85,7 @@ def test_a_job_that_waits_can_be_cancelled(controller: Path, tmp_path: Path) -> 
     waits = slurm.run(
         work("works", limit_s=0.5),
         cancel=lambda: time.monotonic() > until,
-        place=where(tmp_path, "--partition=down"),
+        settings=where(tmp_path, "--partition=down"),
     )
     assert (
         waits.state == "interrupted"
@@ -103,7 +103,7 @@ def test_cancelled_by_another(controller: Path, tmp_path: Path) -> None:
             once.append(subprocess.run(["scancel", "--user=root"]).returncode)
         return False
 
-    done = slurm.run(work("hangs", ranks=1), cancel=scancel, place=where(tmp_path))
+    done = slurm.run(work("hangs", ranks=1), cancel=scancel, settings=where(tmp_path))
     assert done.state == "crashed" and "ended as CANCELLED" in done.reason
 
 
@@ -111,7 +111,7 @@ def test_what_slurm_does_not_take(controller: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"sbatch must take the trial's job, but said: .*partition.*PPPLAN_SBATCH"
     ):
-        slurm.run(work("works"), place=where(tmp_path, "--partition=nowhere"))
+        slurm.run(work("works"), settings=where(tmp_path, "--partition=nowhere"))
     assert not list(tmp_path.iterdir())
 
 
@@ -121,11 +121,11 @@ import sys
 from pathlib import Path
 from planner.launch import slurm
 from planner.launch.outcome import Work
-from planner.launch.place import Place
+from planner.launch.remote_settings import RemoteSettings
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts with &, \
 tests included
 done = slurm.run(Work("tests.launch.evil", {"do": sys.argv[2]}, 2, 60), \
-place=Place(Path(sys.argv[1]), poll_s=0.2))
+settings=RemoteSettings(Path(sys.argv[1]), poll_s=0.2))
 print(done.state, len(done.result["seen"]) if done.result else done.reason)
 """
 
@@ -172,14 +172,16 @@ def test_words_of_scontrol_and_sacct() -> None:
         "JobId=7 JobName=ppplan UserId=ann(1000) Priority=1 JobState=OUT_OF_MEMORY"
         " Reason=OutOfMemory Dependency=(null) Requeue=0 ExitCode=0:125 RunTime=00:00:08"
     )
-    assert slurm_says.from_scontrol(line) == slurm_says.Job("OUT_OF_MEMORY", "OutOfMemory", "0:125")
-    assert slurm_says.from_sacct("CANCELLED by 1000|0:15\n") == slurm_says.Job(
+    assert slurm_status.from_scontrol(line) == slurm_status.Job(
+        "OUT_OF_MEMORY", "OutOfMemory", "0:125"
+    )
+    assert slurm_status.from_sacct("CANCELLED by 1000|0:15\n") == slurm_status.Job(
         "CANCELLED", "", "0:15"
     )
-    assert {slurm_says.ENDED[one] for one in ("TIMEOUT", "DEADLINE")} == {
+    assert {slurm_status.ENDED[one] for one in ("TIMEOUT", "DEADLINE")} == {
         "timeout"
-    } and slurm_says.ENDED["OUT_OF_MEMORY"] == "oom"
-    assert slurm_says.numbered("0,2-4") == [0, 2, 3, 4]
+    } and slurm_status.ENDED["OUT_OF_MEMORY"] == "oom"
+    assert slurm_status.numbered("0,2-4") == [0, 2, 3, 4]
     assert slurm_step.steps("12.0 aa\n12.1 bb\n13.0 aa\n", "aa") == ["12.0", "13.0"]
 
 
@@ -188,7 +190,7 @@ def test_tasks_that_the_kernel_killed(tmp_path: Path) -> None:
         "srun: error: n1: task 3: Out Of Memory\nsrun: Terminating StepId=7.0\nsrun: error: n0:"
         " tasks 0-2: Killed\n"
     )
-    ranks = slurm_says.tasks(tmp_path, 4)
+    ranks = slurm_status.tasks(tmp_path, 4)
     assert [bool(one.memory) for one in ranks] == [False, False, False, True] and [
         one.code for one in ranks
     ] == [-15, -15, -15, 1]
@@ -202,7 +204,7 @@ def test_tasks_of_many_nodes_as_ranks() -> None:
         "SLURM_NODEID": "1",
         "SLURM_TASKS_PER_NODE": "8(x2)",
     }
-    assert task.variables(given) == {
+    assert slurm_task.variables(given) == {
         "RANK": "11",
         "LOCAL_RANK": "3",
         "WORLD_SIZE": "16",
@@ -213,7 +215,7 @@ def test_tasks_of_many_nodes_as_ranks() -> None:
 
 def test_sizes(tmp_path: Path) -> None:
     asked = Work("m", {}, 32, 600, device="cuda")
-    assert slurm.sizes(asked, Place(tmp_path, 8, ("--partition=gpu",))) == [
+    assert slurm.sizes(asked, RemoteSettings(tmp_path, 8, ("--partition=gpu",))) == [
         "--nodes=4",
         "--ntasks=32",
         "--ntasks-per-node=8",
@@ -222,7 +224,7 @@ def test_sizes(tmp_path: Path) -> None:
         "--partition=gpu",
     ]
     with pytest.raises(InputError, match="12 ranks and 8 a node"):
-        place.nodes(12, Place(tmp_path))
+        remote_settings.nodes(12, RemoteSettings(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -237,10 +239,12 @@ def test_sizes(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=name):
-        place.here()
+        remote_settings.from_environment()
 
 
 def test_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PPPLAN_SHARED_DIR", str(tmp_path))
     monkeypatch.setenv("PPPLAN_SBATCH", "--partition=gpu --comment='two words'")
-    assert place.here() == Place(tmp_path, 8, ("--partition=gpu", "--comment=two words"))
+    assert remote_settings.from_environment() == RemoteSettings(
+        tmp_path, 8, ("--partition=gpu", "--comment=two words")
+    )

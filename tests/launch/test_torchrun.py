@@ -12,17 +12,17 @@ import pytest
 from planner.errors import InputError
 from planner.launch import torchrun
 from planner.launch.outcome import Work
-from planner.launch.place import Place
 from planner.launch.rank_environment import free_port
+from planner.launch.remote_settings import RemoteSettings
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[Place]:
-    """The place of a run over two hosts of a rank each, with the second one following."""
+def two(tmp_path: Path) -> Iterator[RemoteSettings]:
+    """The settings of a run over two hosts of a rank each, with the second one following."""
     over = threading.Event()
     follower = threading.Thread(target=torchrun.follow, args=(tmp_path, over.is_set))
     follower.start()
-    yield Place(tmp_path, ranks_per_node=1, endpoint=f"127.0.0.1:{free_port()}")
+    yield RemoteSettings(tmp_path, ranks_per_node=1, endpoint=f"127.0.0.1:{free_port()}")
     over.set()
     follower.join(timeout=60)
     assert not follower.is_alive() and not list(tmp_path.iterdir())
@@ -32,8 +32,8 @@ def work(do: str, ranks: int = 2, limit_s: float = 90, **changes: Any) -> Work:
     return Work("tests.launch.evil", {"do": do, **changes}, ranks, limit_s)
 
 
-def test_ranks_of_two_hosts_make_one_world(two: Place) -> None:
-    done = torchrun.run(work("works"), place=two)
+def test_ranks_of_two_hosts_make_one_world(two: RemoteSettings) -> None:
+    done = torchrun.run(work("works"), settings=two)
     assert done.state == "done" and done.result is not None, done
     seen = done.result["seen"]
     assert [
@@ -42,14 +42,16 @@ def test_ranks_of_two_hosts_make_one_world(two: Place) -> None:
     assert len({(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in seen}) == 1
 
 
-def test_a_hang_ends_on_both_hosts(two: Place) -> None:
+def test_a_hang_ends_on_both_hosts(two: RemoteSettings) -> None:
     """Of the follower none of it is left either: the folder's fixture waits for it."""
-    done = torchrun.run(work("hangs", limit_s=6), place=two)
+    done = torchrun.run(work("hangs", limit_s=6), settings=two)
     assert done.state == "timeout" and "limit of 6 s" in done.reason
 
 
 def test_one_host_alone(tmp_path: Path) -> None:
-    done = torchrun.run(work("fails", ranks=1, code=3, says="no tokens\n"), place=Place(tmp_path))
+    done = torchrun.run(
+        work("fails", ranks=1, code=3, says="no tokens\n"), settings=RemoteSettings(tmp_path)
+    )
     assert (
         done.state == "crashed"
         and done.reason.startswith("torchrun ended with exit code 1")
@@ -62,4 +64,4 @@ def test_where_to_meet_must_be_said(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"needs 2 hosts for 16 ranks: set PPPLAN_ENDPOINT, HOST:PORT"
     ):
-        torchrun.run(work("works", ranks=16), place=Place(tmp_path))
+        torchrun.run(work("works", ranks=16), settings=RemoteSettings(tmp_path))

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from planner.launch.watch import watch_parent
+from planner.launch.process_guard import watch_parent
 
 if __name__ == "__main__":
     watch_parent()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from planner.launch import watch
+from planner.launch import process_guard
 
 HEARTBEAT_S = 20.0
 """Between two signs of life."""
@@ -33,7 +33,7 @@ def this_process() -> Owner:
         "machine": _machine(),
         "host": socket.gethostname(),
         "pid": pid,
-        "start": watch.started_at(pid),
+        "start": process_guard.started_at(pid),
         "time": time.time(),
     }
 
@@ -41,7 +41,7 @@ def this_process() -> Owner:
 def is_alive(owner: Owner) -> bool:
     """Whether the process that holds a trial lives, as far as this machine can tell."""
     if owner.get("machine") == _machine():
-        return watch.alive(int(owner["pid"]), str(owner["start"]))
+        return process_guard.alive(int(owner["pid"]), str(owner["start"]))
     return time.time() - float(owner.get("time", 0)) < EXPIRY_S
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from planner.launch.watch import watch_parent
+from planner.launch.process_guard import watch_parent
 
 KIB = 1024
 

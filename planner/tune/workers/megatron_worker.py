@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.intake.logs import Memory, Step, parse
-from planner.launch.watch import watch_parent
+from planner.launch.process_guard import watch_parent
 
 KIB = 1024
 GATHER_S = 20.0

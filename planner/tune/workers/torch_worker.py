@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from planner.launch.watch import watch_parent
+from planner.launch.process_guard import watch_parent
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 from planner.tune.benchmark import layer_timing

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from planner.launch.watch import watch_parent
+from planner.launch.process_guard import watch_parent
 from planner.tune.workers import torch_worker
 
 MODULE = "planner.tune.workers.turns"

@@ -1,5 +1,5 @@
-"""Where trials run when it is not this host: what a launcher must know beyond the work, as
-environment variables of ppplan state it.
+"""Settings of launchers that start ranks on other hosts (torchrun, Slurm, Kubernetes), read from
+ppplan's environment variables.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ RANKS_PER_NODE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a remote launcher is told."""
+class RemoteSettings:
+    """What a remote launcher must know beyond the work."""
 
     folder: Path
     """That all nodes see."""
@@ -43,7 +43,7 @@ class Place:
     poll_s: float = 1.0
 
 
-def here() -> Place:
+def from_environment() -> RemoteSettings:
     """As VARIABLES say; InputError names the one that is wrong."""
     said = {name: os.environ.get(name, "") for name in VARIABLES}
     ranks, kind = (
@@ -70,7 +70,7 @@ def here() -> Place:
         raise InputError(
             f"PPPLAN_SBATCH must be words as a shell reads them, but {fault}"
         ) from None
-    return Place(
+    return RemoteSettings(
         folder,
         int(ranks),
         words,
@@ -81,9 +81,9 @@ def here() -> Place:
     )
 
 
-def nodes(ranks: int, place: Place) -> tuple[int, int]:
+def nodes(ranks: int, settings: RemoteSettings) -> tuple[int, int]:
     """(nodes, ranks on each). InputError when they do not come out even."""
-    each = min(ranks, place.ranks_per_node)
+    each = min(ranks, settings.ranks_per_node)
     if ranks % each:
         raise InputError(
             f"ranks must fill whole nodes, but got {ranks} ranks and {each} a node; set"

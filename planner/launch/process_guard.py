@@ -1,8 +1,11 @@
 """No child outlives whoever started it: a rank watches its parent, and a guard beside the ranks
 ends what is left of them.
 
-The guard is `python -m planner.launch.watch TOKEN FOLDER`; its stdin is a pipe that only the parent
-holds, so that it closes however the parent ends, kill -9 included.
+The guard is `python -m planner.launch.process_guard TOKEN FOLDER`; its stdin is a pipe that only
+the parent holds, so that it closes however the parent ends, kill -9 included.
+
+NOTE: torch.distributed.elastic.multiprocessing and psutil supervise children too, but from inside
+the parent: when that is killed with -9, ranks that run, and what they started, stay behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One task of a Slurm step as a rank: `python -m planner.launch.task MODULE REQUEST RESULT`;
+"""One task of a Slurm step as a rank: `python -m planner.launch.slurm_task MODULE REQUEST RESULT`;
 Slurm's variables become torchrun's.
 """
 

@@ -1,4 +1,4 @@
-"""What Slurm's commands say of a job: scontrol and sacct of its state, srun of the tasks that
+"""The state of a job by Slurm's commands: scontrol and sacct of its state, srun of the tasks that
 failed.
 """
 
@@ -9,10 +9,10 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.launch import verdict
+from planner.launch import failures
 from planner.launch.devices import ask
+from planner.launch.failures import Ended
 from planner.launch.outcome import State
-from planner.launch.verdict import Ended
 
 ANSWER_S = 30.0
 """A busy controller may take its time."""
@@ -98,7 +98,7 @@ def _read(path: Path, one: Ended) -> None:
     if path.exists():
         with path.open("rb") as file:
             while chunk := file.read(1 << 20):
-                verdict.hear(one, chunk)
+                failures.hear(one, chunk)
 
 
 def numbered(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Attends to the children of one run from their start to their end, under its limits; whatever
+"""Supervises the children of one run from their start to their end, under its limits; whatever
 happens to them is an Outcome.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from planner.launch import verdict
+from planner.launch import failures
 from planner.launch.children import (
     Children,
     Command,
@@ -39,7 +39,7 @@ not.
 STOPPED = "stopped by the user"
 
 
-def attend(
+def supervise(
     work: Work,
     folder: Path,
     commands: Callable[[Children], Sequence[Command]],
@@ -60,7 +60,7 @@ def attend(
     try:
         children.request.write_text(json.dumps(work.request))
         start_guard(children)
-        kills = verdict.kernel_kills()
+        kills = failures.kernel_kills()
         for command in commands(children):
             start(children, command)
         outcome = _until_the_end(work, children, kills, progress, cancel, began)
@@ -70,7 +70,7 @@ def attend(
             and all(one.code == 0 for one in children.ended)
         ):
             outcome = replace(outcome, state="done", reason="")
-        return outcome, outcome.state == "crashed" and verdict.port_taken(children.ended)
+        return outcome, outcome.state == "crashed" and failures.port_taken(children.ended)
     except KeyboardInterrupt:
         return Outcome("interrupted", None, STOPPED, seconds=time.monotonic() - began), False
     finally:
@@ -141,7 +141,7 @@ def _hung(children: Children, passed: str, began: float) -> Outcome:
 
 def _failed(children: Children, kills: int | None, began: float) -> Outcome:
     listen_until(children, GRACE_S)
-    state, reason, tail = verdict.failure(children.ended, kills, verdict.kernel_kills())
+    state, reason, tail = failures.failure(children.ended, kills, failures.kernel_kills())
     return Outcome(state, None, reason, tail, time.monotonic() - began)
 
 

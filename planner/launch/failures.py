@@ -1,5 +1,5 @@
-"""What became of a run, told from how its ranks ended and what they wrote: out of memory,
-communication, signal, exit code.
+"""Why a run failed, from how its ranks ended and what they wrote: out of memory, communication,
+signal, exit code.
 """
 
 from __future__ import annotations
