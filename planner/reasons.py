@@ -9,27 +9,7 @@ from planner.layout import OFFLOADS, RECOMPUTE, Layout
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
-TERMS = {
-    "gemm_s": "matrix products",
-    "attention_s": "attention",
-    "elementwise_s": "memory-bound operations",
-    "head_s": "embedding, head and loss",
-    "adapter_s": "low-rank adapters",
-    "recompute_s": "recomputation",
-    "launch_s": "kernel launches by the CPU",
-    "tp_comm_s": "tensor-parallel communication",
-    "cp_comm_s": "context-parallel communication",
-    "ep_comm_s": "expert communication",
-    "overlap_tax_s": "compute slowed by communication beside it",
-    "pp_comm_s": "transfers between stages",
-    "bubble_s": "the pipeline bubble",
-    "dp_comm_s": "data-parallel communication",
-    "embedding_comm_s": "tied embedding gradients",
-    "optimizer_s": "the optimizer step",
-    "overhead_s": "host overhead",
-    "straggler_s": "waiting for the slowest node",
-    "offload_s": "updating offloaded states on the host",
-}
+TERMS = StepTime.texts()
 """Each term of StepTime in words."""
 Ladder = tuple[tuple[int, float, bool], ...]
 """(v, seconds of the step, whether it fits), v rising."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from planner.layout import Numeric
@@ -13,54 +13,87 @@ def added(terms: Any) -> Numeric:
     return sum(getattr(terms, f.name) for f in fields(terms))
 
 
+ACCEPTED_OOM_PROBABILITY = 0.1
+"""A layout fits below it: memory.rank_memory.oom_probability()."""
+
+
+def _term(group: str, text: str) -> dict[str, str]:
+    """Metadata of a term of the step. group: terms that are wrong together when they are wrong, for
+    the tuner; text: the term in words, for sentences.
+    """
+    return {"group": group, "text": text}
+
+
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """Seconds of a step on the critical path: m micro-batches on the slowest rank, then what waits
     and what follows.
     """
 
-    gemm_s: Numeric
+    gemm_s: Numeric = field(metadata=_term("compute", "matrix products"))
     """Matrix products of the layers, forward and backward, without recomputation."""
-    attention_s: Numeric
+    attention_s: Numeric = field(metadata=_term("compute", "attention"))
     """Scores, softmax and values; the projections are matrix products."""
-    elementwise_s: Numeric
+    elementwise_s: Numeric = field(metadata=_term("compute", "memory-bound operations"))
     """Memory-bound operations: norms, residuals, activation function, rotary embedding."""
-    head_s: Numeric
+    head_s: Numeric = field(metadata=_term("compute", "embedding, head and loss"))
     """Embedding, LM head and loss, where the slowest rank has them."""
-    recompute_s: Numeric
+    recompute_s: Numeric = field(metadata=_term("recomputation", "recomputation"))
     """Forward work that the backward pass repeats to save memory."""
-    launch_s: Numeric
+    launch_s: Numeric = field(metadata=_term("host", "kernel launches by the CPU"))
     """What the CPU needs to launch kernels beyond the GPU's own time."""
-    tp_comm_s: Numeric
+    tp_comm_s: Numeric = field(
+        metadata=_term("layer communication", "tensor-parallel communication")
+    )
     """Tensor-parallel communication that is not hidden."""
-    cp_comm_s: Numeric
+    cp_comm_s: Numeric = field(
+        metadata=_term("layer communication", "context-parallel communication")
+    )
     """Keys and values around the context-parallel ring, where attention does not hide them."""
-    ep_comm_s: Numeric
+    ep_comm_s: Numeric = field(metadata=_term("layer communication", "expert communication"))
     """Tokens to their experts and back."""
-    overlap_tax_s: Numeric
+    overlap_tax_s: Numeric = field(
+        metadata=_term("layer communication", "compute slowed by communication beside it")
+    )
     """Compute that runs slower because NCCL runs beside it."""
-    pp_comm_s: Numeric
+    pp_comm_s: Numeric = field(metadata=_term("pipeline", "transfers between stages"))
     """Transfers between stages that are not hidden."""
-    bubble_s: Numeric
+    bubble_s: Numeric = field(metadata=_term("pipeline", "the pipeline bubble"))
     """Idle time of the slowest rank: fill, drain, waits for other stages."""
-    dp_comm_s: Numeric
+    dp_comm_s: Numeric = field(metadata=_term("replicas", "data-parallel communication"))
     """Gradient reduction and parameter gathering that are not hidden."""
-    embedding_comm_s: Numeric
+    embedding_comm_s: Numeric = field(metadata=_term("replicas", "tied embedding gradients"))
     """All-reduce of tied embedding gradients between first and last stage."""
-    optimizer_s: Numeric
+    optimizer_s: Numeric = field(metadata=_term("update", "the optimizer step"))
     """The update of the parameters: memory traffic over the shard of the states."""
-    overhead_s: Numeric
+    overhead_s: Numeric = field(metadata=_term("host", "host overhead"))
     """Host time of a step: data loading, loss and norm reductions."""
-    straggler_s: Numeric
+    straggler_s: Numeric = field(metadata=_term("replicas", "waiting for the slowest node"))
     """Waiting for the slowest node; grows with the number of nodes."""
-    offload_s: Numeric = 0.0
+    offload_s: Numeric = field(
+        metadata=_term("update", "updating offloaded states on the host"), default=0.0
+    )
     """Gradients to the host, the update there, weights back: where DeepSpeed offloads."""
-    adapter_s: Numeric = 0.0
+    adapter_s: Numeric = field(metadata=_term("compute", "low-rank adapters"), default=0.0)
     """Low-rank adapters beside frozen linears, forward and backward."""
 
     @property
     def step_s(self) -> Numeric:
         return added(self)
+
+    @classmethod
+    def texts(cls) -> dict[str, str]:
+        """Each term in words."""
+        return {f.name: f.metadata["text"] for f in fields(cls)}
+
+    @classmethod
+    def groups(cls) -> dict[str, tuple[str, ...]]:
+        """The terms of each group; every term is in one."""
+        groups: dict[str, tuple[str, ...]] = {}
+        for f in fields(cls):
+            group = f.metadata["group"]
+            groups[group] = (*groups.get(group, ()), f.name)
+        return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,4 +201,5 @@ class Estimate:
 
     @property
     def fits(self) -> Numeric:
-        return (self.oom_probability < 0.1) & (self.host_bytes <= self.host_limit_bytes)
+        on_device = self.oom_probability < ACCEPTED_OOM_PROBABILITY
+        return on_device & (self.host_bytes <= self.host_limit_bytes)

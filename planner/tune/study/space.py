@@ -41,15 +41,7 @@ MAX_SPLITS = 8
 """Of the fastest splits with a pipeline, how many are tried under the other schedules that the
 stack runs.
 """
-GROUPS = (
-    ("gemm_s", "attention_s", "elementwise_s", "head_s"),
-    ("recompute_s",),
-    ("launch_s", "overhead_s"),
-    ("tp_comm_s", "cp_comm_s", "ep_comm_s", "overlap_tax_s"),
-    ("pp_comm_s", "bubble_s"),
-    ("dp_comm_s", "embedding_comm_s", "straggler_s"),
-    ("optimizer_s", "offload_s"),
-)
+GROUPS = tuple(StepTime.groups().values())
 """Terms of a step that are wrong together when they are wrong."""
 
 
