@@ -241,9 +241,9 @@ def check(
     `set` (NAME=VALUE) supplies what the file does not tell, `oom` is an out-of-memory message,
     `fix` where to write the file again.
     """
-    from planner.advice.check import check as answered
+    from planner.advice.check import check_file
 
-    return answered(file, cluster, gpus, model, set, oom, fix)
+    return check_file(file, cluster, gpus, model, set, oom, fix)
 
 
 def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, SweepRow]:
@@ -309,9 +309,9 @@ def compare(
 ) -> Comparison:
     """The best plan of one question over clusters, GPU counts, sequence lengths and precisions
     (`over={"cluster": [...]}`), or of saved plans; `price` is dollars a GPU hour."""
-    from planner.advice.comparison import compare as compared
+    from planner.advice.comparison import compare_best_plans
 
-    return compared(asked, over, plans, price)
+    return compare_best_plans(asked, over, plans, price)
 
 
 def models(name: str | None = None) -> Known:

@@ -23,14 +23,13 @@ from planner.advice import (
     traps_torch,
 )
 from planner.advice.findings import Best, Checked, Finding, Verdict
-from planner.advice.names import flags
+from planner.advice.flag_names import flags
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.estimate import estimate
-from planner.intake.bash.control_flow import UNDECIDED
 from planner.intake.logs.read_log import Log
 from planner.intake.reading import Reading, Value
-from planner.interpret.interpret import Understood, again, computes, understood
+from planner.interpret.interpret import Launch, computes, interpret, reinterpret
 from planner.rules.table import breaches
 
 ROUNDS = 3
@@ -38,7 +37,7 @@ ROUNDS = 3
 ORDER = ("error", "warning", "hint")
 
 
-def check(
+def check_file(
     file: str | Path,
     cluster: str | None = None,
     gpus: int | None = None,
@@ -55,7 +54,7 @@ def check(
     stated = pairs(sets)
     told = measured.log_of(file)
     reading = told.reading if told else read(file, stated)
-    answer = checked(
+    answer = check_reading(
         reading, cluster, gpus, model, stated, oom, told.log if told else measured.beside(file)
     )
     answer = replace(answer, file=str(file))
@@ -73,7 +72,7 @@ def pairs(sets: Sequence[str]) -> dict[str, str]:
     return out
 
 
-def checked(
+def check_reading(
     reading: Reading,
     cluster: str | None = None,
     gpus: int | None = None,
@@ -85,54 +84,54 @@ def checked(
     """The answer for one reading. Raises InputError for options that name nothing known, never for
     what the file says.
     """
-    u = understood(reading, cluster, gpus, model, sets)
-    blind = log is not None and measured.guessed(u, log)
-    told, said, best, verdict = _blind(u, log) if log is not None and blind else _told(u)
+    launch = interpret(reading, cluster, gpus, model, sets)
+    blind = log is not None and measured.guessed(launch, log)
+    told, said, best, verdict = _blind(launch, log) if log is not None and blind else _told(launch)
     if log is not None:
         told += measured.findings(log, said)
         oom = oom or (log.ooms[0].text if log.ooms else None)
         verdict = "oom" if log.ooms and verdict != "invalid" else verdict
     ranked = sorted(_once(told), key=lambda one: ORDER.index(one.severity))
-    matched = oom_line.matches(u, oom, said) if oom else None
-    figures = measured.measured(u, log, said) if log is not None else None
+    matched = oom_line.matches(launch, oom, said) if oom else None
+    figures = measured.measured(launch, log, said) if log is not None else None
     return Checked(
-        reading.file, u, verdict, tuple(ranked), said, best, figures, matched, guessed=blind
+        reading.file, launch, verdict, tuple(ranked), said, best, figures, matched, guessed=blind
     )
 
 
 Told = tuple[list[Finding], Estimate | None, Best | None, Verdict]
 
 
-def _blind(u: Understood, log: Log) -> Told:
+def _blind(launch: Launch, log: Log) -> Told:
     """Of a log whose layout nobody states: it ran, and only that is known."""
-    return [measured.unknown(u, log)], None, None, "fits"
+    return [measured.unknown(launch, log)], None, None, "fits"
 
 
-def _told(u: Understood) -> Told:
+def _told(launch: Launch) -> Told:
     """All findings of a launch, its estimate, the best plan and the verdict."""
-    illegal = legality.findings(u)
+    illegal = legality.findings(launch)
     faults = _supposed(
-        u,
+        launch,
         [
-            *parser_errors.findings(u),
-            *not_in_layout.findings(u),
-            *traps_deepspeed.findings(u),
-            *traps_torch.findings(u),
+            *parser_errors.findings(launch),
+            *not_in_layout.findings(launch),
+            *traps_deepspeed.findings(launch),
+            *traps_torch.findings(launch),
             *illegal,
         ],
     )
     silent = (
-        traps.findings(u)
-        if u.recipe.framework == "megatron" or u.reading.kind == "megatron-deepspeed"
+        traps.findings(launch)
+        if launch.recipe.framework == "megatron" or launch.reading.kind == "megatron-deepspeed"
         else []
     )
     broken = any(one.severity == "error" for one in (*faults, *silent))
-    said = _estimate(u, any(one.severity == "error" for one in illegal))
-    told = [*faults, *silent, *_unknown(u)]
+    said = _estimate(launch, any(one.severity == "error" for one in illegal))
+    told = [*faults, *silent, *_unknown(launch)]
     if said is not None and not broken:
-        told += [*memory.findings(u, said), *gains.findings(u, said)]
-    best = gains.best(u, said) if u.sized and computes(u.recipe) else None
-    told += gains.best_finding(u, best, None if broken else said)
+        told += [*memory.findings(launch, said), *gains.findings(launch, said)]
+    best = gains.best(launch, said) if launch.sized and computes(launch.recipe) else None
+    told += gains.best_finding(launch, best, None if broken else said)
     return (
         told,
         said,
@@ -141,43 +140,43 @@ def _told(u: Understood) -> Told:
     )
 
 
-def _supposed(u: Understood, faults: list[Finding]) -> list[Finding]:
+def _supposed(launch: Launch, faults: list[Finding]) -> list[Finding]:
     """Where branches of a script hang on what nobody sets, what is missing may be in one of them:
     that is no error yet.
     """
-    if not any(UNDECIDED in note for note in u.reading.notes):
+    if not launch.reading.undecided:
         return faults
     return [
         (
             replace(
-                one,
+                fault,
                 severity="warning",
-                message=f"{one.message}. It may be in a branch that hangs on what nobody sets",
+                message=f"{fault.message}. It may be in a branch that hangs on what nobody sets",
             )
-            if one.severity == "error" and _missing(u, one)
-            else one
+            if fault.severity == "error" and _missing(launch, fault)
+            else fault
         )
-        for one in faults
+        for fault in faults
     ]
 
 
-def _missing(u: Understood, one: Finding) -> bool:
+def _missing(launch: Launch, one: Finding) -> bool:
     """Whether stating what the file does not state would mend it."""
     return any(
-        value not in (None, False) and name not in u.reading.values
+        value not in (None, False) and name not in launch.reading.values
         for way in one.ways
         for name, value in way.values.items()
     )
 
 
-def _estimate(u: Understood, illegal: bool) -> Estimate | None:
+def _estimate(launch: Launch, illegal: bool) -> Estimate | None:
     """What the cost model says; of an illegal layout the closed form, where there is one, as a hint
     of its size.
     """
-    if not u.sized or not computes(u.recipe):
+    if not launch.sized or not computes(launch.recipe):
         return None
     try:
-        return estimate(u.recipe, u.layout, exact=not illegal)
+        return estimate(launch.recipe, launch.layout, exact=not illegal)
     except (InputError, ArithmeticError, ValueError, IndexError):
         return None
 
@@ -191,11 +190,12 @@ def _once(found: list[Finding]) -> list[Finding]:
     )[::-1]
 
 
-def _unknown(u: Understood) -> list[Finding]:
+def _unknown(launch: Launch) -> list[Finding]:
     """What kept memory and time from being told."""
-    if not u.sized:
+    if not launch.sized:
         why = next(
-            (one.why for one in u.unresolved if one.name == "model"), "the model is not known"
+            (question.why for question in launch.unresolved if question.name == "model"),
+            "the model is not known",
         )
         return [
             Finding(
@@ -204,13 +204,13 @@ def _unknown(u: Understood) -> list[Finding]:
                 f"{why}. Only what the file itself states was checked",
             )
         ]
-    if not computes(u.recipe):
-        gpu = u.recipe.hardware.gpu
+    if not computes(launch.recipe):
+        gpu = launch.recipe.hardware.gpu
         return [
             Finding(
                 "warning",
                 "memory and time not known",
-                f"{gpu.name} computes {', '.join(gpu.peak_tflops)}, not {u.recipe.precision}",
+                f"{gpu.name} computes {', '.join(gpu.peak_tflops)}, not {launch.recipe.precision}",
             )
         ]
     return []
@@ -237,19 +237,19 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
             else "no change near by makes it so"
         )
         raise InputError(f"--fix must have something to change, but {why}; leave it out")
-    u = answer.understood
-    written = fixes.rewritten(u, values)
+    launch = answer.launch
+    written = fixes.rewritten(launch, values)
     target = Path(out)
-    if target.is_dir() or target.resolve() == Path(u.reading.file).resolve():
+    if target.is_dir() or target.resolve() == Path(launch.reading.file).resolve():
         raise InputError(f"--fix must name another file than the one that is read, but got {out}")
-    files = write_folder(target.parent, _named(u.reading.file, target, written.texts))
+    files = write_folder(target.parent, _named(launch.reading.file, target, written.texts))
     left = (
         f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}"
         if written.left
         else ""
     )
     return replace(
-        answer, fixed=files, diff=written.diff + left, edits=flags(u.reading.kind, values)
+        answer, fixed=files, diff=written.diff + left, edits=flags(launch.reading.kind, values)
     )
 
 
@@ -257,34 +257,36 @@ def settled(answer: Checked) -> dict[str, Any]:
     """Changes that make the launch legal and let it fit: what is legal may still not fit, so the
     changed one is asked again.
     """
-    u, findings = answer.understood, answer.findings
+    launch, findings = answer.launch, answer.findings
     out: dict[str, Any] = {}
     for _ in range(ROUNDS):
-        broken = tuple(one.rule for one in breaches(u.recipe, u.layout))
+        broken = tuple(breach.rule for breach in breaches(launch.recipe, launch.layout))
         more = {
             name: value
-            for name, value in fixes.needed(list(findings), legality.joint(u), broken).items()
+            for name, value in fixes.needed(list(findings), legality.joint(launch), broken).items()
             if name not in out
         }
         if not more:
             break
         out |= more
-        u = changed(answer.understood, out)
-        findings = tuple(_told(u)[0])
+        launch = changed(answer.launch, out)
+        findings = tuple(_told(launch)[0])
     return out
 
 
-def changed(u: Understood, values: Mapping[str, Any]) -> Understood:
+def changed(launch: Launch, values: Mapping[str, Any]) -> Launch:
     """The launch with other values: None takes one away."""
     kept = {
         name: one
-        for name, one in u.values.items()
+        for name, one in launch.values.items()
         if values.get(name, one) is not None and one.origin != "default"
     }
     new = {
         name: Value(value, "option", "--fix") for name, value in values.items() if value is not None
     }
-    return again(u, replace(u.reading, values={**kept, **new}), values.get("launch.gpus"))
+    return reinterpret(
+        launch, replace(launch.reading, values={**kept, **new}), values.get("launch.gpus")
+    )
 
 
 def _named(file: str, target: Path, texts: Mapping[str, str]) -> dict[str, str]:

@@ -65,7 +65,7 @@ class Comparison:
     assumed: tuple[str, ...] = ()
 
 
-def compare(
+def compare_best_plans(
     asked: Question | None,
     over: Mapping[str, Sequence[Any]],
     saved: Sequence[str | Path] = (),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from planner.cost.terms import Estimate
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 
@@ -54,7 +54,7 @@ class Checked:
     """What `check` answers."""
 
     file: str
-    understood: Understood
+    launch: Launch
     verdict: Verdict
     findings: tuple[Finding, ...]
     estimate: Estimate | None
@@ -69,10 +69,10 @@ class Checked:
     edits: dict[str, Any] = field(default_factory=dict)
     """What --fix changed, as flags."""
     guessed: bool = False
-    """Of a log that states no layout: nothing of it is predicted, and the layout of `understood` is
+    """Of a log that states no layout: nothing of it is predicted, and the layout of `launch` is
     nobody's word.
     """
 
     @property
     def recipe(self) -> Recipe:
-        return self.understood.recipe
+        return self.launch.recipe

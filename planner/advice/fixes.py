@@ -12,12 +12,12 @@ from typing import Any
 
 from planner.advice import rewrite
 from planner.advice.findings import Finding, Way
-from planner.advice.names import flag
+from planner.advice.flag_names import flag
 from planner.advice.rewrite import Change
 from planner.errors import InputError
 from planner.intake.frameworks.edit import changed
 from planner.intake.reading import APPEND
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 
 DOCUMENTS = (".json", ".yml", ".yaml", ".toml")
 
@@ -37,21 +37,21 @@ def needed(findings: list[Finding], joint: Way | None, rules: tuple[str, ...]) -
     and of a memory warning.
     """
     out: dict[str, Any] = dict(joint.values) if joint else {}
-    for one in findings:
+    for finding in findings:
         wanted = (
-            one.severity == "error" and not (joint and one.rule in rules)
-        ) or one.rule == "memory fits the GPU"
-        if wanted and one.ways:
-            out = {**one.ways[0].values, **out}
+            finding.severity == "error" and not (joint and finding.rule in rules)
+        ) or finding.rule == "memory fits the GPU"
+        if wanted and finding.ways:
+            out = {**finding.ways[0].values, **out}
     return out
 
 
-def rewritten(u: Understood, values: dict[str, Any]) -> Rewritten:
+def rewritten(launch: Launch, values: dict[str, Any]) -> Rewritten:
     """The files with the values in place: replaced where they stand, taken out, or added to the
     command or the configuration.
     """
-    values = _nodes(u, values)
-    edits, removals = u.reading.edits, u.reading.removals
+    values = _nodes(launch, values)
+    edits, removals = launch.reading.edits, launch.reading.removals
     changes: dict[str, list[Change]] = {}
     added: list[str] = []
     exports: dict[str, Any] = {}
@@ -65,36 +65,36 @@ def rewritten(u: Understood, values: dict[str, Any]) -> Rewritten:
             changes.setdefault(edit.file, []).append(new)
         elif name.startswith("launch."):
             by_hand.append(name)
-        elif _home(u, name).endswith(DOCUMENTS):
+        elif _home(launch, name).endswith(DOCUMENTS):
             keys.append(name)
         elif name in removals:
-            words = "" if goes or name.startswith("env.") else _words(u, name, value)
+            words = "" if goes or name.startswith("env.") else _words(launch, name, value)
             for edit in removals[name]:
                 changes.setdefault(edit.file, []).append(Change(edit.start, edit.end, words))
             if value is not None and name.startswith("env."):
                 exports[name] = value
         elif goes:
-            if name in u.reading.values:
+            if name in launch.reading.values:
                 by_hand.append(name)
         elif name.startswith("env."):
             exports[name] = value
         elif name.startswith("deepspeed.") or APPEND not in edits:
             by_hand.append(name)
         else:
-            added.append(_words(u, name, value))
+            added.append(_words(launch, name, value))
     if added:
         place = edits[APPEND]
         new = Change(place.start, place.end, " " + " ".join(added))
         changes.setdefault(place.file, []).append(new)
-    files = {*changes, u.reading.file, *(_home(u, name) for name in keys)}
+    files = {*changes, launch.reading.file, *(_home(launch, name) for name in keys)}
     before = {file: _read(file) for file in sorted(files)}
     texts = {file: rewrite.rewritten(text, changes.get(file, [])) for file, text in before.items()}
     for name, value in exports.items():
-        text = texts[u.reading.file]
-        texts[u.reading.file] = rewrite.exported(text, name.removeprefix("env."), value)
+        text = texts[launch.reading.file]
+        texts[launch.reading.file] = rewrite.exported(text, name.removeprefix("env."), value)
     for name in keys:
-        file = _home(u, name)
-        text_with_key = _key(u, file, texts[file], name, values[name])
+        file = _home(launch, name)
+        text_with_key = _key(launch, file, texts[file], name, values[name])
         if text_with_key is None:
             by_hand.append(name)
         else:
@@ -104,18 +104,18 @@ def rewritten(u: Understood, values: dict[str, Any]) -> Rewritten:
         old, new_lines = before[file].splitlines(), new_text.splitlines()
         diff += difflib.unified_diff(old, new_lines, file, f"{file} (fixed)", lineterm="")
     left = [
-        f"{flag(u.reading.kind, name)} {'out' if values[name] is None else values[name]}"
+        f"{flag(launch.reading.kind, name)} {'out' if values[name] is None else values[name]}"
         for name in values
         if name in by_hand
     ]
     return Rewritten(texts, "\n".join(diff), tuple(left))
 
 
-def _nodes(u: Understood, values: dict[str, Any]) -> dict[str, Any]:
+def _nodes(launch: Launch, values: dict[str, Any]) -> dict[str, Any]:
     """A GPU count as a number of nodes, where the file states that."""
-    each, count = u.plain.get("launch.gpus_per_node"), values.get("launch.gpus")
+    each, count = launch.plain.get("launch.gpus_per_node"), values.get("launch.gpus")
     if (
-        "launch.nodes" not in u.reading.edits
+        "launch.nodes" not in launch.reading.edits
         or not isinstance(each, int)
         or not count
         or count % each
@@ -126,30 +126,30 @@ def _nodes(u: Understood, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _home(u: Understood, name: str) -> str:
+def _home(launch: Launch, name: str) -> str:
     """The file that a value belongs to: keys of DeepSpeed's go where its others are."""
     if not name.startswith("deepspeed."):
-        return u.reading.file
+        return launch.reading.file
     return next(
-        (edit.file for key, edit in u.reading.edits.items() if key.startswith("deepspeed.")),
-        u.reading.file,
+        (edit.file for key, edit in launch.reading.edits.items() if key.startswith("deepspeed.")),
+        launch.reading.file,
     )
 
 
-def _key(u: Understood, file: str, text: str, name: str, value: Any) -> str | None:
+def _key(launch: Launch, file: str, text: str, name: str, value: Any) -> str | None:
     """The text of a configuration with a key set, or without it; None where it cannot take it."""
-    apart = name.startswith("deepspeed.") and u.reading.kind != "neox"
-    kind = "deepspeed" if apart and file != u.reading.file else u.reading.kind
+    apart = name.startswith("deepspeed.") and launch.reading.kind != "neox"
+    kind = "deepspeed" if apart and file != launch.reading.file else launch.reading.kind
     return changed(file, text, kind, name, value)
 
 
-def _words(u: Understood, name: str, value: Any) -> str:
-    label = flag(u.reading.kind, name)
+def _words(launch: Launch, name: str, value: Any) -> str:
+    label = flag(launch.reading.kind, name)
     if name == "add_bias_linear" and value is False:
         return "--disable-bias-linear"
-    if u.reading.kind in ("nemo", "bridge"):
+    if launch.reading.kind in ("nemo", "bridge"):
         return f"{label}={value}"
-    if u.reading.kind == "swift" and value is True:
+    if launch.reading.kind == "swift" and value is True:
         return f"{label} true"
     return label if value is True else f"{label} {_literal('', value)}"
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.advice import nearby
+from planner.advice import nearby_layouts
 from planner.advice.findings import Best, Finding, Way
+from planner.advice.flag_names import changed, said
 from planner.advice.legality import way
-from planner.advice.names import changed, said
 from planner.cost.terms import Estimate
 from planner.estimate import closed_form, estimate
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.layout import Layout
 from planner.reasons import describe, limit
 from planner.search import fitting
@@ -31,42 +31,44 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
 """Megatron's switches that change no layout: what they change of the stack."""
 
 
-def findings(u: Understood, now: Estimate) -> list[Finding]:
+def findings(launch: Launch, now: Estimate) -> list[Finding]:
     """The bottleneck, then the changes that gain most, one of a kind."""
-    base = float(closed_form(u.recipe, u.layout).step_s)
-    offered = sorted([*_switches(u, base), *_layouts(u, base, now)], key=lambda pair: pair[0])[:TOP]
-    told = [_gain(u, base, step_s, one) for step_s, one in offered]
-    return [_bottleneck(now), *_bubble(u, now), *told]
+    base = float(closed_form(launch.recipe, launch.layout).step_s)
+    offered = sorted(
+        [*_switches(launch, base), *_layouts(launch, base, now)], key=lambda pair: pair[0]
+    )[:TOP]
+    told = [_gain(launch, base, step_s, one) for step_s, one in offered]
+    return [_bottleneck(now), *_bubble(launch, now), *told]
 
 
-def best(u: Understood, now: Estimate | None) -> Best | None:
+def best(launch: Launch, now: Estimate | None) -> Best | None:
     """The best layout of all for the same model, GPUs and batch; None where none fits, or none is
     better than what is stated.
     """
-    found = fitting(u.recipe, u.recipe.gpus)
+    found = fitting(launch.recipe, launch.recipe.gpus)
     if found is None:
         return None
     layout, said_of = found
-    told = estimate(u.recipe, layout, exact=True)
+    told = estimate(launch.recipe, layout, exact=True)
     better = now is None or not now.fits or told.step_s < now.step_s * (1 - PAYS)
     return Best(layout, told if told.fits else said_of) if better else None
 
 
-def best_finding(u: Understood, found: Best | None, now: Estimate | None) -> list[Finding]:
+def best_finding(launch: Launch, found: Best | None, now: Estimate | None) -> list[Finding]:
     if found is None:
         return []
-    words = _difference(u.layout, found.layout)
+    words = _difference(launch.layout, found.layout)
     won = 1 - found.estimate.step_s / now.step_s if now and now.fits else 0.0
     gained = f", {won:.0%} less than now" if won > 0 else ""
     text = (
         f"the best plan for the same question is {describe(found.layout)}: a step of"
         f" {found.estimate.step_s:.3g} s{gained}"
     )
-    return [Finding("hint", "best plan", text, (way_of(u, words),))]
+    return [Finding("hint", "best plan", text, (way_of(launch, words),))]
 
 
-def way_of(u: Understood, words: dict[str, Any]) -> Way:
-    return Way(changed(u, words))
+def way_of(launch: Launch, words: dict[str, Any]) -> Way:
+    return Way(changed(launch, words))
 
 
 def _difference(one: Layout, other: Layout) -> dict[str, Any]:
@@ -113,9 +115,9 @@ def _bottleneck(now: Estimate) -> Finding:
     return Finding("hint", "bottleneck", text)
 
 
-def _bubble(u: Understood, now: Estimate) -> list[Finding]:
+def _bubble(launch: Launch, now: Estimate) -> list[Finding]:
     """What only the batch can change."""
-    layout = u.layout
+    layout = launch.layout
     if layout.pp == 1 or now.bubble_share < STARVED:
         return []
     wanted = layout.dp * layout.mbs * layout.pp * (8 if layout.v == 1 else 4)
@@ -131,52 +133,52 @@ def _bubble(u: Understood, now: Estimate) -> list[Finding]:
             "warning",
             "more micro-batches",
             text,
-            (Way(changed(u, {"gbs": wanted}), "more micro-batches"),),
+            (Way(changed(launch, {"gbs": wanted}), "more micro-batches"),),
         )
     ]
 
 
-def _layouts(u: Understood, base: float, now: Estimate) -> list[tuple[float, Way]]:
+def _layouts(launch: Launch, base: float, now: Estimate) -> list[tuple[float, Way]]:
     """The fastest of each kind of change that fits at least as surely as now; of equally fast ones
     that with fewest changes.
     """
     least = now.oom_probability if now.oom_probability < LOST else 0.0
     found = [
         one
-        for one in nearby.around(u.recipe, u.layout, 1)
+        for one in nearby_layouts.around(launch.recipe, launch.layout, 1)
         if one.words and (one.fits or one.oom_probability <= least)
     ]
     kinds: dict[str, tuple[float, Way]] = {}
     for one in sorted(found, key=lambda one: one.step_s):
         if one.step_s < base * (1 - PAYS):
-            kinds.setdefault(next(iter(one.words)), (one.step_s, way(u, one)))
+            kinds.setdefault(next(iter(one.words)), (one.step_s, way(launch, one)))
     return list(kinds.values())
 
 
-def _switches(u: Understood, base: float) -> list[tuple[float, Way]]:
-    if u.recipe.framework != "megatron" or u.recipe.stack.name != "megatron":
+def _switches(launch: Launch, base: float) -> list[tuple[float, Way]]:
+    if launch.recipe.framework != "megatron" or launch.recipe.stack.name != "megatron":
         return []
     out = []
     for flag, changes in SWITCHES.items():
         if (
-            u.plain.get(flag)
-            or (flag == "tp_comm_overlap" and not u.layout.sp)
-            or (flag == "overlap_param_gather" and not u.layout.zero)
+            launch.plain.get(flag)
+            or (flag == "tp_comm_overlap" and not launch.layout.sp)
+            or (flag == "overlap_param_gather" and not launch.layout.zero)
         ):
             continue
-        other = u.recipe.model_copy(
-            update={"stack": u.recipe.stack.model_copy(update=changes["stack"])}
+        other = launch.recipe.model_copy(
+            update={"stack": launch.recipe.stack.model_copy(update=changes["stack"])}
         )
-        step_s = float(closed_form(other, u.layout).step_s)
+        step_s = float(closed_form(other, launch.layout).step_s)
         if step_s < base * (1 - PAYS):
             needs = {"overlap_grad_reduce": True} if flag == "overlap_param_gather" else {}
             out.append((step_s, Way({**needs, flag: True}, f"a step of {step_s:.3g} s", step_s)))
     return out
 
 
-def _gain(u: Understood, base: float, step_s: float, one: Way) -> Finding:
+def _gain(launch: Launch, base: float, step_s: float, one: Way) -> Finding:
     text = (
-        f"{said(u.reading.kind, one.values)} saves {base - step_s:.3g} s of a step"
+        f"{said(launch.reading.kind, one.values)} saves {base - step_s:.3g} s of a step"
         f" ({1 - step_s / base:.0%}): {one.says}"
     )
     return Finding(

@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from planner.advice import nearby
+from planner.advice import nearby_layouts
 from planner.advice.findings import Finding, Way
-from planner.advice.names import MEGATRON, changed, flag, said
-from planner.advice.nearby import Near
-from planner.interpret.interpret import Understood
+from planner.advice.flag_names import MEGATRON, changed, flag, said
+from planner.advice.nearby_layouts import Near
+from planner.interpret.interpret import Launch
 from planner.rules.rule import Breach
 from planner.rules.table import breaches
 from planner.specs.versions import KNOWN
@@ -41,70 +41,83 @@ COSTS = {
 """How much a change asks of the person: what changes learning or the hardware comes last."""
 
 
-def findings(u: Understood) -> list[Finding]:
+def findings(launch: Launch) -> list[Finding]:
     """One finding a broken rule, with the legal layouts near by."""
-    broken = breaches(u.recipe, u.layout)
+    broken = breaches(launch.recipe, launch.layout)
     if not broken:
-        return _other_versions(u)
-    names = [one.rule for one in broken]
+        return _other_versions(launch)
+    names = [breach.rule for breach in broken]
     return _once(
         [
             _finding(
-                u, one, ways(u, (one.rule,), tuple(name for name in names if name != one.rule))
+                launch,
+                one,
+                ways(launch, (one.rule,), tuple(name for name in names if name != one.rule)),
             )
             for one in broken
         ]
     )
 
 
-def joint(u: Understood) -> Way | None:
+def joint(launch: Launch) -> Way | None:
     """The mildest changes that keep all rules at once, and fit where any do; None where nothing is
     broken or nothing near helps.
     """
-    broken = tuple(one.rule for one in breaches(u.recipe, u.layout))
-    found = ways(u, broken) if broken else []
-    return way(u, found[0]) if found else None
+    broken = tuple(breach.rule for breach in breaches(launch.recipe, launch.layout))
+    found = ways(launch, broken) if broken else []
+    return way(launch, found[0]) if found else None
 
 
-def ways(u: Understood, rules: tuple[str, ...], waived: tuple[str, ...] = ()) -> list[Near]:
+def ways(launch: Launch, rules: tuple[str, ...], waived: tuple[str, ...] = ()) -> list[Near]:
     """Layouts close by that keep the rules: those that fit first, then the mildest and fewest
     changes, then the fastest.
 
     What is waived may stay broken: it has its own way out.
     """
-    found = nearby.around(u.recipe, u.layout, 1, waived)
+    found = nearby_layouts.around(launch.recipe, launch.layout, 1, waived)
     if set(rules) & set(BATCH):
-        found += nearby.batches(u.recipe, u.layout, waived) + _accumulated(u, waived)
+        found += nearby_layouts.batches(launch.recipe, launch.layout, waived) + _accumulated(
+            launch, waived
+        )
     if not any(one.fits for one in found) and not (found and waived):
-        found += nearby.around(u.recipe, u.layout, 2, waived)
-    return sorted(found, key=lambda one: (not one.fits and u.sized, _cost(u, one), one.step_s))
-
-
-def _accumulated(u: Understood, waived: tuple[str, ...]) -> list[Near]:
-    """DeepSpeed: the stated batch kept by another accumulation."""
-    if u.recipe.framework != "deepspeed":
-        return []
-    steps = u.recipe.global_batch_size // (u.layout.dp * u.layout.mbs)
-    other = replace(u.layout, m=max(steps, 1))
-    return [replace(one, words={"m": other.m}) for one in nearby.around(u.recipe, other, 0, waived)]
-
-
-def _cost(u: Understood, one: Near) -> int:
-    """Flags to change, the harder ones dearer."""
-    return sum(COSTS.get(word, 2) for word in one.words if not word.startswith("recompute_")) + len(
-        changed(u, one.words)
+        found += nearby_layouts.around(launch.recipe, launch.layout, 2, waived)
+    return sorted(
+        found, key=lambda one: (not one.fits and launch.sized, _cost(launch, one), one.step_s)
     )
 
 
-def _finding(u: Understood, broken: Breach, near: list[Near]) -> Finding:
-    offered = [*_distinct(u, near), *_whole_groups(u, broken)][:MOST_WAYS]
-    note = _note(u, broken)
+def _accumulated(launch: Launch, waived: tuple[str, ...]) -> list[Near]:
+    """DeepSpeed: the stated batch kept by another accumulation."""
+    if launch.recipe.framework != "deepspeed":
+        return []
+    steps = launch.recipe.global_batch_size // (launch.layout.dp * launch.layout.mbs)
+    other = replace(launch.layout, m=max(steps, 1))
+    return [
+        replace(one, words={"m": other.m})
+        for one in nearby_layouts.around(launch.recipe, other, 0, waived)
+    ]
+
+
+def _cost(launch: Launch, one: Near) -> int:
+    """Flags to change, the harder ones dearer."""
+    return sum(COSTS.get(word, 2) for word in one.words if not word.startswith("recompute_")) + len(
+        changed(launch, one.words)
+    )
+
+
+def _finding(launch: Launch, broken: Breach, near: list[Near]) -> Finding:
+    offered = [*_distinct(launch, near), *_whole_groups(launch, broken)][:MOST_WAYS]
+    note = _note(launch, broken)
     listed = "; ".join(
-        said(u.reading.kind, one.values) + (f" ({one.says})" if one.says else "") for one in offered
+        said(launch.reading.kind, one.values) + (f" ({one.says})" if one.says else "")
+        for one in offered
     )
     legal = f"{LEGAL}{listed}" if listed else ""
     return Finding(
-        "error", broken.rule, f"{broken.message}{_values(u, broken)}{note}{legal}", tuple(offered)
+        "error",
+        broken.rule,
+        f"{broken.message}{_values(launch, broken)}{note}{legal}",
+        tuple(offered),
     )
 
 
@@ -127,32 +140,35 @@ def _once(found: list[Finding]) -> list[Finding]:
     return out
 
 
-def _whole_groups(u: Understood, broken: Breach) -> list[Way]:
+def _whole_groups(launch: Launch, broken: Breach) -> list[Way]:
     """GPU counts next to the stated one that tp x pp x cp divides."""
-    unit = u.layout.tp * u.layout.pp * u.layout.cp
-    if broken.rule != GROUPS or u.recipe.gpus % unit == 0:
+    unit = launch.layout.tp * launch.layout.pp * launch.layout.cp
+    if broken.rule != GROUPS or launch.recipe.gpus % unit == 0:
         return []
-    below = u.recipe.gpus // unit * unit
+    below = launch.recipe.gpus // unit * unit
     return [
         Way({"launch.gpus": count}, f"{count} GPUs") for count in (below, below + unit) if count
     ]
 
 
-def _values(u: Understood, broken: Breach) -> str:
+def _values(launch: Launch, broken: Breach) -> str:
     """Where the values come from that the sentence names."""
     text = f"{broken.rule} {broken.message}".replace("=", " ").replace("*", " ").split()
     named = [
         word
         for word in ("tp", "pp", "ep", "etp", "cp")
-        if word in text and MEGATRON[word] in u.reading.values
+        if word in text and MEGATRON[word] in launch.reading.values
     ]
     places = [
-        f"{flag(u.reading.kind, MEGATRON[word])} from {u.reading.values[MEGATRON[word]].where}"
+        f"{flag(launch.reading.kind, MEGATRON[word])}"
+        f" from {launch.reading.values[MEGATRON[word]].where}"
         for word in named
-        if u.reading.values[MEGATRON[word]].where
+        if launch.reading.values[MEGATRON[word]].where
     ]
     defaulted = (
-        "etp" in text and "expert_tensor_parallel_size" not in u.reading.values and u.layout.etp > 1
+        "etp" in text
+        and "expert_tensor_parallel_size" not in launch.reading.values
+        and launch.layout.etp > 1
     )
     places += (
         ["--expert-tensor-parallel-size defaults to the tensor-parallel size"] if defaulted else []
@@ -160,26 +176,28 @@ def _values(u: Understood, broken: Breach) -> str:
     return f" [{', '.join(places)}]" if places else ""
 
 
-def _note(u: Understood, broken: Breach) -> str:
+def _note(launch: Launch, broken: Breach) -> str:
     text = UNSEEN.get(broken.rule, "")
-    if not text or u.recipe.framework != "megatron":
+    if not text or launch.recipe.framework != "megatron":
         return ""
-    layers, pp = u.recipe.model.num_layers, u.layout.pp
+    layers, pp = launch.recipe.model.num_layers, launch.layout.pp
     return "; " + text.format(layers=layers, built=layers // pp * pp)
 
 
-def _distinct(u: Understood, near: list[Near]) -> list[Way]:
+def _distinct(launch: Launch, near: list[Near]) -> list[Way]:
     """The first of each kind of change."""
     kinds: dict[frozenset[str], Near] = {}
-    for one in near:
-        kinds.setdefault(frozenset(word for word in one.words if one.words[word]), one)
-    return [way(u, one) for one in list(kinds.values())[:MOST_WAYS]]
+    for neighbour in near:
+        kinds.setdefault(
+            frozenset(word for word in neighbour.words if neighbour.words[word]), neighbour
+        )
+    return [way(launch, one) for one in list(kinds.values())[:MOST_WAYS]]
 
 
-def way(u: Understood, one: Near) -> Way:
+def way(launch: Launch, one: Near) -> Way:
     """A layout near by as values to set, with what it gives."""
-    values = changed(u, one.words)
-    if not u.sized:
+    values = changed(launch, one.words)
+    if not launch.sized:
         return Way(values)
     fits = f"{one.memory_gib:.1f} GiB" + (
         "" if one.fits else f", out of memory with probability {one.oom_probability:.0%}"
@@ -200,21 +218,22 @@ def _stages(one: Near) -> str:
     return f"stages of {'/'.join(map(str, listed))} layers, "
 
 
-def _other_versions(u: Understood) -> list[Finding]:
+def _other_versions(launch: Launch) -> list[Finding]:
     """Where the version is not stated: rules of other versions that would refuse the launch."""
-    if u.values["framework_version"].origin != "default":
+    if launch.values["framework_version"].origin != "default":
         return []
     own: dict[str, list[Any]] = {}
-    for version in KNOWN[u.recipe.framework]:
-        other = u.recipe.model_copy(update={"framework_version": version})
-        for broken in breaches(other, u.layout):
+    for version in KNOWN[launch.recipe.framework]:
+        other = launch.recipe.model_copy(update={"framework_version": version})
+        for broken in breaches(other, launch.layout):
             own.setdefault(broken.rule, []).append((version, broken.message))
     return [
         Finding(
             "warning",
             rule,
-            f"{u.recipe.framework} {', '.join(version for version, _ in found)} refuses it:"
-            f" {found[0][1]}; {u.recipe.framework_version} is taken, as the file states no version",
+            f"{launch.recipe.framework} {', '.join(version for version, _ in found)} refuses it:"
+            f" {found[0][1]}; {launch.recipe.framework_version} is taken, as the file states no"
+            " version",
         )
         for rule, found in own.items()
     ]

@@ -13,7 +13,7 @@ from planner.intake.frameworks.not_launches import regular
 from planner.intake.logs import csv_row, read_log
 from planner.intake.logs.read_log import Log
 from planner.intake.reading import Reading, Value
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.units import GIB
 
 HEAD = 200_000
@@ -99,24 +99,26 @@ def _bare(path: str | Path, log: Log) -> Reading:
     return Reading(str(path), KINDS.get(style, style), framework, None, values, notes=(note,))  # type: ignore[arg-type]
 
 
-def guessed(u: Understood, log: Log) -> bool:
+def guessed(launch: Launch, log: Log) -> bool:
     """Whether the layout is nobody's word: the log itself was asked about, it prints no arguments,
     and no option states a size.
     """
-    alone = log.reading is None and log.file == u.reading.file
+    alone = log.reading is None and log.file == launch.reading.file
     return alone and not any(
-        name in LAYOUT and one.origin != "default" for name, one in u.values.items()
+        name in LAYOUT and value.origin != "default" for name, value in launch.values.items()
     )
 
 
-def unknown(u: Understood, log: Log) -> Finding:
+def unknown(launch: Launch, log: Log) -> Finding:
     """Instead of a prediction for a layout that nobody stated."""
     text = (
         f"{Path(log.file).name} prints no arguments, so nothing is predicted; what it measured"
         " stands below. Name the script with the log beside it, or state the layout"
     )
     stated = (
-        "--set tensor_model_parallel_size=N and so on" if u.recipe.framework == "megatron" else ""
+        "--set tensor_model_parallel_size=N and so on"
+        if launch.recipe.framework == "megatron"
+        else ""
     )
     return Finding("warning", "layout not known", text + (f": {stated}" if stated else ""))
 
@@ -143,7 +145,7 @@ def _head(file: Path) -> str:
         ) from None
 
 
-def measured(u: Understood, log: Log, said: Estimate | None) -> dict[str, Any]:
+def measured(launch: Launch, log: Log, said: Estimate | None) -> dict[str, Any]:
     """Figures of the log by name and unit, the prediction's error where there is one, and a row
     that `validate` accepts.
     """
@@ -166,14 +168,14 @@ def measured(u: Understood, log: Log, said: Estimate | None) -> dict[str, Any]:
     }
     stated = (
         log
-        if log.reading or guessed(u, log)
-        else replace(log, reading=replace(u.reading, values=u.values))
+        if log.reading or guessed(launch, log)
+        else replace(log, reading=replace(launch.reading, values=launch.values))
     )
     row = csv_row.row(
         stated,
-        model=u.recipe.model.name if u.sized else "",
-        hardware=u.recipe.hardware.name,
-        gpus=u.recipe.gpus,
+        model=launch.recipe.model.name if launch.sized else "",
+        hardware=launch.recipe.hardware.name,
+        gpus=launch.recipe.gpus,
     )
     return {
         **figures,

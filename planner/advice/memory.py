@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from planner.advice import nearby
+from planner.advice import nearby_layouts
 from planner.advice.findings import Finding, Verdict, Way
+from planner.advice.flag_names import changed, said
 from planner.advice.legality import MOST_WAYS, way
-from planner.advice.names import changed, said
-from planner.advice.nearby import Near
+from planner.advice.nearby_layouts import Near
 from planner.cost.terms import Estimate
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.units import GIB
 
 MARGINAL = 0.1
@@ -25,25 +25,25 @@ def verdict(said: Estimate) -> Verdict:
     return "marginal" if said.oom_probability >= MARGINAL else "fits"
 
 
-def findings(u: Understood, estimate: Estimate) -> list[Finding]:
+def findings(launch: Launch, estimate: Estimate) -> list[Finding]:
     if verdict(estimate) == "fits":
         return []
-    offered = [*_cheapest(u), *_more(u)]
-    listed = "; ".join(f"{said(u.reading.kind, one.values)} ({one.says})" for one in offered)
+    offered = [*_cheapest(launch), *_more(launch)]
+    listed = "; ".join(f"{said(launch.reading.kind, one.values)} ({one.says})" for one in offered)
     lost = estimate.oom_probability > LOST or estimate.host_bytes > estimate.host_limit_bytes
     gain = _gain(estimate, offered)
     return [
         Finding(
             "error" if lost else "warning",
             "memory fits the GPU",
-            f"{_needs(u, estimate)}" + (f". It would fit with: {listed}" if listed else ""),
+            f"{_needs(launch, estimate)}" + (f". It would fit with: {listed}" if listed else ""),
             tuple(offered),
             gain,
         )
     ]
 
 
-def _needs(u: Understood, estimate: Estimate) -> str:
+def _needs(launch: Launch, estimate: Estimate) -> str:
     """What is needed against what there is, its largest parts, and the stage that needs it."""
     if estimate.host_bytes > estimate.host_limit_bytes:
         return (
@@ -60,24 +60,29 @@ def _needs(u: Understood, estimate: Estimate) -> str:
     where = f" on pipeline rank {at} of {len(stages)}" if at is not None else ""
     return (
         f"{estimate.memory_bytes / GIB:.1f} GiB{where} against"
-        f" {estimate.memory_limit_bytes / GIB:.1f} GiB usable of a {u.recipe.hardware.gpu.name}:"
-        f" out of memory with probability {estimate.oom_probability:.0%} ("
+        f" {estimate.memory_limit_bytes / GIB:.1f} GiB usable of a"
+        f" {launch.recipe.hardware.gpu.name}: out of memory with probability"
+        f" {estimate.oom_probability:.0%} ("
         + ", ".join(f"{name} {size:.1f} GiB" for name, size in largest)
         + ")"
     )
 
 
-def _cheapest(u: Understood) -> list[Way]:
+def _cheapest(launch: Launch) -> list[Way]:
     """Of every kind of change of one knob the fastest that fits; of two knobs where one is not
     enough.
     """
-    found = [one for one in nearby.around(u.recipe, u.layout, 1) if one.fits and one.words]
+    found = [
+        one
+        for one in nearby_layouts.around(launch.recipe, launch.layout, 1)
+        if one.fits and one.words
+    ]
     if not found:
-        found = [one for one in nearby.around(u.recipe, u.layout, 2) if one.fits]
+        found = [one for one in nearby_layouts.around(launch.recipe, launch.layout, 2) if one.fits]
     kinds: dict[Any, Near] = {}
     for one in sorted(found, key=lambda one: one.step_s):
         kinds.setdefault(_kind(one), one)
-    return [way(u, one) for one in list(kinds.values())[:MOST_WAYS]]
+    return [way(launch, one) for one in list(kinds.values())[:MOST_WAYS]]
 
 
 def _kind(one: Near) -> tuple[tuple[str, int], ...]:
@@ -88,11 +93,11 @@ def _kind(one: Near) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _more(u: Understood) -> list[Way]:
-    found = nearby.more_gpus(u.recipe, u.layout)
+def _more(launch: Launch) -> list[Way]:
+    found = nearby_layouts.more_gpus(launch.recipe, launch.layout)
     if found is None:
         return []
-    values = changed(u, found.words)
+    values = changed(launch, found.words)
     return [
         Way(
             values,

@@ -8,9 +8,9 @@ import math
 from dataclasses import replace
 
 from planner.advice.findings import Finding, Way
-from planner.advice.names import STAGE, VIRTUAL
+from planner.advice.flag_names import STAGE, VIRTUAL
 from planner.interpret import layout_knobs
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.interpret.numbers import whole
 from planner.layout import MODULES, SCHEDULE_CODE
 from planner.rules.rule import near_divisors
@@ -22,25 +22,25 @@ ALLOWED_MODULES = (*MODULES, "gdn_norm_out")
 """Source: [megatron-core] core/transformer/transformer_config.py."""
 
 
-def findings(u: Understood) -> list[Finding]:
+def findings(launch: Launch) -> list[Finding]:
     """All statements that the framework refuses and the layout does not show."""
     judges = {
         "megatron": (_layers_per_virtual_stage, _cp_sizes, _recompute_modules, _granularity),
         "deepspeed": (_zero_stage,),
         "torch": (_layers_per_stage, _local_batch),
-    }[u.recipe.framework]
-    made = [judge(u) for judge in judges]
+    }[launch.recipe.framework]
+    made = [judge(launch) for judge in judges]
     return [finding for finding in made if finding is not None]
 
 
-def _layers_per_virtual_stage(u: Understood) -> Finding | None:
+def _layers_per_virtual_stage(launch: Launch) -> Finding | None:
     """Source: [megatron-core] training/arguments.py validate_args; in 2021 all layers had to be
     divisible, and what was left of a stage was dropped.
     """
-    chunk = whole(u.plain, CHUNK, 0)
-    if chunk < 1 or not (u.sized or u.plain.get("num_layers")):
+    chunk = whole(launch.plain, CHUNK, 0)
+    if chunk < 1 or not (launch.sized or launch.plain.get("num_layers")):
         return None
-    layout, layers = u.layout, u.recipe.model.num_layers
+    layout, layers = launch.layout, launch.recipe.model.num_layers
     if layout.first_layers or layout.last_layers:
         return Finding(
             "error",
@@ -51,7 +51,7 @@ def _layers_per_virtual_stage(u: Understood) -> Finding | None:
             (Way({CHUNK: None, VIRTUAL[1]: layout.v if layout.v > 1 else None}),),
         )
     counted = layers + layout.account_for_embedding + layout.account_for_loss
-    if u.recipe.stack.name == "megatron-2021":
+    if launch.recipe.stack.name == "megatron-2021":
         per_stage, words = layers, "the layers"
     elif counted % layout.pp:
         return None  # the rule of stages says so
@@ -60,7 +60,9 @@ def _layers_per_virtual_stage(u: Understood) -> Finding | None:
     if per_stage % chunk == 0:
         return None
     near = near_divisors(counted // layout.pp, chunk)
-    ways = tuple(Way({CHUNK: size}) for size in near if _legal(u, counted // layout.pp // size))
+    ways = tuple(
+        Way({CHUNK: size}) for size in near if _legal(launch, counted // layout.pp // size)
+    )
     tried = " or ".join(str(way.values[CHUNK]) for way in ways)
     return Finding(
         "error",
@@ -71,16 +73,16 @@ def _layers_per_virtual_stage(u: Understood) -> Finding | None:
     )
 
 
-def _legal(u: Understood, v: int) -> bool:
+def _legal(launch: Launch, v: int) -> bool:
     schedule = SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"]
-    return not breaches(u.recipe, replace(u.layout, v=v, schedule=schedule))
+    return not breaches(launch.recipe, replace(launch.layout, v=v, schedule=schedule))
 
 
-def _cp_sizes(u: Understood) -> Finding | None:
+def _cp_sizes(launch: Launch) -> Finding | None:
     """Source: [megatron-core] training/arguments.py validate_args."""
-    sizes, kind = u.plain.get(CP_SIZES), u.plain.get("cp_comm_type")
+    sizes, kind = launch.plain.get(CP_SIZES), launch.plain.get("cp_comm_type")
     kinds = kind if isinstance(kind, list) else [kind]
-    cp = u.layout.cp
+    cp = launch.layout.cp
     if sizes is None:
         if "a2a+p2p" not in kinds:
             return None
@@ -106,10 +108,10 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _recompute_modules(u: Understood) -> Finding | None:
+def _recompute_modules(launch: Launch) -> Finding | None:
     """Source: [megatron-core] core/transformer/transformer_config.py."""
-    stated = u.plain.get("recompute_modules")
-    if not stated or u.plain.get("recompute_granularity") != "selective":
+    stated = launch.plain.get("recompute_modules")
+    if not stated or launch.plain.get("recompute_granularity") != "selective":
         return None
     names = stated if isinstance(stated, list) else str(stated).replace(",", " ").split()
     unknown = [str(name) for name in names if name not in ALLOWED_MODULES]
@@ -125,9 +127,9 @@ def _recompute_modules(u: Understood) -> Finding | None:
     )
 
 
-def _granularity(u: Understood) -> Finding | None:
+def _granularity(launch: Launch) -> Finding | None:
     """Source: [megatron-core] training/arguments.py, the choices of the flag."""
-    stated = u.plain.get("recompute_granularity")
+    stated = launch.plain.get("recompute_granularity")
     if stated in (None, "", "full", "selective") or str(stated).lower() in ("none", "null"):
         return None
     return Finding(
@@ -137,41 +139,42 @@ def _granularity(u: Understood) -> Finding | None:
     )
 
 
-def _zero_stage(u: Understood) -> Finding | None:
+def _zero_stage(launch: Launch) -> Finding | None:
     """Source: [deepspeed] runtime/zero/config.py, ZeroStageEnum."""
-    stage = layout_knobs.stage(u.plain)
+    stage = layout_knobs.stage(launch.plain)
     if 0 <= stage <= 3:
         return None
     message = f"the ZeRO stage must be 0, 1, 2 or 3, but got {stage}; 3 shards everything"
     return Finding("error", "ZeRO stage is known", message, (Way({STAGE: 3}),))
 
 
-def _layers_per_stage(u: Understood) -> Finding | None:
+def _layers_per_stage(launch: Launch) -> Finding | None:
     """Source: [torchtitan] distributed/pipeline_parallel.py."""
-    stages = layout_knobs.torchtitan_stages(u.plain, u.recipe.model.num_layers)
-    pp = u.layout.pp
+    stages = layout_knobs.torchtitan_stages(launch.plain, launch.recipe.model.num_layers)
+    pp = launch.layout.pp
     if stages == 0 or pp == 1:
         return None
-    several = layout_knobs.multi_stage(u.plain)
+    several = layout_knobs.multi_stage(launch.plain)
     if stages % pp == 0 and (stages // pp > 1) == several:
         return None
     wanted = f"a multiple of {pp}, at least {2 * pp}" if several else f"{pp}"
     size = -(
-        -layout_knobs.weighted_layers(u.plain, u.recipe.model.num_layers) // (pp * (1 + several))
+        -layout_knobs.weighted_layers(launch.plain, launch.recipe.model.num_layers)
+        // (pp * (1 + several))
     )
     return Finding(
         "error",
         "layers of a stage split over virtual stages",
         f"parallelism.pipeline_parallel_layers_per_stage must make {wanted} stages, but"
-        f" {whole(u.plain, CHUNK)} layers a stage make {stages}; try {size}",
+        f" {whole(launch.plain, CHUNK)} layers a stage make {stages}; try {size}",
         (Way({CHUNK: size}),),
     )
 
 
-def _local_batch(u: Understood) -> Finding | None:
+def _local_batch(launch: Launch) -> Finding | None:
     """Source: [torchtitan] distributed/pipeline_parallel.py."""
-    local, mbs = whole(u.plain, "local_batch_size", 0), u.layout.mbs
-    if u.layout.pp == 1 or local % mbs == 0:
+    local, mbs = whole(launch.plain, "local_batch_size", 0), launch.layout.mbs
+    if launch.layout.pp == 1 or local % mbs == 0:
         return None
     return Finding(
         "error",

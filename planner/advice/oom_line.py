@@ -12,7 +12,7 @@ from planner.cost.params.layer import embedding_params, head_params, moe_layer_p
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.intake.logs.oom import Oom, parse
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.interpret.megatron_model import padded
 from planner.units import GIB, MIB
 
@@ -36,7 +36,7 @@ class Tensor:
     """A count of parameters: published sizes and padding may move it by a little."""
 
 
-def matches(u: Understood, text: str, said: Estimate | None) -> dict[str, Any]:
+def matches(launch: Launch, text: str, said: Estimate | None) -> dict[str, Any]:
     """The message taken apart, and the tensors that match, exact ones first, then those within 1%.
 
     Raises InputError when the text is no such message.
@@ -48,7 +48,7 @@ def matches(u: Understood, text: str, said: Estimate | None) -> dict[str, Any]:
             f" but got {text[:80]!r}"
         )
     asked = found.requested_bytes
-    if asked is None or not u.sized:
+    if asked is None or not launch.sized:
         why = (
             "the message names no size"
             if asked is None
@@ -57,7 +57,10 @@ def matches(u: Understood, text: str, said: Estimate | None) -> dict[str, Any]:
         return {**_message(found), "matches": [], "says": why}
     low, high = found.ranges["requested_bytes"]
     ranked = sorted(
-        ((_off(one, low, high, asked), at, one) for at, one in enumerate(tensors(u, said))),
+        (
+            (_off(tensor, low, high, asked), at, tensor)
+            for at, tensor in enumerate(tensors(launch, said))
+        ),
         key=lambda item: item[:2],
     )
     close = [(off, one) for off, _, one in ranked if off <= NEAR]
@@ -99,47 +102,47 @@ def _gib(size: float | None) -> float | None:
     return None if size is None else size / GIB
 
 
-def tensors(u: Understood, said: Estimate | None) -> Iterator[Tensor]:
+def tensors(launch: Launch, said: Estimate | None) -> Iterator[Tensor]:
     """What a launch allocates in one piece, the likeliest first."""
-    yield from _logits(u)
-    yield from _states(u, said)
-    yield from _experts(u)
-    yield from _whole(u)
-    yield from _scores(u)
-    yield from _matrices(u)
-    yield from _activations(u)
+    yield from _logits(launch)
+    yield from _states(launch, said)
+    yield from _experts(launch)
+    yield from _whole(launch)
+    yield from _scores(launch)
+    yield from _matrices(launch)
+    yield from _activations(launch)
 
 
-def _logits(u: Understood) -> Iterator[Tensor]:
-    model, layout = u.recipe.model, u.layout
-    tokens, tp = u.recipe.seq_length * layout.mbs // layout.cp, layout.tp
-    unit = int(u.plain.get("make_vocab_size_divisible_by") or 128)
+def _logits(launch: Launch) -> Iterator[Tensor]:
+    model, layout = launch.recipe.model, launch.layout
+    tokens, tp = launch.recipe.seq_length * layout.mbs // layout.cp, layout.tp
+    unit = int(launch.plain.get("make_vocab_size_divisible_by") or 128)
     rows = (
         padded(model.vocab_size, unit, tp)
-        if u.recipe.framework == "megatron" or tp > 1
+        if launch.recipe.framework == "megatron" or tp > 1
         else model.vocab_size
     )
-    rows = int(u.plain.get("padded_vocab_size") or rows)
+    rows = int(launch.plain.get("padded_vocab_size") or rows)
     for label, each in (("fp32", 4), ("16-bit", 2)):
         split = f" / tp {tp}" if tp > 1 else ""
         yield Tensor(
             f"{label} logits",
-            f"s {u.recipe.seq_length} * b {layout.mbs} * V_pad {rows}{split} * {each}",
+            f"s {launch.recipe.seq_length} * b {layout.mbs} * V_pad {rows}{split} * {each}",
             tokens * rows / tp * each,
         )
         if tp > 1:
             yield Tensor(
                 f"{label} logits gathered over tp",
-                f"s {u.recipe.seq_length} * b {layout.mbs} * V_pad {rows} * {each}",
+                f"s {launch.recipe.seq_length} * b {layout.mbs} * V_pad {rows} * {each}",
                 float(tokens * rows * each),
             )
 
 
-def _states(u: Understood, said: Estimate | None) -> Iterator[Tensor]:
+def _states(launch: Launch, said: Estimate | None) -> Iterator[Tensor]:
     """Flat buffers over all parameters: of the whole model under ZeRO, of a rank under Megatron."""
-    layout, total = u.layout, total_params(u.recipe.model)
+    layout, total = launch.layout, total_params(launch.recipe.model)
     ranks = layout.dp * layout.cp
-    if layout.zero and u.recipe.framework != "megatron":
+    if layout.zero and launch.recipe.framework != "megatron":
         shards = ranks
         for label, each in (("one fp32 flat shard", 4), ("one 16-bit flat shard", 2)):
             yield Tensor(
@@ -164,8 +167,8 @@ def _states(u: Understood, said: Estimate | None) -> Iterator[Tensor]:
             )
 
 
-def _experts(u: Understood) -> Iterator[Tensor]:
-    model, layout = u.recipe.model, u.layout
+def _experts(launch: Launch) -> Iterator[Tensor]:
+    model, layout = launch.recipe.model, launch.layout
     if model.moe is None:
         return
     moe, branches = model.moe, model.mlp_matrices
@@ -187,11 +190,11 @@ def _experts(u: Understood) -> Iterator[Tensor]:
             f"{moe.expert_ffn_size} / etp {layout.etp} * {each}",
             local * (branches - 1) * model.hidden_size * moe.expert_ffn_size / layout.etp * each,
         )
-    copies = u.recipe.seq_length * layout.mbs // layout.cp * moe.experts_per_token
+    copies = launch.recipe.seq_length * layout.mbs // layout.cp * moe.experts_per_token
     yield Tensor(
         "tokens sorted by expert",
-        f"s {u.recipe.seq_length} * b {layout.mbs} / cp {layout.cp} * top {moe.experts_per_token} *"
-        f" h {model.hidden_size} * 2",
+        f"s {launch.recipe.seq_length} * b {layout.mbs} / cp {layout.cp} * top"
+        f" {moe.experts_per_token} * h {model.hidden_size} * 2",
         copies * model.hidden_size * 2.0,
     )
     yield Tensor(
@@ -202,8 +205,8 @@ def _experts(u: Understood) -> Iterator[Tensor]:
     )
 
 
-def _whole(u: Understood) -> Iterator[Tensor]:
-    total = total_params(u.recipe.model)
+def _whole(launch: Launch) -> Iterator[Tensor]:
+    total = total_params(launch.recipe.model)
     for label, each in (("16-bit", 2), ("fp32", 4)):
         yield Tensor(
             f"the whole model, {label}: nothing is partitioned",
@@ -213,8 +216,8 @@ def _whole(u: Understood) -> Iterator[Tensor]:
         )
 
 
-def _scores(u: Understood) -> Iterator[Tensor]:
-    model, layout, length = u.recipe.model, u.layout, u.recipe.seq_length
+def _scores(launch: Launch) -> Iterator[Tensor]:
+    model, layout, length = launch.recipe.model, launch.layout, launch.recipe.seq_length
     for label, each in (("16-bit", 2), ("fp32", 4)):
         yield Tensor(
             f"attention scores, {label}",
@@ -224,8 +227,8 @@ def _scores(u: Understood) -> Iterator[Tensor]:
         )
 
 
-def _matrices(u: Understood) -> Iterator[Tensor]:
-    model, tp = u.recipe.model, u.layout.tp
+def _matrices(launch: Launch) -> Iterator[Tensor]:
+    model, tp = launch.recipe.model, launch.layout.tp
     h = model.hidden_size
     shapes = [
         ("an MLP matrix", f"{model.ffn_size} x {h}", model.ffn_size * h),
@@ -242,7 +245,7 @@ def _matrices(u: Understood) -> Iterator[Tensor]:
                     f"{shape} / tp {tp} * {each}",
                     count / tp * each,
                 )
-        ends = max(float(embedding_params(model, tp)), float(head_params(model, u.layout)))
+        ends = max(float(embedding_params(model, tp)), float(head_params(model, launch.layout)))
         yield Tensor(
             f"embedding or head as padded, {label}",
             f"{ends:,.0f} parameters a GPU * {each}",
@@ -251,10 +254,10 @@ def _matrices(u: Understood) -> Iterator[Tensor]:
         )
 
 
-def _activations(u: Understood) -> Iterator[Tensor]:
-    model, layout = u.recipe.model, u.layout
-    tokens = u.recipe.seq_length * layout.mbs // layout.cp
-    lead = f"s {u.recipe.seq_length} * b {layout.mbs} / cp {layout.cp}"
+def _activations(launch: Launch) -> Iterator[Tensor]:
+    model, layout = launch.recipe.model, launch.layout
+    tokens = launch.recipe.seq_length * layout.mbs // layout.cp
+    lead = f"s {launch.recipe.seq_length} * b {layout.mbs} / cp {layout.cp}"
     branches = 2 if model.gated_mlp else 1
     for label, each in (("16-bit", 2), ("fp32", 4)):
         yield Tensor(

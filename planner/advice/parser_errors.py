@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from planner.advice.findings import Finding, Way
-from planner.advice.meant import asked
-from planner.advice.names import VIRTUAL
+from planner.advice.flag_names import VIRTUAL
+from planner.advice.spelling import with_guesses
 from planner.intake.frameworks import megatron_flags
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.interpret.numbers import whole
 from planner.specs.versions import version_of
 
@@ -210,28 +210,29 @@ CONFIGS = ("nemo", "bridge", "swift")
 """Whose own code fills in what the parser would ask for."""
 
 
-def findings(u: Understood) -> list[Finding]:
+def findings(launch: Launch) -> list[Finding]:
     if (
-        u.recipe.framework != "megatron"
-        or u.reading.kind in CONFIGS
-        or u.recipe.stack.name == "megatron-2021"
+        launch.recipe.framework != "megatron"
+        or launch.reading.kind in CONFIGS
+        or launch.recipe.stack.name == "megatron-2021"
     ):
         return []
-    found = [_finding(u, one) for one in PARSER if one[1](u.plain)]
-    return [*found, *_fusion(u), *_no_such(u), *_unknown(u)]
+    found = [_finding(launch, one) for one in PARSER if one[1](launch.plain)]
+    return [*found, *_fusion(launch), *_no_such(launch), *_unknown(launch)]
 
 
-def _finding(u: Understood, refusal: Refusal) -> Finding:
+def _finding(launch: Launch, refusal: Refusal) -> Finding:
     name, _, says, change = refusal
     values = {
-        key: u.plain.get(value) if value == "seq_length" else value for key, value in change.items()
+        key: launch.plain.get(value) if value == "seq_length" else value
+        for key, value in change.items()
     }
     return Finding("error", name, says, (Way(values),) if values else ())
 
 
-def _fusion(u: Understood) -> list[Finding]:
-    late = version_of("megatron", u.recipe.framework_version) >= (0, 19)
-    if u.plain.get("cross_entropy_fusion_impl") != "te" or not late:
+def _fusion(launch: Launch) -> list[Finding]:
+    late = version_of("megatron", launch.recipe.framework_version) >= (0, 19)
+    if launch.plain.get("cross_entropy_fusion_impl") != "te" or not late:
         return []
     return [
         Finding(
@@ -262,9 +263,10 @@ NO_SUCH = {
 """Flags that articles name and the parser has never had."""
 
 
-def _no_such(u: Understood) -> list[Finding]:
+def _no_such(launch: Launch) -> list[Finding]:
     stated = {
-        name.lstrip("-").replace("-", "_"): name for name in (*u.reading.unknown, *u.reading.values)
+        name.lstrip("-").replace("-", "_"): name
+        for name in (*launch.reading.unknown, *launch.reading.values)
     }
     return [
         Finding(
@@ -279,19 +281,19 @@ def _no_such(u: Understood) -> list[Finding]:
     ]
 
 
-def _unknown(u: Understood) -> list[Finding]:
+def _unknown(launch: Launch) -> list[Finding]:
     """Flags that no known version has: the parser stops at them, unless the script adds them
     itself.
     """
     names = [
         name
-        for name in u.reading.unknown
+        for name in launch.reading.unknown
         if not name.startswith(("env.", "hf.", "deepspeed."))
         and name.lstrip("-").replace("-", "_") not in NO_SUCH
     ]
     if not names:
         return []
-    listed = asked(names[:8], megatron_flags.flags()) + (
+    listed = with_guesses(names[:8], megatron_flags.flags()) + (
         f" and {len(names) - 8} more" if len(names) > 8 else ""
     )
     return [

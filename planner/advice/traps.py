@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from planner.advice.findings import Finding, Way
-from planner.advice.names import OLD_RECOMPUTE, changed
+from planner.advice.flag_names import OLD_RECOMPUTE, changed
 from planner.interpret import megatron_model, stack_choice
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.layout import RECOMPUTE_CODE
 from planner.specs.versions import version_of
 
@@ -17,10 +17,10 @@ OWN_PRECISION = ("nemo", "bridge", "swift")
 """Kinds that train in bf16 unless told otherwise."""
 
 
-def findings(u: Understood) -> list[Finding]:
+def findings(launch: Launch) -> list[Finding]:
     """Every trap that the launch is in."""
     found = [
-        trap(u)
+        trap(launch)
         for trap in (
             _fp32,
             _sp_alone,
@@ -43,10 +43,10 @@ def findings(u: Understood) -> list[Finding]:
     return [one for one in found if one is not None]
 
 
-def _fp32(u: Understood) -> Finding | None:
-    if u.recipe.precision != "fp32" or u.reading.kind in OWN_PRECISION:
+def _fp32(launch: Launch) -> Finding | None:
+    if launch.recipe.precision != "fp32" or launch.reading.kind in OWN_PRECISION:
         return None
-    able = u.recipe.hardware.gpu.compute_capability >= stack_choice.AMPERE
+    able = launch.recipe.hardware.gpu.compute_capability >= stack_choice.AMPERE
     halves = "bf16" if able else "fp16"
     text = (
         "fp32 training: neither --bf16 nor --fp16 is given, so that parameters are float32, 16"
@@ -56,8 +56,8 @@ def _fp32(u: Understood) -> Finding | None:
     return Finding("warning", "fp32 training", text, (Way({halves: True}),))
 
 
-def _sp_alone(u: Understood) -> Finding | None:
-    if not u.plain.get("sequence_parallel") or u.layout.tp > 1:
+def _sp_alone(launch: Launch) -> Finding | None:
+    if not launch.plain.get("sequence_parallel") or launch.layout.tp > 1:
         return None
     return Finding(
         "warning",
@@ -68,34 +68,34 @@ def _sp_alone(u: Understood) -> Finding | None:
     )
 
 
-def _alone(u: Understood) -> Finding | None:
+def _alone(launch: Launch) -> Finding | None:
     """The optimizer's states are shared by the ranks that hold the same weights: of one rank there
     is nothing to share.
     """
-    ranks = u.layout.dp * u.layout.cp
+    ranks = launch.layout.dp * launch.layout.cp
     if (
         ranks > 1
-        or not u.plain.get("use_distributed_optimizer")
-        or "use_distributed_optimizer" not in u.reading.values
+        or not launch.plain.get("use_distributed_optimizer")
+        or "use_distributed_optimizer" not in launch.reading.values
     ):
         return None
     return Finding(
         "warning",
         "distributed optimizer has no effect",
         "the distributed optimizer has no effect at DP=1: --use-distributed-optimizer shards"
-        f" states over data-parallel ranks, but {u.recipe.gpus} GPUs / (tp {u.layout.tp} x pp"
-        f" {u.layout.pp}) leave one",
+        f" states over data-parallel ranks, but {launch.recipe.gpus} GPUs / (tp {launch.layout.tp}"
+        f" x pp {launch.layout.pp}) leave one",
         (Way({"use_distributed_optimizer": None}),),
     )
 
 
-def _flash_in_fp32(u: Understood) -> Finding | None:
-    asked = u.plain.get("use_flash_attn") or str(u.plain.get("attention_backend") or "").endswith(
-        "flash"
-    )
-    if not asked or u.recipe.attention == "flash":
+def _flash_in_fp32(launch: Launch) -> Finding | None:
+    asked = launch.plain.get("use_flash_attn") or str(
+        launch.plain.get("attention_backend") or ""
+    ).endswith("flash")
+    if not asked or launch.recipe.attention == "flash":
         return None
-    if u.recipe.precision == "fp32":
+    if launch.recipe.precision == "fp32":
         return Finding(
             "warning",
             "flash attention needs 16 bits",
@@ -103,7 +103,7 @@ def _flash_in_fp32(u: Understood) -> Finding | None:
             "with its scores in memory. Add --bf16",
             (Way({"bf16": True}),),
         )
-    gpu = u.recipe.hardware.gpu
+    gpu = launch.recipe.hardware.gpu
     return Finding(
         "warning",
         "flash attention needs a newer GPU",
@@ -112,27 +112,31 @@ def _flash_in_fp32(u: Understood) -> Finding | None:
     )
 
 
-def _core_attn(u: Understood) -> Finding | None:
+def _core_attn(launch: Launch) -> Finding | None:
     """What core_attn would recompute, flash and fused attention never keep."""
     from planner.layout import module_mask
 
-    only = u.layout.recompute == SELECTIVE and u.layout.recompute_modules == module_mask(
+    only = launch.layout.recompute == SELECTIVE and launch.layout.recompute_modules == module_mask(
         ["core_attn"]
     )
-    if not only or u.recipe.attention == "unfused" or not _stated(u, "recompute_granularity"):
+    if (
+        not only
+        or launch.recipe.attention == "unfused"
+        or not _stated(launch, "recompute_granularity")
+    ):
         return None
     return Finding(
         "warning",
         "core_attn recompute useless",
-        f"recomputing core_attn is useless with {u.recipe.attention} (fused) attention, which keeps"
-        " no scores: it costs attention's forward pass and frees next to nothing. Leave it out, or"
-        " recompute what is kept (--recompute-modules mlp)",
-        (Way(changed(u, {"recompute": 0})),),
+        f"recomputing core_attn is useless with {launch.recipe.attention} (fused) attention, which"
+        " keeps no scores: it costs attention's forward pass and frees next to nothing. Leave it"
+        " out, or recompute what is kept (--recompute-modules mlp)",
+        (Way(changed(launch, {"recompute": 0})),),
     )
 
 
-def _starved(u: Understood) -> Finding | None:
-    layout = u.layout
+def _starved(launch: Launch) -> Finding | None:
+    layout = launch.layout
     if layout.m >= layout.pp or layout.v > 1:
         return None
     batch = layout.dp * layout.mbs * layout.pp
@@ -141,34 +145,34 @@ def _starved(u: Understood) -> Finding | None:
         "fewer micro-batches than stages",
         f"m = {layout.m} micro-batches for pp = {layout.pp} stages: {layout.pp - layout.m} stages"
         f" are idle at any time; more micro-batches (a global batch of at least {batch}) fill it",
-        (Way(changed(u, {"gbs": batch})),),
+        (Way(changed(launch, {"gbs": batch})),),
     )
 
 
-def _batch_defaults(u: Understood) -> Finding | None:
+def _batch_defaults(launch: Launch) -> Finding | None:
     if (
-        u.plain.get("global_batch_size")
-        or u.plain.get("step_batch_size_schedule")
-        or u.plain.get("rampup_batch_size")
+        launch.plain.get("global_batch_size")
+        or launch.plain.get("step_batch_size_schedule")
+        or launch.plain.get("rampup_batch_size")
     ):
         return None
-    if u.recipe.framework == "deepspeed":
+    if launch.recipe.framework == "deepspeed":
         return None
     return Finding(
         "warning",
         "one micro-batch a step",
         "--global-batch-size is not given: it becomes micro-batch x data-parallel size = "
-        f"{u.recipe.global_batch_size}, one micro-batch a step",
-        (Way({"global_batch_size": u.recipe.global_batch_size * 8}),),
+        f"{launch.recipe.global_batch_size}, one micro-batch a step",
+        (Way({"global_batch_size": launch.recipe.global_batch_size * 8}),),
     )
 
 
-def _connections(u: Understood) -> Finding | None:
+def _connections(launch: Launch) -> Finding | None:
     """Before Blackwell overlapping tp or cp communication relies on the order of launches."""
-    split = u.layout.tp > 1 or u.layout.cp > 1
-    sharded = u.layout.zero >= 2
-    stated = u.plain.get("env.CUDA_DEVICE_MAX_CONNECTIONS")
-    if u.recipe.framework != "megatron" or u.reading.kind in OWN_PRECISION:
+    split = launch.layout.tp > 1 or launch.layout.cp > 1
+    sharded = launch.layout.zero >= 2
+    stated = launch.plain.get("env.CUDA_DEVICE_MAX_CONNECTIONS")
+    if launch.recipe.framework != "megatron" or launch.reading.kind in OWN_PRECISION:
         return None
     if sharded and str(stated) == "1":
         return Finding(
@@ -182,7 +186,7 @@ def _connections(u: Understood) -> Finding | None:
         not split
         or sharded
         or str(stated) == "1"
-        or u.recipe.hardware.gpu.compute_capability >= BLACKWELL
+        or launch.recipe.hardware.gpu.compute_capability >= BLACKWELL
     ):
         return None
     got = f"it is {stated}" if stated is not None else "the script does not set it"
@@ -195,13 +199,13 @@ def _connections(u: Understood) -> Finding | None:
     )
 
 
-def _padded(u: Understood) -> Finding | None:
-    if not u.sized or u.plain.get("padded_vocab_size"):
+def _padded(launch: Launch) -> Finding | None:
+    if not launch.sized or launch.plain.get("padded_vocab_size"):
         return None
-    size, tp = u.recipe.model.vocab_size, u.layout.tp
-    unit = int(u.plain.get("make_vocab_size_divisible_by") or 128)
+    size, tp = launch.recipe.model.vocab_size, launch.layout.tp
+    unit = int(launch.plain.get("make_vocab_size_divisible_by") or 128)
     rows = megatron_model.padded(size, unit, tp)
-    if rows <= size or not megatron_model.stated(u.plain):
+    if rows <= size or not megatron_model.stated(launch.plain):
         return None
     heavy = rows / size - 1 > WASTE
     return Finding(
@@ -212,45 +216,45 @@ def _padded(u: Understood) -> Finding | None:
     )
 
 
-def _ungrouped(u: Understood) -> Finding | None:
+def _ungrouped(launch: Launch) -> Finding | None:
     """Grouped-query attention takes two flags."""
     if (
-        not u.plain.get("num_query_groups")
-        or u.plain.get("group_query_attention")
-        or not megatron_model.stated(u.plain)
+        not launch.plain.get("num_query_groups")
+        or launch.plain.get("group_query_attention")
+        or not megatron_model.stated(launch.plain)
     ):
         return None
     if (
-        u.recipe.framework != "megatron"
-        or u.plain.get("multi_latent_attention")
-        or u.reading.kind in OWN_PRECISION
+        launch.recipe.framework != "megatron"
+        or launch.plain.get("multi_latent_attention")
+        or launch.reading.kind in OWN_PRECISION
     ):
         return None
     return Finding(
         "warning",
         "grouped-query attention off",
-        f"--num-query-groups {u.plain['num_query_groups']} does nothing without "
-        f"--group-query-attention: the model has {u.recipe.model.num_heads} key-value heads",
+        f"--num-query-groups {launch.plain['num_query_groups']} does nothing without "
+        f"--group-query-attention: the model has {launch.recipe.model.num_heads} key-value heads",
         (Way({"group_query_attention": True}),),
     )
 
 
-def _across_nodes(u: Understood) -> Finding | None:
-    domain = max(u.recipe.hardware.node.gpus, u.recipe.hardware.node.domain_gpus)
-    if u.layout.tp <= domain:
+def _across_nodes(launch: Launch) -> Finding | None:
+    domain = max(launch.recipe.hardware.node.gpus, launch.recipe.hardware.node.domain_gpus)
+    if launch.layout.tp <= domain:
         return None
     return Finding(
         "warning",
         "tensor parallelism across nodes",
-        f"tp {u.layout.tp} spans nodes of {domain} GPUs: every layer waits for the network",
-        (Way(changed(u, {"tp": domain})),),
+        f"tp {launch.layout.tp} spans nodes of {domain} GPUs: every layer waits for the network",
+        (Way(changed(launch, {"tp": domain})),),
     )
 
 
-def _ramp(u: Understood) -> Finding | None:
-    if not u.plain.get("rampup_batch_size") or u.recipe.framework != "megatron":
+def _ramp(launch: Launch) -> Finding | None:
+    if not launch.plain.get("rampup_batch_size") or launch.recipe.framework != "megatron":
         return None
-    if version_of("megatron", u.recipe.framework_version) < (0, 18):
+    if version_of("megatron", launch.recipe.framework_version) < (0, 18):
         return None
     return Finding(
         "warning",
@@ -261,26 +265,26 @@ def _ramp(u: Understood) -> Finding | None:
     )
 
 
-def _copied_heads(u: Understood) -> Finding | None:
-    heads = u.recipe.model.num_kv_heads
-    if u.layout.tp <= heads or u.recipe.framework != "megatron" or not u.sized:
+def _copied_heads(launch: Launch) -> Finding | None:
+    heads = launch.recipe.model.num_kv_heads
+    if launch.layout.tp <= heads or launch.recipe.framework != "megatron" or not launch.sized:
         return None
     return Finding(
         "hint",
         "key-value heads copied",
-        f"tp {u.layout.tp} exceeds the {heads} key-value heads: each is held by "
-        f"{u.layout.tp // heads} ranks",
+        f"tp {launch.layout.tp} exceeds the {heads} key-value heads: each is held by "
+        f"{launch.layout.tp // heads} ranks",
     )
 
 
-def _dispatcher(u: Understood) -> Finding | None:
+def _dispatcher(launch: Launch) -> Finding | None:
     if (
-        not u.recipe.model.moe
-        or u.layout.ep == 1
-        or u.plain.get("moe_token_dispatcher_type") != "allgather"
+        not launch.recipe.model.moe
+        or launch.layout.ep == 1
+        or launch.plain.get("moe_token_dispatcher_type") != "allgather"
     ):
         return None
-    if u.recipe.framework != "megatron":
+    if launch.recipe.framework != "megatron":
         return None
     return Finding(
         "warning",
@@ -291,9 +295,9 @@ def _dispatcher(u: Understood) -> Finding | None:
     )
 
 
-def _dropped(u: Understood) -> Finding | None:
-    factor = stack_choice.capacity(u.plain)
-    if factor is None or not u.recipe.model.moe or u.recipe.framework != "megatron":
+def _dropped(launch: Launch) -> Finding | None:
+    factor = stack_choice.capacity(launch.plain)
+    if factor is None or not launch.recipe.model.moe or launch.recipe.framework != "megatron":
         return None
     lost = 1 - stack_choice.kept_share(factor)
     text = (
@@ -309,15 +313,17 @@ def _dropped(u: Understood) -> Finding | None:
     )
 
 
-def _dropout(u: Understood) -> Finding | None:
+def _dropout(launch: Launch) -> Finding | None:
     """Megatron's own default is 0.1, which nobody means who trains a model with RMSNorm."""
     names = [
         name
         for name in ("hidden_dropout", "attention_dropout")
-        if name not in u.reading.values and u.plain.get(name)
+        if name not in launch.reading.values and launch.plain.get(name)
     ]
-    modern = u.plain.get("normalization") == "RMSNorm" and u.reading.kind not in OWN_PRECISION
-    if not names or not modern or u.recipe.framework != "megatron":
+    modern = (
+        launch.plain.get("normalization") == "RMSNorm" and launch.reading.kind not in OWN_PRECISION
+    )
+    if not names or not modern or launch.recipe.framework != "megatron":
         return None
     flags = " and ".join(f"--{name.replace('_', '-')}" for name in names)
     text = (
@@ -327,6 +333,6 @@ def _dropout(u: Understood) -> Finding | None:
     return Finding("warning", "dropout by default", text, (Way(dict.fromkeys(names, 0.0)),))
 
 
-def _stated(u: Understood, name: str) -> bool:
+def _stated(launch: Launch, name: str) -> bool:
     """Whether the file says so itself, in its newest or in an older word."""
-    return any(one in u.reading.values for one in (name, *OLD_RECOMPUTE))
+    return any(one in launch.reading.values for one in (name, *OLD_RECOMPUTE))

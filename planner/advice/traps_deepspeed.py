@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from planner.advice.findings import Finding, Severity, Way
-from planner.advice.meant import asked, nearest
-from planner.advice.names import STAGE, changed
+from planner.advice.flag_names import STAGE, changed
+from planner.advice.spelling import nearest, with_guesses
 from planner.intake.frameworks.deepspeed_keys import SECTIONS, TOP, refused
 from planner.interpret import layout_knobs
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 
 TRAINER = {
     "deepspeed.train_micro_batch_size_per_gpu": "hf.per_device_train_batch_size",
@@ -23,11 +23,11 @@ TRAINER = {
 IGNORED = ("deepspeed.pipeline_num_chunks", "deepspeed.pipeline.pipeline_num_chunks")
 
 
-def findings(u: Understood) -> list[Finding]:
-    if u.recipe.framework != "deepspeed":
+def findings(launch: Launch) -> list[Finding]:
+    if launch.recipe.framework != "deepspeed":
         return []
     found = [
-        trap(u)
+        trap(launch)
         for trap in (
             _pipeline_module,
             _nothing_to_shard,
@@ -39,21 +39,21 @@ def findings(u: Understood) -> list[Finding]:
             _fp32,
         )
     ]
-    return [*_disagreements(u), *(one for one in found if one is not None), *_unknown(u)]
+    return [*_disagreements(launch), *(one for one in found if one is not None), *_unknown(launch)]
 
 
-def _pipeline_module(u: Understood) -> Finding | None:
+def _pipeline_module(launch: Launch) -> Finding | None:
     """Megatron-DeepSpeed builds a PipelineModule unless told not to, even for one stage, and its
     engine refuses sharded gradients.
     """
-    plain = u.plain
+    plain = launch.plain
     if (
-        u.reading.kind not in ("megatron-deepspeed",)
+        launch.reading.kind not in ("megatron-deepspeed",)
         or layout_knobs.stage(plain) < 2
         or plain.get("no_pipeline_parallel")
     ):
         return None
-    if u.layout.pp > 1:
+    if launch.layout.pp > 1:
         return None  # the rule of the layout says so
     return Finding(
         "error",
@@ -61,25 +61,25 @@ def _pipeline_module(u: Understood) -> Finding | None:
         f"ZeRO stage {layout_knobs.stage(plain)} does not run in Megatron-DeepSpeed's"
         " PipelineModule, which it builds even for one stage. Add --no-pipeline-parallel, or use"
         f" zero stage 1 (--zero-stage 1, {STAGE.removeprefix('deepspeed.')} = 1)",
-        (Way({"no_pipeline_parallel": True}), Way(changed(u, {"zero": 1}))),
+        (Way({"no_pipeline_parallel": True}), Way(changed(launch, {"zero": 1}))),
     )
 
 
-def _nothing_to_shard(u: Understood) -> Finding | None:
-    ranks = u.layout.dp * u.layout.cp
-    if ranks > 1 or layout_knobs.stage(u.plain) == 0 or u.recipe.gpus == 1:
+def _nothing_to_shard(launch: Launch) -> Finding | None:
+    ranks = launch.layout.dp * launch.layout.cp
+    if ranks > 1 or layout_knobs.stage(launch.plain) == 0 or launch.recipe.gpus == 1:
         return None
     return Finding(
         "warning",
         "nothing to shard",
-        f"DP=1: ZeRO has nothing to shard: {u.recipe.gpus} GPUs / (tp {u.layout.tp} x pp "
-        f"{u.layout.pp}) leave one data-parallel rank, which holds all states",
-        (Way(changed(u, {"tp": max(u.layout.tp // 2, 1)})),),
+        f"DP=1: ZeRO has nothing to shard: {launch.recipe.gpus} GPUs / (tp {launch.layout.tp} x pp "
+        f"{launch.layout.pp}) leave one data-parallel rank, which holds all states",
+        (Way(changed(launch, {"tp": max(launch.layout.tp // 2, 1)})),),
     )
 
 
-def _precisions(u: Understood) -> Finding | None:
-    if not all(u.plain.get(f"deepspeed.{name}.enabled") is True for name in ("bf16", "fp16")):
+def _precisions(launch: Launch) -> Finding | None:
+    if not all(launch.plain.get(f"deepspeed.{name}.enabled") is True for name in ("bf16", "fp16")):
         return None
     return Finding(
         "error",
@@ -89,22 +89,22 @@ def _precisions(u: Understood) -> Finding | None:
     )
 
 
-def _offload(u: Understood) -> Finding | None:
+def _offload(launch: Launch) -> Finding | None:
     """A ratio below 1 keeps a part of the optimizer on the device, which stage 3 alone can."""
-    ratio = u.plain.get("deepspeed.zero_optimization.offload_optimizer.ratio")
-    if not isinstance(ratio, (int, float)) or ratio >= 1 or layout_knobs.stage(u.plain) == 3:
+    ratio = launch.plain.get("deepspeed.zero_optimization.offload_optimizer.ratio")
+    if not isinstance(ratio, (int, float)) or ratio >= 1 or layout_knobs.stage(launch.plain) == 3:
         return None
     return Finding(
         "error",
         "partial offload needs zero 3",
         f"offload_optimizer.ratio below 1 needs stage 3, but got {ratio} with stage "
-        f"{layout_knobs.stage(u.plain)}",
+        f"{layout_knobs.stage(launch.plain)}",
         (Way({STAGE: 3}), Way({"deepspeed.zero_optimization.offload_optimizer.ratio": 1.0})),
     )
 
 
-def _chunks(u: Understood) -> Finding | None:
-    stated = [name for name in IGNORED if name in u.plain]
+def _chunks(launch: Launch) -> Finding | None:
+    stated = [name for name in IGNORED if name in launch.plain]
     if not stated:
         return None
     return Finding(
@@ -116,13 +116,13 @@ def _chunks(u: Understood) -> Finding | None:
     )
 
 
-def _auto(u: Understood) -> Finding | None:
+def _auto(launch: Launch) -> Finding | None:
     """Only Trainer and Accelerate fill `auto` in."""
-    if u.reading.kind not in ("megatron-deepspeed", "neox"):
+    if launch.reading.kind not in ("megatron-deepspeed", "neox"):
         return None
     names = [
         name.removeprefix("deepspeed.")
-        for name, value in u.plain.items()
+        for name, value in launch.plain.items()
         if name.startswith("deepspeed.") and value == "auto"
     ]
     if not names:
@@ -135,23 +135,23 @@ def _auto(u: Understood) -> Finding | None:
     )
 
 
-def _estimator(u: Understood) -> Finding | None:
+def _estimator(launch: Launch) -> Finding | None:
     """DeepSpeed's own estimate of ZeRO-3 with everything offloaded is one layer's weights: no
     activations, no context.
 
     estimate_zero3_model_states_mem_needs: device 4 bytes a parameter of the largest layer; host 18
     bytes (at least 4 a GPU) times 1.5.
     """
-    if u.layout.zero != 3 or not u.sized or not u.layout.offload:
+    if launch.layout.zero != 3 or not launch.sized or not launch.layout.offload:
         return None
     from planner.cost.params.layer import total_params
 
-    model = u.recipe.model
+    model = launch.recipe.model
     largest = max(
         model.vocab_size * model.hidden_size, model.gated_mlp * model.ffn_size * model.hidden_size
     )
     total = total_params(model)
-    host = max(4 * total * u.recipe.gpus, 18 * total) * 1.5
+    host = max(4 * total * launch.recipe.gpus, 18 * total) * 1.5
     return Finding(
         "hint",
         "DeepSpeed's estimate leaves out activations",
@@ -161,10 +161,10 @@ def _estimator(u: Understood) -> Finding | None:
     )
 
 
-def _fp32(u: Understood) -> Finding | None:
-    if u.recipe.precision != "fp32":
+def _fp32(launch: Launch) -> Finding | None:
+    if launch.recipe.precision != "fp32":
         return None
-    halves = "bf16" if u.recipe.hardware.gpu.compute_capability >= 8.0 else "fp16"
+    halves = "bf16" if launch.recipe.hardware.gpu.compute_capability >= 8.0 else "fp16"
     return Finding(
         "warning",
         "fp32 training",
@@ -174,10 +174,10 @@ def _fp32(u: Understood) -> Finding | None:
     )
 
 
-def _disagreements(u: Understood) -> list[Finding]:
+def _disagreements(launch: Launch) -> list[Finding]:
     out = []
     for key, argument in TRAINER.items():
-        one, other = u.plain.get(key), u.plain.get(argument)
+        one, other = launch.plain.get(key), launch.plain.get(argument)
         if one is None or other is None or "auto" in (one, other) or one == other:
             continue
         out.append(
@@ -193,23 +193,23 @@ def _disagreements(u: Understood) -> list[Finding]:
     return out
 
 
-def _unknown(u: Understood) -> list[Finding]:
+def _unknown(launch: Launch) -> list[Finding]:
     """Keys that DeepSpeed does not have: zero_optimization stops at them, 16-bit sections do so of
     late, the top ignores them.
     """
-    said = [name.removeprefix("deepspeed.") for name in u.reading.unknown]
+    said = [name.removeprefix("deepspeed.") for name in launch.reading.unknown]
     names = [
         name
         for name in said
-        if f"deepspeed.{name}" in u.reading.values and f"deepspeed.{name}" not in IGNORED
+        if f"deepspeed.{name}" in launch.reading.values and f"deepspeed.{name}" not in IGNORED
     ]
     stopped = {name: part for name in names if (part := refused(tuple(name.split("."))))}
     strict = {name: part for name, part in stopped.items() if part[0] == "zero_optimization"}
     late = {name: part for name, part in stopped.items() if name not in strict}
     ignored = [name for name in names if name not in stopped]
-    found = [_refused(u, strict, "error", "DeepSpeed stops at it")] if strict else []
+    found = [_refused(launch, strict, "error", "DeepSpeed stops at it")] if strict else []
     found += (
-        [_refused(u, late, "warning", "DeepSpeed 0.19 stops at it, old versions ignore it")]
+        [_refused(launch, late, "warning", "DeepSpeed 0.19 stops at it, old versions ignore it")]
         if late
         else []
     )
@@ -218,7 +218,7 @@ def _unknown(u: Understood) -> list[Finding]:
             Finding(
                 "hint",
                 "ignored keys",
-                f"not known to DeepSpeed, which ignores them: {asked(ignored[:8], TOP)}",
+                f"not known to DeepSpeed, which ignores them: {with_guesses(ignored[:8], TOP)}",
             )
         ]
         if ignored
@@ -227,7 +227,7 @@ def _unknown(u: Understood) -> list[Finding]:
 
 
 def _refused(
-    u: Understood, stopped: dict[str, tuple[str, ...]], severity: Severity, what: str
+    launch: Launch, stopped: dict[str, tuple[str, ...]], severity: Severity, what: str
 ) -> Finding:
     """stopped: of each value the part of its path that is refused, which goes, or is renamed where
     it is nearly a known one.
@@ -239,7 +239,9 @@ def _refused(
         near = nearest(part[-1], SECTIONS[section])
         says.append(f"{section} has no key {part[-1]}" + (f" ({near}?)" if near else ""))
         change |= {
-            f"deepspeed.{section}.{near}{name.removeprefix(key)}": u.plain.get(f"deepspeed.{name}")
+            f"deepspeed.{section}.{near}{name.removeprefix(key)}": launch.plain.get(
+                f"deepspeed.{name}"
+            )
             for name, of in stopped.items()
             if near and of == part
         }

@@ -68,6 +68,10 @@ class Reading:
     """What the reader decided, in words: which of several commands was taken, which branch of an
     if.
     """
+    undecided: bool = False
+    """Whether a script branches on what nobody sets and none of the branches was taken: what seems
+    to be missing may be stated there.
+    """
     edits: dict[str, Edit] = field(default_factory=dict)
     """Where a value can be replaced in the text of its file, by name; absent where it cannot."""
     removals: dict[str, tuple[Edit, ...]] = field(default_factory=dict)

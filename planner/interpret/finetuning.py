@@ -124,7 +124,7 @@ def _targets(plain: dict[str, Any]) -> list[str] | None:
     if stated is None:
         return None
     names = (
-        [str(one) for one in stated]
+        [str(item) for item in stated]
         if isinstance(stated, list)
         else str(stated).replace(",", " ").split()
     )

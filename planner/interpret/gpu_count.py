@@ -113,7 +113,9 @@ def _by_node(each: int, nodes: int, reading: Reading, least: int) -> Told:
         return Told(
             each * nodes, Value(each * nodes, where.origin, f"{where.where}, {nodes} nodes")
         )
-    waiting = any(one.name in ("launch.nodes", "nnodes", "NNODES") for one in reading.unresolved)
+    waiting = any(
+        question.name in ("launch.nodes", "nnodes", "NNODES") for question in reading.unresolved
+    )
     if not waiting:
         return Told(each, Value(each, where.origin, where.where))
     count = min(math.lcm(each, least), MOST_GPUS)

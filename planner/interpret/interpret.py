@@ -44,7 +44,7 @@ HARDWARE = ("gpu.", "node.", "fabric.", "kernels.")
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
+class Launch:
     """What a file means."""
 
     reading: Reading
@@ -64,16 +64,16 @@ class Understood:
     @property
     def counted(self) -> bool:
         """Whether the GPU count is stated."""
-        return all(one.name != "gpus" for one in self.unresolved)
+        return all(question.name != "gpus" for question in self.unresolved)
 
 
-def understood(
+def interpret(
     reading: Reading,
     cluster: str | None = None,
     gpus: int | None = None,
     model: str | None = None,
     sets: Mapping[str, str] | None = None,
-) -> Understood:
+) -> Launch:
     """The recipe and the layout of a file; what it cannot tell is taken as a default and listed.
 
     `sets` restates arguments (`seq_length`), the framework's version (`framework_version`), the
@@ -90,7 +90,7 @@ def understood(
     version, version_says = defaults.version(reading, asked)
     own_stack = stated.pop("stack", None)
     values = filled(reading, version, stated)
-    plain = clean({name: one.value for name, one in values.items()})
+    plain = clean({name: value.value for name, value in values.items()})
     machine = gpu_count.hardware(plain, cluster, overrides)
     count = gpu_count.gpus(plain, reading, gpus)
     shaped = architecture.architecture(plain, reading, model)
@@ -115,8 +115,10 @@ def understood(
         version_says,
     )
     counted = ("launch.gpus", "launch.nodes", "launch.gpus_per_node") if gpus else ()
-    still_open = [one for one in reading.unresolved if one.name not in (*stated, *counted)]
-    return Understood(
+    still_open = [
+        question for question in reading.unresolved if question.name not in (*stated, *counted)
+    ]
+    return Launch(
         reading,
         values,
         plain,
@@ -128,12 +130,12 @@ def understood(
     )
 
 
-def again(u: Understood, reading: Reading, gpus: int | None = None) -> Understood:
+def reinterpret(u: Launch, reading: Reading, gpus: int | None = None) -> Launch:
     """Another reading of the same launch: what the options said of GPUs, model and version
     stays.
     """
     stated = u.values["launch.gpus"].origin == "option"
-    other = understood(
+    other = interpret(
         reading,
         None,
         gpus or (u.recipe.gpus if stated else None),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.advice.check import checked, fixed, pairs
+from planner.advice.check import check_reading, fixed, pairs
 from planner.advice.findings import Checked, Way
 from planner.errors import InputError
 from planner.intake.frameworks.detect import read as read_document
@@ -36,12 +36,12 @@ def applied(reading: Reading, way: Way) -> Reading:
 
 def again(reading: Reading, way: Way, cluster: str) -> Checked:
     gpus = way.values.get("launch.gpus")
-    return checked(applied(reading, way), cluster, gpus)
+    return check_reading(applied(reading, way), cluster, gpus)
 
 
 def test_every_way_to_fit_fits() -> None:
     reading = megatron(TIGHT, 8)
-    answer = checked(reading, "h100-sxm")
+    answer = check_reading(reading, "h100-sxm")
     assert answer.verdict == "oom"
     said = next(one for one in answer.findings if one.rule == "memory fits the GPU")
     assert len(said.ways) >= 2
@@ -55,7 +55,9 @@ def test_every_way_to_be_legal_is_legal() -> None:
         + "--bf16 --micro-batch-size 1 --global-batch-size 16 --pipeline-model-parallel-size 4",
         4,
     )
-    said = next(one for one in checked(reading, "h100-sxm").findings if one.severity == "error")
+    said = next(
+        one for one in check_reading(reading, "h100-sxm").findings if one.severity == "error"
+    )
     for way in said.ways:
         assert again(reading, way, "h100-sxm").verdict != "invalid", way
 
@@ -66,7 +68,7 @@ def test_gains_are_what_the_estimate_says() -> None:
         " --tensor-model-parallel-size 8"
     )
     reading = megatron(GPT + flags)
-    answer = checked(reading, "h100-sxm")
+    answer = check_reading(reading, "h100-sxm")
     faster = [one for one in answer.findings if one.rule == "faster"]
     assert 1 <= len(faster) <= 3 and answer.estimate is not None
     for one in faster:
@@ -78,7 +80,7 @@ def test_gains_are_what_the_estimate_says() -> None:
 
 
 def test_the_best_plan_is_no_slower() -> None:
-    answer = checked(
+    answer = check_reading(
         megatron(
             TIGHT
             + " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
@@ -101,7 +103,7 @@ def test_more_gpus_where_nothing_else_is_enough() -> None:
     )
     said = next(
         one
-        for one in checked(megatron(flags, 8), "a100-80g-sxm").findings
+        for one in check_reading(megatron(flags, 8), "a100-80g-sxm").findings
         if one.rule == "memory fits the GPU"
     )
     assert any(way.values.get("launch.gpus") == 16 for way in said.ways)
@@ -117,7 +119,7 @@ def test_a_configuration_is_written_again(tmp_path: Path) -> None:
     }
     path = tmp_path / "ds.json"
     path.write_text(json.dumps(config, indent=2))
-    answer = fixed(checked(read_document(path), "a100-80g-sxm", 8), tmp_path / "fixed.json")
+    answer = fixed(check_reading(read_document(path), "a100-80g-sxm", 8), tmp_path / "fixed.json")
     assert json.loads((tmp_path / "fixed.json").read_text()) == {
         **config,
         "gradient_accumulation_steps": 4,
@@ -127,14 +129,16 @@ def test_a_configuration_is_written_again(tmp_path: Path) -> None:
         '+  "gradient_accumulation_steps": 4,' in answer.diff
         and '-  "gradient_accumulation_steps": 1,' in answer.diff
     )
-    assert checked(read_document(tmp_path / "fixed.json"), "a100-80g-sxm", 8).verdict == "fits"
+    assert (
+        check_reading(read_document(tmp_path / "fixed.json"), "a100-80g-sxm", 8).verdict == "fits"
+    )
 
 
 def test_nothing_to_fix_and_the_file_itself_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "ds.json"
     path.write_text(json.dumps({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1}))
     with pytest.raises(InputError, match="must have something to change"):
-        fixed(checked(read_document(path), gpus=8), tmp_path / "out.json")
+        fixed(check_reading(read_document(path), gpus=8), tmp_path / "out.json")
     path.write_text(
         json.dumps(
             {
@@ -145,7 +149,7 @@ def test_nothing_to_fix_and_the_file_itself_are_refused(tmp_path: Path) -> None:
         )
     )
     with pytest.raises(InputError, match="another file"):
-        fixed(checked(read_document(path), gpus=8), path)
+        fixed(check_reading(read_document(path), gpus=8), path)
 
 
 @pytest.mark.parametrize("text", ["NNODES", "=4", ""])
@@ -160,7 +164,7 @@ def test_what_is_not_known_leaves_the_rest_checked() -> None:
         "train_micro_batch_size_per_gpu": 4,
         "gradient_accumulation_steps": 8,
     }
-    fits, broken = (checked(deepspeed(config), "a100-80g-sxm", gpus) for gpus in (8, 1))
+    fits, broken = (check_reading(deepspeed(config), "a100-80g-sxm", gpus) for gpus in (8, 1))
     assert (fits.verdict, broken.verdict) == ("fits", "invalid")
     assert fits.estimate is None and any(
         one.rule == "memory and time not known" for one in fits.findings
@@ -175,7 +179,9 @@ def test_ways_out_of_rules_that_one_knob_breaks_stand_once() -> None:
         GPT + "--bf16 --tensor-model-parallel-size 3 --micro-batch-size 1 --global-batch-size 64"
     )
     errors = [
-        one for one in checked(megatron(flags), "h100-sxm").findings if one.severity == "error"
+        one
+        for one in check_reading(megatron(flags), "h100-sxm").findings
+        if one.severity == "error"
     ]
     rules = [one.rule for one in errors]
     assert rules[0] == "gpus are tp * pp * dp * cp" and {

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.advice.check import checked, settled
+from planner.advice.check import check_reading, settled
 from planner.errors import InputError
 from planner.intake.reading import Reading, Value
 from planner.report.json.check import document
@@ -101,7 +101,7 @@ STAGES: st.SearchStrategy[Any] = st.one_of(st.integers(-1, 4), ANY)
 
 def answered(reading: Reading) -> None:
     try:
-        answer = checked(reading, "h100-sxm")
+        answer = check_reading(reading, "h100-sxm")
         json.dumps(document(answer), allow_nan=False)
         text(answer)
         settled(answer)

@@ -13,7 +13,7 @@ import pytest
 
 from planner import api
 from planner.advice.findings import Checked
-from planner.advice.names import flags
+from planner.advice.flag_names import flags
 from planner.cost.params.layer import total_params
 
 CASES = Path(__file__).parent.parent / "data" / "cases"
@@ -220,7 +220,7 @@ def test_verdict_and_advice(case: Case) -> None:
             name
             for one in told
             for way in one.ways
-            for name in flags(got.understood.reading.kind, way.values)
+            for name in flags(got.launch.reading.kind, way.values)
         }
         assert text in ways or any(text in one.message for one in told), (rule, text)
 

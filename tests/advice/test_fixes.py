@@ -16,7 +16,7 @@ from planner.advice.rewrite import Change
 from planner.intake.frameworks.edit import changed
 from planner.intake.read import read
 from planner.intake.reading import Reading
-from planner.interpret.interpret import understood
+from planner.interpret.interpret import interpret
 
 MODEL = """--num-layers 32 --hidden-size 1024 --num-attention-heads 16 --vocab-size 50304 \
 --seq-length 1024 --max-position-embeddings 1024 --bf16"""
@@ -33,7 +33,7 @@ uniform
 def fixed(path: Path, text: str, values: dict[str, Any]) -> str:
     """The text after the changes; nothing is left to be done by hand."""
     path.write_text(text)
-    done = rewritten(understood(read(path)), values)
+    done = rewritten(interpret(read(path)), values)
     assert done.left == ()
     return done.texts[str(path)]
 
@@ -48,7 +48,7 @@ def test_value_flag_and_count(tmp_path: Path) -> None:
     path = tmp_path / "launch.sh"
     path.write_text(SCRIPT)
     values = {"micro_batch_size": 1, "use_flash_attn": True, "launch.gpus": 7}
-    done = rewritten(understood(read(path)), values)
+    done = rewritten(interpret(read(path)), values)
     assert done.texts[str(path)] == SCRIPT.replace("MBS=2", "MBS=1").replace(
         "$MBS", "$MBS --use-flash-attn"
     )
@@ -175,7 +175,7 @@ def test_converter_and_comment_stay(tmp_path: Path) -> None:
     assert answer.verdict == "invalid" and answer.edits == {FLAG: 2}
     assert new.read_text() == text.replace(f"{FLAG} 3", f"{FLAG} 2")
     again = api.check(new, cluster="h100-sxm")
-    assert again.verdict == "fits" and again.understood.layout.v == 4
+    assert again.verdict == "fits" and again.launch.layout.v == 4
 
 
 def test_variable_of_the_environment(tmp_path: Path) -> None:
@@ -233,5 +233,5 @@ def test_absent_key_is_added(
     path = tmp_path / name
     path.write_text(text)
     reading = Reading(str(path), "neox", "deepspeed", None, {})
-    done = rewritten(understood(reading), {key: value})
+    done = rewritten(interpret(reading), {key: value})
     assert done.left == () and done.texts[str(path)] == expected

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner import api
-from planner.advice.check import checked
+from planner.advice.check import check_reading
 from planner.advice.measured import beside, log_of
 from planner.errors import InputError
 from planner.intake.logs import read_log
@@ -42,7 +42,7 @@ def log(path: Path, text: str) -> read_log.Log:
 
 
 def test_step_time_beside_the_prediction(tmp_path: Path) -> None:
-    answer = checked(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(8000.0)))
+    answer = check_reading(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(8000.0)))
     assert answer.measured is not None and answer.estimate is not None
     assert answer.measured["step_s"] == pytest.approx(8.0)
     assert answer.measured["error"]["step_s"] == pytest.approx(answer.estimate.step_s / 8.0 - 1)
@@ -51,7 +51,7 @@ def test_step_time_beside_the_prediction(tmp_path: Path) -> None:
 
 def test_a_step_far_from_the_prediction_is_a_warning(tmp_path: Path) -> None:
     far, near = (
-        checked(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(ms)))
+        check_reading(megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(ms)))
         for ms in (60000.0, 0.0)
     )
     assert [one.severity for one in far.findings if one.rule == "measured"] == ["warning"]
@@ -59,7 +59,7 @@ def test_a_step_far_from_the_prediction_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_memory_that_ran_out_is_the_verdict(tmp_path: Path) -> None:
-    answer = checked(
+    answer = check_reading(
         megatron(FLAGS), "h100-sxm", log=log(tmp_path / "a.log", lines(8000.0) + OOM + "\n")
     )
     assert answer.verdict == "oom" and answer.oom is not None
@@ -82,7 +82,7 @@ def test_a_log_without_arguments_tells_its_batch_and_says_what_is_guessed(tmp_pa
     answer = api.check(tmp_path / "train.log", cluster="h100-sxm", gpus=8, model="llama3-8b")
     assert answer.recipe.global_batch_size == 64
     assert not {"fp32 training", "one micro-batch a step"} & {one.rule for one in answer.findings}
-    assert any("prints no arguments" in note for note in answer.understood.reading.notes)
+    assert any("prints no arguments" in note for note in answer.launch.reading.notes)
 
 
 def test_a_log_without_arguments_predicts_nothing_of_a_layout_that_nobody_stated(

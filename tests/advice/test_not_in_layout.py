@@ -11,7 +11,7 @@ from planner import api
 from planner.advice import not_in_layout
 from planner.intake.read import read
 from planner.intake.reading import Reading, Value
-from planner.interpret.interpret import understood
+from planner.interpret.interpret import interpret
 from tests.judges.megatron_oracle import Case, verdicts
 
 MODEL = (
@@ -66,7 +66,7 @@ def test_megatron_refuses_the_same(tmp_path: Path) -> None:
 def launch(tmp_path: Path, words: str) -> list[str]:
     path = tmp_path / "run.sh"
     path.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} {words}\n")
-    return [one.message for one in not_in_layout.findings(understood(read(path)))]
+    return [one.message for one in not_in_layout.findings(interpret(read(path)))]
 
 
 def test_sentence_says_what_must_hold_and_the_nearest_way_out(tmp_path: Path) -> None:
@@ -82,14 +82,14 @@ def test_another_pipeline_keeps_the_promised_virtual_stages(
     pp: int, v: int, tmp_path: Path
 ) -> None:
     """Layers of a virtual stage are restated with the pipeline, or v would change unsaid."""
-    from planner.advice.names import changed
+    from planner.advice.flag_names import changed
 
     path = tmp_path / "run.sh"
     path.write_text(
         f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --num-layers 32"
         f" --pipeline-model-parallel-size {pp} {CHUNK} {32 // pp // v}\n"
     )
-    stated = understood(read(path))
+    stated = interpret(read(path))
     assert stated.layout.v == v
     assert changed(stated, {"pp": 1 if pp == 2 else pp // 2})[CHUNK[2:].replace("-", "_")] == (
         32 // (1 if pp == 2 else pp // 2) // v
@@ -121,14 +121,14 @@ TITAN = {
 def test_stages_of_torchtitan(size: int, v: int | None, says: str) -> None:
     """30 layers, with two that stand for the embedding and the output, over 4 ranks."""
     values = {**TITAN, "num_layers_per_virtual_pipeline_stage": size}
-    stated = understood(reading("torchtitan", "torch", values))
+    stated = interpret(reading("torchtitan", "torch", values))
     found = not_in_layout.findings(stated)
     assert [one.message.endswith(says) for one in found] == ([True] if says else [])
     assert v is None or stated.layout.v == v
 
 
 def test_micro_batches_of_torchtitan() -> None:
-    stated = understood(reading("torchtitan", "torch", {**TITAN, "micro_batch_size": 3}))
+    stated = interpret(reading("torchtitan", "torch", {**TITAN, "micro_batch_size": 3}))
     assert [one.rule for one in not_in_layout.findings(stated)] == [
         "micro-batches split the local batch"
     ]
@@ -137,5 +137,5 @@ def test_micro_batches_of_torchtitan() -> None:
 @pytest.mark.parametrize(("stage", "refused"), [(3, False), (4, True)])
 def test_zero_stages(stage: int, refused: bool) -> None:
     values = {"deepspeed.zero_optimization.stage": stage, "launch.gpus": 8}
-    stated = understood(reading("deepspeed", "deepspeed", values))
+    stated = interpret(reading("deepspeed", "deepspeed", values))
     assert bool(not_in_layout.findings(stated)) == refused

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.advice.check import checked
+from planner.advice.check import check_reading
 from planner.errors import InputError
 from planner.intake.reading import Reading
 from tests.advice.by_hand import LLAMA_70B, deepspeed, megatron
@@ -33,7 +33,7 @@ QWEN = {
 
 
 def first(reading: Reading, text: str, gpus: int, model: str | None = None) -> dict[str, Any]:
-    answer = checked(reading, "a100-80g-sxm", gpus, model, {}, text)
+    answer = check_reading(reading, "a100-80g-sxm", gpus, model, {}, text)
     assert answer.oom is not None
     return dict(answer.oom["matches"][0])
 
@@ -93,10 +93,12 @@ def test_whole_model_of_deepspeed_2899() -> None:
 
 
 def test_a_size_of_nothing_has_no_match() -> None:
-    answer = checked(megatron(GPT2, 1), "v100-32g-sxm2", 1, None, {}, "Tried to allocate 3.17 TiB")
+    answer = check_reading(
+        megatron(GPT2, 1), "v100-32g-sxm2", 1, None, {}, "Tried to allocate 3.17 TiB"
+    )
     assert answer.oom is not None and answer.oom["matches"] == []
 
 
 def test_a_text_that_is_no_message_is_refused() -> None:
     with pytest.raises(InputError, match="--oom must be the message"):
-        checked(megatron(GPT2, 1), "v100-32g-sxm2", 1, None, {}, "all is well")
+        check_reading(megatron(GPT2, 1), "v100-32g-sxm2", 1, None, {}, "all is well")

@@ -30,7 +30,7 @@ def test_files_are_read_back(model: str, gpus: int, framework: str, tmp_path: Pa
     assert answer.search is not None
     plan = answer.search.plans[0]
     got = api.check(tmp_path / "out" / "launch.sh", cluster="h100-sxm")
-    assert got.understood.layout.named() == plan.layout.named()
+    assert got.launch.layout.named() == plan.layout.named()
     assert got.verdict == "fits" and got.estimate is not None
     assert got.estimate.step_s == pytest.approx(plan.estimate.step_s, rel=0.01)
     assert got.estimate.memory.allocated_bytes == pytest.approx(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.advice.check import checked
+from planner.advice.check import check_reading
 from planner.advice.findings import Checked, Finding
-from planner.advice.names import changed
-from planner.advice.names import flags as in_flags
+from planner.advice.flag_names import changed
+from planner.advice.flag_names import flags as in_flags
 from planner.errors import InputError
 from planner.intake.reading import Reading
-from planner.interpret.interpret import understood
+from planner.interpret.interpret import interpret
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 
 BATCH = "--micro-batch-size 1 --global-batch-size 64 "
@@ -225,14 +225,14 @@ def test_megatron(rule: str, severity: str, broken: str, flag: str, kept: str) -
     """Each rule where the flags break it, with its flag among the ways out, and not where they keep
     it.
     """
-    answer = checked(megatron(broken), "h100-sxm")
+    answer = check_reading(megatron(broken), "h100-sxm")
     said = found(answer, rule)
     assert said is not None and said.severity == severity
     assert flag in {name for way in said.ways for name in in_flags("megatron", way.values)}
     assert (answer.verdict == "invalid") == any(
         one.severity == "error" and one.rule != "memory fits the GPU" for one in answer.findings
     )
-    assert found(checked(megatron(kept), "h100-sxm"), rule) is None
+    assert found(check_reading(megatron(kept), "h100-sxm"), rule) is None
 
 
 ZERO2: dict[str, Any] = {
@@ -253,7 +253,7 @@ def in_megatron(**more: Any) -> Reading:
 
 
 def test_zero_2_in_a_pipeline_module_of_one_stage() -> None:
-    said = found(checked(in_megatron(), "h100-sxm"), "pipeline shards no gradients")
+    said = found(check_reading(in_megatron(), "h100-sxm"), "pipeline shards no gradients")
     assert said is not None
     assert [in_flags("megatron-deepspeed", way.values) for way in said.ways] == [
         {"--no-pipeline-parallel": True},
@@ -261,7 +261,7 @@ def test_zero_2_in_a_pipeline_module_of_one_stage() -> None:
     ]
     assert (
         found(
-            checked(in_megatron(no_pipeline_parallel=True), "h100-sxm"),
+            check_reading(in_megatron(no_pipeline_parallel=True), "h100-sxm"),
             "pipeline shards no gradients",
         )
         is None
@@ -270,11 +270,15 @@ def test_zero_2_in_a_pipeline_module_of_one_stage() -> None:
 
 def test_nothing_to_shard_at_one_data_parallel_rank() -> None:
     assert (
-        found(checked(in_megatron(tensor_model_parallel_size=4), "h100-sxm"), "nothing to shard")
+        found(
+            check_reading(in_megatron(tensor_model_parallel_size=4), "h100-sxm"), "nothing to shard"
+        )
         is not None
     )
     assert (
-        found(checked(in_megatron(tensor_model_parallel_size=2), "h100-sxm"), "nothing to shard")
+        found(
+            check_reading(in_megatron(tensor_model_parallel_size=2), "h100-sxm"), "nothing to shard"
+        )
         is None
     )
 
@@ -324,12 +328,14 @@ DEEPSPEED = [
 )
 def test_deepspeed(rule: str, config: dict[str, Any], more: dict[str, Any], flag: str) -> None:
     said = found(
-        checked(deepspeed(config, "huggingface" if more else "deepspeed", **more), "h100-sxm", 4),
+        check_reading(
+            deepspeed(config, "huggingface" if more else "deepspeed", **more), "h100-sxm", 4
+        ),
         rule,
     )
     assert said is not None
     assert flag in {name for way in said.ways for name in in_flags("deepspeed", way.values)}
-    assert found(checked(deepspeed(ZERO2), "h100-sxm", 4), rule) is None
+    assert found(check_reading(deepspeed(ZERO2), "h100-sxm", 4), rule) is None
 
 
 MISSPELT = [
@@ -382,7 +388,7 @@ def test_keys_that_deepspeed_does_not_have(
 def test_flags_that_are_nearly_one() -> None:
     values = megatron(PLAIN)
     said = found(
-        checked(replace(values, unknown=("--sequence-paralel", "--my-own-flag")), "h100-sxm"),
+        check_reading(replace(values, unknown=("--sequence-paralel", "--my-own-flag")), "h100-sxm"),
         "unknown flags",
     )
     assert said is not None and said.message.endswith(
@@ -398,7 +404,7 @@ def test_key_value_heads_by_version() -> None:
         + "--bf16 --tensor-model-parallel-size 8 --sequence-parallel"
     )
     old, new = (
-        checked(megatron(flags), "h100-sxm", sets={"framework_version": version})
+        check_reading(megatron(flags), "h100-sxm", sets={"framework_version": version})
         for version in ("0.15", "0.16")
     )
     assert old.verdict == "invalid" and found(old, "key-value heads split over tp") is not None
@@ -406,13 +412,13 @@ def test_key_value_heads_by_version() -> None:
         found(new, "key-value heads split over tp") is None
         and found(new, "key-value heads copied") is not None
     )
-    unstated = found(checked(megatron(flags), "h100-sxm"), "key-value heads split over tp")
+    unstated = found(check_reading(megatron(flags), "h100-sxm"), "key-value heads split over tp")
     assert unstated is not None and unstated.severity == "warning" and "0.15" in unstated.message
 
 
 def test_gpus_that_the_sizes_do_not_divide() -> None:
     """12 GPUs and tp 8: 8 or 16 are whole."""
-    answer = checked(
+    answer = check_reading(
         megatron(PLAIN + "--tensor-model-parallel-size 8 --sequence-parallel", 12), "h100-sxm"
     )
     said = found(answer, "gpus are tp * pp * dp * cp")
@@ -425,8 +431,8 @@ def test_a_stage_layout_goes_where_the_stages_change() -> None:
         PLAIN
         + "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*7|t*9|t*9|t*7L"
     )
-    answer = checked(megatron(flags), "h100-sxm")
-    assert answer.verdict == "fits" and answer.understood.layout.stage_layout
+    answer = check_reading(megatron(flags), "h100-sxm")
+    assert answer.verdict == "fits" and answer.launch.layout.stage_layout
     plan = found(answer, "best plan")
     assert plan is not None and plan.ways[0].values["pipeline_model_parallel_layout"] is None
 
@@ -434,7 +440,7 @@ def test_a_stage_layout_goes_where_the_stages_change() -> None:
 def test_vocabulary_is_padded_as_megatron_pads() -> None:
     """128,256 to a multiple of 128 * 8: 129,024."""
     flags = LLAMA_70B + BATCH + "--bf16 --tensor-model-parallel-size 8 --sequence-parallel"
-    said = found(checked(megatron(flags), "h100-sxm"), "vocabulary padded")
+    said = found(check_reading(megatron(flags), "h100-sxm"), "vocabulary padded")
     assert said is not None and "129,024" in said.message
 
 
@@ -472,12 +478,12 @@ def test_tensor_parallelism_of_the_trainer_is_deepspeeds() -> None:
     reading = deepspeed(
         {**ZERO2, "train_batch_size": 24, "gradient_accumulation_steps": 1}, "huggingface"
     )
-    said = found(checked(reading, "h100-sxm", 4), "batch is dp * mbs * m")
+    said = found(check_reading(reading, "h100-sxm", 4), "batch is dp * mbs * m")
     assert said is not None and "--tensor-model-parallel-size" not in said.message
-    tp = changed(understood(reading, "h100-sxm", 4), {"tp": 2})
+    tp = changed(interpret(reading, "h100-sxm", 4), {"tp": 2})
     assert in_flags("huggingface", tp) == {"tensor_parallel.autotp_size": 2}
 
 
 def test_no_gpus_are_refused() -> None:
     with pytest.raises(InputError, match="gpus must be from 1 to"):
-        checked(megatron(PLAIN), "h100-sxm", 0)
+        check_reading(megatron(PLAIN), "h100-sxm", 0)

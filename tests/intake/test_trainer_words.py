@@ -46,7 +46,7 @@ SWIFT = (
 )
 def test_presets_by_name(tmp_path: Path, preset: str, stage: int, offload: str) -> None:
     got = answer(tmp_path, SWIFT + f"--deepspeed {preset}\n")
-    assert (got.understood.layout.zero, OFFLOADS[got.understood.layout.offload]) == (stage, offload)
+    assert (got.launch.layout.zero, OFFLOADS[got.launch.layout.offload]) == (stage, offload)
     assert got.recipe.framework == "deepspeed" and got.recipe.precision == "bf16"
 
 
@@ -54,19 +54,17 @@ def test_a_file_that_is_there_wins_over_its_name(tmp_path: Path) -> None:
     (tmp_path / "zero3.json").write_text(
         '{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}'
     )
-    assert answer(tmp_path, SWIFT + "--deepspeed zero3.json\n").understood.layout.zero == 1
+    assert answer(tmp_path, SWIFT + "--deepspeed zero3.json\n").launch.layout.zero == 1
 
 
 def test_swift_checkpoints_activations_unless_told(tmp_path: Path) -> None:
-    assert answer(tmp_path, SWIFT).understood.layout.recompute == 2
-    assert (
-        answer(tmp_path, SWIFT + "--gradient_checkpointing false").understood.layout.recompute == 0
-    )
+    assert answer(tmp_path, SWIFT).launch.layout.recompute == 2
+    assert answer(tmp_path, SWIFT + "--gradient_checkpointing false").launch.layout.recompute == 0
     trainer = (
         "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path meta-llama/Llama-2-7b-hf"
         " --per_device_train_batch_size 1 --bf16 "
     )
-    assert answer(tmp_path, trainer).understood.layout.recompute == 0
+    assert answer(tmp_path, trainer).launch.layout.recompute == 0
 
 
 def test_swift_trains_in_the_type_of_the_weights(tmp_path: Path) -> None:
@@ -92,8 +90,8 @@ def test_deepspeed_chat(tmp_path: Path) -> None:
     )
     got = answer(tmp_path, command)
     assert (
-        got.understood.layout.zero,
-        OFFLOADS[got.understood.layout.offload],
+        got.launch.layout.zero,
+        OFFLOADS[got.launch.layout.offload],
         got.recipe.precision,
     ) == (3, "params-cpu", "fp16")
     assert answer(tmp_path, command + "--dtype bf16").recipe.precision == "bf16"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 MOST_TURNS = 256
 """Of one loop."""
-UNDECIDED = "none of the branches is taken"
-"""How a note begins, behind its place, where a branch hangs on what nobody sets."""
 
 
 def follow(state: State, src: Source, nodes: list[Node], nested: int) -> Truth:
@@ -70,7 +68,11 @@ def _none(state: State, src: Source, node: Node) -> None:
     unset = [name for name in re.findall(r"\$\{?(\w+)", asked) if _unset(state, name)]
     if unset:
         listed = ", ".join(f"${name}" for name in dict.fromkeys(unset[:4]))
-        note(state, f"{place(state, src, node)}: {UNDECIDED}, as nobody sets {listed}")
+        note(
+            state,
+            f"{place(state, src, node)}: none of the branches is taken, as nobody sets {listed}",
+        )
+        state.work.undecided = True
 
 
 def _unset(state: State, name: str) -> bool:

@@ -59,6 +59,8 @@ class Work:
     """Files that the script would write, by path as stated."""
     commands: list[Command] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    undecided: bool = False
+    """Whether none of several branches was taken, as nobody sets what they ask for."""
     used: set[str] = field(default_factory=set)
     """Names of `sets` that are variables of the script."""
     left: int = MOST_WORK

@@ -91,8 +91,8 @@ def reading(
         tuple(opened.values()),
         tuple(unknown),
         tuple(notes),
-        edits,
-        {
+        edits=edits,
+        removals={
             name: tuple(edit for edit in stated if edit is not None)
             for name, stated in removals.items()
             if None not in stated
@@ -118,6 +118,7 @@ def merged(
         unresolved=tuple(open_.values()),
         unknown=tuple(dict.fromkeys((*first.unknown, *second.unknown))),
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
+        undecided=first.undecided or second.undecided,
         edits={**edits, **second.edits},
         removals={**removals, **second.removals},
     )

@@ -10,7 +10,7 @@ from planner.intake.frameworks.deepspeed_keys import words
 from planner.intake.frameworks.megatron_flags import deepspeed_only
 from planner.intake.frameworks.nemo_recipes import SPELLED
 from planner.intake.scripts.argparse_like import Parsed
-from planner.intake.scripts.launchers import Launch
+from planner.intake.scripts.launchers import TrainingCommand
 
 MEGATRON = words("""
 tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size \
@@ -46,7 +46,7 @@ def by_recipe(parsed: Parsed) -> bool:
     return any(one.path[0] in SPELLED for one in parsed.leaves)
 
 
-def kind(found: Launch, parsed: Parsed) -> str:
+def kind(found: TrainingCommand, parsed: Parsed) -> str:
     """megatron, megatron-deepspeed, swift, nemo, torchtitan, huggingface, or config where files say
     it all.
     """

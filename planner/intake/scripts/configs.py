@@ -23,7 +23,7 @@ from planner.intake.frameworks.vocabulary import reading as made
 from planner.intake.reading import Edit, Reading
 from planner.intake.scripts.argparse_like import Parsed, leaf
 from planner.intake.scripts.classify import overrides
-from planner.intake.scripts.launchers import Launch, option
+from planner.intake.scripts.launchers import TrainingCommand, option
 
 _CONFIG = re.compile(r".+\.(ya?ml|json|toml)$")
 NAMED = (
@@ -60,7 +60,7 @@ def files(parsed: Parsed) -> list[str]:
 
 def reading(
     kind: str,
-    found: Launch,
+    found: TrainingCommand,
     parsed: Parsed,
     work: Work,
     path: Path,
@@ -162,7 +162,7 @@ def _placed(below: Reading, text: Text) -> Reading:
 
 
 def _hugging(
-    found: Launch,
+    found: TrainingCommand,
     parsed: Parsed,
     work: Work,
     path: Path,
@@ -219,7 +219,7 @@ def _stronger(launcher: Reading | None, out: Reading) -> Any:
     return launcher.framework if launcher and out.framework == "torch" else out.framework
 
 
-def _accelerate(found: Launch, work: Work, path: Path) -> Reading | None:
+def _accelerate(found: TrainingCommand, work: Work, path: Path) -> Reading | None:
     """What accelerate is told: its configuration file, below its own options."""
     told = found.told.get("accelerate")
     if told is None:

@@ -82,7 +82,7 @@ _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class TrainingCommand:
     """A training program, its own arguments, and what started it."""
 
     command: Command
@@ -109,7 +109,7 @@ class _Walk:
     environment: dict[str, Text]
 
 
-def launch(command: Command) -> Launch | None:
+def training_command(command: Command) -> TrainingCommand | None:
     """The training program of a command; None where it starts none."""
     slurm = slurm_header.facts(command.outer)
     told = {"slurm": slurm} if slurm else {}
@@ -127,7 +127,7 @@ def launch(command: Command) -> Launch | None:
         name: {key.replace("_", "-"): value for key, value in one.items()}
         for name, one in walk.told.items()
     }
-    return Launch(
+    return TrainingCommand(
         command, program, arguments, command.words[at], walk.told, walk.words, walk.environment
     )
 

@@ -20,7 +20,7 @@ from planner.intake.frameworks.vocabulary import reading as made
 from planner.intake.reading import APPEND, Edit, Reading, Unresolved, Value
 from planner.intake.scripts import argparse_like, classify, configs
 from planner.intake.scripts.argparse_like import Parsed, leaf
-from planner.intake.scripts.launchers import Launch, launch, option
+from planner.intake.scripts.launchers import TrainingCommand, option, training_command
 from planner.intake.scripts.world_size import runtime_variables, world
 
 UNLIKELY = re.compile(
@@ -58,15 +58,19 @@ def read(path: Path, text: str, sets: Mapping[str, str]) -> Reading:
     launched = _launched(found, parsed, work, path)
     out = configs.reading(kind, found, parsed, work, path, launched, sets)
     return finished(
-        replace(out, notes=tuple(dict.fromkeys((*notes, *out.notes, *parsed.notes, *work.notes)))),
+        replace(
+            out,
+            notes=tuple(dict.fromkeys((*notes, *out.notes, *parsed.notes, *work.notes))),
+            undecided=work.undecided,
+        ),
         found,
         work,
     )
 
 
-def chosen(work: Work, path: Path) -> tuple[Launch, Parsed, list[str]]:
+def chosen(work: Work, path: Path) -> tuple[TrainingCommand, Parsed, list[str]]:
     """The training among all commands, its arguments, and a note where there were several."""
-    started = [one for command in work.commands if (one := launch(command)) is not None]
+    started = [one for command in work.commands if (one := training_command(command)) is not None]
     parsed = [
         (one, argparse_like.parse(one.arguments, flags(), work.texts)) for one in started[:500]
     ]
@@ -81,7 +85,7 @@ def chosen(work: Work, path: Path) -> tuple[Launch, Parsed, list[str]]:
     return found, said, [_several(found, others)] if others else []
 
 
-def _score(found: Launch, parsed: Parsed) -> float:
+def _score(found: TrainingCommand, parsed: Parsed) -> float:
     points = (
         float(len(parsed.flags)) + classify.hugging(parsed) + 2 * len(classify.overrides(parsed))
     )
@@ -94,7 +98,7 @@ def _score(found: Launch, parsed: Parsed) -> float:
     )
 
 
-def _several(found: Launch, others: Sequence[Launch]) -> str:
+def _several(found: TrainingCommand, others: Sequence[TrainingCommand]) -> str:
     same = sum(
         one.program == found.program and one.command.where == found.command.where for one in others
     )
@@ -118,7 +122,7 @@ def _nothing(work: Work, path: Path) -> str:
     )
 
 
-def _launched(found: Launch, parsed: Parsed, work: Work, path: Path) -> Reading:
+def _launched(found: TrainingCommand, parsed: Parsed, work: Work, path: Path) -> Reading:
     """The launcher's counts and the environment, as a reading to lay over the training's own."""
     host = option(found.told.get("deepspeed", {}), "--hostfile")
     counted = world(found, work.texts, configs.text_beside(work, path, host) if host else None)
@@ -180,7 +184,7 @@ def _actors(parsed: Parsed) -> list[Named]:
     ]
 
 
-def finished(out: Reading, found: Launch, work: Work) -> Reading:
+def finished(out: Reading, found: TrainingCommand, work: Work) -> Reading:
     """With the product of nodes and GPUs, the place for further flags, and nothing open that is
     known.
     """
@@ -212,7 +216,7 @@ def finished(out: Reading, found: Launch, work: Work) -> Reading:
     )
 
 
-def _place_for_flags(out: Reading, found: Launch, work: Work) -> Edit | None:
+def _place_for_flags(out: Reading, found: TrainingCommand, work: Work) -> Edit | None:
     """Behind a flag that no other command of the script gets, else behind the program's word."""
     anchors = [out.removals[name][0] for name in ANCHORS if out.removals.get(name)]
     if out.kind in ("nemo", "bridge"):

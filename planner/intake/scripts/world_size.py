@@ -15,7 +15,7 @@ from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks.vocabulary import Named
 from planner.intake.reading import Unresolved
 from planner.intake.scripts.argparse_like import asked, leaf, place
-from planner.intake.scripts.launchers import Launch, option
+from planner.intake.scripts.launchers import TrainingCommand, option
 
 VISIBLE = (
     "CUDA_VISIBLE_DEVICES",
@@ -46,7 +46,7 @@ class World(NamedTuple):
     notes: list[str]
 
 
-def world(found: Launch, texts: Mapping[str, str], hostfile: Text | None) -> World:
+def world(found: TrainingCommand, texts: Mapping[str, str], hostfile: Text | None) -> World:
     """Nodes, GPUs a node and GPUs of a launch. `hostfile`: the text of the one that deepspeed is
     given, where it lies beside.
     """
@@ -71,7 +71,7 @@ def world(found: Launch, texts: Mapping[str, str], hostfile: Text | None) -> Wor
     return out
 
 
-def _torchrun(told: dict[str, Text], found: Launch) -> dict[str, Stated]:
+def _torchrun(told: dict[str, Text], found: TrainingCommand) -> dict[str, Stated]:
     nodes = None if "--standalone" in told else option(told, "--nnodes")
     each = option(told, "--nproc-per-node")
     visible = _visible(found)
@@ -96,7 +96,9 @@ def _torchrun(told: dict[str, Text], found: Launch) -> dict[str, Stated]:
     }
 
 
-def _deepspeed(told: dict[str, Text], found: Launch, hostfile: Text | None) -> dict[str, Stated]:
+def _deepspeed(
+    told: dict[str, Text], found: TrainingCommand, hostfile: Text | None
+) -> dict[str, Stated]:
     nodes, each, include = (
         option(told, "--num-nodes"),
         option(told, "--num-gpus"),
@@ -153,7 +155,7 @@ def _slots(hostfile: Text | None) -> Stated:
     )
 
 
-def _accelerate(told: dict[str, Text], found: Launch) -> dict[str, Stated]:
+def _accelerate(told: dict[str, Text], found: TrainingCommand) -> dict[str, Stated]:
     processes, machines = option(told, "--num-processes"), option(told, "--num-machines")
     out: dict[str, Stated] = {}
     if machines or processes or "--config-file" not in told:
@@ -213,7 +215,7 @@ def _slurm(told: dict[str, Text]) -> dict[str, Stated]:
     }
 
 
-def _environment(found: Launch) -> dict[str, Stated]:
+def _environment(found: TrainingCommand) -> dict[str, Stated]:
     env = found.environment
     nodes, each = env.get("NNODES"), env.get("NPROC_PER_NODE")
     if each or nodes:
@@ -239,7 +241,7 @@ def _environment(found: Launch) -> dict[str, Stated]:
     return {"gpus": Stated(None, "the command says no GPU count; --gpus N supplies it")}
 
 
-def _visible(found: Launch) -> Stated | None:
+def _visible(found: TrainingCommand) -> Stated | None:
     """GPUs that CUDA_VISIBLE_DEVICES lists."""
     for name in VISIBLE:
         listed = found.environment.get(name)
@@ -326,7 +328,7 @@ def _hardware(out: World, told: dict[str, Text], word: Text, texts: Mapping[str,
         out.names.append(_named("launch.hardware", said))
 
 
-def runtime_variables(found: Launch) -> dict[str, Text]:
+def runtime_variables(found: TrainingCommand) -> dict[str, Text]:
     """Variables of ray's --runtime-env-json."""
     stated = found.told.get("ray", {}).get("--runtime-env-json")
     try:

@@ -5,7 +5,7 @@ against the best plan, provenance.
 from __future__ import annotations
 
 from planner.advice.findings import Checked, Finding
-from planner.advice.names import said
+from planner.advice.flag_names import said
 from planner.layout import SCHEDULES
 from planner.report.draw import plotly_charts
 from planner.report.html import parts
@@ -24,8 +24,11 @@ ORIGINS = {
 
 def page(answer: Checked) -> Page:
     """Everything that `check` prints, and every value with the place it came from."""
-    u, estimate = answer.understood, answer.estimate
-    lead = (verdict_says(answer)[0] + ".", *((parts.question(u.recipe),) if u.sized else ()))
+    launch, estimate = answer.launch, answer.estimate
+    lead = (
+        verdict_says(answer)[0] + ".",
+        *((parts.question(launch.recipe),) if launch.sized else ()),
+    )
     sections = (
         *_findings(answer),
         *_costs(answer),
@@ -34,7 +37,7 @@ def page(answer: Checked) -> Page:
         *_unknown(answer),
         _values(answer),
         *_fixed(answer),
-        parts.assumed(u.recipe, estimate),
+        parts.assumed(launch.recipe, estimate),
         *([parts.formulas()] if estimate is not None else []),
     )
     return Page(
@@ -44,7 +47,7 @@ def page(answer: Checked) -> Page:
 
 def _findings(answer: Checked) -> list[Section]:
     """One section a severity; of each finding all ways out behind a click."""
-    kind = answer.understood.reading.kind
+    kind = answer.launch.reading.kind
     titles = {
         "error": "Errors: it stops, or cannot fit",
         "warning": "Warnings: not what it seems",
@@ -95,9 +98,9 @@ def _costs(answer: Checked) -> list[Section]:
     """The stated layout beside the best one: table, time by term, memory by stage."""
     if answer.estimate is None:
         return []
-    rows = [("stated", answer.understood.layout, answer.estimate)]
+    rows = [("stated", answer.launch.layout, answer.estimate)]
     rows += [("best", answer.best.layout, answer.best.estimate)] if answer.best else []
-    schedule = SCHEDULES[answer.understood.layout.schedule]
+    schedule = SCHEDULES[answer.launch.layout.schedule]
     return [
         Section(
             "Layouts", (f"The stated schedule is {schedule}.",), grid=parts.layouts(rows, "plan")
@@ -153,17 +156,26 @@ def _measured(answer: Checked) -> list[Section]:
 
 
 def _unknown(answer: Checked) -> list[Section]:
-    u = answer.understood
+    launch = answer.launch
     lines = [
-        f"{one.name}: {one.why}" + (f" ({one.where})" if one.where else "") for one in u.unresolved
+        f"{one.name}: {one.why}" + (f" ({one.where})" if one.where else "")
+        for one in launch.unresolved
     ]
-    lines += [f"Unknown flags, kept: {', '.join(u.reading.unknown)}"] if u.reading.unknown else []
-    return [Section("Not known", (*lines, *u.reading.notes))] if lines or u.reading.notes else []
+    lines += (
+        [f"Unknown flags, kept: {', '.join(launch.reading.unknown)}"]
+        if launch.reading.unknown
+        else []
+    )
+    return (
+        [Section("Not known", (*lines, *launch.reading.notes))]
+        if lines or launch.reading.notes
+        else []
+    )
 
 
 def _values(answer: Checked) -> Section:
     """Every value with its provenance, a click for each kind of origin."""
-    values = answer.understood.values
+    values = answer.launch.values
     more = []
     for origin, says in ORIGINS.items():
         rows = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.advice.findings import Checked, Finding
-from planner.advice.names import flags
+from planner.advice.flag_names import flags
 from planner.cost.named import named
 from planner.intake.reading import Value
 
@@ -14,29 +14,29 @@ BIG = 400
 
 
 def document(answer: Checked) -> dict[str, Any]:
-    u = answer.understood
-    kind = u.reading.kind
+    launch = answer.launch
+    kind = launch.reading.kind
     return {
         "file": answer.file,
         "kind": kind,
-        "framework": u.recipe.framework,
-        "framework_version": u.recipe.framework_version,
-        "model": _model(answer) if u.sized else None,
-        "cluster": u.recipe.hardware.name,
-        "gpus": u.recipe.gpus,
-        "seq_length": u.recipe.seq_length,
-        "global_batch_size": u.recipe.global_batch_size,
-        "precision": u.recipe.precision,
-        "attention": u.recipe.attention,
-        "stack": u.recipe.stack.name,
-        "layout": None if answer.guessed else u.layout.named(),
-        "values": {name: _value(one) for name, one in u.values.items()},
+        "framework": launch.recipe.framework,
+        "framework_version": launch.recipe.framework_version,
+        "model": _model(answer) if launch.sized else None,
+        "cluster": launch.recipe.hardware.name,
+        "gpus": launch.recipe.gpus,
+        "seq_length": launch.recipe.seq_length,
+        "global_batch_size": launch.recipe.global_batch_size,
+        "precision": launch.recipe.precision,
+        "attention": launch.recipe.attention,
+        "stack": launch.recipe.stack.name,
+        "layout": None if answer.guessed else launch.layout.named(),
+        "values": {name: _value(one) for name, one in launch.values.items()},
         "unresolved": [
-            {"name": one.name, "why": one.why, "where": one.where} for one in u.unresolved
+            {"name": one.name, "why": one.why, "where": one.where} for one in launch.unresolved
         ],
-        "unknown": list(u.reading.unknown),
-        "notes": list(u.reading.notes),
-        "assumed": list(u.assumed),
+        "unknown": list(launch.reading.unknown),
+        "notes": list(launch.reading.notes),
+        "assumed": list(launch.assumed),
         "findings": [finding(one, kind) for one in answer.findings],
         "estimate": None if answer.estimate is None else named(answer.estimate),
         "best": (

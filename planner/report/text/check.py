@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from planner.advice.findings import Checked, Finding
-from planner.advice.names import said
+from planner.advice.flag_names import said
 from planner.cost.terms import Estimate
 from planner.layout import SCHEDULES, Layout
 from planner.report.text.parts import heading, paragraph, plans
@@ -30,12 +30,12 @@ STATED = 12
 
 def text(answer: Checked) -> Group:
     """What `check` prints, but for the differences of --fix: a patch is no text to be wrapped."""
-    u = answer.understood
-    parts: list[Any] = [_verdict(answer), *([heading(u.recipe)] if u.sized else [])]
-    parts += [_finding(one, u.reading.kind) for one in answer.findings]
+    launch = answer.launch
+    parts: list[Any] = [_verdict(answer), *([heading(launch.recipe)] if launch.sized else [])]
+    parts += [_finding(one, launch.reading.kind) for one in answer.findings]
     if answer.estimate is not None:
         best = [("best", answer.best.layout, answer.best.estimate)] if answer.best else []
-        parts.append(plans([("stated", u.layout, answer.estimate), *best]))
+        parts.append(plans([("stated", launch.layout, answer.estimate), *best]))
         parts += _stages(answer.estimate)
     parts += [*_oom(answer), *_measured(answer), *_open(answer), _values(answer)]
     if answer.fixed:
@@ -59,14 +59,14 @@ def verdict_says(answer: Checked) -> tuple[str, str]:
 
 
 def _verdict(answer: Checked) -> Text:
-    u = answer.understood
-    gpus = f"{u.recipe.gpus:,} GPUs" + (
-        ", layout not known" if answer.guessed else f" = {_split(u.layout)}"
+    launch = answer.launch
+    gpus = f"{launch.recipe.gpus:,} GPUs" + (
+        ", layout not known" if answer.guessed else f" = {_split(launch.layout)}"
     )
     return Text.assemble(
         verdict_says(answer),
-        f": {answer.file} ({u.reading.kind}, {u.recipe.framework} "
-        f"{u.recipe.framework_version}), {gpus}",
+        f": {answer.file} ({launch.reading.kind}, {launch.recipe.framework} "
+        f"{launch.recipe.framework_version}), {gpus}",
     )
 
 
@@ -121,21 +121,25 @@ def _measured(answer: Checked) -> list[Any]:
 
 
 def _open(answer: Checked) -> list[Any]:
-    u = answer.understood
+    launch = answer.launch
     out = (
-        [paragraph("Not known", "; ".join(f"{one.name}: {one.why}" for one in u.unresolved))]
-        if u.unresolved
+        [paragraph("Not known", "; ".join(f"{one.name}: {one.why}" for one in launch.unresolved))]
+        if launch.unresolved
         else []
     )
     out += (
-        [paragraph("Unknown flags", ", ".join(u.reading.unknown[:20]))] if u.reading.unknown else []
+        [paragraph("Unknown flags", ", ".join(launch.reading.unknown[:20]))]
+        if launch.reading.unknown
+        else []
     )
-    return out + ([paragraph("Read", "; ".join(u.reading.notes[:8]))] if u.reading.notes else [])
+    return out + (
+        [paragraph("Read", "; ".join(launch.reading.notes[:8]))] if launch.reading.notes else []
+    )
 
 
 def _values(answer: Checked) -> Text:
     counts: dict[str, int] = {}
-    for one in answer.understood.values.values():
+    for one in answer.launch.values.values():
         counts[one.origin] = counts.get(one.origin, 0) + 1
     listed = ", ".join(f"{count} by {origin}" for origin, count in counts.items())
     return paragraph("Values", f"{listed}; --json says where each is from.")

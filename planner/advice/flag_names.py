@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.intake.frameworks.key_paths import BRIDGE
 from planner.interpret.gpu_count import SHARDS
-from planner.interpret.interpret import Understood
+from planner.interpret.interpret import Launch
 from planner.interpret.numbers import whole
 from planner.layout import OFFLOADS, module_names
 
@@ -57,30 +57,32 @@ TITAN = {
 STAGE = "deepspeed.zero_optimization.stage"
 
 
-def changed(u: Understood, words: dict[str, Any]) -> dict[str, Any]:
+def changed(launch: Launch, words: dict[str, Any]) -> dict[str, Any]:
     """Values to set, by the names of Reading.values, for changed words of the layout; None removes
     one.
     """
     out: dict[str, Any] = {}
     for word, value in words.items():
-        if u.recipe.framework == "torch":
-            out |= _torch(u, word, value)
+        if launch.recipe.framework == "torch":
+            out |= _torch(launch, word, value)
         else:
             out |= (
-                _deepspeed(u, word, value)
-                if u.recipe.framework == "deepspeed"
-                else _megatron(u, word, value, words)
+                _deepspeed(launch, word, value)
+                if launch.recipe.framework == "deepspeed"
+                else _megatron(launch, word, value, words)
             )
     return out | (
-        {MEGATRON["stage_layout"]: None} if u.layout.stage_layout and SPLITS & words.keys() else {}
+        {MEGATRON["stage_layout"]: None}
+        if launch.layout.stage_layout and SPLITS & words.keys()
+        else {}
     )
 
 
-def _torch(u: Understood, word: str, value: Any) -> dict[str, Any]:
+def _torch(launch: Launch, word: str, value: Any) -> dict[str, Any]:
     """torchtitan's keys and the Trainer's arguments; sequence parallelism goes with tensor
     parallelism there.
     """
-    titan = u.reading.kind == "torchtitan"
+    titan = launch.reading.kind == "torchtitan"
     if word == "recompute":
         kinds = {0: "none", 1: "selective", 2: "full"}
         return (
@@ -96,7 +98,7 @@ def _torch(u: Understood, word: str, value: Any) -> dict[str, Any]:
         )
     if word == "gpus":
         return {"launch.gpus": value}
-    if titan and word in ("tp", "pp", "cp") and whole(u.plain, SHARDS, -1) > 0:
+    if titan and word in ("tp", "pp", "cp") and whole(launch.plain, SHARDS, -1) > 0:
         return {
             TITAN[word]: value,
             f"parallelism.{SHARDS}": -1,
@@ -109,18 +111,18 @@ def _torch(u: Understood, word: str, value: Any) -> dict[str, Any]:
     return {known[word]: value} if word in known else {}
 
 
-def _megatron(u: Understood, word: str, value: Any, words: dict[str, Any]) -> dict[str, Any]:
+def _megatron(launch: Launch, word: str, value: Any, words: dict[str, Any]) -> dict[str, Any]:
     if word == "v":
-        pp: Any = words.get("pp", u.layout.pp)
-        return _virtual(u, int(value), int(pp))
-    if word == "pp" and "v" not in words and u.plain.get(VIRTUAL[0]):
-        return {MEGATRON[word]: value, **_virtual(u, int(u.layout.v), int(value))}
+        pp: Any = words.get("pp", launch.layout.pp)
+        return _virtual(launch, int(value), int(pp))
+    if word == "pp" and "v" not in words and launch.plain.get(VIRTUAL[0]):
+        return {MEGATRON[word]: value, **_virtual(launch, int(launch.layout.v), int(value))}
     if word == "sp":
         return {"sequence_parallel": bool(value)}
     if word == "zero":
         return {"use_distributed_optimizer": bool(value)}
     if word == "recompute":
-        return _recompute(u, int(value), words)
+        return _recompute(launch, int(value), words)
     if word == "offload":
         return {"optimizer_cpu_offload": bool(value), "use_precision_aware_optimizer": True}
     if word in ("first_layers", "last_layers", "account_for_embedding", "account_for_loss"):
@@ -129,19 +131,19 @@ def _megatron(u: Understood, word: str, value: Any, words: dict[str, Any]) -> di
     return {MEGATRON[word]: value} if word in MEGATRON else {}
 
 
-def _virtual(u: Understood, v: int, pp: int) -> dict[str, Any]:
-    stated = [name for name in VIRTUAL if u.plain.get(name)]
+def _virtual(launch: Launch, v: int, pp: int) -> dict[str, Any]:
+    stated = [name for name in VIRTUAL if launch.plain.get(name)]
     gone: dict[str, Any] = dict.fromkeys(stated)
     if v == 1:
         return gone
     if stated == ["num_layers_per_virtual_pipeline_stage"]:
-        return {stated[0]: max(u.recipe.model.num_layers // (pp * v), 1)}
+        return {stated[0]: max(launch.recipe.model.num_layers // (pp * v), 1)}
     return {**gone, (stated[0] if len(stated) == 1 else "num_virtual_stages_per_pipeline_rank"): v}
 
 
-def _recompute(u: Understood, kind: int, words: dict[str, Any]) -> dict[str, Any]:
+def _recompute(launch: Launch, kind: int, words: dict[str, Any]) -> dict[str, Any]:
     """All flags of recomputation together: those of one kind are refused beside another's."""
-    gone: dict[str, Any] = {name: None for name in OLD_RECOMPUTE if u.plain.get(name)}
+    gone: dict[str, Any] = {name: None for name in OLD_RECOMPUTE if launch.plain.get(name)}
     layers = int(words.get("recompute_layers", 0))
     method = {0: (None, None), 1: (None, None), 2: ("block", layers) if layers else ("uniform", 1)}[
         kind
@@ -158,18 +160,18 @@ def _recompute(u: Understood, kind: int, words: dict[str, Any]) -> dict[str, Any
         **{
             name: value
             for name, value in named.items()
-            if value is not None or u.plain.get(name) is not None
+            if value is not None or launch.plain.get(name) is not None
         },
     }
 
 
-def _deepspeed(u: Understood, word: str, value: Any) -> dict[str, Any]:
+def _deepspeed(launch: Launch, word: str, value: Any) -> dict[str, Any]:
     if word in ("mbs", "m", "gbs"):
-        return _batch(u, word, value)
+        return _batch(launch, word, value)
     if word == "zero":
         return {
             STAGE: value,
-            **({"zero_stage": value} if u.plain.get("zero_stage") is not None else {}),
+            **({"zero_stage": value} if launch.plain.get("zero_stage") is not None else {}),
         }
     if word == "offload":
         name = OFFLOADS[int(value)]
@@ -181,13 +183,13 @@ def _deepspeed(u: Understood, word: str, value: Any) -> dict[str, Any]:
     if word == "recompute":
         name = (
             "hf.gradient_checkpointing"
-            if u.reading.kind in ("huggingface", "deepspeed")
+            if launch.reading.kind in ("huggingface", "deepspeed")
             else "checkpoint_activations"
         )
         return {name: bool(value)}
     if word == "cp":
         return {"deepspeed.sequence_parallel_size": value}
-    if word in ("tp", "pp") and u.reading.kind in ("deepspeed", "huggingface"):
+    if word in ("tp", "pp") and launch.reading.kind in ("deepspeed", "huggingface"):
         return {
             {"tp": "deepspeed.tensor_parallel.autotp_size", "pp": "deepspeed.pipeline.stages"}[
                 word
@@ -196,7 +198,7 @@ def _deepspeed(u: Understood, word: str, value: Any) -> dict[str, Any]:
     return {MEGATRON[word]: value} if word in ("tp", "pp", "ep", "gpus") else {}
 
 
-def _batch(u: Understood, word: str, value: Any) -> dict[str, Any]:
+def _batch(launch: Launch, word: str, value: Any) -> dict[str, Any]:
     """Wherever the batch is stated: the JSON, HF's arguments, Megatron's; `auto` follows by
     itself.
     """
@@ -212,12 +214,12 @@ def _batch(u: Understood, word: str, value: Any) -> dict[str, Any]:
     stated = [
         name
         for name in places
-        if name in u.reading.values and u.plain.get(name) not in (None, "auto")
+        if name in launch.reading.values and launch.plain.get(name) not in (None, "auto")
     ]
     if (
         word == "m"
         and not stated
-        and u.plain.get("deepspeed.train_batch_size", u.plain.get("global_batch_size"))
+        and launch.plain.get("deepspeed.train_batch_size", launch.plain.get("global_batch_size"))
     ):
         return {}  # it follows from the batch
     return dict.fromkeys(stated or places[:1], value)

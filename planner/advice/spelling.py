@@ -15,7 +15,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def asked(names: Iterable[str], known: Iterable[str]) -> str:
+def with_guesses(names: Iterable[str], known: Iterable[str]) -> str:
     """Names by comma, each with the one it was probably meant to be: `--sequence-paralel
     (--sequence-parallel?)`.
     """

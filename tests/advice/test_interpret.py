@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.estimate import estimate
 from planner.intake.reading import Reading
 from planner.interpret import stack_choice
-from planner.interpret.interpret import understood
+from planner.interpret.interpret import interpret
 from planner.layout import Layout
 from planner.specs import library
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
@@ -23,19 +23,23 @@ GIB = 2**30
 
 
 def states_gib(flags: str, gpus: int, cluster: str = "a100-80g-sxm") -> float:
-    u = understood(megatron(flags, gpus), cluster)
-    memory = estimate(u.recipe, u.layout, exact=True).memory
+    launch = interpret(megatron(flags, gpus), cluster)
+    memory = estimate(launch.recipe, launch.layout, exact=True).memory
     return float(memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes) / GIB
 
 
 def test_llama_from_arguments_is_llama() -> None:
-    u = understood(
+    launch = interpret(
         megatron(LLAMA_70B + "--bf16 --micro-batch-size 1 --global-batch-size 8"), "h100-sxm"
     )
     assert (
-        total_params(u.recipe.model) == 70_553_706_496
+        total_params(launch.recipe.model) == 70_553_706_496
     )  # Hugging Face's count of meta-llama/Meta-Llama-3-70B
-    assert (u.recipe.model.num_kv_heads, u.recipe.model.position, u.recipe.model.norm) == (
+    assert (
+        launch.recipe.model.num_kv_heads,
+        launch.recipe.model.position,
+        launch.recipe.model.norm,
+    ) == (
         8,
         "rope",
         "rmsnorm",
@@ -49,7 +53,7 @@ def test_llama_from_arguments_is_llama() -> None:
 def test_width_of_the_mlp_by_default(flags: str, ffn: int) -> None:
     """4 h; with swiglu int(4 h 2/3 / 64) 64."""
     assert (
-        understood(megatron(GPT + flags + "--micro-batch-size 1"), "h100-sxm").recipe.model.ffn_size
+        interpret(megatron(GPT + flags + "--micro-batch-size 1"), "h100-sxm").recipe.model.ffn_size
         == ffn
     )
 
@@ -69,15 +73,15 @@ def test_states_are_as_megatron_documents_them(flags: str, gpus: int, bytes_each
     """Bytes a parameter of Megatron's table (docs of the distributed optimizer): fp16 20 or 4 +
     16/d, bf16 18 or 6 + 12/d, fp32 16.
     """
-    u = understood(megatron(GPT + flags + " --micro-batch-size 1", gpus), "a100-80g-sxm")
-    expected = bytes_each * total_params(u.recipe.model) / GIB
+    launch = interpret(megatron(GPT + flags + " --micro-batch-size 1", gpus), "a100-80g-sxm")
+    expected = bytes_each * total_params(launch.recipe.model) / GIB
     assert states_gib(GPT + flags + " --micro-batch-size 1", gpus) == pytest.approx(
         expected, rel=1e-3
     )
 
 
 def layout(flags: str, gpus: int) -> Layout:
-    return understood(megatron(GPT + "--bf16 " + flags, gpus), "h100-sxm").layout
+    return interpret(megatron(GPT + "--bf16 " + flags, gpus), "h100-sxm").layout
 
 
 def test_layout_of_degrees_batch_and_virtual_stages() -> None:
@@ -115,9 +119,9 @@ def test_recomputation_of_all_times(flags: str, kind: int) -> None:
 
 def test_flash_attention_needs_sixteen_bits_and_a_gpu_of_2020() -> None:
     words = GPT + "--use-flash-attn --micro-batch-size 1"
-    assert understood(megatron(words), "a100-80g-sxm").recipe.attention == "unfused"
-    assert understood(megatron(words + " --fp16"), "v100-32g-sxm2").recipe.attention == "unfused"
-    assert understood(megatron(words + " --fp16"), "a100-80g-sxm").recipe.attention == "flash"
+    assert interpret(megatron(words), "a100-80g-sxm").recipe.attention == "unfused"
+    assert interpret(megatron(words + " --fp16"), "v100-32g-sxm2").recipe.attention == "unfused"
+    assert interpret(megatron(words + " --fp16"), "a100-80g-sxm").recipe.attention == "flash"
 
 
 def test_deepspeed_batch_follows_from_two_of_three() -> None:
@@ -126,8 +130,8 @@ def test_deepspeed_batch_follows_from_two_of_three() -> None:
         "train_micro_batch_size_per_gpu": 4,
         "zero_optimization": {"stage": 3},
     }
-    u = understood(deepspeed(config), "a100-80g-sxm", 8, "llama2-7b")
-    assert (u.layout.m, u.layout.dp, u.layout.zero) == (8, 8, 3)
+    launch = interpret(deepspeed(config), "a100-80g-sxm", 8, "llama2-7b")
+    assert (launch.layout.m, launch.layout.dp, launch.layout.zero) == (8, 8, 3)
 
 
 def test_gpus_are_told_by_the_batch_and_asked_for() -> None:
@@ -136,28 +140,32 @@ def test_gpus_are_told_by_the_batch_and_asked_for() -> None:
         "train_micro_batch_size_per_gpu": 4,
         "gradient_accumulation_steps": 8,
     }
-    u = understood(deepspeed(config))
-    assert u.recipe.gpus == 8
-    assert not u.counted and u.unresolved[0].name == "gpus"
+    launch = interpret(deepspeed(config))
+    assert launch.recipe.gpus == 8
+    assert not launch.counted and launch.unresolved[0].name == "gpus"
 
 
 def test_what_is_not_stated_is_a_default_with_its_version() -> None:
-    u = understood(megatron(GPT + "--micro-batch-size 1"))
-    assert u.values["context_parallel_size"].origin == "default"
-    assert u.values["context_parallel_size"].where == "Megatron 0.19"
-    assert u.values["micro_batch_size"].origin == "flag"
-    assert {one.name for one in u.unresolved} == {"cluster"}
+    launch = interpret(megatron(GPT + "--micro-batch-size 1"))
+    assert launch.values["context_parallel_size"].origin == "default"
+    assert launch.values["context_parallel_size"].where == "Megatron 0.19"
+    assert launch.values["micro_batch_size"].origin == "flag"
+    assert {one.name for one in launch.unresolved} == {"cluster"}
 
 
 def test_options_restate_arguments_and_the_cluster() -> None:
     sets = {"seq_length": "2048", "framework_version": "0.15", "gpu.usable_gib": "70"}
-    u = understood(megatron(GPT + "--micro-batch-size 1"), "h100-sxm", sets=sets)
-    assert (u.recipe.seq_length, u.recipe.framework_version, u.recipe.hardware.gpu.usable_gib) == (
+    launch = interpret(megatron(GPT + "--micro-batch-size 1"), "h100-sxm", sets=sets)
+    assert (
+        launch.recipe.seq_length,
+        launch.recipe.framework_version,
+        launch.recipe.hardware.gpu.usable_gib,
+    ) == (
         2048,
         "0.15",
         70,
     )
-    assert u.values["seq_length"].origin == "option"
+    assert launch.values["seq_length"].origin == "option"
 
 
 def test_adapters_freeze_the_rest() -> None:
@@ -166,38 +174,41 @@ def test_adapters_freeze_the_rest() -> None:
         "zero_optimization": {"stage": 2},
         "bf16": {"enabled": True},
     }
-    whole = understood(deepspeed(config, "huggingface"), "a100-80g-sxm", 8, "llama2-7b")
-    lora = understood(
+    whole = interpret(deepspeed(config, "huggingface"), "a100-80g-sxm", 8, "llama2-7b")
+    lora = interpret(
         deepspeed(config, "huggingface", hf__finetuning_type="lora", hf__lora_rank=16),
         "a100-80g-sxm",
         8,
         "llama2-7b",
     )
     assert lora.recipe.lora is not None and lora.recipe.lora.rank == 16
-    optimizer = [float(estimate(u.recipe, u.layout).memory.optimizer_bytes) for u in (whole, lora)]
+    optimizer = [
+        float(estimate(launch.recipe, launch.layout).memory.optimizer_bytes)
+        for launch in (whole, lora)
+    ]
     assert optimizer[1] < optimizer[0] / 50
 
 
 def test_a_model_nobody_knows_is_open_but_a_wrong_option_is_refused() -> None:
-    u = understood(deepspeed({"train_batch_size": 8}, model="my-own-net"), gpus=8)
-    assert not u.sized and "model" in {one.name for one in u.unresolved}
+    launch = interpret(deepspeed({"train_batch_size": 8}, model="my-own-net"), gpus=8)
+    assert not launch.sized and "model" in {one.name for one in launch.unresolved}
     with pytest.raises(InputError, match="model must be a known name"):
-        understood(deepspeed({"train_batch_size": 8}), model="my-own-net")
+        interpret(deepspeed({"train_batch_size": 8}), model="my-own-net")
 
 
 def test_a_value_that_is_no_number_is_one_message() -> None:
     with pytest.raises(InputError, match="micro_batch_size must be a whole number"):
-        understood(megatron(GPT + "--micro-batch-size many"))
+        interpret(megatron(GPT + "--micro-batch-size many"))
 
 
 def test_expandable_segments_shrink_fragmentation() -> None:
     """Of 5% of what is allocated 2% are left, as in NeMo's stack, whose runs have them."""
     flags = GPT + "--bf16 --micro-batch-size 1 --global-batch-size 64"
-    plain = understood(megatron(flags), "h100-sxm").recipe.stack
-    more = understood(
+    plain = interpret(megatron(flags), "h100-sxm").recipe.stack
+    more = interpret(
         megatron(flags, env__PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), "h100-sxm"
     ).recipe.stack
-    off = understood(
+    off = interpret(
         megatron(flags, env__PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False"), "h100-sxm"
     ).recipe.stack
     assert (
@@ -233,10 +244,10 @@ def test_capacity_changes_what_experts_compute() -> None:
         + "--bf16 --micro-batch-size 1 --global-batch-size 64 --num-experts 8 --moe-router-topk 2"
         " --moe-expert-capacity-factor 1 "
     )
-    assert understood(megatron(moe)).recipe.stack.experts.imbalance == pytest.approx(
+    assert interpret(megatron(moe)).recipe.stack.experts.imbalance == pytest.approx(
         stack_choice.kept_share(1.0)
     )
-    padded = understood(megatron(moe + "--moe-pad-expert-input-to-capacity")).recipe.stack
+    padded = interpret(megatron(moe + "--moe-pad-expert-input-to-capacity")).recipe.stack
     assert padded.experts.imbalance == 1.0
 
 
@@ -260,7 +271,7 @@ def test_capacity_changes_what_experts_compute() -> None:
 )
 def test_counts_below_the_least(reading: Reading, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        understood(reading, "h100-sxm")
+        interpret(reading, "h100-sxm")
 
 
 def test_a_guessed_gpu_count_holds_the_experts() -> None:
@@ -272,5 +283,5 @@ def test_a_guessed_gpu_count_holds_the_experts() -> None:
     )
     reading = megatron(flags)
     values = {name: one for name, one in reading.values.items() if name != "launch.gpus"}
-    u = understood(replace(reading, values=values), "h100-sxm")
-    assert u.recipe.gpus == 32 and not u.counted
+    launch = interpret(replace(reading, values=values), "h100-sxm")
+    assert launch.recipe.gpus == 32 and not launch.counted
