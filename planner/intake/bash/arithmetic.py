@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from planner.intake.bash.state import State, assign, certain, lookup, missing
-from planner.intake.bash.traced_text import Text, computed, hole, plain
+from planner.intake.bash.state import State, assign, certain, lookup, unknown_text
+from planner.intake.bash.traced_text import Text, computed, first_unknown, plain
 
 _TOKEN = re.compile(
     r"\s*(\d+#[0-9a-zA-Z@_]+|0[xX][0-9a-fA-F]+|\d[\d_]*|[A-Za-z_]\w*"
@@ -56,19 +56,21 @@ class _Reading(NamedTuple):
 
 def arithmetic(state: State, text: Text) -> Text:
     """The value as text; the unknown itself where an operand is not known."""
-    first = hole(text)
+    first = first_unknown(text)
     if first:
         return (first,)
     try:
         value, used = _evaluate(state, plain(text))
     except _Unknown as fault:
-        return fault.args[0] if fault.args else missing(f"$(({plain(text)[:60]}))", unset=False)
+        return (
+            fault.args[0] if fault.args else unknown_text(f"$(({plain(text)[:60]}))", unset=False)
+        )
     return computed(str(value), tuple(piece for one in (text, *used) for piece in one))
 
 
 def number(state: State, text: Text) -> int | None:
     """The value as a number; None where it is not known."""
-    value = certain(arithmetic(state, text)) if hole(text) is None else None
+    value = certain(arithmetic(state, text)) if first_unknown(text) is None else None
     return int(value) if value and re.fullmatch(r"-?\d+", value) else None
 
 
@@ -176,8 +178,8 @@ def _value(reading: _Reading, name: str) -> int:
     found = lookup(reading.state, name)
     text = found[0] if isinstance(found, list) and found else found
     if not isinstance(text, tuple):
-        raise _Unknown(missing(name))
-    first = hole(text)
+        raise _Unknown(unknown_text(name))
+    first = first_unknown(text)
     if first:
         raise _Unknown((first,))
     reading.used.append(text)

@@ -20,9 +20,9 @@ from planner.intake.bash.state import (
     child,
     environment,
     lookup,
-    missing,
     note,
     spend,
+    unknown_text,
 )
 from planner.intake.bash.traced_text import (
     Piece,
@@ -106,7 +106,7 @@ def command(
 
 
 def _printed(state: State, name: str, arguments: list[Text]) -> Text:
-    """The output of a pure command; a HOLE for any other."""
+    """The output of a pure command; an UNKNOWN for any other."""
     if name in ("cat", "head") and arguments and (file := beside(state, arguments[-1])):
         content = (*file[1],)
         return content if name == "cat" else _pure(state, name, arguments[:-1], content)
@@ -120,7 +120,7 @@ def _printed(state: State, name: str, arguments: list[Text]) -> Text:
 def _pure(state: State, name: str, arguments: list[Text], stdin: Text) -> Text:
     if name in coreutils.PURE or name in ("pwd", "realpath", "readlink"):
         texts = [*arguments, stdin]
-        first = next((piece for one in texts for piece in one if piece.missing), None)
+        first = next((piece for one in texts for piece in one if piece.unknown), None)
         if first:
             return (first,)
         here = lookup(state, "PWD")
@@ -128,7 +128,7 @@ def _pure(state: State, name: str, arguments: list[Text], stdin: Text) -> Text:
         made = coreutils.output(name, [plain(one) for one in arguments], plain(stdin), folder)
         if made is not None:
             return computed(made, tuple(piece for one in texts for piece in one))
-    return missing("$", unset=False)
+    return unknown_text("$", unset=False)
 
 
 def _call(state: State, name: str, arguments: list[Text]) -> Truth:

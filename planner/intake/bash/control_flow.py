@@ -10,7 +10,16 @@ from planner.intake.bash.arithmetic import arithmetic
 from planner.intake.bash.conditions import Truth
 from planner.intake.bash.parameters import glob
 from planner.intake.bash.state import State, assign, certain, line, lookup, note
-from planner.intake.bash.traced_text import EMPTY, HOLE, Piece, Source, Text, computed, cut, plain
+from planner.intake.bash.traced_text import (
+    EMPTY,
+    UNKNOWN,
+    Piece,
+    Source,
+    Text,
+    computed,
+    cut,
+    plain,
+)
 from planner.intake.bash.words import text, words
 
 if TYPE_CHECKING:
@@ -108,7 +117,7 @@ def case_(state: State, src: Source, node: Node, nested: int) -> Truth:
     )
     value = certain(subject)
     if value is None:
-        asked = plain(subject).replace(HOLE, "?")[:40]
+        asked = plain(subject).replace(UNKNOWN, "?")[:40]
         note(
             state,
             f"{place(state, src, node)}: which case `{asked}` is, is not known; the default is"

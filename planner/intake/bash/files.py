@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner.intake.bash.state import MOST_TEXT, State, note
-from planner.intake.bash.traced_text import HOLE, Piece, Text, plain
+from planner.intake.bash.traced_text import UNKNOWN, Piece, Text, plain
 
 MOST_FILES = 100
 
@@ -47,7 +47,7 @@ def found(state: State, name: str) -> Path | None:
     """The file of a name, relative to the script's folder; a front that nobody knows is taken as
     that folder.
     """
-    cleaned = name[name.rfind(HOLE) + 1 :].lstrip("/") if HOLE in name else name
+    cleaned = name[name.rfind(UNKNOWN) + 1 :].lstrip("/") if UNKNOWN in name else name
     if not cleaned or len(cleaned) > 1000 or "\0" in cleaned:
         return None
     try:

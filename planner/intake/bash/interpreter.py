@@ -25,11 +25,11 @@ from planner.intake.bash.state import (
     assign,
     child,
     lookup,
-    missing,
     note,
     spend,
+    unknown_text,
 )
-from planner.intake.bash.traced_text import EMPTY, Piece, Source, Text, hole, source
+from planner.intake.bash.traced_text import EMPTY, Piece, Source, Text, first_unknown, source
 from planner.intake.bash.words import text, words
 
 if TYPE_CHECKING:
@@ -228,13 +228,13 @@ def _redirected(state: State, src: Source, node: Node, nested: int) -> Truth:
 
 
 def capture(state: State, src: Source) -> Text:
-    """The output of a substitution: a HOLE called `$` where a command would have to be run."""
+    """The output of a substitution: an UNKNOWN called `$` where a command would have to be run."""
     inner = child(state, silent=True, depth=state.depth + 1, branches=1)
     run(inner, src)
     whole = tuple(piece for made in inner.out for piece in made)
-    first = hole(whole)
+    first = first_unknown(whole)
     if first:
-        return (first,) if first.unset else missing("$", unset=False)
+        return (first,) if first.unset else unknown_text("$", unset=False)
     return _stripped(whole)
 
 
@@ -270,7 +270,7 @@ HANDLERS: dict[str, Callable[[State, Source, Node, int], Truth]] = {
 
 
 def _stated(sets: Mapping[str, str], name: str) -> Text:
-    return (Piece(sets[name], via=name, origin="option"),) if name in sets else missing(name)
+    return (Piece(sets[name], via=name, origin="option"),) if name in sets else unknown_text(name)
 
 
 def follow(path: Path, body: str, sets: Mapping[str, str]) -> Work:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from planner.intake.bash.arithmetic import number
-from planner.intake.bash.state import State, Variable, assign, blank, lookup, missing
+from planner.intake.bash.state import State, Variable, assign, blank, lookup, unknown_text
 from planner.intake.bash.traced_text import (
     BREAK,
     EMPTY,
@@ -15,7 +15,7 @@ from planner.intake.bash.traced_text import (
     Source,
     Text,
     computed,
-    hole,
+    first_unknown,
     joined,
     plain,
     source,
@@ -53,12 +53,14 @@ def parameter(
             state, (name, one, operator[0]), src, (operator.end(), end), quoted, expand
         )
     if one is None:
-        return [Part(piece, not quoted) for piece in missing(name)]
+        return [Part(piece, not quoted) for piece in unknown_text(name)]
     return [Part(piece, not quoted) for piece in _cut(state, one, src, (rest, end), expand)]
 
 
 def _unknown(src: Source, start: int, end: int) -> list[Part]:
-    return [Part(piece) for piece in missing("${" + src.text[start:end][:40] + "}", unset=False)]
+    return [
+        Part(piece) for piece in unknown_text("${" + src.text[start:end][:40] + "}", unset=False)
+    ]
 
 
 def _indirect(state: State, name: str) -> Variable | None:
@@ -109,7 +111,7 @@ def _element(state: State, value: Variable | None, index: str | None) -> Text | 
 
 
 def _count(value: Text | None, name: str) -> list[Part]:
-    if value is not None and (first := hole(value)):
+    if value is not None and (first := first_unknown(value)):
         return [Part(first)]
     return [Part(piece) for piece in computed(str(len(plain(value or EMPTY))))]
 
@@ -135,7 +137,7 @@ def _defaulted(
     if there and value is not None:
         return [Part(piece, not quoted) for piece in value]
     if sign == "?":
-        return [Part(piece, not quoted) for piece in missing(name)]
+        return [Part(piece, not quoted) for piece in unknown_text(name)]
     word = _word(state, src, span, quoted, expand)
     if sign == "=":
         assign(state, name, joined(word))
@@ -161,7 +163,7 @@ def _cut(state: State, value: Text, src: Source, span: tuple[int, int], expand: 
     operator = src.text[span[0] : span[1]]
     if not operator or operator[0] == "@":
         return value
-    first = hole(value)
+    first = first_unknown(value)
     if first:
         return (first,)
     text = plain(value)
@@ -190,7 +192,7 @@ def _sliced(state: State, value: Text, text: str, operator: str) -> Text:
     low = number(state, (Piece(offset.strip() or "0"),))
     size = number(state, (Piece(length.strip()),)) if length.strip() else len(text)
     if low is None or size is None:
-        return missing("${..." + operator[:30] + "}", unset=False)
+        return unknown_text("${..." + operator[:30] + "}", unset=False)
     low = max(low + len(text), 0) if low < 0 else low
     return _kept(value, low, min(low + size if size >= 0 else len(text) + size, len(text)))
 

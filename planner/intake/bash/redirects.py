@@ -95,6 +95,6 @@ def _target(state: State, src: Source, redirects: list[Node]) -> tuple[str, bool
 
 def _write(state: State, target: tuple[str, bool], made: Text) -> None:
     name, appended = target
-    if any(not piece.missing for piece in made) and name != "/dev/null":
+    if any(not piece.unknown for piece in made) and name != "/dev/null":
         before = state.work.written.get(name, EMPTY) if appended else EMPTY
         state.work.written[name] = (*before, *made)

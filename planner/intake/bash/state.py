@@ -14,7 +14,7 @@ from time import thread_time
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake.bash.traced_text import EMPTY, HOLE, Piece, Source, Text, plain
+from planner.intake.bash.traced_text import EMPTY, UNKNOWN, Piece, Source, Text, plain
 
 DEEPEST = 24
 """Nested substitutions, calls and files."""
@@ -168,9 +168,9 @@ def _through(text: Text, name: str) -> Text:
 
 
 def _called(piece: Piece, name: str) -> Piece:
-    if piece.missing.startswith("$"):
-        return replace(piece, missing=name, asks=piece.missing, via=piece.via or name)
-    return piece if piece.via or piece.missing else replace(piece, via=name)
+    if piece.unknown.startswith("$"):
+        return replace(piece, unknown=name, needs_command=piece.unknown, via=piece.via or name)
+    return piece if piece.via or piece.unknown else replace(piece, via=name)
 
 
 def lookup(state: State, name: str) -> Variable | None:
@@ -192,8 +192,8 @@ def _zero(state: State, index: int) -> Text | None:
     return (Piece(str(state.path)),) if index == 0 else None
 
 
-def missing(name: str, unset: bool = True) -> Text:
-    return (Piece(HOLE, missing=name, unset=unset),)
+def unknown_text(name: str, unset: bool = True) -> Text:
+    return (Piece(UNKNOWN, unknown=name, unset=unset),)
 
 
 def blank(text: Text) -> bool:
@@ -207,8 +207,8 @@ def certain(text: Text) -> str | None:
     """
     return (
         None
-        if any(piece.missing and not piece.unset for piece in text)
-        else plain(tuple(piece for piece in text if not piece.missing))
+        if any(piece.unknown and not piece.unset for piece in text)
+        else plain(tuple(piece for piece in text if not piece.unknown))
     )
 
 

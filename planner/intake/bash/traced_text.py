@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from planner.intake.reading import Edit, Origin
 
-HOLE = "\ue000"
-"""Stands for what nobody knows: one character of a piece whose `missing` says what."""
+UNKNOWN = "\ue000"
+"""Stands for what nobody knows: one character of a piece whose `unknown` says what."""
 
 
 MOST_SITES = 60
@@ -47,12 +47,12 @@ class Piece:
     via: str = ""
     """The variable that was set to it first."""
     origin: Origin = "flag"
-    missing: str = ""
-    """For a HOLE: the variable that nobody sets, or the command that would have to be run."""
-    asks: str = ""
-    """For a HOLE that a variable holds: the command that would have to be run to know it."""
+    unknown: str = ""
+    """For an UNKNOWN: the variable that nobody sets, or the command that would have to be run."""
+    needs_command: str = ""
+    """For an UNKNOWN that a variable holds: the command that would have to be run to know it."""
     unset: bool = False
-    """For a HOLE: a variable that nobody sets; bash would take it as empty."""
+    """For an UNKNOWN: a variable that nobody sets; bash would take it as empty."""
     site: Site | None = field(default=None, compare=False, repr=False)
     """The outermost substitution that brought it here; None where it stands here itself."""
 
@@ -112,34 +112,34 @@ def _slice(piece: Piece, low: int, high: int) -> Piece:
         start,
         piece.via,
         piece.origin,
-        piece.missing,
-        piece.asks,
+        piece.unknown,
+        piece.needs_command,
         piece.unset,
         piece.site,
     )
 
 
 def plain(text: Text) -> str:
-    """As a string, HOLEs included."""
+    """As a string, unknowns included."""
     return "".join(piece.text for piece in text)
 
 
 def shown(text: Text) -> str:
     """For people: what is not known as the variable or command that it stands for."""
-    return "".join(_dollar(piece.missing) if piece.missing else piece.text for piece in text)
+    return "".join(_dollar(piece.unknown) if piece.unknown else piece.text for piece in text)
 
 
-def _dollar(missing: str) -> str:
-    return missing if missing.startswith("$") else f"${missing}"
+def _dollar(name: str) -> str:
+    return name if name.startswith("$") else f"${name}"
 
 
 def known(text: Text) -> bool:
-    return not any(piece.missing for piece in text)
+    return not any(piece.unknown for piece in text)
 
 
-def hole(text: Text) -> Piece | None:
+def first_unknown(text: Text) -> Piece | None:
     """The first unknown of a text."""
-    return next((piece for piece in text if piece.missing), None)
+    return next((piece for piece in text if piece.unknown), None)
 
 
 def computed(value: str, of: Text = ()) -> Text:
@@ -163,7 +163,7 @@ def fields(parts: Iterable[Part]) -> list[Text]:
         if piece is None:
             out += [tuple(current)] if current is not None else []
             current = None
-        elif not splits or piece.missing:
+        elif not splits or piece.unknown:
             current = current if current is not None else []
             current.append(piece)
         else:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from planner.intake.bash import parameters
 from planner.intake.bash.arithmetic import arithmetic
-from planner.intake.bash.state import DEEPEST, State, lookup, missing, spend
+from planner.intake.bash.state import DEEPEST, State, lookup, spend, unknown_text
 from planner.intake.bash.traced_text import (
     BREAK,
     Part,
@@ -53,7 +53,8 @@ def expand(state: State, src: Source, start: int, end: int, quoted: bool = False
     spend(state, end - start)
     if state.depth > DEEPEST:
         return [
-            Part(piece, False) for piece in missing(f"${src.text[start:end][:30]}", unset=False)
+            Part(piece, False)
+            for piece in unknown_text(f"${src.text[start:end][:30]}", unset=False)
         ]
     out: list[Part] = []
     run = _QUOTED_RUN if quoted else _RUN
@@ -167,7 +168,7 @@ def _substitution(state: State, body: Text, raw: str, quoted: bool) -> list[Part
     short = " ".join(raw.split())
     called = f"$({short.strip('`')})" if raw.startswith("`") else short
     named = [
-        replace(piece, missing=called[:80]) if piece.missing == "$" else piece for piece in found
+        replace(piece, unknown=called[:80]) if piece.unknown == "$" else piece for piece in found
     ]
     return [Part(piece, not quoted) for piece in named]
 
@@ -183,7 +184,7 @@ def variable(state: State, name: str, quoted: bool) -> list[Part]:
     value = lookup(state, name)
     if isinstance(value, list):
         value = value[0] if value else ()
-    return [Part(piece, not quoted) for piece in (missing(name) if value is None else value)]
+    return [Part(piece, not quoted) for piece in (unknown_text(name) if value is None else value)]
 
 
 def elements(found: list[Text], apart: bool, quoted: bool) -> list[Part]:

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from planner.intake.bash.state import blank, line_of
-from planner.intake.bash.traced_text import Piece, Text, cut, hole, plain, shown, source, stretch
+from planner.intake.bash.traced_text import (
+    Piece,
+    Text,
+    cut,
+    first_unknown,
+    plain,
+    shown,
+    source,
+    stretch,
+)
 from planner.intake.documents.scalars import plain as meaning
 from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks.megatron_flags import Flag
@@ -116,7 +125,7 @@ def _state(
         out.unknown.append(stated)
     else:
         out.flags.append(flag)
-    first = next((found for value in values if (found := hole(value))), None)
+    first = next((found for value in values if (found := first_unknown(value))), None)
     if (
         first
         and (flag is None or flag.kind in ("int", "float") or _WEIGHTY.search(name))
@@ -133,8 +142,8 @@ def _state(
 
 def _open(first: Piece, stated: str, word: Text, texts: Mapping[str, str]) -> Unresolved:
     variable = (
-        first.missing
-        if re.fullmatch(r"\w+", first.missing)
+        first.unknown
+        if re.fullmatch(r"\w+", first.unknown)
         else stated.lstrip("-").replace("-", "_")
     )
     return Unresolved(
@@ -147,12 +156,14 @@ def _open(first: Piece, stated: str, word: Text, texts: Mapping[str, str]) -> Un
 def asked(first: Piece) -> str:
     """What is not known, in words."""
     if first.unset:
-        return f"${first.missing}, which nobody sets"
-    command = f", which would need running {first.asks[:80]}" if first.asks else ""
+        return f"${first.unknown}, which nobody sets"
+    command = (
+        f", which would need running {first.needs_command[:80]}" if first.needs_command else ""
+    )
     return (
-        f"${first.missing}{command}"
-        if first.asks
-        else f"the output of {first.missing[:80]}, which is never run"
+        f"${first.unknown}{command}"
+        if first.needs_command
+        else f"the output of {first.unknown[:80]}, which is never run"
     )
 
 
@@ -199,7 +210,7 @@ def leaf(
     pieces = [piece for one in values for piece in one if piece.text]
     alone = (
         pieces[0]
-        if len(pieces) == 1 and len(values) == 1 and pieces[0].start >= 0 and not pieces[0].missing
+        if len(pieces) == 1 and len(values) == 1 and pieces[0].start >= 0 and not pieces[0].unknown
         else None
     )
     span = (alone.start, alone.start + len(alone.text)) if alone else None

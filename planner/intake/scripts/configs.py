@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.intake.bash.state import Work
-from planner.intake.bash.traced_text import HOLE, Piece, Source, Text, cut, plain, shown, source
+from planner.intake.bash.traced_text import UNKNOWN, Piece, Source, Text, cut, plain, shown, source
 from planner.intake.documents.scalars import text_of
 from planner.intake.documents.tree import Leaf, leaves
 from planner.intake.frameworks import companions
@@ -132,7 +132,7 @@ def _deepspeed(out: Reading, name: str, work: Work, path: Path) -> Reading:
 
 def _written(work: Work, name: str) -> Text | None:
     by_name = {shown(tuple([Piece(key)])): text for key, text in work.written.items()}
-    shorter = {Path(key.replace(HOLE, "?")).name: text for key, text in work.written.items()}
+    shorter = {Path(key.replace(UNKNOWN, "?")).name: text for key, text in work.written.items()}
     return by_name.get(name) or shorter.get(Path(re.sub(r"\$\w+", "?", name)).name)
 
 
@@ -140,8 +140,8 @@ def _filled(text: Text) -> str:
     """The text with what is not known as `${NAME}`, in quotes where it stands bare."""
     out = ""
     for piece in text:
-        if piece.missing:
-            out += f"${{{piece.missing}}}" if out.count('"') % 2 else f'"${{{piece.missing}}}"'
+        if piece.unknown:
+            out += f"${{{piece.unknown}}}" if out.count('"') % 2 else f'"${{{piece.unknown}}}"'
         else:
             out += piece.text
     return out
@@ -153,7 +153,7 @@ def _placed(below: Reading, text: Text) -> Reading:
     edits: dict[str, Edit] = {}
     for name, edit in below.edits.items():
         pieces = cut(whole, edit.start, edit.end)
-        exact = len(whole.text) >= edit.end and not any(piece.missing for piece in text)
+        exact = len(whole.text) >= edit.end and not any(piece.unknown for piece in text)
         if exact and len(pieces) == 1 and pieces[0].start >= 0:
             edits[name] = Edit(
                 pieces[0].file, pieces[0].start, pieces[0].start + len(pieces[0].text)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from planner.intake.bash import slurm_header
-from planner.intake.bash.traced_text import Piece, Text, computed, hole, plain
+from planner.intake.bash.traced_text import Piece, Text, computed, first_unknown, plain
 from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks.vocabulary import Named
 from planner.intake.reading import Unresolved
@@ -258,9 +258,9 @@ def _count(out: World, name: str, stated: Stated, word: Text, texts: Mapping[str
             Unresolved("gpus" if name != "nodes" else full, stated.why, place(word, texts))
         )
         return
-    first = hole(stated.text)
+    first = first_unknown(stated.text)
     if first:
-        variable = first.missing if re.fullmatch(r"\w+", first.missing) else full
+        variable = first.unknown if re.fullmatch(r"\w+", first.unknown) else full
         why = f"{stated.flag} takes {asked(first)}; --set {variable}=N or --gpus N supplies it"
         out.unresolved.append(Unresolved(variable, why, place(word, texts)))
         return
