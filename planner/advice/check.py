@@ -125,8 +125,8 @@ def _told(launch: Launch) -> Told:
         if launch.recipe.framework == "megatron" or launch.reading.kind == "megatron-deepspeed"
         else []
     )
-    broken = any(one.severity == "error" for one in (*faults, *silent))
-    said = _estimate(launch, any(one.severity == "error" for one in illegal))
+    broken = any(finding.severity == "error" for finding in (*faults, *silent))
+    said = _estimate(launch, any(finding.severity == "error" for finding in illegal))
     told = [*faults, *silent, *_unknown(launch)]
     if said is not None and not broken:
         told += [*memory.findings(launch, said), *gains.findings(launch, said)]
@@ -277,9 +277,9 @@ def settled(answer: Checked) -> dict[str, Any]:
 def changed(launch: Launch, values: Mapping[str, Any]) -> Launch:
     """The launch with other values: None takes one away."""
     kept = {
-        name: one
-        for name, one in launch.values.items()
-        if values.get(name, one) is not None and one.origin != "default"
+        name: value
+        for name, value in launch.values.items()
+        if values.get(name, value) is not None and value.origin != "default"
     }
     new = {
         name: Value(value, "option", "--fix") for name, value in values.items() if value is not None

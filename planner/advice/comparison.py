@@ -94,12 +94,12 @@ def compare_best_plans(
         for at, row in enumerate(rows)
     ]
     said = [
-        one
+        assumption
         for row in rows
         if row.recipe and row.spent
-        for one in (*row.recipe.assumed, *row.spent.assumed)
+        for assumption in (*row.recipe.assumed, *row.spent.assumed)
     ]
-    failed = [one for row in rows if row.goodput for one in row.goodput.assumed]
+    failed = [assumption for row in rows if row.goodput for assumption in row.goodput.assumed]
     return Comparison(tuple(rows), varied or ("plan",), tuple(dict.fromkeys((*said, *failed))))
 
 

@@ -144,9 +144,9 @@ def _layouts(launch: Launch, base: float, now: Estimate) -> list[tuple[float, Wa
     """
     least = now.oom_probability if now.oom_probability < LOST else 0.0
     found = [
-        one
-        for one in nearby_layouts.around(launch.recipe, launch.layout, 1)
-        if one.words and (one.fits or one.oom_probability <= least)
+        neighbour
+        for neighbour in nearby_layouts.around(launch.recipe, launch.layout, 1)
+        if neighbour.words and (neighbour.fits or neighbour.oom_probability <= least)
     ]
     kinds: dict[str, tuple[float, Way]] = {}
     for one in sorted(found, key=lambda one: one.step_s):

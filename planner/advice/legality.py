@@ -51,10 +51,10 @@ def findings(launch: Launch) -> list[Finding]:
         [
             _finding(
                 launch,
-                one,
-                ways(launch, (one.rule,), tuple(name for name in names if name != one.rule)),
+                breach,
+                ways(launch, (breach.rule,), tuple(name for name in names if name != breach.rule)),
             )
-            for one in broken
+            for breach in broken
         ]
     )
 
@@ -93,8 +93,8 @@ def _accumulated(launch: Launch, waived: tuple[str, ...]) -> list[Near]:
     steps = launch.recipe.global_batch_size // (launch.layout.dp * launch.layout.mbs)
     other = replace(launch.layout, m=max(steps, 1))
     return [
-        replace(one, words={"m": other.m})
-        for one in nearby_layouts.around(launch.recipe, other, 0, waived)
+        replace(neighbour, words={"m": other.m})
+        for neighbour in nearby_layouts.around(launch.recipe, other, 0, waived)
     ]
 
 

@@ -73,16 +73,20 @@ def _cheapest(launch: Launch) -> list[Way]:
     enough.
     """
     found = [
-        one
-        for one in nearby_layouts.around(launch.recipe, launch.layout, 1)
-        if one.fits and one.words
+        neighbour
+        for neighbour in nearby_layouts.around(launch.recipe, launch.layout, 1)
+        if neighbour.fits and neighbour.words
     ]
     if not found:
-        found = [one for one in nearby_layouts.around(launch.recipe, launch.layout, 2) if one.fits]
+        found = [
+            neighbour
+            for neighbour in nearby_layouts.around(launch.recipe, launch.layout, 2)
+            if neighbour.fits
+        ]
     kinds: dict[Any, Near] = {}
     for one in sorted(found, key=lambda one: one.step_s):
         kinds.setdefault(_kind(one), one)
-    return [way(launch, one) for one in list(kinds.values())[:MOST_WAYS]]
+    return [way(launch, neighbour) for neighbour in list(kinds.values())[:MOST_WAYS]]
 
 
 def _kind(one: Near) -> tuple[tuple[str, int], ...]:

@@ -260,11 +260,11 @@ def batches(recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()) -> lis
     for batch in sorted({max(size // unit, 1) * unit, -(-size // unit) * unit} - {size}):
         other = recipe.model_copy(update={"global_batch_size": batch})
         at = [
-            one
-            for one in around(
+            neighbour
+            for neighbour in around(
                 other, replace(layout, m=batch // (layout.dp * layout.mbs)), 0, waived
             )
-            if one.layout.gbs == batch
+            if neighbour.layout.gbs == batch
         ]
         found += [replace(one, words={"gbs": batch}) for one in at]
     return found
@@ -282,7 +282,7 @@ def more_gpus(recipe: Recipe, layout: Layout, most: int = 16) -> Near | None:
     for count in (recipe.gpus + unit * step for step in range(1, most + 1)):
         for batch in (recipe.global_batch_size, _shared(recipe, count)):
             other = recipe.model_copy(update={"gpus": count, "global_batch_size": batch})
-            fits = [one for one in around(other, layout, 1) if one.fits]
+            fits = [neighbour for neighbour in around(other, layout, 1) if neighbour.fits]
             if fits:
                 best = min(fits, key=lambda one: (one.knobs, one.step_s))
                 return replace(

@@ -63,7 +63,7 @@ def matches(launch: Launch, text: str, said: Estimate | None) -> dict[str, Any]:
         ),
         key=lambda item: item[:2],
     )
-    close = [(off, one) for off, _, one in ranked if off <= NEAR]
+    close = [(off, tensor) for off, _, tensor in ranked if off <= NEAR]
     kept = [pair for pair in close if pair[0] == 0.0] or close
     return {**_message(found), "matches": [_match(off, one) for off, one in kept[:MOST]]}
 

@@ -217,7 +217,7 @@ def findings(launch: Launch) -> list[Finding]:
         or launch.recipe.stack.name == "megatron-2021"
     ):
         return []
-    found = [_finding(launch, one) for one in PARSER if one[1](launch.plain)]
+    found = [_finding(launch, refusal) for refusal in PARSER if refusal[1](launch.plain)]
     return [*found, *_fusion(launch), *_no_such(launch), *_unknown(launch)]
 
 

@@ -111,16 +111,16 @@ def _four_bits(plain: dict[str, Any]) -> bool:
 
 
 def _adapters(plain: dict[str, Any]) -> bool:
-    kinds = [str(plain.get(one) or "").lower() for one in KINDS]
+    kinds = [str(plain.get(kind) or "").lower() for kind in KINDS]
     return (
         any(kind in ("lora", "qlora", "dora") for kind in kinds)
         or plain.get("hf.use_peft") is True
-        or (not any(kinds) and any(plain.get(one) for one in RANKS[:3]))
+        or (not any(kinds) and any(plain.get(name) for name in RANKS[:3]))
     )
 
 
 def _targets(plain: dict[str, Any]) -> list[str] | None:
-    stated = next((plain[one] for one in TARGETS if plain.get(one)), None)
+    stated = next((plain[name] for name in TARGETS if plain.get(name)), None)
     if stated is None:
         return None
     names = (

@@ -120,14 +120,16 @@ def _printed(state: State, name: str, arguments: list[Text]) -> Text:
 def _pure(state: State, name: str, arguments: list[Text], stdin: Text) -> Text:
     if name in coreutils.PURE or name in ("pwd", "realpath", "readlink"):
         texts = [*arguments, stdin]
-        first = next((piece for one in texts for piece in one if piece.unknown), None)
+        first = next((piece for text in texts for piece in text if piece.unknown), None)
         if first:
             return (first,)
         here = lookup(state, "PWD")
         folder = state.path.parent if not isinstance(here, tuple) else type(state.path)(plain(here))
-        made = coreutils.output(name, [plain(one) for one in arguments], plain(stdin), folder)
+        made = coreutils.output(
+            name, [plain(argument) for argument in arguments], plain(stdin), folder
+        )
         if made is not None:
-            return computed(made, tuple(piece for one in texts for piece in one))
+            return computed(made, tuple(piece for text in texts for piece in text))
     return unknown_text("$", unset=False)
 
 

@@ -71,7 +71,7 @@ def if_(state: State, src: Source, node: Node, nested: int) -> Truth:
 
 def _none(state: State, src: Source, node: Node) -> None:
     """A note where no branch of several is taken because nobody sets what they ask for."""
-    if not any(one.type == "elif_clause" for one in node.children) or state.silent:
+    if not any(child.type == "elif_clause" for child in node.children) or state.silent:
         return
     asked = src.text[node.start_byte : node.end_byte].partition("then")[0]
     unset = [name for name in re.findall(r"\$\{?(\w+)", asked) if _unset(state, name)]
@@ -93,7 +93,7 @@ def _branches(node: Node) -> Iterator[tuple[Node, list[Node] | None, list[Node]]
     """(where, condition, body) of if, elif and else; the condition of else is None."""
     for part in (
         node,
-        *(one for one in node.children if one.type in ("elif_clause", "else_clause")),
+        *(child for child in node.children if child.type in ("elif_clause", "else_clause")),
     ):
         if part.type == "else_clause":
             yield part, None, part.children
@@ -101,11 +101,11 @@ def _branches(node: Node) -> Iterator[tuple[Node, list[Node] | None, list[Node]]
         condition: list[Node] = []
         body: list[Node] = []
         current = condition
-        for one in part.children:
-            if one.type == "then":
+        for child in part.children:
+            if child.type == "then":
                 current = body
-            elif one.is_named and one.type not in ("elif_clause", "else_clause", "comment"):
-                current.append(one)
+            elif child.is_named and child.type not in ("elif_clause", "else_clause", "comment"):
+                current.append(child)
         if condition:
             yield part, condition, body
 
@@ -125,13 +125,13 @@ def case_(state: State, src: Source, node: Node, nested: int) -> Truth:
         )
     state.branches += 1
     try:
-        for item in (one for one in node.children if one.type == "case_item"):
+        for item in (child for child in node.children if child.type == "case_item"):
             closing = next(
-                (one.start_byte for one in item.children if one.type == ")"), item.start_byte
+                (child.start_byte for child in item.children if child.type == ")"), item.start_byte
             )
             patterns = src.text[item.start_byte : closing].lstrip("( \t\n").split("|")
-            bodies = [one for one in item.children if one.start_byte > closing]
-            if any(_matches(state, one.strip(), value) for one in patterns):
+            bodies = [child for child in item.children if child.start_byte > closing]
+            if any(_matches(state, pattern.strip(), value) for pattern in patterns):
                 return follow(state, src, bodies, nested)
         return True
     finally:
@@ -154,7 +154,7 @@ def for_(state: State, src: Source, node: Node, nested: int) -> Truth:
     listed = [
         word for one in node.children_by_field_name("value") for word in _items(state, src, one)
     ]
-    if not any(one.type == "in" for one in node.children):
+    if not any(child.type == "in" for child in node.children):
         listed = list(state.positional)
     if len(listed) > MOST_TURNS:
         note(
@@ -163,8 +163,8 @@ def for_(state: State, src: Source, node: Node, nested: int) -> Truth:
             " followed",
         )
     state.branches += 1
-    for one in listed[:MOST_TURNS]:
-        assign(state, src.text[name.start_byte : name.end_byte], one)
+    for item in listed[:MOST_TURNS]:
+        assign(state, src.text[name.start_byte : name.end_byte], item)
         follow_one(state, src, body, nested)
     state.branches -= 1
     return True

@@ -26,7 +26,7 @@ def output(name: str, arguments: list[str], stdin: str, folder: Path) -> str | N
 
 
 def _path(name: str, arguments: list[str], folder: Path) -> str | None:
-    paths = [one for one in arguments if not one.startswith("-")]
+    paths = [argument for argument in arguments if not argument.startswith("-")]
     if (
         name in ("realpath", "readlink")
         and len(paths) == 1
@@ -40,7 +40,7 @@ def _echo(arguments: list[str], stdin: str) -> str:
     flags = 0
     while flags < len(arguments) and re.fullmatch(r"-[neE]+", arguments[flags]):
         flags += 1
-    ends = "" if any("n" in one for one in arguments[:flags]) else "\n"
+    ends = "" if any("n" in argument for argument in arguments[:flags]) else "\n"
     return " ".join(arguments[flags:]) + ends
 
 
@@ -68,13 +68,13 @@ def _formatted(found: re.Match[str], rest: list[str]) -> str:
 
 
 def _basename(arguments: list[str], stdin: str) -> str:
-    names = [one for one in arguments if one != "--"]
+    names = [argument for argument in arguments if argument != "--"]
     base = posixpath.basename(names[0].rstrip("/"))
     return (base.removesuffix(names[1]) if len(names) > 1 else base) + "\n"
 
 
 def _dirname(arguments: list[str], stdin: str) -> str:
-    names = [one for one in arguments if one != "--"]
+    names = [argument for argument in arguments if argument != "--"]
     return (posixpath.dirname(names[0].rstrip("/")) or ".") + "\n"
 
 
@@ -82,7 +82,7 @@ def _seq(arguments: list[str], stdin: str) -> str | None:
     separator = "\n"
     if arguments[0] == "-s":
         separator, arguments = arguments[1], arguments[2:]
-    ends = [int(one) for one in arguments]
+    ends = [int(argument) for argument in arguments]
     first, step, last = (
         (1, 1, ends[0])
         if len(ends) == 1
@@ -119,7 +119,7 @@ def _tr(arguments: list[str], stdin: str) -> str | None:
         "A-Z": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
         "a-z": "abcdefghijklmnopqrstuvwxyz",
     }
-    sets = [named.get(one, one) for one in arguments]
+    sets = [named.get(argument, argument) for argument in arguments]
     if len(sets) == 2 and sets[0] == "-d":
         return "".join(char for char in stdin if char not in sets[1])
     if len(sets) != 2 or not sets[1] or any("-" in one[1:-1] or "[" in one for one in sets):

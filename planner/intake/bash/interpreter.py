@@ -215,9 +215,9 @@ def _pipeline(state: State, src: Source, node: Node, nested: int) -> Truth:
     before, out = state.stdin, state.out
     status: Truth = True
     stages = [one for one in node.children if one.is_named and one.type != "comment"]
-    for index, one in enumerate(stages):
+    for index, stage in enumerate(stages):
         state.out = out if index == len(stages) - 1 else []
-        status = statement(state, src, one, nested)
+        status = statement(state, src, stage, nested)
         state.stdin = tuple(piece for made in state.out for piece in made)
     state.stdin, state.out = before, out
     return status

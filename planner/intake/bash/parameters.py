@@ -96,10 +96,10 @@ def _all(
         items = items[first : first + int(bounds[2]) if bounds[2] else None]
     apart = quoted and "*" not in (found["name"], found["index"])
     out: list[Part] = []
-    for position, one in enumerate(items):
+    for position, item in enumerate(items):
         if position:
             out.append(BREAK if apart else Part(Piece(" "), not quoted))
-        out += [Part(piece, not quoted) for piece in one] or ([Part(Piece(""))] if quoted else [])
+        out += [Part(piece, not quoted) for piece in item] or ([Part(Piece(""))] if quoted else [])
     return out
 
 

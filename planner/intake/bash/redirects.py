@@ -21,11 +21,13 @@ REDIRECTS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
 def redirected(state: State, src: Source, node: Node, follow: Callable[[Node], Truth]) -> Truth:
     """A statement with its input and the file that takes its output."""
     stdin, out = state.stdin, state.out
-    redirects = [one for one in node.children if one.type in REDIRECTS]
+    redirects = [child for child in node.children if child.type in REDIRECTS]
     given = _input(state, src, redirects)
     state.stdin, state.out = (stdin if given is None else given), []
     status: Truth = True
-    for body in (one for one in node.children if one.is_named and one.type not in REDIRECTS):
+    for body in (
+        child for child in node.children if child.is_named and child.type not in REDIRECTS
+    ):
         status = follow(body)
     for later in _piped(redirects):
         state.stdin, state.out = tuple(piece for made in state.out for piece in made), []
@@ -40,17 +42,17 @@ def redirected(state: State, src: Source, node: Node, follow: Callable[[Node], T
 
 
 def _input(state: State, src: Source, redirects: list[Node]) -> Text | None:
-    for one in redirects:
-        if one.type == "heredoc_redirect":
-            return _heredoc(state, src, one)
-        if one.type == "herestring_redirect":
-            return (*text(state, src, one.start_byte + 3, one.end_byte), Piece("\n"))
+    for redirect in redirects:
+        if redirect.type == "heredoc_redirect":
+            return _heredoc(state, src, redirect)
+        if redirect.type == "herestring_redirect":
+            return (*text(state, src, redirect.start_byte + 3, redirect.end_byte), Piece("\n"))
     return None
 
 
 def _heredoc(state: State, src: Source, node: Node) -> Text:
-    start = next((one for one in node.children if one.type == "heredoc_start"), None)
-    body = next((one for one in node.children if one.type == "heredoc_body"), None)
+    start = next((child for child in node.children if child.type == "heredoc_start"), None)
+    body = next((child for child in node.children if child.type == "heredoc_body"), None)
     if start is None or body is None:
         return EMPTY
     literal = any(char in src.text[start.start_byte : start.end_byte] for char in "'\"\\")
@@ -69,8 +71,8 @@ def _heredoc(state: State, src: Source, node: Node) -> Text:
 
 def _piped(redirects: list[Node]) -> Iterator[Node]:
     """`cat <<EOF | sbatch`: the commands that take what the first one prints."""
-    for one in redirects:
-        for part in one.children if one.type == "heredoc_redirect" else ():
+    for redirect in redirects:
+        for part in redirect.children if redirect.type == "heredoc_redirect" else ():
             if part.type == "pipeline":
                 yield from (stage for stage in part.children if stage.is_named)
             elif part.type in ("command", "redirected_statement"):
@@ -80,16 +82,18 @@ def _piped(redirects: list[Node]) -> Iterator[Node]:
 def _target(state: State, src: Source, redirects: list[Node]) -> tuple[str, bool] | None:
     inner = [
         part
-        for one in redirects
-        for part in ((one, *one.children) if one.type == "heredoc_redirect" else (one,))
+        for redirect in redirects
+        for part in (
+            (redirect, *redirect.children) if redirect.type == "heredoc_redirect" else (redirect,)
+        )
     ]
-    for one in inner:
-        sign = src.text[one.start_byte : one.start_byte + 2]
-        if one.type == "file_redirect" and sign[0] == ">" and sign != ">&":
-            begin = one.start_byte + (2 if sign == ">>" else 1)
+    for node in inner:
+        sign = src.text[node.start_byte : node.start_byte + 2]
+        if node.type == "file_redirect" and sign[0] == ">" and sign != ">&":
+            begin = node.start_byte + (2 if sign == ">>" else 1)
             while src.text[begin : begin + 1] in (" ", "\t"):
                 begin += 1
-            return plain(text(state, src, begin, one.end_byte)), sign == ">>"
+            return plain(text(state, src, begin, node.end_byte)), sign == ">>"
     return None
 
 

@@ -42,7 +42,8 @@ def header(state: State, src: Source) -> None:
         options = found["options"].split(" #")[0].split("\t#")[0]
         begin = found.start("options")
         words += [
-            cut(src, begin + one.start(), begin + one.end()) for one in re.finditer(r"\S+", options)
+            cut(src, begin + match.start(), begin + match.end())
+            for match in re.finditer(r"\S+", options)
         ]
     if words:
         state.outer = (*state.outer, [(Piece("sbatch", via="#SBATCH"),), *words])

@@ -48,7 +48,7 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     """What the launcher and its plugins state; the script's own arguments (batch, model) are
     elsewhere and listed as unresolved.
     """
-    names = [one for leaf in found for one in _names(leaf)]
+    names = [name for leaf in found for name in _names(leaf)]
     kind = last(found, "distributed_type")
     open_ = []
     if not any(leaf.path[-1] == "per_device_train_batch_size" for leaf in found):

@@ -118,7 +118,7 @@ def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
         out,
         values=values,
         notes=tuple(notes),
-        unresolved=tuple(one for one in out.unresolved if one.name not in values),
+        unresolved=tuple(question for question in out.unresolved if question.name not in values),
     )
     return _open(filled)
 
@@ -178,7 +178,7 @@ def _open(out: Reading) -> Reading:
         "fp16.enabled",
         "bf16.enabled",
     )
-    open_ = {one.name: one for one in out.unresolved}
+    open_ = {question.name: question for question in out.unresolved}
     for key in weighty:
         stated = out.values.get(PREFIX + key)
         if stated and stated.value == "auto":

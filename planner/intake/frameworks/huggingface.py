@@ -63,9 +63,9 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     `seq_length`.
     """
     axolotl = any(leaf.path[0] in ("base_model", "sequence_len") for leaf in found)
-    names = [one for leaf in found for one in _names(leaf, axolotl)]
-    sharded = any(one.name == "use_torch_fsdp2" and one.value for one in names)
-    deep = any(one.name == "hf.deepspeed" and one.value for one in names)
+    names = [name for leaf in found for name in _names(leaf, axolotl)]
+    sharded = any(name.name == "use_torch_fsdp2" and name.value for name in names)
+    deep = any(name.name == "hf.deepspeed" and name.value for name in names)
     framework: Framework = "deepspeed" if deep and not sharded else "torch"
     return made(file, "huggingface", framework, names, notes=notes)
 

@@ -84,7 +84,7 @@ def _primus(name: str, data: Mapping[str, Any]) -> Path | None:
     modules = data.get("modules")
     if "." in name or not isinstance(modules, dict):
         return None
-    trainer = next((one for one in modules if str(one).endswith("trainer")), None)
+    trainer = next((module for module in modules if str(module).endswith("trainer")), None)
     return ("modules", trainer, "overrides", name) if trainer else None
 
 

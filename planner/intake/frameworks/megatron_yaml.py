@@ -37,7 +37,7 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     arguments in sections.
     """
     written = any(part.startswith("--") for leaf in found for part in leaf.path)
-    flat, near = doubted([one for leaf in found for one in names(leaf)], exact=written)
+    flat, near = doubted([name for leaf in found for name in names(leaf)], exact=written)
     return made(file, "megatron-yaml", "megatron", flat, notes=[*notes, *near])
 
 

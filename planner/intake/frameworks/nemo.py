@@ -109,7 +109,7 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
         if kind == "verl" and not any(leaf.path[:3] == (*_ACTOR, "megatron") for leaf in flat)
         else "megatron"
     )
-    names = [one for leaf in flat for one in _names(leaf)]
+    names = [name for leaf in flat for name in _names(leaf)]
     out, near = doubted([*names, *_together(flat)], exact=False)
     said = [*notes, *near]
     if any(leaf.path[0] in nemo_recipes.KEYS for leaf in flat):

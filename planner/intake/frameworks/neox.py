@@ -88,7 +88,7 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
             f"{', '.join(twice[:6])} stated in several files: GPT-NeoX refuses that; the last"
             " counts here"
         )
-    names = [one for leaf in flat for one in _names(leaf)]
+    names = [name for leaf in flat for name in _names(leaf)]
     derived = [
         *_width(flat),
         *_activation(flat),

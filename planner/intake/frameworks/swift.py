@@ -38,7 +38,7 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     """Megatron's names; how the model is tuned stays under `hf.` as with the Trainer. Training is
     bf16 unless the file says otherwise.
     """
-    flat, near = doubted([one for leaf in found for one in names(leaf)], exact=False)
+    flat, near = doubted([name for leaf in found for name in names(leaf)], exact=False)
     return made(file, "swift", "megatron", flat, notes=[*notes, *near])
 
 

@@ -94,7 +94,7 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
         *(leaf for leaf in DEFAULTS if not (older and leaf.path[-1] == "local_batch_size")),
         *flat,
     ]
-    names = [one for leaf in flat for one in _names(leaf)]
+    names = [name for leaf in flat for name in _names(leaf)]
     return made(
         file,
         "torchtitan",
@@ -126,8 +126,10 @@ def _converters(leaf: Leaf) -> list[Named]:
     converters = (
         [str(one) for one in leaf.value] if isinstance(leaf.value, list) else [str(leaf.value)]
     )
-    eight = any("float8" in one for one in converters)
-    mx = any(one.startswith("mx") or "quantize.linear.mx" in one for one in converters)
+    eight = any("float8" in converter for converter in converters)
+    mx = any(
+        converter.startswith("mx") or "quantize.linear.mx" in converter for converter in converters
+    )
     recipe = "mxfp8" if mx else "tensorwise"
     return (
         [Named("fp8_format", leaf, "e4m3"), Named("fp8_recipe", leaf, recipe)]

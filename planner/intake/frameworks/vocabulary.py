@@ -61,7 +61,7 @@ def reading(
     edits: dict[str, Edit] = {}
     removals: dict[str, list[Edit | None]] = {}
     unknown: dict[str, None] = {}
-    opened: dict[str, Unresolved] = {one.name: one for one in unresolved}
+    opened: dict[str, Unresolved] = {question.name: question for question in unresolved}
     for name, leaf, value, known in found:
         if isinstance(value, str) and _OPEN.search(value) and _WEIGHTY.search(name):
             if name not in values:
@@ -104,7 +104,7 @@ def merged(
     first: Reading, second: Reading, *, kind: str | None = None, framework: Framework | None = None
 ) -> Reading:
     """Two readings as one: where both state a value, the second counts."""
-    open_ = {one.name: one for one in (*first.unresolved, *second.unresolved)}
+    open_ = {question.name: question for question in (*first.unresolved, *second.unresolved)}
     for name in second.values:
         open_.pop(name, None)
     edits = {name: edit for name, edit in first.edits.items() if name not in second.values}

@@ -40,8 +40,8 @@ def arguments(text: str, file: str) -> Reading | None:
     if "pipe_parallel_size" in names and names & KEYS:
         updated = [leaf for leaf in found if leaf.origin == "flag"]
         return neox.reading([*(leaf for leaf in found if leaf.origin == "default"), *updated], file)
-    flat = [one for leaf in found for one in megatron_yaml.names(leaf) if one.value is not None]
-    launched = [one._replace(name=LAUNCH[one.name]) for one in flat if one.name in LAUNCH]
+    flat = [name for leaf in found for name in megatron_yaml.names(leaf) if name.value is not None]
+    launched = [leaf._replace(name=LAUNCH[leaf.name]) for leaf in flat if leaf.name in LAUNCH]
     deep = any(leaf.path[0] in ("deepspeed", "deepspeed_config") and leaf.value for leaf in found)
     kind = "megatron-deepspeed" if deep else "megatron"
     return made(file, kind, "deepspeed" if deep else "megatron", [*flat, *launched])

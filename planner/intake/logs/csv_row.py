@@ -77,7 +77,7 @@ def text(rows: list[dict[str, Any]]) -> str:
 
 
 def _stated(reading: Reading) -> dict[str, Any]:
-    plain = {name: one.value for name, one in reading.values.items()}
+    plain = {name: value.value for name, value in reading.values.items()}
     found = {column: plain[name] for column, name in ARGUMENTS.items() if _count(plain.get(name))}
     stages = plain.get("virtual_pipeline_model_parallel_size") or plain.get(
         "num_virtual_stages_per_pipeline_rank"

@@ -173,7 +173,7 @@ def _log(seen: _Seen, path: str) -> Log:
     others = [step for (kind, _, _), step in seen.steps.items() if kind != style]
     peaks = [
         *seen.memories.values(),
-        *(Memory(None, one.allocated_bytes, one.reserved_bytes) for one in seen.steps.values()),
+        *(Memory(None, step.allocated_bytes, step.reserved_bytes) for step in seen.steps.values()),
     ]
     notes = (
         [f"{seen.runs} runs in one log: the last one's arguments count"] if seen.runs > 1 else []
@@ -185,12 +185,12 @@ def _log(seen: _Seen, path: str) -> Log:
         style,
         len(every),
         len(timed),
-        model_tflops_per_gpu=_median(one.tflops_per_gpu for one in timed)
-        or _median(one.tflops_per_gpu for one in others[-len(timed) :]),
-        tokens_per_s_per_gpu=_median(one.tokens_per_s_per_gpu for one in timed),
-        samples_per_s=_median(one.samples_per_s for one in timed),
+        model_tflops_per_gpu=_median(step.tflops_per_gpu for step in timed)
+        or _median(other.tflops_per_gpu for other in others[-len(timed) :]),
+        tokens_per_s_per_gpu=_median(step.tokens_per_s_per_gpu for step in timed),
+        samples_per_s=_median(step.samples_per_s for step in timed),
         global_batch_size=_batch(timed, seen.reading),
-        mfu=_median(one.mfu for one in timed),
+        mfu=_median(step.mfu for step in timed),
         allocated_bytes=_most(one.allocated_bytes for one in peaks),
         reserved_bytes=_most(one.reserved_bytes for one in peaks),
         device_bytes=_most(one.device_bytes for one in peaks),
@@ -206,9 +206,9 @@ def _log(seen: _Seen, path: str) -> Log:
 
 def _with_time(out: Log, timed: Sequence[Step]) -> Log:
     times = sorted(
-        one.step_s
-        for one in timed
-        if one.step_s is not None and math.isfinite(one.step_s) and one.step_s > 0
+        step.step_s
+        for step in timed
+        if step.step_s is not None and math.isfinite(step.step_s) and step.step_s > 0
     )
     if times:
         low, high = (times[min(int(share * len(times)), len(times) - 1)] for share in (0.1, 0.9))
@@ -223,7 +223,7 @@ def _with_time(out: Log, timed: Sequence[Step]) -> Log:
 
 
 def _batch(timed: Sequence[Step], reading: Reading | None) -> int | None:
-    stated = [one.global_batch_size for one in timed if one.global_batch_size]
+    stated = [step.global_batch_size for step in timed if step.global_batch_size]
     if stated:
         return stated[-1]
     for name in ("global_batch_size", "deepspeed.train_batch_size"):

@@ -38,12 +38,12 @@ def overrides(parsed: Parsed) -> list[Text]:
 
 def hugging(parsed: Parsed) -> int:
     """How many arguments are the Trainer's."""
-    return sum(one.path[0] in HUGGING for one in parsed.leaves)
+    return sum(leaf.path[0] in HUGGING for leaf in parsed.leaves)
 
 
 def by_recipe(parsed: Parsed) -> bool:
     """Whether a flag names a recipe of NeMo 2 or Megatron-Bridge."""
-    return any(one.path[0] in SPELLED for one in parsed.leaves)
+    return any(leaf.path[0] in SPELLED for leaf in parsed.leaves)
 
 
 def kind(found: TrainingCommand, parsed: Parsed) -> str:
@@ -54,7 +54,7 @@ def kind(found: TrainingCommand, parsed: Parsed) -> str:
     base = posixpath.basename(program)
     if program.startswith("megatron "):
         return "swift"
-    if "torchtitan" in program or sum("." in one.path[0] for one in parsed.leaves) >= 2:
+    if "torchtitan" in program or sum("." in leaf.path[0] for leaf in parsed.leaves) >= 2:
         return "torchtitan"
     if base == "deepy.py" or ("neox" in program.lower() and not parsed.flags):
         return "neox"

@@ -77,7 +77,7 @@ def reading(
     if kind == "swift":
         from planner.intake.frameworks import swift
 
-        named = [one for flat in parsed.leaves for one in swift.names(flat)]
+        named = [name for flat in parsed.leaves for name in swift.names(flat)]
         out = made(str(path), "swift", "megatron", named, unresolved=parsed.unresolved)
         return companions.joined(merged(out, launched), str(path), sets)
     return _configured(kind, parsed, work, path, launched, sets)

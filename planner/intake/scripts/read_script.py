@@ -72,15 +72,21 @@ def chosen(work: Work, path: Path) -> tuple[TrainingCommand, Parsed, list[str]]:
     """The training among all commands, its arguments, and a note where there were several."""
     started = [one for command in work.commands if (one := training_command(command)) is not None]
     parsed = [
-        (one, argparse_like.parse(one.arguments, flags(), work.texts)) for one in started[:500]
+        (command, argparse_like.parse(command.arguments, flags(), work.texts))
+        for command in started[:500]
     ]
-    scored = [(_score(one, said), -index) for index, (one, said) in enumerate(parsed)]
+    scored = [
+        (_score(parsed_command, said), -index)
+        for index, (parsed_command, said) in enumerate(parsed)
+    ]
     if not scored or max(scored)[0] < 1:
         raise InputError(_nothing(work, path))
     best = -max(scored)[1]
     found, said = parsed[best]
     others = [
-        one for index, (one, _) in enumerate(parsed) if index != best and scored[index][0] >= 3
+        parsed_command
+        for index, (parsed_command, _) in enumerate(parsed)
+        if index != best and scored[index][0] >= 3
     ]
     return found, said, [_several(found, others)] if others else []
 
@@ -100,19 +106,20 @@ def _score(found: TrainingCommand, parsed: Parsed) -> float:
 
 def _several(found: TrainingCommand, others: Sequence[TrainingCommand]) -> str:
     same = sum(
-        one.program == found.program and one.command.where == found.command.where for one in others
+        other.program == found.program and other.command.where == found.command.where
+        for other in others
     )
     if same == len(others):
         return f"{found.command.where}: the loop starts {same + 1} runs; the first is read"
     names = ", ".join(
-        dict.fromkeys(f"{one.program[-40:]} ({one.command.where})" for one in others[:4])
+        dict.fromkeys(f"{other.program[-40:]} ({other.command.where})" for other in others[:4])
     )
     return f"{found.command.where}: {found.program[-60:]} is read; the script also starts {names}"
 
 
 def _nothing(work: Work, path: Path) -> str:
     names = list(
-        dict.fromkeys(" ".join(shown(one.words[0]).split())[:40] for one in work.commands)
+        dict.fromkeys(" ".join(shown(command.words[0]).split())[:40] for command in work.commands)
     )[:8]
     seen = f"only {', '.join(names)}" if names else "none"
     return (
@@ -205,7 +212,7 @@ def finished(out: Reading, found: TrainingCommand, work: Work) -> Reading:
         if "launch.gpus" in values
         else ()
     )
-    waiting = [one for one in out.unresolved if one.name not in (*values, *counts)]
+    waiting = [question for question in out.unresolved if question.name not in (*values, *counts)]
     first = sorted(waiting, key=lambda one: not _of_launch(one))
     edits = dict(out.edits)
     place = _place_for_flags(out, found, work)

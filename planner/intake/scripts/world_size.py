@@ -109,7 +109,7 @@ def _deepspeed(
         gpus = {len(ids.split(",")) for _, colon, ids in hosts if colon}
         counted = (
             Stated(computed(str(gpus.pop()), include), flag="--include")
-            if len(gpus) == 1 and all(one[1] for one in hosts)
+            if len(gpus) == 1 and all(host[1] for host in hosts)
             else None
         )
         return {
@@ -290,7 +290,7 @@ def _named(name: str, found: Leaf) -> Named:
 
 
 def _product(out: World, word: Text, texts: Mapping[str, str]) -> None:
-    known = {one.name: one.value for one in out.names}
+    known = {name.name: name.value for name in out.names}
     nodes, each = known.get("launch.nodes"), known.get("launch.gpus_per_node")
     if nodes and each and "launch.gpus" not in known:
         stated = Leaf(
