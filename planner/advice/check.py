@@ -160,11 +160,11 @@ def _supposed(launch: Launch, faults: list[Finding]) -> list[Finding]:
     ]
 
 
-def _missing(launch: Launch, one: Finding) -> bool:
+def _missing(launch: Launch, finding: Finding) -> bool:
     """Whether stating what the file does not state would mend it."""
     return any(
         value not in (None, False) and name not in launch.reading.values
-        for way in one.ways
+        for way in finding.ways
         for name, value in way.values.items()
     )
 
@@ -181,11 +181,12 @@ def _estimate(launch: Launch, illegal: bool) -> Estimate | None:
         return None
 
 
-def _once(found: list[Finding]) -> list[Finding]:
+def _once(findings: list[Finding]) -> list[Finding]:
     """Two ways to the same rule say it once."""
     return list(
         {
-            (one.rule, one.message if one.rule == "faster" else ""): one for one in reversed(found)
+            (one.rule, one.message if one.rule == "faster" else ""): one
+            for one in reversed(findings)
         }.values()
     )[::-1]
 

@@ -26,7 +26,7 @@ from planner.specs.recipe import Recipe
 from planner.specs.words import Question
 
 OVER = ("cluster", "gpus", "seq_length", "precision")
-MOST = 200
+MAX_CASES = 200
 """Rows of one comparison."""
 KNOBS = ("tp", "pp", "dp", "cp", "ep", "v", "mbs", "zero", "recompute", "schedule")
 GREW_S = 0.005
@@ -115,10 +115,10 @@ def _check(
         for values in over.values():
             size *= len(values)
         count += size
-    if not 2 <= count <= MOST:
+    if not 2 <= count <= MAX_CASES:
         raise InputError(
-            f"compare must have from 2 to {MOST} rows, but got {count}; name several --cluster,"
-            " --gpus, --seq-length or --precision, or several plan.yaml"
+            f"compare must have from 2 to {MAX_CASES} rows, but got {count}; name several"
+            " --cluster, --gpus, --seq-length or --precision, or several plan.yaml"
         )
     if price is not None and not 0 < price < 1e6:
         raise InputError(f"price must be dollars a GPU hour, above 0, but got {price:g}")
@@ -134,12 +134,12 @@ def _best(
     try:
         recipe = resolve.recipe(stated)
         name = name or recipe.hardware.name
-        found = search.search(recipe, top=1)
+        match = search.search(recipe, top=1)
     except InputError as fault:
         return Row(name or asked.model, None, None, None, fault=str(fault), asked=words)
-    if not found.plans:
-        near = found.nearest[0].change if found.nearest else ""
-        why = found.limits or ("no layout fits" if found.legal else "no layout is legal")
+    if not match.plans:
+        near = match.nearest[0].change if match.nearest else ""
+        why = match.limits or ("no layout fits" if match.legal else "no layout is legal")
         return Row(
             name,
             recipe,
@@ -148,8 +148,8 @@ def _best(
             fault=why + (f"; it would fit with: {near}" if near else ""),
             asked=words,
         )
-    best = found.plans[0]
-    return _row(name, stated, recipe, best.layout, best.estimate, found.limits, price, words)
+    best = match.plans[0]
+    return _row(name, stated, recipe, best.layout, best.estimate, match.limits, price, words)
 
 
 def _of_plan(path: Path, price: float | None) -> Row:

@@ -61,13 +61,13 @@ def failures(asked: Question, recipe: Recipe) -> Failures | None:
     return Failures(mtbf_s, checkpoint_s, restart_s, tuple(one for one in said if one))
 
 
-def of_plan(asked: Question, recipe: Recipe, said: Estimate) -> Goodput | None:
+def of_plan(asked: Question, recipe: Recipe, estimate: Estimate) -> Goodput | None:
     """Goodput of one estimate, when the question asks for it."""
     met = failures(asked, recipe)
     if met is None:
         return None
     found = goodput(
-        recipe.gpus, met.gpu_mtbf_s, met.checkpoint_s, met.restart_s, said.step_s, recipe.tokens
+        recipe.gpus, met.gpu_mtbf_s, met.checkpoint_s, met.restart_s, estimate.step_s, recipe.tokens
     )
     plain = {f.name: float(getattr(found, f.name)) for f in fields(found) if f.name != "assumed"}
     return Goodput(**plain, assumed=met.assumed)

@@ -16,7 +16,7 @@ from planner.rules.rule import Breach
 from planner.rules.table import breaches
 from planner.specs.versions import KNOWN
 
-MOST_WAYS = 4
+MAX_WAYS = 4
 GROUPS = "gpus are tp * pp * dp * cp"
 BATCH = ("batch is dp * mbs * m", "micro-batches interleave")
 """Rules that another global batch, or another accumulation, would keep."""
@@ -98,15 +98,15 @@ def _accumulated(launch: Launch, waived: tuple[str, ...]) -> list[Near]:
     ]
 
 
-def _cost(launch: Launch, one: Near) -> int:
+def _cost(launch: Launch, neighbour: Near) -> int:
     """Flags to change, the harder ones dearer."""
-    return sum(COSTS.get(word, 2) for word in one.words if not word.startswith("recompute_")) + len(
-        changed(launch, one.words)
-    )
+    return sum(
+        COSTS.get(word, 2) for word in neighbour.words if not word.startswith("recompute_")
+    ) + len(changed(launch, neighbour.words))
 
 
 def _finding(launch: Launch, broken: Breach, near: list[Near]) -> Finding:
-    offered = [*_distinct(launch, near), *_whole_groups(launch, broken)][:MOST_WAYS]
+    offered = [*_distinct(launch, near), *_whole_groups(launch, broken)][:MAX_WAYS]
     note = _note(launch, broken)
     listed = "; ".join(
         said(launch.reading.kind, one.values) + (f" ({one.says})" if one.says else "")
@@ -191,29 +191,42 @@ def _distinct(launch: Launch, near: list[Near]) -> list[Way]:
         kinds.setdefault(
             frozenset(word for word in neighbour.words if neighbour.words[word]), neighbour
         )
-    return [way(launch, one) for one in list(kinds.values())[:MOST_WAYS]]
+    return [way(launch, one) for one in list(kinds.values())[:MAX_WAYS]]
 
 
-def way(launch: Launch, one: Near) -> Way:
+def way(launch: Launch, neighbour: Near) -> Way:
     """A layout near by as values to set, with what it gives."""
-    values = changed(launch, one.words)
+    values = changed(launch, neighbour.words)
     if not launch.sized:
         return Way(values)
-    fits = f"{one.memory_gib:.1f} GiB" + (
-        "" if one.fits else f", out of memory with probability {one.oom_probability:.0%}"
+    fits = f"{neighbour.memory_gib:.1f} GiB" + (
+        ""
+        if neighbour.fits
+        else f", out of memory with probability {neighbour.oom_probability:.0%}"
     )
     return Way(
-        values, f"{_stages(one)}a step of {one.step_s:.3g} s, {fits}", one.step_s, one.memory_gib
+        values,
+        f"{_stages(neighbour)}a step of {neighbour.step_s:.3g} s, {fits}",
+        neighbour.step_s,
+        neighbour.memory_gib,
     )
 
 
-def _stages(one: Near) -> str:
+def _stages(neighbour: Near) -> str:
     """Layers of each stage, where an end is stated: `stages of 12/12/12/10 layers, `."""
-    first, last, pp = one.layout.first_layers, one.layout.last_layers, one.layout.pp
-    if not (first or last) or not {"first_layers", "last_layers"} & one.words.keys() or pp > 16:
+    first, last, pp = (
+        neighbour.layout.first_layers,
+        neighbour.layout.last_layers,
+        neighbour.layout.pp,
+    )
+    if (
+        not (first or last)
+        or not {"first_layers", "last_layers"} & neighbour.words.keys()
+        or pp > 16
+    ):
         return ""
     middle = pp - (first > 0) - (last > 0)
-    each = (one.recipe.model.num_layers - first - last) // max(middle, 1)
+    each = (neighbour.recipe.model.num_layers - first - last) // max(middle, 1)
     listed = [first] * (first > 0) + [each] * middle + [last] * (last > 0)
     return f"stages of {'/'.join(map(str, listed))} layers, "
 

@@ -145,7 +145,7 @@ def _head(file: Path) -> str:
         ) from None
 
 
-def measured(launch: Launch, log: Log, said: Estimate | None) -> dict[str, Any]:
+def measured(launch: Launch, log: Log, estimate: Estimate | None) -> dict[str, Any]:
     """Figures of the log by name and unit, the prediction's error where there is one, and a row
     that `validate` accepts.
     """
@@ -179,29 +179,31 @@ def measured(launch: Launch, log: Log, said: Estimate | None) -> dict[str, Any]:
     )
     return {
         **figures,
-        "error": _errors(log, said),
+        "error": _errors(log, estimate),
         "row": {name: value for name, value in row.items() if value not in (None, "")},
     }
 
 
-def _errors(log: Log, said: Estimate | None) -> dict[str, float]:
+def _errors(log: Log, estimate: Estimate | None) -> dict[str, float]:
     """Prediction over measurement, less 1."""
-    if said is None:
+    if estimate is None:
         return {}
     pairs = {
-        "step_s": (said.step_s, log.step_s),
-        "memory_allocated_gib": (said.memory.allocated_bytes, log.allocated_bytes),
-        "memory_reserved_gib": (said.memory.reserved_bytes, log.reserved_bytes),
-        "model_tflops_per_gpu": (said.model_tflops_per_gpu, log.model_tflops_per_gpu),
+        "step_s": (estimate.step_s, log.step_s),
+        "memory_allocated_gib": (estimate.memory.allocated_bytes, log.allocated_bytes),
+        "memory_reserved_gib": (estimate.memory.reserved_bytes, log.reserved_bytes),
+        "model_tflops_per_gpu": (estimate.model_tflops_per_gpu, log.model_tflops_per_gpu),
     }
     return {name: float(ours) / theirs - 1 for name, (ours, theirs) in pairs.items() if theirs}
 
 
-def findings(log: Log, said: Estimate | None) -> list[Finding]:
+def findings(log: Log, estimate: Estimate | None) -> list[Finding]:
     """What the log tells of the run that the file does not."""
     out: list[Finding] = []
     if log.ooms:
-        chance = f", where {said.oom_probability:.0%} was predicted" if said is not None else ""
+        chance = (
+            f", where {estimate.oom_probability:.0%} was predicted" if estimate is not None else ""
+        )
         out.append(
             Finding(
                 "error",
@@ -218,18 +220,19 @@ def findings(log: Log, said: Estimate | None) -> list[Finding]:
                 f"{log.nan_steps} of {log.steps} steps have no finite loss",
             )
         )
-    if log.step_s and said is not None:
-        off = float(said.step_s) / log.step_s - 1
-        inside = said.step_s_low <= log.step_s <= said.step_s_high
+    if log.step_s and estimate is not None:
+        off = float(estimate.step_s) / log.step_s - 1
+        inside = estimate.step_s_low <= log.step_s <= estimate.step_s_high
         text = (
-            f"a step took {log.step_s:.3g} s (median of {log.timed}), predicted {said.step_s:.3g} s"
+            f"a step took {log.step_s:.3g} s (median of {log.timed}), predicted"
+            f" {estimate.step_s:.3g} s"
             f" ({off:+.0%})"
             + (
                 ""
                 if inside
                 else (
-                    f", outside of the {said.step_s_low:.3g} to {said.step_s_high:.3g} s of 80% of"
-                    " such runs"
+                    f", outside of the {estimate.step_s_low:.3g} to {estimate.step_s_high:.3g} s"
+                    " of 80% of such runs"
                 )
             )
         )

@@ -8,7 +8,7 @@ from typing import Any
 from planner.advice import nearby_layouts
 from planner.advice.findings import Finding, Verdict, Way
 from planner.advice.flag_names import changed, said
-from planner.advice.legality import MOST_WAYS, way
+from planner.advice.legality import MAX_WAYS, way
 from planner.advice.nearby_layouts import Near
 from planner.cost.terms import Estimate
 from planner.interpret.interpret import Launch
@@ -18,11 +18,11 @@ MARGINAL = 0.1
 LOST = 0.9
 
 
-def verdict(said: Estimate) -> Verdict:
+def verdict(estimate: Estimate) -> Verdict:
     """By the probability to run out of memory: below 0.1 it fits, above 0.9 it does not."""
-    if said.host_bytes > said.host_limit_bytes or said.oom_probability > LOST:
+    if estimate.host_bytes > estimate.host_limit_bytes or estimate.oom_probability > LOST:
         return "oom"
-    return "marginal" if said.oom_probability >= MARGINAL else "fits"
+    return "marginal" if estimate.oom_probability >= MARGINAL else "fits"
 
 
 def findings(launch: Launch, estimate: Estimate) -> list[Finding]:
@@ -86,12 +86,14 @@ def _cheapest(launch: Launch) -> list[Way]:
     kinds: dict[Any, Near] = {}
     for one in sorted(found, key=lambda one: one.step_s):
         kinds.setdefault(_kind(one), one)
-    return [way(launch, neighbour) for neighbour in list(kinds.values())[:MOST_WAYS]]
+    return [way(launch, neighbour) for neighbour in list(kinds.values())[:MAX_WAYS]]
 
 
-def _kind(one: Near) -> tuple[tuple[str, int], ...]:
+def _kind(neighbour: Near) -> tuple[tuple[str, int], ...]:
     """Which knobs change; recomputation by granularity, as its costs are far apart."""
-    words = {word: value for word, value in one.words.items() if not word.startswith("recompute_")}
+    words = {
+        word: value for word, value in neighbour.words.items() if not word.startswith("recompute_")
+    }
     return tuple(
         sorted((word, value if word == "recompute" else 0) for word, value in words.items())
     )

@@ -27,7 +27,7 @@ from planner.units import GIB
 
 Move = tuple[str, dict[str, int]]
 """The knob, and the fields of Layout that it changes."""
-MOST_MICRO_BATCH = 16
+MAX_MICRO_BATCH = 16
 NONE, SELECTIVE, FULL = (RECOMPUTE_CODE[name] for name in ("none", "selective", "full"))
 DERIVED = ("dp", "m", "schedule", "sp")
 
@@ -82,7 +82,7 @@ def _values(recipe: Recipe, layout: Layout) -> dict[str, list[int]]:
         "pp": [] if fixed else [n for n in degrees if n <= model.num_layers],
         "v": [] if fixed else [n for n in layers if n <= 32],
         "zero": _zeros(recipe, layout),
-        "mbs": [n for n in _divisors(recipe.global_batch_size) if n <= MOST_MICRO_BATCH],
+        "mbs": [n for n in _divisors(recipe.global_batch_size) if n <= MAX_MICRO_BATCH],
         "cp": _near(degrees, layout.cp),
     }
     if model.moe:

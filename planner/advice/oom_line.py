@@ -36,7 +36,7 @@ class Tensor:
     """A count of parameters: published sizes and padding may move it by a little."""
 
 
-def matches(launch: Launch, text: str, said: Estimate | None) -> dict[str, Any]:
+def matches(launch: Launch, text: str, estimate: Estimate | None) -> dict[str, Any]:
     """The message taken apart, and the tensors that match, exact ones first, then those within 1%.
 
     Raises InputError when the text is no such message.
@@ -59,7 +59,7 @@ def matches(launch: Launch, text: str, said: Estimate | None) -> dict[str, Any]:
     ranked = sorted(
         (
             (_off(tensor, low, high, asked), at, tensor)
-            for at, tensor in enumerate(tensors(launch, said))
+            for at, tensor in enumerate(tensors(launch, estimate))
         ),
         key=lambda item: item[:2],
     )
@@ -102,10 +102,10 @@ def _gib(size: float | None) -> float | None:
     return None if size is None else size / GIB
 
 
-def tensors(launch: Launch, said: Estimate | None) -> Iterator[Tensor]:
+def tensors(launch: Launch, estimate: Estimate | None) -> Iterator[Tensor]:
     """What a launch allocates in one piece, the likeliest first."""
     yield from _logits(launch)
-    yield from _states(launch, said)
+    yield from _states(launch, estimate)
     yield from _experts(launch)
     yield from _whole(launch)
     yield from _scores(launch)
@@ -138,7 +138,7 @@ def _logits(launch: Launch) -> Iterator[Tensor]:
             )
 
 
-def _states(launch: Launch, said: Estimate | None) -> Iterator[Tensor]:
+def _states(launch: Launch, estimate: Estimate | None) -> Iterator[Tensor]:
     """Flat buffers over all parameters: of the whole model under ZeRO, of a rank under Megatron."""
     layout, total = launch.layout, total_params(launch.recipe.model)
     ranks = layout.dp * layout.cp
@@ -150,7 +150,9 @@ def _states(launch: Launch, said: Estimate | None) -> Iterator[Tensor]:
             )
     if layout.zero >= 2:
         return  # no rank holds more than its shard of these
-    for held in sorted({stage.params for stage in said.stages} if said else set(), reverse=True):
+    for held in sorted(
+        {stage.params for stage in estimate.stages} if estimate else set(), reverse=True
+    ):
         for label, each in (("flattened 16-bit gradients", 2), ("fp32 main gradients", 4)):
             yield Tensor(
                 f"{label} of a rank",

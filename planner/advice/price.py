@@ -33,13 +33,16 @@ class Spent:
 
 
 def spent(
-    recipe: Recipe, said: Estimate, goodput: Goodput | None, usd_per_gpu_hour: float | None = None
+    recipe: Recipe,
+    estimate: Estimate,
+    goodput: Goodput | None,
+    usd_per_gpu_hour: float | None = None,
 ) -> Spent:
     """Days, GPU hours, dollars and MWh of a trillion tokens. A price that is stated goes before the
     profile's own.
     """
     share = float(goodput.goodput_share) if goodput else 1.0
-    rate = float(said.tokens_per_s_per_gpu) * recipe.gpus * share
+    rate = float(estimate.tokens_per_s_per_gpu) * recipe.gpus * share
     seconds = TRILLION / rate if rate else float("inf")
     hours = seconds / HOUR_S * recipe.gpus
     price = recipe.hardware.price_usd_per_gpu_hour if usd_per_gpu_hour is None else usd_per_gpu_hour

@@ -13,7 +13,7 @@ from planner.intake.frameworks import not_launches
 from planner.intake.frameworks.not_launches import regular
 from planner.intake.reading import Reading
 
-MOST_SCRIPT = 1 << 20
+MAX_SCRIPT = 1 << 20
 """Bytes of a script: what people write has 20 kB."""
 CONFIGS = (".json", ".yaml", ".yml", ".toml", ".jsonc", ".hjson")
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".slrm", ".ksh", ".zsh", ".bat")
@@ -96,10 +96,10 @@ def _log(place: Path) -> Reading:
 def _script(place: Path, sets: dict[str, str]) -> Reading:
     from planner.intake.scripts import read_script
 
-    raw = place.read_bytes() if place.stat().st_size <= MOST_SCRIPT else None
+    raw = place.read_bytes() if place.stat().st_size <= MAX_SCRIPT else None
     if raw is None:
         raise InputError(
-            f"{place.name} must be a launch script of at most {MOST_SCRIPT:,} bytes, but has"
+            f"{place.name} must be a launch script of at most {MAX_SCRIPT:,} bytes, but has"
             f" {place.stat().st_size:,}"
         )
     if b"\0" in raw:

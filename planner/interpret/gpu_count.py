@@ -24,7 +24,7 @@ class Told(NamedTuple):
     says: str = ""
 
 
-MOST_GPUS = 2**20
+MAX_GPUS = 2**20
 SHARDS = "data_parallel_shard_degree"
 NODE = 8
 """GPUs of a node that says nothing of them."""
@@ -33,9 +33,9 @@ NODE = 8
 def gpus(plain: dict[str, Any], reading: Reading, stated: int | None) -> Told:
     """How many GPUs; InputError beyond what any machine has."""
     told = _gpus(plain, reading, stated)
-    if not 1 <= told.value <= MOST_GPUS:
+    if not 1 <= told.value <= MAX_GPUS:
         raise InputError(
-            f"gpus must be from 1 to {MOST_GPUS:,}, but got {str(told.value)[:40]}; --gpus N"
+            f"gpus must be from 1 to {MAX_GPUS:,}, but got {str(told.value)[:40]}; --gpus N"
             " restates it"
         )
     return told
@@ -104,7 +104,7 @@ def _least(plain: dict[str, Any]) -> int:
         whole(plain, "expert_model_parallel_size"),
         max(whole(plain, "expert_tensor_parallel_size", tp), 1),
     )
-    return min(math.lcm(tp * pp * cp, etp * ep * pp if ep > 1 else 1), MOST_GPUS)
+    return min(math.lcm(tp * pp * cp, etp * ep * pp if ep > 1 else 1), MAX_GPUS)
 
 
 def _by_node(each: int, nodes: int, reading: Reading, least: int) -> Told:
@@ -118,7 +118,7 @@ def _by_node(each: int, nodes: int, reading: Reading, least: int) -> Told:
     )
     if not waiting:
         return Told(each, Value(each, where.origin, where.where))
-    count = min(math.lcm(each, least), MOST_GPUS)
+    count = min(math.lcm(each, least), MAX_GPUS)
     took = "one node" if count == each else f"{count // each:,} nodes, as the parallel sizes need"
     missing = Unresolved(
         "gpus",

@@ -178,8 +178,8 @@ def _value(text: str, name: str) -> Any:
         raise InputError(f"--set {name} must get one plain value, but got {text[:60]!r}") from None
 
 
-def _once(found: tuple[Unresolved, ...]) -> tuple[Unresolved, ...]:
-    return tuple({one.name: one for one in reversed(found)}.values())[::-1]
+def _once(questions: tuple[Unresolved, ...]) -> tuple[Unresolved, ...]:
+    return tuple({one.name: one for one in reversed(questions)}.values())[::-1]
 
 
 def _length(

@@ -36,7 +36,7 @@ LIGER = (
     "hf.liger_fused_linear_cross_entropy",
 )
 """Arguments that fuse the head with the loss: logits are never whole."""
-MOST_CAPACITY = 100.0
+MAX_CAPACITY = 100.0
 ALLOCATORS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 
 
@@ -140,7 +140,7 @@ def capacity(plain: dict[str, Any]) -> float | None:
         float(value)
         if isinstance(value, (int, float))
         and not isinstance(value, bool)
-        and 0 < value <= MOST_CAPACITY
+        and 0 < value <= MAX_CAPACITY
         else None
     )
 

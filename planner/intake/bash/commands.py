@@ -36,7 +36,7 @@ from planner.intake.bash.traced_text import (
     spaced,
 )
 
-MOST_COMMANDS = 5_000
+MAX_COMMANDS = 5_000
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 REMOTE = ("ssh", "pdsh", "clush", "pssh")
 STARTERS = (
@@ -98,7 +98,7 @@ def command(
         return True
     printed = _printed(state, posixpath.basename(name), words[1:])
     state.out.append(printed)
-    if not state.silent and name not in coreutils.PURE and len(state.work.commands) < MOST_COMMANDS:
+    if not state.silent and name not in coreutils.PURE and len(state.work.commands) < MAX_COMMANDS:
         state.work.commands.append(
             Command(words, {**environment(state), **given}, where, state.outer)
         )

@@ -25,7 +25,7 @@ from planner.intake.bash.words import text, words
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MOST_TURNS = 256
+MAX_TURNS = 256
 """Of one loop."""
 
 
@@ -156,14 +156,13 @@ def for_(state: State, src: Source, node: Node, nested: int) -> Truth:
     ]
     if not any(child.type == "in" for child in node.children):
         listed = list(state.positional)
-    if len(listed) > MOST_TURNS:
+    if len(listed) > MAX_TURNS:
         note(
             state,
-            f"{place(state, src, node)}: only the first {MOST_TURNS} turns of the loop are"
-            " followed",
+            f"{place(state, src, node)}: only the first {MAX_TURNS} turns of the loop are followed",
         )
     state.branches += 1
-    for item in listed[:MOST_TURNS]:
+    for item in listed[:MAX_TURNS]:
         assign(state, src.text[name.start_byte : name.end_byte], item)
         follow_one(state, src, body, nested)
     state.branches -= 1
@@ -177,7 +176,7 @@ def _items(state: State, src: Source, node: Node) -> list[Text]:
     if braces:
         first, last = int(braces[1]), int(braces[2])
         step = 1 if last >= first else -1
-        return [computed(str(one)) for one in range(first, last + step, step)[: MOST_TURNS + 1]]
+        return [computed(str(one)) for one in range(first, last + step, step)[: MAX_TURNS + 1]]
     listed = re.fullmatch(r"\{([^{}\s$]*,[^{}\s$]*)\}", src.text[node.start_byte : node.end_byte])
     return (
         [computed(one) for one in listed[1].split(",")]
@@ -192,7 +191,7 @@ def loop_(state: State, src: Source, node: Node, nested: int) -> Truth:
     condition = [one for one in node.children_by_field_name("condition") if one.is_named]
     wanted = not (node.children and node.children[0].type == "until")
     state.branches += 1
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         if not condition or body is None or follow(state, src, condition, nested) is not wanted:
             break
         follow_one(state, src, body, nested)
@@ -204,18 +203,18 @@ def loop_(state: State, src: Source, node: Node, nested: int) -> Truth:
 
 def counted_(state: State, src: Source, node: Node, nested: int) -> Truth:
     """for ((i = 0; i < n; i++))"""
-    found = re.match(
+    match = re.match(
         r"for\s*\(\((.*?);(.*?);(.*?)\)\)", src.text[node.start_byte : node.end_byte], re.DOTALL
     )
     body = node.child_by_field_name("body")
-    if not found or body is None:
+    if not match or body is None:
         return None
     spans = [
-        (node.start_byte + found.start(one), node.start_byte + found.end(one)) for one in (1, 2, 3)
+        (node.start_byte + match.start(one), node.start_byte + match.end(one)) for one in (1, 2, 3)
     ]
     truth_of(state, src, *spans[0])
     state.branches += 1
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         if not truth_of(state, src, *spans[1]):
             break
         follow_one(state, src, body, nested)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-MOST = 100_000
+MAX_OUTPUT = 100_000
 """Characters of an output."""
 
 
@@ -22,7 +22,7 @@ def output(name: str, arguments: list[str], stdin: str, folder: Path) -> str | N
         found = made(arguments, stdin)
     except (ValueError, IndexError, ZeroDivisionError, OverflowError, re.error):
         return None
-    return found if found is None or len(found) <= MOST else None
+    return found if found is None or len(found) <= MAX_OUTPUT else None
 
 
 def _path(name: str, arguments: list[str], folder: Path) -> str | None:
@@ -57,14 +57,14 @@ def _printf(arguments: list[str], stdin: str) -> str | None:
     )
 
 
-def _formatted(found: re.Match[str], rest: list[str]) -> str:
-    if found[2] == "%":
+def _formatted(match: re.Match[str], rest: list[str]) -> str:
+    if match[2] == "%":
         return "%"
     value = rest.pop(0) if rest else ""
-    width = int(found[1] or 0)
+    width = int(match[1] or 0)
     if width > 1000:
         raise ValueError
-    return value.zfill(width) if found[1].startswith("0") else value.rjust(width)
+    return value.zfill(width) if match[1].startswith("0") else value.rjust(width)
 
 
 def _basename(arguments: list[str], stdin: str) -> str:
@@ -91,7 +91,7 @@ def _seq(arguments: list[str], stdin: str) -> str | None:
         else (ends[0], ends[1], ends[2])
     )
     numbers = range(first, last + (1 if step > 0 else -1), step)
-    return separator.join(map(str, numbers)) + "\n" if len(numbers) < MOST // 10 else None
+    return separator.join(map(str, numbers)) + "\n" if len(numbers) < MAX_OUTPUT // 10 else None
 
 
 def _expr(arguments: list[str], stdin: str) -> str | None:
@@ -130,17 +130,17 @@ def _tr(arguments: list[str], stdin: str) -> str | None:
 
 def _cut(arguments: list[str], stdin: str) -> str | None:
     text = " ".join(arguments)
-    found = re.fullmatch(r"-d ?(?P<by>.) -f ?(?P<field>\d+)", text)
-    if not found:
+    match = re.fullmatch(r"-d ?(?P<by>.) -f ?(?P<field>\d+)", text)
+    if not match:
         return None
-    field = int(found["field"])
-    split = [one.split(found["by"]) for one in stdin.splitlines()]
+    field = int(match["field"])
+    split = [one.split(match["by"]) for one in stdin.splitlines()]
     return "\n".join(one[field - 1] if len(one) >= field else "" for one in split) + "\n"
 
 
 def _head(arguments: list[str], stdin: str) -> str | None:
-    found = re.fullmatch(r"-n ?(\d+)|-(\d+)", " ".join(arguments))
-    count = int(found[1] or found[2]) if found else 10 if not arguments else None
+    match = re.fullmatch(r"-n ?(\d+)|-(\d+)", " ".join(arguments))
+    count = int(match[1] or match[2]) if match else 10 if not arguments else None
     return None if count is None else "".join(stdin.splitlines(keepends=True)[:count])
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.intake.bash.state import MOST_TEXT, State, note
+from planner.intake.bash.state import MAX_TEXT, State, note
 from planner.intake.bash.traced_text import UNKNOWN, Piece, Text, plain
 
-MOST_FILES = 100
+MAX_FILES = 100
 
 
 def beside(state: State, stated: Text) -> tuple[str, Text] | None:
@@ -22,11 +22,11 @@ def beside(state: State, stated: Text) -> tuple[str, Text] | None:
     if path is None:
         return None
     told = told_path(state, path)
-    if told not in state.work.texts and len(state.work.texts) >= MOST_FILES:
+    if told not in state.work.texts and len(state.work.texts) >= MAX_FILES:
         return None
     try:
-        if path.stat().st_size > MOST_TEXT:
-            note(state, f"{told} is larger than {MOST_TEXT:,} bytes and is not read")
+        if path.stat().st_size > MAX_TEXT:
+            note(state, f"{told} is larger than {MAX_TEXT:,} bytes and is not read")
             return None
         text = path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
     except (OSError, ValueError):

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Point
 
 LIMIT_S = 1.5
-MOST_HEREDOCS = 300
-MOST_BARS = 2000
+MAX_HEREDOCS = 300
+MAX_BARS = 2000
 """The parser's memory grows with the square of a pipeline's stages, its time with that of the
 heredocs.
 """
@@ -32,10 +32,10 @@ def parse(text: str, name: str) -> Node:
     import tree_sitter_bash
 
     short = name.rpartition("/")[2]
-    if text.count("<<") > MOST_HEREDOCS or text.count("|") > MOST_BARS:
+    if text.count("<<") > MAX_HEREDOCS or text.count("|") > MAX_BARS:
         raise InputError(
-            f"{short} must be a launch script, with at most {MOST_HEREDOCS} heredocs and"
-            f" {MOST_BARS:,} bars, but has more"
+            f"{short} must be a launch script, with at most {MAX_HEREDOCS} heredocs and"
+            f" {MAX_BARS:,} bars, but has more"
         )
     plain = _TEMPLATE.sub(
         lambda found: "_" * len(found[0]), re.sub(r"[^\x01-\x7f]", "_", text)

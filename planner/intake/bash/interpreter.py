@@ -35,7 +35,7 @@ from planner.intake.bash.words import text, words
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MOST_NESTED = 40
+MAX_NESTED = 40
 """Statements within statements."""
 
 
@@ -62,10 +62,10 @@ def several(state: State, src: Source, nodes: list[Node], nested: int) -> Truth:
 def statement(state: State, src: Source, node: Node, nested: int = 0) -> Truth:
     """One statement; its exit status where that is known."""
     spend(state, 100)
-    if nested > MOST_NESTED:
+    if nested > MAX_NESTED:
         note(
             state,
-            f"{state.file}: nested deeper than {MOST_NESTED} statements: the rest is not followed",
+            f"{state.file}: nested deeper than {MAX_NESTED} statements: the rest is not followed",
         )
         return None
     handler = HANDLERS.get(node.type)

@@ -33,19 +33,19 @@ def parameter(
     state: State, src: Source, start: int, end: int, quoted: bool, expand: Expand
 ) -> list[Part]:
     """Parts of `${...}`, whose inside stands between the offsets."""
-    found = _FORM.match(src.text, start, end)
-    if not found:
+    match = _FORM.match(src.text, start, end)
+    if not match:
         return (
             [Part(Piece(str(len(state.positional))))]
             if src.text[start:end] == "#"
             else _unknown(src, start, end)
         )
-    name, index, rest = found["name"], found["index"], found.end()
-    value = _indirect(state, name) if found["bang"] else lookup(state, name)
+    name, index, rest = match["name"], match["index"], match.end()
+    value = _indirect(state, name) if match["bang"] else lookup(state, name)
     if index in ("@", "*") or name in ("@", "*"):
-        return _all(state, found, value, src, (rest, end), quoted)
+        return _all(state, match, value, src, (rest, end), quoted)
     one = _element(state, value, index)
-    if found["count"]:
+    if match["count"]:
         return _count(one, name)
     operator = _DEFAULT.match(src.text, rest, end)
     if operator:
@@ -71,7 +71,7 @@ def _indirect(state: State, name: str) -> Variable | None:
 
 def _all(
     state: State,
-    found: re.Match[str],
+    match: re.Match[str],
     value: Variable | None,
     src: Source,
     span: tuple[int, int],
@@ -80,21 +80,21 @@ def _all(
     """`${a[@]}`, `${#a[@]}`, `${a[@]:1:2}`."""
     items = (
         state.positional
-        if found["name"] in ("@", "*")
+        if match["name"] in ("@", "*")
         else value
         if isinstance(value, list)
         else []
         if value is None
         else [value]
     )
-    if found["count"]:
+    if match["count"]:
         return [Part(Piece(str(len(items))))]
     rest = src.text[span[0] : span[1]]
     bounds = re.fullmatch(r":\s*(\d+)(?::\s*(\d+))?", rest)
     if bounds:
-        first = max(int(bounds[1]) - (found["name"] in ("@", "*")), 0)
+        first = max(int(bounds[1]) - (match["name"] in ("@", "*")), 0)
         items = items[first : first + int(bounds[2]) if bounds[2] else None]
-    apart = quoted and "*" not in (found["name"], found["index"])
+    apart = quoted and "*" not in (match["name"], match["index"])
     out: list[Part] = []
     for position, item in enumerate(items):
         if position:

@@ -87,8 +87,8 @@ def _rest(word: Text, start: int) -> Text:
 
 def count(text: Text | None) -> int | None:
     """A whole number that is stated, of nodes also the larger of a range."""
-    found = re.fullmatch(r"\s*(?:\d+-)?(\d{1,7})\s*", plain(text)) if text else None
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"\s*(?:\d+-)?(\d{1,7})\s*", plain(text)) if text else None
+    return int(match[1]) if match else None
 
 
 def gpus_per_node(found: dict[str, Text]) -> tuple[Text, int | None, str] | None:

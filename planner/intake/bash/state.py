@@ -18,13 +18,13 @@ from planner.intake.bash.traced_text import EMPTY, UNKNOWN, Piece, Source, Text,
 
 DEEPEST = 24
 """Nested substitutions, calls and files."""
-MOST_WORK = 3_000_000
+MAX_WORK = 3_000_000
 """Characters and statements looked at: a loop or a doubling variable ends here."""
-MOST_TIME_S = 2.0
+MAX_TIME_S = 2.0
 """Of the processor: a busy machine refuses nothing."""
-MOST_TEXT = 1 << 20
+MAX_TEXT = 1 << 20
 """Characters of one variable, and of one file."""
-MOST_NOTES = 40
+MAX_NOTES = 40
 
 Variable = Text | list[Text]
 
@@ -63,8 +63,8 @@ class Work:
     """Whether none of several branches was taken, as nobody sets what they ask for."""
     used: set[str] = field(default_factory=set)
     """Names of `sets` that are variables of the script."""
-    left: int = MOST_WORK
-    end_s: float = field(default_factory=lambda: thread_time() + MOST_TIME_S)
+    left: int = MAX_WORK
+    end_s: float = field(default_factory=lambda: thread_time() + MAX_TIME_S)
 
 
 @dataclass(slots=True)
@@ -96,13 +96,13 @@ def spend(state: State, work: int) -> None:
     if state.work.left < 0 or thread_time() > state.work.end_s:
         name = Path(state.file).name
         raise InputError(
-            f"{name} must be a launch script that can be followed in {MOST_TIME_S:g} s, but its"
+            f"{name} must be a launch script that can be followed in {MAX_TIME_S:g} s, but its"
             " loops or values take longer"
         )
 
 
 def note(state: State, text: str) -> None:
-    if len(state.work.notes) < MOST_NOTES:
+    if len(state.work.notes) < MAX_NOTES:
         state.work.notes[text] = None
 
 
@@ -123,7 +123,7 @@ def line_of(texts: Mapping[str, str], piece: Piece) -> int:
 @lru_cache(maxsize=8)
 def newlines(text: str) -> tuple[int, ...]:
     """Offsets of the line ends of a text."""
-    return tuple(found.start() for found in re.finditer("\n", text))
+    return tuple(match.start() for match in re.finditer("\n", text))
 
 
 def child(state: State, **changes: Any) -> State:
@@ -149,11 +149,11 @@ def assign(state: State, name: str, value: Variable) -> None:
         return
     texts = value if isinstance(value, list) else [value]
     if (
-        sum(len(piece.text) for text in texts for piece in text) > MOST_TEXT
-        or sum(map(len, texts)) > MOST_TEXT // 8
+        sum(len(piece.text) for text in texts for piece in text) > MAX_TEXT
+        or sum(map(len, texts)) > MAX_TEXT // 8
     ):
         raise InputError(
-            f"{state.file}: {name} must stay below {MOST_TEXT:,} characters, but grows beyond"
+            f"{state.file}: {name} must stay below {MAX_TEXT:,} characters, but grows beyond"
         )
     spend(state, sum(map(len, texts)))
     state.variables[name] = (

@@ -17,7 +17,7 @@ UNKNOWN = "\ue000"
 """Stands for what nobody knows: one character of a piece whose `unknown` says what."""
 
 
-MOST_SITES = 60
+MAX_SITES = 60
 """Substitutions that a text is followed through; beyond, its place is lost."""
 
 
@@ -151,8 +151,8 @@ def computed(value: str, of: Text = ()) -> Text:
 
 def split(piece: Piece) -> Iterator[Piece]:
     """Words and blanks of a piece, each with its own place."""
-    for found in re.finditer(r"[ \t\n]+|[^ \t\n]+", piece.text):
-        yield piece if found.span() == (0, len(piece.text)) else _slice(piece, *found.span())
+    for match in re.finditer(r"[ \t\n]+|[^ \t\n]+", piece.text):
+        yield piece if match.span() == (0, len(piece.text)) else _slice(piece, *match.span())
 
 
 def fields(parts: Iterable[Part]) -> list[Text]:
@@ -212,7 +212,7 @@ def substituted(text: Text, stood: Text, word: bool = False) -> Text:
     out = []
     for piece in text:
         site = piece.site
-        if (site.depth if site else 0) + len(above) > MOST_SITES:
+        if (site.depth if site else 0) + len(above) > MAX_SITES:
             site = LOST
         else:
             for place in reversed(above):

@@ -60,10 +60,10 @@ def expand(state: State, src: Source, start: int, end: int, quoted: bool = False
     run = _QUOTED_RUN if quoted else _RUN
     at = start
     while at < end:
-        found = run.match(src.text, at, end)
-        if found:
-            out += _literal(src, at, found.end())
-            at = found.end()
+        match = run.match(src.text, at, end)
+        if match:
+            out += _literal(src, at, match.end())
+            at = match.end()
             continue
         char = src.text[at]
         if char == "\\":

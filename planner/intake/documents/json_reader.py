@@ -22,7 +22,7 @@ _LOOSE = (
     " the Hugging Face Trainer refuses them"
 )
 
-MOST_TOKENS = 80_000
+MAX_TOKENS = 80_000
 """Spaces and comments counted too: more than any configuration has, and under 5 s to read."""
 Token = tuple[str, Any, int, int]
 """Kind (one of { } [ ] : , or "value", "word"), value, span."""
@@ -50,10 +50,8 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
     at = count = 0
     while at < len(text):
         count += 1
-        if count > MOST_TOKENS:
-            raise InputError(
-                f"{file} must have at most {MOST_TOKENS:,} words of JSON, but has more"
-            )
+        if count > MAX_TOKENS:
+            raise InputError(f"{file} must have at most {MAX_TOKENS:,} words of JSON, but has more")
         skipped = _SPACE.match(text, at) or _LINE.match(text, at)
         if skipped:
             at = skipped.end()

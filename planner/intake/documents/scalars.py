@@ -10,9 +10,9 @@ from typing import Any
 from planner.errors import InputError
 from planner.intake.frameworks.not_launches import regular
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """A config that people write has a few kB."""
-_MOST_DIGITS = 40
+_MAX_DIGITS = 40
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -36,15 +36,15 @@ def text_of(path: str | Path) -> str:
     place = regular(path)
     try:
         with place.open("rb") as stream:
-            raw = stream.read(MOST_BYTES + 1)
+            raw = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as fault:
         why = getattr(fault, "strerror", None) or fault
         raise InputError(
             f"{str(path)[:200]} must be a file that can be read, but got: {why}"
         ) from None
-    if len(raw) > MOST_BYTES:
+    if len(raw) > MAX_BYTES:
         raise InputError(
-            f"{place.name[:80]} must be a config of at most {MOST_BYTES:,} bytes, but is larger"
+            f"{place.name[:80]} must be a config of at most {MAX_BYTES:,} bytes, but is larger"
         )
     if b"\0" in raw:
         raise InputError(f"{place.name[:80]} must be text, but holds NUL bytes")
@@ -65,7 +65,7 @@ def plain(word: str) -> Any:
         return _BOOLS[lower]
     if lower in _SPECIAL:
         return _SPECIAL[lower]
-    if len(word) <= _MOST_DIGITS and word[0] in "+-.0123456789":
+    if len(word) <= _MAX_DIGITS and word[0] in "+-.0123456789":
         if _INT.match(word):
             return int(word.replace("_", ""))
         if _FLOAT.match(word):

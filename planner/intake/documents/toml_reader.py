@@ -12,16 +12,16 @@ _PAIR = re.compile(r"\s*([A-Za-z0-9_\-.]+)\s*=\s*")
 _END = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^#\n]*?)\s*(?:#.*)?$")
 
 
-MOST_PAIRS = 20_000
+MAX_PAIRS = 20_000
 
 
 def load(text: str, path: str) -> Document:
     """The tables of a TOML text. InputError: what does not hold, and the line."""
     import tomllib
 
-    if text.count("=") > MOST_PAIRS:
+    if text.count("=") > MAX_PAIRS:
         raise InputError(
-            f"{path.rsplit('/', 1)[-1]} must have at most {MOST_PAIRS:,} keys, but has more"
+            f"{path.rsplit('/', 1)[-1]} must have at most {MAX_PAIRS:,} keys, but has more"
         )
     try:
         data = tomllib.loads(text.replace("\r\n", "\n").lstrip("\ufeff"))

@@ -12,7 +12,7 @@ from planner.errors import InputError
 from planner.intake.reading import Edit, Origin
 
 DEEPEST = 60
-MOST_LEAVES = 20_000
+MAX_LEAVES = 20_000
 """Values of one config, also through aliases: a file of a few lines can state billions."""
 
 Path = tuple[str, ...]
@@ -75,9 +75,9 @@ def _walk(root: Any, start: Path) -> Iterator[tuple[Path, Any]]:
     while stack:
         path, value = stack.pop()
         steps += 1
-        if steps > MOST_LEAVES or len(path) > DEEPEST:
+        if steps > MAX_LEAVES or len(path) > DEEPEST:
             raise InputError(
-                f"a config must state at most {MOST_LEAVES:,} values, {DEEPEST} deep, but this one"
+                f"a config must state at most {MAX_LEAVES:,} values, {DEEPEST} deep, but this one"
                 " states more"
             )
         if isinstance(value, dict) and value:
@@ -93,9 +93,9 @@ def bounded(value: Any) -> Any:
     while stack:
         one, depth = stack.pop()
         steps += 1
-        if steps > MOST_LEAVES or depth > DEEPEST:
+        if steps > MAX_LEAVES or depth > DEEPEST:
             raise InputError(
-                f"a list of a config must have at most {MOST_LEAVES:,} values, {DEEPEST} deep, but"
+                f"a list of a config must have at most {MAX_LEAVES:,} values, {DEEPEST} deep, but"
                 " this one has more"
             )
         if isinstance(one, dict | list):

@@ -11,7 +11,7 @@ from planner.errors import InputError
 from planner.intake.documents.scalars import plain
 from planner.intake.documents.tree import DEEPEST, Document, Path, Span
 
-MOST_EVENTS = 60_000
+MAX_EVENTS = 60_000
 """Tokens of a file: more than any config has, and under 5 s to read."""
 
 
@@ -48,9 +48,9 @@ def load(text: str, path: str) -> Document:
     building = _Building()
     try:
         for count, event in enumerate(yaml.parse(text, Loader=loader)):
-            if count > MOST_EVENTS:
+            if count > MAX_EVENTS:
                 raise InputError(
-                    f"{file} must have at most {MOST_EVENTS:,} YAML tokens, but has more"
+                    f"{file} must have at most {MAX_EVENTS:,} YAML tokens, but has more"
                 )
             _take(building, event, file)
     except (yaml.YAMLError, UnicodeError, ValueError, RecursionError) as fault:

@@ -44,14 +44,14 @@ RENAMED = {
 FRAMEWORKS: dict[str, Framework] = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron"}
 
 
-def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """What the launcher and its plugins state; the script's own arguments (batch, model) are
     elsewhere and listed as unresolved.
     """
-    names = [name for leaf in found for name in _names(leaf)]
-    kind = last(found, "distributed_type")
+    names = [name for leaf in leaves for name in _names(leaf)]
+    kind = last(leaves, "distributed_type")
     open_ = []
-    if not any(leaf.path[-1] == "per_device_train_batch_size" for leaf in found):
+    if not any(leaf.path[-1] == "per_device_train_batch_size" for leaf in leaves):
         why = (
             "the micro-batch stands in the training script, not here; --set"
             " hf.per_device_train_batch_size=N supplies it"

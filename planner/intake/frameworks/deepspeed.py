@@ -68,13 +68,13 @@ with stage 3 alone.
 """
 
 
-def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """The configuration alone: each key under `deepspeed.`, `auto` kept as such and listed as
     unresolved where memory hangs on it.
     """
     keys = [
         Named(PREFIX + ".".join(leaf.path), leaf, leaf.value, deepspeed_keys.known(leaf.path))
-        for leaf in found
+        for leaf in leaves
     ]
     out = made(file, "deepspeed", "deepspeed", keys, notes=notes)
     return _open(out)

@@ -52,7 +52,7 @@ ENDINGS: dict[str, Callable[[str, str], Document]] = {
     ".yaml": yaml_reader.load,
     ".yml": yaml_reader.load,
 }
-MOST_FILES = 16
+MAX_FILES = 16
 
 
 def read(
@@ -73,8 +73,8 @@ def read_all(
     nothing is written. Raises InputError: no such file, too large, malformed, or of no framework
     that is known.
     """
-    if not 1 <= len(paths) <= MOST_FILES:
-        raise InputError(f"a configuration must be 1 to {MOST_FILES} files, but got {len(paths)}")
+    if not 1 <= len(paths) <= MAX_FILES:
+        raise InputError(f"a configuration must be 1 to {MAX_FILES} files, but got {len(paths)}")
     return read_texts([(str(path), text_of(path)) for path in paths], sets, kind)
 
 

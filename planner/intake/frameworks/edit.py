@@ -156,10 +156,10 @@ def _key_start(document: Document, text: str, path: Path) -> int | None:
     if path not in document.spans:
         return None
     before = text[: document.spans[path][0]]
-    found = re.compile(rf"[\"']?{re.escape(path[-1])}[\"']?[ \t]*:[\s]*(?:#[^\n]*\s*)*$").search(
+    match = re.compile(rf"[\"']?{re.escape(path[-1])}[\"']?[ \t]*:[\s]*(?:#[^\n]*\s*)*$").search(
         before[-2000:]
     )
-    return len(before) - len(before[-2000:]) + found.start() if found else None
+    return len(before) - len(before[-2000:]) + match.start() if match else None
 
 
 def _indent(document: Document, text: str, path: Path) -> str | None:

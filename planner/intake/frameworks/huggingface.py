@@ -58,12 +58,12 @@ FSDP = (
 )
 
 
-def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Each argument under `hf.`; the model and the length of a sample also under `model` and
     `seq_length`.
     """
-    axolotl = any(leaf.path[0] in ("base_model", "sequence_len") for leaf in found)
-    names = [name for leaf in found for name in _names(leaf, axolotl)]
+    axolotl = any(leaf.path[0] in ("base_model", "sequence_len") for leaf in leaves)
+    names = [name for leaf in leaves for name in _names(leaf, axolotl)]
     sharded = any(name.name == "use_torch_fsdp2" and name.value for name in names)
     deep = any(name.name == "hf.deepspeed" and name.value for name in names)
     framework: Framework = "deepspeed" if deep and not sharded else "torch"

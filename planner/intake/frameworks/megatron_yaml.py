@@ -32,12 +32,12 @@ LAUNCH = {
 }
 
 
-def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Values under Megatron's argument names, whether the keys are flags (`--num-layers: 24`) or
     arguments in sections.
     """
-    written = any(part.startswith("--") for leaf in found for part in leaf.path)
-    flat, near = doubted([name for leaf in found for name in names(leaf)], exact=written)
+    written = any(part.startswith("--") for leaf in leaves for part in leaf.path)
+    flat, near = doubted([name for leaf in leaves for name in names(leaf)], exact=written)
     return made(file, "megatron-yaml", "megatron", flat, notes=[*notes, *near])
 
 

@@ -98,11 +98,11 @@ _SUM = re.compile(
 _REFERENCE = re.compile(r"\$\{\s*([.\w]+)\s*\}")
 
 
-def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Values under Megatron's names. Source: [nemo] examples and collections; [megatron-bridge]
     training/config.py, mixed_precision.py.
     """
-    flat = references(found)
+    flat = references(leaves)
     kind = _kind(flat)
     framework = (
         "torch"
@@ -120,8 +120,8 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     return made(file, kind, "torch" if framework == "torch" else "megatron", out, notes=said)
 
 
-def _kind(found: Sequence[Leaf]) -> str:
-    tops = {leaf.path[0] for leaf in found}
+def _kind(leaves: Sequence[Leaf]) -> str:
+    tops = {leaf.path[0] for leaf in leaves}
     if "actor_rollout_ref" in tops:
         return "verl"
     bridge = tops & {
@@ -217,18 +217,18 @@ def _mixed(text: str, leaf: Leaf) -> list[Named]:
     return out
 
 
-def _together(found: Sequence[Leaf]) -> list[Named]:
+def _together(leaves: Sequence[Leaf]) -> list[Named]:
     """What several keys state together: verl's prompts and the two parts of a sequence, NeMo's
     switches of 8 bits.
     """
     out: list[Named] = []
     prompts, times = (
-        last(found, *_ACTOR, "ppo_mini_batch_size"),
-        last(found, "actor_rollout_ref", "rollout", "n"),
+        last(leaves, *_ACTOR, "ppo_mini_batch_size"),
+        last(leaves, "actor_rollout_ref", "rollout", "n"),
     )
     if prompts and times and isinstance(prompts.value, int) and isinstance(times.value, int):
         out.append(Named("global_batch_size", prompts, prompts.value * times.value))
-    parts = last(found, "data", "max_prompt_length"), last(found, "data", "max_response_length")
+    parts = last(leaves, "data", "max_prompt_length"), last(leaves, "data", "max_response_length")
     if (
         parts[0]
         and parts[1]
@@ -236,23 +236,23 @@ def _together(found: Sequence[Leaf]) -> list[Named]:
         and isinstance(parts[1].value, int)
     ):
         out.append(Named("seq_length", parts[1], parts[0].value + parts[1].value))
-    eight, format_ = last(found, "model", "fp8"), last(found, "model", "fp8_e4m3")
+    eight, format_ = last(leaves, "model", "fp8"), last(leaves, "model", "fp8_e4m3")
     if eight is not None and eight.value is True and format_ is not None and format_.value is True:
         out.append(Named("fp8_format", format_, "e4m3"))
-    strategy = last(found, *_ACTOR, "strategy")
+    strategy = last(leaves, *_ACTOR, "strategy")
     if strategy and str(strategy.value) in ("fsdp", "fsdp2"):
         out.append(Named("use_torch_fsdp2", strategy, True))
     return out
 
 
-def references(found: Sequence[Leaf]) -> list[Leaf]:
+def references(leaves: Sequence[Leaf]) -> list[Leaf]:
     """Leaves with OmegaConf's `${a.b}` and `${.b}` replaced where they stand for another leaf's
     value; what does not is left.
     """
-    values = {leaf.path: leaf.value for leaf in found}
+    values = {leaf.path: leaf.value for leaf in leaves}
     return [
         replace(leaf, value=_resolved(leaf, values), span=None) if _refers(leaf) else leaf
-        for leaf in found
+        for leaf in leaves
     ]
 
 
@@ -269,19 +269,19 @@ def _resolved(leaf: Leaf, values: Mapping[Path, Any]) -> Any:
     """A reference's value; of NeMo's resolvers multiply and divide the whole number, where both
     sides are known ones.
     """
-    found = _SUM.fullmatch(leaf.value)
-    if found is None:
+    match = _SUM.fullmatch(leaf.value)
+    if match is None:
         return _referred(leaf, leaf.value, values)
-    sides = [_referred(leaf, plain(side), values) for side in (found[2], found[3])]
+    sides = [_referred(leaf, plain(side), values) for side in (match[2], match[3])]
     if not all(
         isinstance(side, int) and not isinstance(side, bool) and 0 <= side < 10**9 for side in sides
     ):
         return leaf.value
-    if found[1] == "multiply":
+    if match[1] == "multiply":
         return sides[0] * sides[1]
     if not sides[1]:
         return leaf.value
-    return -(-sides[0] // sides[1]) if found[1] == "divide_ceil" else sides[0] // sides[1]
+    return -(-sides[0] // sides[1]) if match[1] == "divide_ceil" else sides[0] // sides[1]
 
 
 def _referred(leaf: Leaf, value: Any, values: Mapping[Path, Any]) -> Any:

@@ -57,12 +57,12 @@ def model(name: str) -> str:
 
 
 def _rest(text: str, leaf: Leaf) -> list[Named]:
-    found = _REST.match(text)
-    if found is None:
+    match = _REST.match(text)
+    if match is None:
         return []
-    out = [Named("launch.gpus", leaf, int(found["gpus"]))] if found["gpus"] else []
-    out += [Named("launch.hardware", leaf, found["gpu"])] if found["gpu"] else []
-    kind = found["kind"]
+    out = [Named("launch.gpus", leaf, int(match["gpus"]))] if match["gpus"] else []
+    out += [Named("launch.hardware", leaf, match["gpu"])] if match["gpu"] else []
+    kind = match["kind"]
     if kind is None:
         return out
     out.append(Named("bf16", leaf, True))

@@ -64,7 +64,7 @@ TOKENIZER_20B = 50277
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 
 
-def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """All files' leaves as one configuration; a key stated twice counts as GPT-NeoX takes it: the
     last.
 
@@ -73,7 +73,7 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     """
     flat = [
         replace(leaf, path=tuple(part.replace("-", "_") for part in leaf.path), where=told(leaf))
-        for leaf in found
+        for leaf in leaves
     ]
     said = list(notes)
     twice = sorted(
@@ -150,17 +150,17 @@ def _precision(leaf: Leaf) -> list[Named]:
     return out
 
 
-def _activation(found: Sequence[Leaf]) -> list[Named]:
-    leaf = last(found, "activation")
+def _activation(leaves: Sequence[Leaf]) -> list[Named]:
+    leaf = last(leaves, "activation")
     return [Named("swiglu", leaf, True)] if leaf is not None and str(leaf.value) in GATED else []
 
 
-def _width(found: Sequence[Leaf]) -> list[Named]:
+def _width(leaves: Sequence[Leaf]) -> list[Named]:
     """The MLP's width. A gated one takes two thirds of what is stated and splits it over its two
     branches, up to a multiple.
     """
-    stated, factor = last(found, "intermediate_size"), last(found, "expansion_factor")
-    hidden, act = last(found, "hidden_size"), last(found, "activation")
+    stated, factor = last(leaves, "intermediate_size"), last(leaves, "expansion_factor")
+    hidden, act = last(leaves, "hidden_size"), last(leaves, "activation")
     if stated is not None and _count(stated.value):
         width, leaf = stated.value, stated
     elif hidden is not None and _count(hidden.value):
@@ -176,15 +176,15 @@ def _width(found: Sequence[Leaf]) -> list[Named]:
         return []
     if act is None or str(act.value) not in GATED:
         return [Named("ffn_hidden_size", leaf, width)] if stated or factor else []
-    multiple = last(found, "mlp_multiple_of")
+    multiple = last(leaves, "mlp_multiple_of")
     step = multiple.value if multiple is not None and _count(multiple.value) else 1
     half = int(width * 2 / 3) // 2
     return [Named("ffn_hidden_size", leaf, -(-half // step) * step)]
 
 
-def _pipeline(found: Sequence[Leaf]) -> list[Named]:
+def _pipeline(leaves: Sequence[Leaf]) -> list[Named]:
     """0 pipeline stages: no PipelineModule at all."""
-    leaf = last(found, "pipe_parallel_size")
+    leaf = last(leaves, "pipe_parallel_size")
     if leaf is None or leaf.value != 0:
         return []
     return [
@@ -193,11 +193,11 @@ def _pipeline(found: Sequence[Leaf]) -> list[Named]:
     ]
 
 
-def _biases(found: Sequence[Leaf]) -> list[Named]:
+def _biases(leaves: Sequence[Leaf]) -> list[Named]:
     """Megatron has one switch for the biases of all linears and one for those of query, key and
     value.
     """
-    mlp, attention = last(found, "use_bias_in_mlp"), last(found, "use_bias_in_attn_linear")
+    mlp, attention = last(leaves, "use_bias_in_mlp"), last(leaves, "use_bias_in_attn_linear")
     if mlp is None or mlp.value is not False:
         return []
     kept = attention is None or attention.value is not False
@@ -207,13 +207,13 @@ def _biases(found: Sequence[Leaf]) -> list[Named]:
     ]
 
 
-def _vocabulary(found: Sequence[Leaf]) -> list[Named]:
+def _vocabulary(leaves: Sequence[Leaf]) -> list[Named]:
     """The tokenizer of GPT-NeoX-20B is known by its file."""
-    leaf = last(found, "vocab_file")
+    leaf = last(leaves, "vocab_file")
     if (
         leaf is None
         or not str(leaf.value).endswith("20B_tokenizer.json")
-        or last(found, "padded_vocab_size")
+        or last(leaves, "padded_vocab_size")
     ):
         return []
     return [Named("vocab_size", replace(leaf, origin="default"), TOKENIZER_20B)]

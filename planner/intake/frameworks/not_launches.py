@@ -12,8 +12,8 @@ from planner.errors import InputError
 
 LAUNCHES = (".sh", ".slurm", ".sbatch", ".yaml", ".yml", ".toml", ".json", ".log")
 PYTHON = (".py", ".pyw", ".ipynb")
-MOST_NAMED = 3
-MOST_LISTED = 2000
+MAX_NAMED = 3
+MAX_LISTED = 2000
 SPECIAL = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
@@ -47,12 +47,12 @@ def _inside(folder: Path) -> str:
     try:
         names = [
             one.name
-            for _, one in zip(range(MOST_LISTED), folder.iterdir(), strict=False)
+            for _, one in zip(range(MAX_LISTED), folder.iterdir(), strict=False)
             if one.suffix in LAUNCHES and one.is_file()
         ]
     except OSError:
         return "; name the script, configuration or log in it"
-    ranked = sorted(names, key=lambda name: (LAUNCHES.index(Path(name).suffix), name))[:MOST_NAMED]
+    ranked = sorted(names, key=lambda name: (LAUNCHES.index(Path(name).suffix), name))[:MAX_NAMED]
     return (
         f"; name one file in it, such as {', '.join(ranked)}"
         if ranked

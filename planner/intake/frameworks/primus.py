@@ -75,11 +75,11 @@ MODEL_ALONE = frozenset(
 """Defaults that a model's own file restates: not taken where that file is not at hand."""
 
 
-def trainer(found: Sequence[Leaf]) -> str | None:
+def trainer(leaves: Sequence[Leaf]) -> str | None:
     """The module that trains."""
     modules = list(
         dict.fromkeys(
-            leaf.path[1] for leaf in found if leaf.path[0] == "modules" and len(leaf.path) > 2
+            leaf.path[1] for leaf in leaves if leaf.path[0] == "modules" and len(leaf.path) > 2
         )
     )
     return next(
@@ -87,15 +87,15 @@ def trainer(found: Sequence[Leaf]) -> str | None:
     )
 
 
-def model_file(found: Sequence[Leaf]) -> str | None:
+def model_file(leaves: Sequence[Leaf]) -> str | None:
     """The name of the model file that the experiment takes."""
-    module = trainer(found)
-    leaf = last(found, "modules", module, "model") if module else None
+    module = trainer(leaves)
+    leaf = last(leaves, "modules", module, "model") if module else None
     return leaf.value if leaf and isinstance(leaf.value, str) else None
 
 
 def reading(
-    found: Sequence[Leaf],
+    leaves: Sequence[Leaf],
     file: str,
     notes: Sequence[str] = (),
     *,
@@ -105,7 +105,7 @@ def reading(
     """The overrides of the training module on the leaves of its model file (`model`; empty where
     that is not beside the experiment).
     """
-    flat = substituted(found, sets or {}, VARIABLE)
+    flat = substituted(leaves, sets or {}, VARIABLE)
     module = trainer(flat) or "pre_trainer"
     framework = last(flat, "modules", module, "framework")
     overrides = under(flat, "modules", module, "overrides")
@@ -138,8 +138,8 @@ def reading(
     return made(file, "primus", "megatron", flat_names, notes=[*said, *near])
 
 
-def _model(found: Sequence[Leaf], module: str) -> dict[str, Value]:
-    leaf = last(found, "modules", module, "model")
+def _model(leaves: Sequence[Leaf], module: str) -> dict[str, Value]:
+    leaf = last(leaves, "modules", module, "model")
     return (
         {"model": Value(_stem(leaf.value), leaf.origin, told(leaf))}
         if leaf is not None and isinstance(leaf.value, str)
@@ -159,8 +159,8 @@ def _name(leaf: Leaf) -> Named:
     return named("fp8_format" if key == "fp8" else key, leaf)
 
 
-def extends(found: Sequence[Leaf]) -> list[str]:
+def extends(leaves: Sequence[Leaf]) -> list[str]:
     """Files that a model file builds on, first to last."""
-    leaf = last(found, "extends")
+    leaf = last(leaves, "extends")
     names = leaf.value if leaf is not None and isinstance(leaf.value, list) else []
     return [str(name)[:200] for name in names]

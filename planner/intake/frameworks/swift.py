@@ -34,11 +34,11 @@ RENAMED = {
 }
 
 
-def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Megatron's names; how the model is tuned stays under `hf.` as with the Trainer. Training is
     bf16 unless the file says otherwise.
     """
-    flat, near = doubted([name for leaf in found for name in names(leaf)], exact=False)
+    flat, near = doubted([name for leaf in leaves for name in names(leaf)], exact=False)
     return made(file, "swift", "megatron", flat, notes=[*notes, *near])
 
 

@@ -79,7 +79,7 @@ TABLES = frozenset(
 )
 
 
-def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
+def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Values under Megatron's names; weights are sharded (FSDP2) unless the shard degree is 1.
 
     `local_batch_size` is what a data-parallel rank takes a step: of a pipeline it is cut into
@@ -87,7 +87,7 @@ def reading(found: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Read
     by accumulation.
     """
     flat = [
-        leaf for leaf in found if not (leaf.value == -1 and leaf.path[-1] == "global_batch_size")
+        leaf for leaf in leaves if not (leaf.value == -1 and leaf.path[-1] == "global_batch_size")
     ]
     older = any(leaf.path == ("training", "batch_size") for leaf in flat)
     flat = [
@@ -138,11 +138,11 @@ def _converters(leaf: Leaf) -> list[Named]:
     )
 
 
-def _model(found: Sequence[Leaf]) -> list[Named]:
+def _model(leaves: Sequence[Leaf]) -> list[Named]:
     """The preset's name: `llama3` and `70B` are llama3-70b; a path of assets names the checkpoint
     better still.
     """
-    name, flavor = last(found, "model", "name"), last(found, "model", "flavor")
+    name, flavor = last(leaves, "model", "name"), last(leaves, "model", "flavor")
     out = []
     if name is not None and flavor is not None:
         family, size = str(name.value)[:60].removesuffix("_ft"), str(flavor.value)[:60].lower()
@@ -150,25 +150,25 @@ def _model(found: Sequence[Leaf]) -> list[Named]:
     return out
 
 
-def _batch(found: Sequence[Leaf]) -> list[Named]:
+def _batch(leaves: Sequence[Leaf]) -> list[Named]:
     """Megatron's micro-batch: the local batch, or what a pipeline cuts it into."""
-    local = last(found, "training", "local_batch_size") or last(found, "training", "batch_size")
-    stages = last(found, "parallelism", "pipeline_parallel_degree") or last(
-        found, "experimental", "pipeline_parallel_degree"
+    local = last(leaves, "training", "local_batch_size") or last(leaves, "training", "batch_size")
+    stages = last(leaves, "parallelism", "pipeline_parallel_degree") or last(
+        leaves, "experimental", "pipeline_parallel_degree"
     )
     piped = stages is not None and _count(stages.value) and stages.value > 1
-    size = last(found, "parallelism", "pipeline_parallel_microbatch_size")
+    size = last(leaves, "parallelism", "pipeline_parallel_microbatch_size")
     if piped and local is not None:
         return [Named("micro_batch_size", size or local, size.value if size else 1)]
     return [named("micro_batch_size", local)] if local is not None else []
 
 
-def _sharding(found: Sequence[Leaf]) -> list[Named]:
-    older = last(found, "training", "data_parallel_shard_degree") or last(
-        found, "training", "data_parallel_degree"
+def _sharding(leaves: Sequence[Leaf]) -> list[Named]:
+    older = last(leaves, "training", "data_parallel_shard_degree") or last(
+        leaves, "training", "data_parallel_degree"
     )
-    leaf = older or last(found, "parallelism", "data_parallel_shard_degree")
-    reshard = last(found, "parallelism", "fsdp_reshard_after_forward")
+    leaf = older or last(leaves, "parallelism", "data_parallel_shard_degree")
+    reshard = last(leaves, "parallelism", "fsdp_reshard_after_forward")
     if leaf is None:
         return []
     out = [Named("use_torch_fsdp2", leaf, leaf.value != 1)]

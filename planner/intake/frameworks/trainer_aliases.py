@@ -53,10 +53,10 @@ def preset(name: str, where: str) -> dict[str, Value]:
     """What the name of a DeepSpeed configuration tells where the file is not at hand: `zero3`,
     `ds_z2_offload_config.json`.
     """
-    found = _PRESET.match(PurePosixPath(name).stem)
-    if found is None:
+    match = _PRESET.match(PurePosixPath(name).stem)
+    if match is None:
         return {}
-    stage, rest = int(found[1]), found[2].lower()
+    stage, rest = int(match[1]), match[2].lower()
     out: dict[str, Any] = {STAGE: stage}
     if "offload" in rest:
         both = stage == 3 and "opt" not in rest

@@ -24,7 +24,7 @@ concern.
 _OPEN = re.compile(r"\$\{|\?\?\?")
 
 
-MOST_DOUBTED = 200
+MAX_DOUBTED = 200
 """Names that are compared with all arguments."""
 
 
@@ -48,7 +48,7 @@ def reading(
     file: str,
     kind: str,
     framework: Framework,
-    found: Iterable[Named],
+    named_leaves: Iterable[Named],
     *,
     version: str | None = None,
     notes: Sequence[str] = (),
@@ -62,7 +62,7 @@ def reading(
     removals: dict[str, list[Edit | None]] = {}
     unknown: dict[str, None] = {}
     opened: dict[str, Unresolved] = {question.name: question for question in unresolved}
-    for name, leaf, value, known in found:
+    for name, leaf, value, known in named_leaves:
         if isinstance(value, str) and _OPEN.search(value) and _WEIGHTY.search(name):
             if name not in values:
                 opened[name] = Unresolved(
@@ -125,7 +125,7 @@ def merged(
 
 
 def substituted(
-    found: Iterable[Leaf], sets: Mapping[str, Any], pattern: re.Pattern[str]
+    leaves: Iterable[Leaf], sets: Mapping[str, Any], pattern: re.Pattern[str]
 ) -> list[Leaf]:
     """Leaves with `${NAME}` and `${NAME:default}` replaced: by --set NAME=VALUE, else by the
     default; else left as they are.
@@ -133,7 +133,7 @@ def substituted(
     `pattern` has the groups `name` and `default`. Environment variables of this machine are never
     read: a file is checked for the machine that it will run on.
     """
-    return [_one(leaf, sets, pattern) for leaf in found]
+    return [_one(leaf, sets, pattern) for leaf in leaves]
 
 
 def _one(leaf: Leaf, sets: Mapping[str, Any], pattern: re.Pattern[str]) -> Leaf:
@@ -143,13 +143,13 @@ def _one(leaf: Leaf, sets: Mapping[str, Any], pattern: re.Pattern[str]) -> Leaf:
         return leaf
     origins: list[Literal["option", "default"]] = []
 
-    def fill(found: re.Match[str]) -> str:
-        name, default = found["name"].strip(), found["default"]
+    def fill(match: re.Match[str]) -> str:
+        name, default = match["name"].strip(), match["default"]
         if name in sets:
             origins.append("option")
             return str(sets[name])
         if default is None:
-            return found[0]
+            return match[0]
         origins.append("default")
         return default
 
@@ -177,7 +177,7 @@ def truth(value: Any) -> Any:
     return bool(value) if isinstance(value, int) and value in (0, 1) else value
 
 
-def doubted(found: Iterable[Named], *, exact: bool) -> tuple[list[Named], list[str]]:
+def doubted(named_leaves: Iterable[Named], *, exact: bool) -> tuple[list[Named], list[str]]:
     """Names checked against Megatron's arguments, and what is said of those that miss one by a
     letter or two.
 
@@ -190,13 +190,13 @@ def doubted(found: Iterable[Named], *, exact: bool) -> tuple[list[Named], list[s
     out: list[Named] = []
     notes: dict[str, None] = {}
     near_of: dict[str, str | None] = {}
-    for one in found:
+    for one in named_leaves:
         name = one.name
         if name in known or "." in name or name == "model" or name.isupper():
             out.append(one)
             continue
         if name not in near_of:
-            near_of[name] = _near(name, known) if len(near_of) < MOST_DOUBTED else None
+            near_of[name] = _near(name, known) if len(near_of) < MAX_DOUBTED else None
         near = near_of[name]
         out.append(one._replace(known=False) if near or exact else one)
         if near:

@@ -20,7 +20,7 @@ from planner.intake.reading import Reading
 _ARGUMENT = re.compile(
     r"(?:^|[\s:|\]>])([A-Za-z_][A-Za-z0-9_]{1,80}) (?:\.+ )([^\n]*?)(?:\.+(updated|default))?\s*$"
 )
-MOST = 3000
+MAX_LINES = 3000
 """Arguments of a block."""
 LAUNCH = {
     "world_size": "launch.gpus",
@@ -33,7 +33,9 @@ def arguments(text: str, file: str) -> Reading | None:
     """The arguments of a block as a full Reading, defaults that the framework filled in with origin
     `default` where it says so.
     """
-    found = [leaf for line in text.split("\n")[:MOST] if (leaf := _leaf(line, file)) is not None]
+    found = [
+        leaf for line in text.split("\n")[:MAX_LINES] if (leaf := _leaf(line, file)) is not None
+    ]
     names = {leaf.path[0] for leaf in found}
     if len(found) < 5:
         return None
@@ -76,13 +78,13 @@ def joined(first: Reading | None, second: Reading | None) -> Reading | None:
 
 
 def _leaf(line: str, file: str) -> Leaf | None:
-    found = _ARGUMENT.search(line[:2000])
-    if found is None:
+    match = _ARGUMENT.search(line[:2000])
+    if match is None:
         return None
-    said = found[3]
+    said = match[3]
     return Leaf(
-        (found[1],),
-        _python(found[2].strip()),
+        (match[1],),
+        _python(match[2].strip()),
         file,
         origin="default" if said == "default" else "flag",
     )

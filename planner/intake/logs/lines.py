@@ -159,24 +159,24 @@ def _megatron(text: str) -> Step | None:
 
 
 def _bridge(text: str) -> Step | None:
-    found = _BRIDGE.search(text)
+    match = _BRIDGE.search(text)
     return (
-        Step("bridge", step_s=_number(found[1]), tflops_per_gpu=_number(found[2]))
-        if found
+        Step("bridge", step_s=_number(match[1]), tflops_per_gpu=_number(match[2]))
+        if match
         else None
     )
 
 
 def _pipe(text: str) -> Step | None:
-    found = _PIPE.search(text)
-    if not found:
+    match = _PIPE.search(text)
+    if not match:
         return None
-    loss = _number(found[2])
+    loss = _number(match[2])
     return Step(
         "deepspeed",
-        int(found[1]),
-        _number(found[3]),
-        samples_per_s=_number(found[4]),
+        int(match[1]),
+        _number(match[3]),
+        samples_per_s=_number(match[4]),
         loss=loss,
         nan=int(math.isnan(loss)),
     )
@@ -186,14 +186,14 @@ def _timer(text: str) -> Step | None:
     """DeepSpeed's ThroughputTimer: samples of all data-parallel ranks a second, the current ones
     where it prints both.
     """
-    found = _THROUGHPUT.search(text)
-    if not found:
+    match = _THROUGHPUT.search(text)
+    if not match:
         return None
-    peak = _number(found[5]) * GIB if found[5] else None
+    peak = _number(match[5]) * GIB if match[5] else None
     return Step(
         "deepspeed",
-        int(found[1]) if found[1] else None,
-        samples_per_s=_number(found[3] or found[2]),
+        int(match[1]) if match[1] else None,
+        samples_per_s=_number(match[3] or match[2]),
         allocated_bytes=peak,
     )
 
@@ -216,36 +216,36 @@ def _nemo(text: str) -> Step | None:
 
 
 def _titan(text: str) -> Step | None:
-    found = _TITAN.search(text)
-    if not found:
+    match = _TITAN.search(text)
+    if not match:
         return None
-    loss = _number(found[2])
-    tflops, mfu = (_number(found[at]) if found[at] else None for at in (6, 7))
+    loss = _number(match[2])
+    tflops, mfu = (_number(match[at]) if match[at] else None for at in (6, 7))
     return Step(
         "torchtitan",
-        int(found[1]),
+        int(match[1]),
         None,
         tflops,
-        _number(found[5]),
+        _number(match[5]),
         loss=loss,
         nan=int(math.isnan(loss)),
         mfu=mfu / 100 if mfu is not None else None,
-        reserved_bytes=_number(found[3]) * GIB,
+        reserved_bytes=_number(match[3]) * GIB,
     )
 
 
 def _nanotron(text: str) -> Step | None:
-    found = _NANOTRON.search(text)
-    if not found:
+    match = _NANOTRON.search(text)
+    if not match:
         return None
-    loss = _number(found[5])
+    loss = _number(match[5])
     return Step(
         "nanotron",
-        int(found[1]),
-        _scaled(found[2]) / 1e3,
-        _scaled(found[6]),
-        _scaled(found[3]),
-        global_batch_size=int(_scaled(found[4])),
+        int(match[1]),
+        _scaled(match[2]) / 1e3,
+        _scaled(match[6]),
+        _scaled(match[3]),
+        global_batch_size=int(_scaled(match[4])),
         loss=loss,
         nan=int(math.isnan(loss)),
     )
@@ -274,9 +274,9 @@ def _memory(text: str) -> Memory | None:
         return None
     scale = MIB if unit[1] == "MB" else GB
     sizes = {
-        name: _number(found[1]) * scale
+        name: _number(match[1]) * scale
         for name, pattern in _PEAKS.items()
-        if (found := pattern.search(text))
+        if (match := pattern.search(text))
     }
     rank = _RANK.search(text)
     if not sizes:
@@ -291,17 +291,17 @@ def _memory(text: str) -> Memory | None:
 
 def _see(text: str) -> Memory | None:
     """DeepSpeed's see_memory_usage: GiB, and the peak reserved in whole ones."""
-    found = _SEE.search(text)
+    match = _SEE.search(text)
     return (
-        Memory(None, _number(found[1]) * GIB, max(_number(found[2]), _number(found[3])) * GIB)
-        if found
+        Memory(None, _number(match[1]) * GIB, max(_number(match[2]), _number(match[3])) * GIB)
+        if match
         else None
     )
 
 
 def _field(text: str, name: str) -> float | None:
-    found = _FIELDS[name].search(text)
-    return _number(found[1]) if found else None
+    match = _FIELDS[name].search(text)
+    return _number(match[1]) if match else None
 
 
 def _number(word: str) -> float:

@@ -131,10 +131,10 @@ def _without_size(text: str) -> Oom | None:
             requested_bytes=value,
             ranges={"requested_bytes": interval},
         )
-    found = _SILENT.search(text) or _HOST.search(text)
-    if found is None:
+    match = _SILENT.search(text) or _HOST.search(text)
+    if match is None:
         return None
-    message = _line_around(text, found.start())
+    message = _line_around(text, match.start())
     vendor = _VENDOR.search(message)
     place: Place = "host" if _HOST.search(message) and not _SILENT.search(message) else "device"
     return Oom(message, place, vendor=vendor.group(1) if vendor else None, rank=_rank(message))
@@ -144,9 +144,9 @@ def _sized(message: str) -> Oom:
     sizes: dict[str, float] = {}
     ranges: dict[str, Range] = {}
     for name, pattern in _FIELD_PATTERNS.items():
-        found = pattern.search(message)
-        if found:
-            number, unit = (group for group in found.groups() if group is not None)
+        match = pattern.search(message)
+        if match:
+            number, unit = (group for group in match.groups() if group is not None)
             sizes[name], ranges[name] = _printed(number, unit)
     if (
         "reserved_bytes" not in sizes
@@ -185,8 +185,8 @@ def _printed(number: str, unit: str) -> tuple[float, Range]:
 
 
 def _rank(message: str) -> int | None:
-    found = _RANK.search(message.lstrip().partition("\n")[0])
-    return int(found.group(1)) if found else None
+    match = _RANK.search(message.lstrip().partition("\n")[0])
+    return int(match.group(1)) if match else None
 
 
 def _line_around(text: str, at: int) -> str:

@@ -17,9 +17,9 @@ from planner.intake.logs.oom import Oom
 from planner.intake.logs.sampling import stretches
 from planner.intake.reading import Reading
 
-MOST_STEPS = 10_000
+MAX_STEPS = 10_000
 """Steps that are read; of a longer log every 16th after these."""
-MOST_OOMS = 64
+MAX_OOMS = 64
 STYLES = (
     "megatron",
     "megatron-deepspeed",
@@ -123,7 +123,7 @@ def is_log(text: str) -> bool:
 
 def _line(seen: _Seen, text: str) -> None:
     seen.order += 1
-    if len(seen.steps) >= MOST_STEPS and seen.order % 16 and "memory (" not in text:
+    if len(seen.steps) >= MAX_STEPS and seen.order % 16 and "memory (" not in text:
         return
     said = parse(text)
     if isinstance(said, Memory):
@@ -137,7 +137,7 @@ def _line(seen: _Seen, text: str) -> None:
 def _oom(seen: _Seen, text: str) -> None:
     line = text.partition("\n")[0]
     found = oom.parse(text if "ried to allocate " in line else line)
-    if found is not None and len(seen.ooms) < MOST_OOMS:
+    if found is not None and len(seen.ooms) < MAX_OOMS:
         seen.ooms.append(found)
 
 

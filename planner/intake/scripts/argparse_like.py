@@ -30,7 +30,7 @@ _WEIGHTY = re.compile(
 )
 LISTS = ("modules", "path", "sizes", "ranks")
 """Ends of the names whose value is a list even of one."""
-MOST_NOTES = 12
+MAX_NOTES = 12
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ def _takes(flag: Flag | None, values: list[Text], word: Text) -> bool:
 def _repeated(out: Parsed, seen: dict[str, str], stated: str, values: list[Text]) -> None:
     told = " ".join(shown(value) for value in values)
     key = stated.replace("_", "-")
-    if seen.get(key, told) != told and len(out.notes) < MOST_NOTES:
+    if seen.get(key, told) != told and len(out.notes) < MAX_NOTES:
         out.notes.append(
             f"{stated} stands twice, with {seen[key][:40] or 'no value'} and"
             f" {told[:40] or 'no value'}: the last counts"

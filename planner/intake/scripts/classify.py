@@ -46,11 +46,11 @@ def by_recipe(parsed: Parsed) -> bool:
     return any(leaf.path[0] in SPELLED for leaf in parsed.leaves)
 
 
-def kind(found: TrainingCommand, parsed: Parsed) -> str:
+def kind(command: TrainingCommand, parsed: Parsed) -> str:
     """megatron, megatron-deepspeed, swift, nemo, torchtitan, huggingface, or config where files say
     it all.
     """
-    program = found.program
+    program = command.program
     base = posixpath.basename(program)
     if program.startswith("megatron "):
         return "swift"

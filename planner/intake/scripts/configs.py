@@ -60,7 +60,7 @@ def files(parsed: Parsed) -> list[str]:
 
 def reading(
     kind: str,
-    found: TrainingCommand,
+    command: TrainingCommand,
     parsed: Parsed,
     work: Work,
     path: Path,
@@ -73,7 +73,7 @@ def reading(
     if kind in ("megatron", "megatron-deepspeed"):
         return _megatron(kind, parsed, work, path, launched, sets)
     if kind == "huggingface":
-        return _hugging(found, parsed, work, path, launched, sets)
+        return _hugging(command, parsed, work, path, launched, sets)
     if kind == "swift":
         from planner.intake.frameworks import swift
 
@@ -162,7 +162,7 @@ def _placed(below: Reading, text: Text) -> Reading:
 
 
 def _hugging(
-    found: TrainingCommand,
+    command: TrainingCommand,
     parsed: Parsed,
     work: Work,
     path: Path,
@@ -182,7 +182,7 @@ def _hugging(
     ]
     out = huggingface.reading([*below, *own], str(path))
     out = replace(out, unresolved=(*out.unresolved, *parsed.unresolved))
-    launcher = _accelerate(found, work, path)
+    launcher = _accelerate(command, work, path)
     out = merged(
         (
             merged(launcher, out, kind="huggingface", framework=_stronger(launcher, out))
@@ -219,9 +219,9 @@ def _stronger(launcher: Reading | None, out: Reading) -> Any:
     return launcher.framework if launcher and out.framework == "torch" else out.framework
 
 
-def _accelerate(found: TrainingCommand, work: Work, path: Path) -> Reading | None:
+def _accelerate(command: TrainingCommand, work: Work, path: Path) -> Reading | None:
     """What accelerate is told: its configuration file, below its own options."""
-    told = found.told.get("accelerate")
+    told = command.told.get("accelerate")
     if told is None:
         return None
     from planner.intake.frameworks import accelerate, detect
@@ -229,7 +229,7 @@ def _accelerate(found: TrainingCommand, work: Work, path: Path) -> Reading | Non
     named = option(told, "--config-file")
     text = text_beside(work, path, named) if named else None
     below = leaves(detect.parse(shown(text), plain(named))) if text and named else []
-    word = found.words["accelerate"]
+    word = command.words["accelerate"]
     counts = ("--config-file", "--num-processes", "--num-machines")
     own = [
         leaf(_place(name[2:].replace("-", "_")), _told(value), word, [value], work.texts, name)

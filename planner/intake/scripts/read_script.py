@@ -38,7 +38,7 @@ ANCHORS = (
     "model",
 )
 """Further flags go behind the first of these that the command states."""
-MOST_VARIABLES = 200
+MAX_VARIABLES = 200
 LONGEST = 300
 """Characters of a variable of the environment that is kept: the longer ones are command lines."""
 
@@ -91,30 +91,32 @@ def chosen(work: Work, path: Path) -> tuple[TrainingCommand, Parsed, list[str]]:
     return found, said, [_several(found, others)] if others else []
 
 
-def _score(found: TrainingCommand, parsed: Parsed) -> float:
+def _score(command: TrainingCommand, parsed: Parsed) -> float:
     points = (
         float(len(parsed.flags)) + classify.hugging(parsed) + 2 * len(classify.overrides(parsed))
     )
     points += 3 * classify.by_recipe(parsed)
-    points += 2 * bool(found.told.keys() - {"slurm"}) + 3 * bool(configs.files(parsed))
-    if UNLIKELY.search(posixpath.basename(found.program)):
+    points += 2 * bool(command.told.keys() - {"slurm"}) + 3 * bool(configs.files(parsed))
+    if UNLIKELY.search(posixpath.basename(command.program)):
         points -= 20
     return points + 3 * (
-        found.program.split(" ")[0] in ("megatron", "swift", "llamafactory-cli", "nemo")
+        command.program.split(" ")[0] in ("megatron", "swift", "llamafactory-cli", "nemo")
     )
 
 
-def _several(found: TrainingCommand, others: Sequence[TrainingCommand]) -> str:
+def _several(command: TrainingCommand, others: Sequence[TrainingCommand]) -> str:
     same = sum(
-        other.program == found.program and other.command.where == found.command.where
+        other.program == command.program and other.command.where == command.command.where
         for other in others
     )
     if same == len(others):
-        return f"{found.command.where}: the loop starts {same + 1} runs; the first is read"
+        return f"{command.command.where}: the loop starts {same + 1} runs; the first is read"
     names = ", ".join(
         dict.fromkeys(f"{other.program[-40:]} ({other.command.where})" for other in others[:4])
     )
-    return f"{found.command.where}: {found.program[-60:]} is read; the script also starts {names}"
+    return (
+        f"{command.command.where}: {command.program[-60:]} is read; the script also starts {names}"
+    )
 
 
 def _nothing(work: Work, path: Path) -> str:
@@ -129,19 +131,19 @@ def _nothing(work: Work, path: Path) -> str:
     )
 
 
-def _launched(found: TrainingCommand, parsed: Parsed, work: Work, path: Path) -> Reading:
+def _launched(command: TrainingCommand, parsed: Parsed, work: Work, path: Path) -> Reading:
     """The launcher's counts and the environment, as a reading to lay over the training's own."""
-    host = option(found.told.get("deepspeed", {}), "--hostfile")
-    counted = world(found, work.texts, configs.text_beside(work, path, host) if host else None)
+    host = option(command.told.get("deepspeed", {}), "--hostfile")
+    counted = world(command, work.texts, configs.text_beside(work, path, host) if host else None)
     by_flags = _actors(parsed)
     names = [*([] if by_flags else counted.names), *by_flags]
     opened = [] if by_flags else counted.unresolved
-    variables = {**found.environment, **runtime_variables(found)}
+    variables = {**command.environment, **runtime_variables(command)}
     named = [
         (name, value)
         for name, value in variables.items()
         if known(value) and len(plain(value)) <= LONGEST
-    ][:MOST_VARIABLES]
+    ][:MAX_VARIABLES]
     names += [_variable(name, value, work) for name, value in named]
     return made(str(path), "megatron", "megatron", names, unresolved=opened, notes=counted.notes)
 
@@ -191,7 +193,7 @@ def _actors(parsed: Parsed) -> list[Named]:
     ]
 
 
-def finished(out: Reading, found: TrainingCommand, work: Work) -> Reading:
+def finished(out: Reading, command: TrainingCommand, work: Work) -> Reading:
     """With the product of nodes and GPUs, the place for further flags, and nothing open that is
     known.
     """
@@ -215,7 +217,7 @@ def finished(out: Reading, found: TrainingCommand, work: Work) -> Reading:
     waiting = [question for question in out.unresolved if question.name not in (*values, *counts)]
     first = sorted(waiting, key=lambda one: not _of_launch(one))
     edits = dict(out.edits)
-    place = _place_for_flags(out, found, work)
+    place = _place_for_flags(out, command, work)
     if place is not None:
         edits[APPEND] = place
     return replace(
@@ -250,5 +252,5 @@ def _place_for_flags(out: Reading, found: TrainingCommand, work: Work) -> Edit |
     return Edit(program.file, program.end, program.end) if program else None
 
 
-def _of_launch(one: Unresolved) -> bool:
-    return "--gpus" in one.why
+def _of_launch(question: Unresolved) -> bool:
+    return "--gpus" in question.why

@@ -46,23 +46,23 @@ class World(NamedTuple):
     notes: list[str]
 
 
-def world(found: TrainingCommand, texts: Mapping[str, str], hostfile: Text | None) -> World:
+def world(command: TrainingCommand, texts: Mapping[str, str], hostfile: Text | None) -> World:
     """Nodes, GPUs a node and GPUs of a launch. `hostfile`: the text of the one that deepspeed is
     given, where it lies beside.
     """
-    told = found.told
+    told = command.told
     if "torchrun" in told:
-        counts, word = _torchrun(told["torchrun"], found), found.words["torchrun"]
+        counts, word = _torchrun(told["torchrun"], command), command.words["torchrun"]
     elif "deepspeed" in told:
-        counts, word = _deepspeed(told["deepspeed"], found, hostfile), found.words["deepspeed"]
+        counts, word = _deepspeed(told["deepspeed"], command, hostfile), command.words["deepspeed"]
     elif "accelerate" in told:
-        counts, word = _accelerate(told["accelerate"], found), found.words["accelerate"]
+        counts, word = _accelerate(told["accelerate"], command), command.words["accelerate"]
     elif "mpirun" in told:
-        counts, word = _mpirun(told["mpirun"]), found.words["mpirun"]
+        counts, word = _mpirun(told["mpirun"]), command.words["mpirun"]
     elif "slurm" in told:
-        counts, word = _slurm(told["slurm"]), found.words["slurm"]
+        counts, word = _slurm(told["slurm"]), command.words["slurm"]
     else:
-        counts, word = _environment(found), found.command.words[0]
+        counts, word = _environment(command), command.command.words[0]
     out = World([], [], [])
     for name, stated in counts.items():
         _count(out, name, stated, word, texts)
@@ -71,10 +71,10 @@ def world(found: TrainingCommand, texts: Mapping[str, str], hostfile: Text | Non
     return out
 
 
-def _torchrun(told: dict[str, Text], found: TrainingCommand) -> dict[str, Stated]:
+def _torchrun(told: dict[str, Text], command: TrainingCommand) -> dict[str, Stated]:
     nodes = None if "--standalone" in told else option(told, "--nnodes")
     each = option(told, "--nproc-per-node")
-    visible = _visible(found)
+    visible = _visible(command)
     automatic = each is not None and plain(each) in ("gpu", "auto")
     return {
         "nodes": Stated(
@@ -97,7 +97,7 @@ def _torchrun(told: dict[str, Text], found: TrainingCommand) -> dict[str, Stated
 
 
 def _deepspeed(
-    told: dict[str, Text], found: TrainingCommand, hostfile: Text | None
+    told: dict[str, Text], command: TrainingCommand, hostfile: Text | None
 ) -> dict[str, Stated]:
     nodes, each, include = (
         option(told, "--num-nodes"),
@@ -136,7 +136,7 @@ def _deepspeed(
     return {
         "nodes": known,
         "gpus_per_node": (
-            Stated(each, flag="--num_gpus") if each else _visible(found) or _slots(hostfile)
+            Stated(each, flag="--num_gpus") if each else _visible(command) or _slots(hostfile)
         ),
     }
 
@@ -155,7 +155,7 @@ def _slots(hostfile: Text | None) -> Stated:
     )
 
 
-def _accelerate(told: dict[str, Text], found: TrainingCommand) -> dict[str, Stated]:
+def _accelerate(told: dict[str, Text], command: TrainingCommand) -> dict[str, Stated]:
     processes, machines = option(told, "--num-processes"), option(told, "--num-machines")
     out: dict[str, Stated] = {}
     if machines or processes or "--config-file" not in told:
@@ -164,7 +164,7 @@ def _accelerate(told: dict[str, Text], found: TrainingCommand) -> dict[str, Stat
     if processes:
         out["gpus"] = Stated(processes, flag="--num_processes")
     elif "--config-file" not in told:
-        out["gpus_per_node"] = _visible(found) or Stated(None, EVERY)
+        out["gpus_per_node"] = _visible(command) or Stated(None, EVERY)
     return out
 
 
@@ -215,8 +215,8 @@ def _slurm(told: dict[str, Text]) -> dict[str, Stated]:
     }
 
 
-def _environment(found: TrainingCommand) -> dict[str, Stated]:
-    env = found.environment
+def _environment(command: TrainingCommand) -> dict[str, Stated]:
+    env = command.environment
     nodes, each = env.get("NNODES"), env.get("NPROC_PER_NODE")
     if each or nodes:
         return {
@@ -227,12 +227,12 @@ def _environment(found: TrainingCommand) -> dict[str, Stated]:
             "gpus_per_node": (
                 Stated(each, flag="NPROC_PER_NODE")
                 if each
-                else _visible(found) or Stated(None, EVERY)
+                else _visible(command) or Stated(None, EVERY)
             ),
         }
     if env.get("WORLD_SIZE"):
         return {"gpus": Stated(env["WORLD_SIZE"], flag="WORLD_SIZE")}
-    visible = _visible(found)
+    visible = _visible(command)
     if visible:
         return {
             "nodes": Stated((Piece("1"),), flag="started without a launcher"),
@@ -241,10 +241,10 @@ def _environment(found: TrainingCommand) -> dict[str, Stated]:
     return {"gpus": Stated(None, "the command says no GPU count; --gpus N supplies it")}
 
 
-def _visible(found: TrainingCommand) -> Stated | None:
+def _visible(command: TrainingCommand) -> Stated | None:
     """GPUs that CUDA_VISIBLE_DEVICES lists."""
     for name in VISIBLE:
-        listed = found.environment.get(name)
+        listed = command.environment.get(name)
         if listed and re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", plain(listed)):
             return Stated(computed(str(plain(listed).count(",") + 1), listed), flag=name)
     return None
@@ -281,8 +281,8 @@ def _count(out: World, name: str, stated: Stated, word: Text, texts: Mapping[str
 
 
 def _elastic(text: str) -> int | None:
-    found = re.fullmatch(r"\d{1,6}:(\d{1,6})", text.strip())
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"\d{1,6}:(\d{1,6})", text.strip())
+    return int(match[1]) if match else None
 
 
 def _named(name: str, found: Leaf) -> Named:
@@ -328,9 +328,9 @@ def _hardware(out: World, told: dict[str, Text], word: Text, texts: Mapping[str,
         out.names.append(_named("launch.hardware", said))
 
 
-def runtime_variables(found: TrainingCommand) -> dict[str, Text]:
+def runtime_variables(command: TrainingCommand) -> dict[str, Text]:
     """Variables of ray's --runtime-env-json."""
-    stated = found.told.get("ray", {}).get("--runtime-env-json")
+    stated = command.told.get("ray", {}).get("--runtime-env-json")
     try:
         listed = json.loads(plain(stated)).get("env_vars", {}) if stated else {}
     except (ValueError, AttributeError, RecursionError):
