@@ -2,6 +2,11 @@
 running anything.
 """
 
+# NOTE: tree-sitter parses the statements; words are read here character by character, because many
+# of them are no text of a file: what `eval`, `bash -c`, a heredoc or `${x:-...}` expand to
+# is put together of stretches of several places, and each must keep its own for `check --fix`.
+# A tree would have to be parsed anew of every such text.
+
 from __future__ import annotations
 
 import re
