@@ -138,8 +138,8 @@ def _empty(word: tuple) -> str | None:  # type: ignore[type-arg]
     """A word as bash has it in an empty environment: without variables that nobody sets, nothing
     where only these stood unquoted.
     """
-    kept = "".join(piece.text for piece in word if not piece.missing)
-    return kept if kept or not any(piece.missing for piece in word) else None
+    kept = "".join(piece.text for piece in word if not piece.unknown)
+    return kept if kept or not any(piece.unknown for piece in word) else None
 
 
 def _words(tmp_path: Path, body: str, **sets: str) -> list[str]:
