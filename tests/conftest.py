@@ -1,13 +1,25 @@
-"""The command line in this process: exit code, stdout, stderr."""
+"""The command line in this process; what a test needs of the machine, as its mark; `--fast`."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
 from planner.cli import code
+
+MARKS = {
+    "tests.judges": "judge",
+    "tests.report.browser": "browser",
+    "tests.launch.slurm_local": "slurm",
+}
+"""Modules of helpers, and the mark of every test in a file that imports from one of them."""
+NOT_FAST = ("slow", "process", "judge", "browser", "slurm", "docs")
+PROGRAMS = {"browser": "chromium", "slurm": "slurmctld"}
+"""What a test of a mark needs installed; without it the test is skipped, under CI it fails."""
 
 
 class Ran(NamedTuple):
@@ -18,9 +30,47 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def ppplan(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Runs the command line in this process: exit code, stdout, stderr."""
+
     def run(*arguments: str) -> Ran:
         result = code(list(map(str, arguments)))
         captured = capsys.readouterr()
         return Ran(result, captured.out, captured.err)
 
     return run
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help=f"Leaves out tests marked {', '.join(NOT_FAST)}: a minute on two cores.",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in marks_by_imports(item):
+            item.add_marker(mark)
+    if config.getoption("--fast"):
+        slow = [item for item in items if any(item.get_closest_marker(mark) for mark in NOT_FAST)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
+    for mark, program in PROGRAMS.items():
+        if shutil.which(program) is None and not os.environ.get("CI"):
+            for item in items:
+                if item.get_closest_marker(mark):
+                    item.add_marker(pytest.mark.skip(reason=f"{program} is not installed"))
+
+
+def marks_by_imports(item: pytest.Item) -> set[str]:
+    """Marks that follow from what the test's file imports."""
+    module = getattr(item, "module", None)
+    names = set()
+    for value in vars(module).values():
+        names.add(str(getattr(value, "__module__", None) or getattr(value, "__name__", "")))
+    return {
+        mark
+        for prefix, mark in MARKS.items()
+        if any(name.startswith(prefix) for name in names if isinstance(name, str))
+    }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import planner
 from planner.cli import COMMANDS
 from planner.references import REFERENCES
 from planner.report.formulas import keys, module_formulas
+from tests.bench.house import imported, parts
 
 ROOT = Path(__file__).parent.parent
 PLANNER = ROOT / "planner"
@@ -101,6 +103,27 @@ def test_every_import_goes_down() -> None:
         if a != b and FLOOR[b] >= FLOOR[a] and (a, b) not in SIDEWAYS
     ]
     assert not climbs, "move the shared part down a floor, or pass it in:\n" + "\n".join(climbs)
+
+
+@pytest.mark.parametrize("depth", [2, 9], ids=["folders", "files"])
+def test_no_circle_inside_a_room(depth: int) -> None:
+    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for path in FILES:
+        own = parts(PLANNER, path)[:depth]
+        others = {other[:depth] for other in imported(PLANNER, ast.parse(path.read_text()))}
+        graph[own] = graph.get(own, set()) | (others - {own})
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_programs_for_maintainers_are_apart_from_the_library() -> None:
+    library = [path for path in FILES if "maintain" not in path.parts]
+    users = [
+        path
+        for path in library
+        if any("maintain" in other for other in imported(PLANNER, ast.parse(path.read_text())))
+    ]
+    doors = [PLANNER / "accuracy" / "bars.py", PLANNER / "accuracy" / "table.py"]
+    assert [path for path in users if path not in doors] == []
 
 
 def test_heavy_libraries_are_imported_where_they_are_used() -> None:

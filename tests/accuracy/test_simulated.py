@@ -45,7 +45,7 @@ def test_a_killed_process_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     pairs, here = asked(simulated.FEW + 4), os.getpid()
 
     def dies_elsewhere(*pair: object, exact: bool) -> object:
-        return estimate(*pair, exact=exact) if os.getpid() == here else os._exit(1)  # type: ignore[arg-type]
+        return estimate(*pair, exact=exact) if os.getpid() == here else os._exit(1)
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(simulated, "estimate", dies_elsewhere)

@@ -86,7 +86,7 @@ def trials(
     study = optuna.create_study(sampler=sampler)
     own = isinstance(sampler, PriorSampler)
     for _ in range(min(count, len(points))):
-        trial = study.ask(sampler.infer_relative_search_space(study, None) if own else space)  # type: ignore[arg-type]
+        trial = study.ask(sampler.infer_relative_search_space(study, None) if own else space)
         wanted = np.array([space[name].to_internal_repr(trial.params[name]) for name in names])
         index = int(np.argmin((table != wanted).sum(axis=1) + np.where(free, 0, len(names) + 1)))
         free[index] = False

@@ -58,7 +58,7 @@ def _for_a_cpu(config: Any) -> None:
         setattr(config, name, False)
     config.use_cpu_initialization, config.context_parallel_size = True, 1
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # type: ignore[method-assign,assignment]
-    torch.cuda.current_device = lambda: torch.device("meta")  # type: ignore[assignment,return-value]
+    torch.cuda.current_device = lambda: torch.device("meta")
     torch.cuda.Stream = lambda *_, **__: None  # type: ignore[assignment,misc]
     _attention_of_any_width()
 

@@ -51,9 +51,9 @@ def _stand_in_for_gpu(machine: Any) -> None:
 
     if not hasattr(typing, "override"):
         typing.override = typing_extensions.override  # type: ignore[attr-defined]
-    torch.compile = lambda function=None, **_: function or (lambda inner: inner)  # type: ignore[assignment]
+    torch.compile = lambda function=None, **_: function or (lambda inner: inner)
     torch.cuda.get_device_properties = lambda *_: machine  # type: ignore[assignment]
-    torch.cuda.get_device_capability = lambda *_: (machine.major, machine.minor)  # type: ignore[assignment]
+    torch.cuda.get_device_capability = lambda *_: (machine.major, machine.minor)
 
     import megatron.core.models.common.embeddings.rope_utils as rope
     import megatron.core.utils as core

@@ -17,6 +17,7 @@ from rich.console import Console
 from planner import api
 from planner.calibrate.calibrate import Calibration
 from planner.launch.outcome import Outcome
+from planner.report.draw.chart import Chart
 from planner.report.html import (
     calibrate,
     check,
@@ -28,7 +29,7 @@ from planner.report.html import (
     tune,
     validate,
 )
-from planner.report.html.page import Chart, Grid, Page, Section, html, plotly_js
+from planner.report.html.page import Grid, Page, Section, html, plotly_js
 from planner.report.text import tune as terminal
 from planner.tune.tune import Tuned
 from tests.calibrate.test_profile import made
@@ -179,7 +180,7 @@ def test_a_study_is_told_trial_by_trial_with_its_failures_switches_and_errors(
     assert found.best is not None and found.best.switches
     assert any("-10.0% of #" in line for line in page["Overlap switches and bucket sizes"].lines)
     factors = page["The corrected profile"].grid
-    assert factors is not None and {row[0] for row in factors.rows} == found.overlay.factors.keys()  # type: ignore[union-attr]
+    assert factors is not None and {row[0] for row in factors.rows} == found.overlay.factors.keys()
     assert "No trial ran to its end." in pages["all failed"].lead
 
 
@@ -263,7 +264,7 @@ def test_what_users_write_stays_text() -> None:
 
 
 def test_every_number_of_the_plans_table_has_its_unit(pages: dict[str, Page]) -> None:
-    head = next(one.grid.head for one in pages["recommended"].sections if one.title == "Plans")  # type: ignore[union-attr]
+    head = next(one.grid.head for one in pages["recommended"].sections if one.title == "Plans")
     assert {"step, s", "TFLOP/s a GPU", "memory, GiB"} <= set(head)
 
 
@@ -283,7 +284,7 @@ def test_check_names_the_place_of_every_value(pages: dict[str, Page]) -> None:
     section = next(
         one for one in pages["checked"].sections if one.title == "Where every value comes from"
     )
-    rows = {row[0]: row[1:] for more in section.more for row in more.grid.rows}  # type: ignore[union-attr]
+    rows = {row[0]: row[1:] for more in section.more for row in more.grid.rows}
     assert rows["hidden_size"][0] == "8192" and "--hidden-size" in rows["hidden_size"][1]
     said = [line for one in pages["checked"].sections for line in one.lines]
     assert any(line.startswith("fp32 training") and "--bf16" in line for line in said)

@@ -87,7 +87,7 @@ def test_stacks_are_called_as_their_files(name: str) -> None:
         (library.stack, "megatron-2020", "megatron-2022"),
     ],
 )
-def test_unknown_names_answer_with_the_nearest(verb, asked: str, near: str) -> None:  # type: ignore[no-untyped-def]
+def test_unknown_names_answer_with_the_nearest(verb, asked: str, near: str) -> None:
     with pytest.raises(InputError, match=near):
         verb(asked)
 

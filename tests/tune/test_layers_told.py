@@ -38,7 +38,7 @@ def test_measured_layers_stand_beside_predicted_ones() -> None:
     one = Row(3, Layout(tp=8), "done", 1.0, 1.1, proxy="1 device for a plan of 8", layers=LAYERS)
     console = Console(width=120, file=io.StringIO())
     console.print(tune.layers(one))
-    lines = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
     assert ["dense", "2", "+25%", "4", "-25%", "2", "-50%"] in lines
     assert ["head", "1", "+0%", "0", "2"] in lines
     assert named(one)["layers"] == list(LAYERS)

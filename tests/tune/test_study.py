@@ -74,7 +74,7 @@ def test_the_plan_comes_first_then_the_fastest_by_prediction_and_nothing_twice(
     found = rows(url, name)
     assert [one.key for one in found[:5]] == [one.key for one in space.candidates[:5]]
     assert len({one.key for one in found}) == len(found) == 10
-    assert best(found).measured_s == min(real_s(one) for one in space.candidates)  # type: ignore[union-attr]
+    assert best(found).measured_s == min(real_s(one) for one in space.candidates)
     assert {one.state for one in found} <= {"done", "pruned"}
 
 

@@ -64,7 +64,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "measure", measure)
 
 
-def out_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict, str]:  # type: ignore[type-arg]
+def out_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict, str]:
     status = code([*command, "--json"])
     captured = capsys.readouterr()
     return status, json.loads(captured.out) if captured.out else {}, captured.err

@@ -11,7 +11,7 @@ import numpy as np
 from planner.cost.terms import Estimate
 from planner.layout import Layout
 from planner.report.draw import gantt_chart
-from planner.report.html.page import Chart
+from planner.report.draw.chart import Chart
 from planner.report.text.parts import recomputed
 from planner.search import Ranked
 from planner.units import GIB

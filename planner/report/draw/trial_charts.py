@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.report.html.page import Chart
+from planner.report.draw.chart import Chart
 
 
 def parallel(

@@ -11,7 +11,8 @@ from planner.calibrate.calibrate import Calibration
 from planner.cost.layer import kernels
 from planner.cost.network import collectives
 from planner.report.draw import plotly_charts
-from planner.report.html.page import Chart, Grid, More, Page, Section
+from planner.report.draw.chart import Chart
+from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text import calibrate
 from planner.specs.hardware import HardwareProfile
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from planner.advice.comparison import Comparison, Row
 from planner.report.draw import plotly_charts
+from planner.report.draw.chart import Chart
 from planner.report.html import parts
-from planner.report.html.page import Chart, Grid, More, Page, Section
+from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text import compare
 
 

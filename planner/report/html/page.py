@@ -13,6 +13,7 @@ from typing import Any
 
 from planner import __version__
 from planner.errors import InputError
+from planner.report.draw.chart import Chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,6 @@ class Grid:
     """Columns from the left that are words."""
     strong: tuple[int, ...] = ()
     """Rows in bold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A figure of plotly as plain data: {"data": [...], "layout": {...}}."""
-
-    figure: dict[str, Any]
-    caption: str
-    height: int = 360
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import Any
 
 from planner.layout import SCHEDULES, Layout
 from planner.report.draw import plotly_charts, trial_charts
+from planner.report.draw.chart import Chart
 from planner.report.html import parts
-from planner.report.html.page import Chart, Grid, More, Page, Section
+from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text import tune
 from planner.report.text.parts import recomputed, zero
 from planner.specs import switches
