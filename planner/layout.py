@@ -234,6 +234,16 @@ class Layout(Generic[Knob]):
         stated = [f"{word}={value!r}" for word, value in named.items() if value != default[word]]
         return f"Layout({', '.join(stated)})"
 
+    @property
+    def recomputation(self) -> str:
+        """Of one layout: none, the modules of selective, or how many layers of full."""
+        name = RECOMPUTE[self.recompute]
+        if name == "selective":
+            return ",".join(module_names(self.recompute_modules)) or name
+        if name == "full" and self.recompute_layers:
+            return f"{self.recompute_layers} layer{'s' * (self.recompute_layers > 1)}"
+        return name
+
     @staticmethod
     def from_named(knobs: dict[str, Any]) -> Layout:
         """The inverse of named(); names must be known (the caller checks)."""

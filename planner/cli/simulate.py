@@ -47,7 +47,7 @@ def simulate(
     from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.files import write_files
     from planner.pipeline.answer import answer, answers_no, stated
-    from planner.report.draw.simulate import check, contents
+    from planner.report.simulate_files import check, contents
 
     check(words["schedule"] == "all", gantt, trace, csv, order)
     check_report(report)

@@ -26,8 +26,8 @@ from planner.specs.recipe import Recipe
 from planner.specs.words import Question
 from planner.tune.answer import refined_plan
 from planner.tune.answer.overlay import Overlay, corrected
+from planner.tune.measurement import Measurement
 from planner.tune.runners import table
-from planner.tune.runners.measurement import Measurement
 from planner.tune.runners.table import Bench
 from planner.tune.study import storage as storages
 from planner.tune.study import study as studies

@@ -13,8 +13,8 @@ from planner import api
 from planner.calibrate.calibrate import Calibration
 from planner.launch.outcome import Outcome, Progress
 from planner.specs.recipe import Recipe
+from planner.tune.measurement import Measurement
 from planner.tune.runners import table
-from planner.tune.runners.measurement import Measurement
 from planner.tune.runners.table import Bench
 from planner.tune.study.space import Candidate
 from planner.tune.tune import Tuned

@@ -20,9 +20,9 @@ from planner.pipeline.timelines import SimulatedSchedule, StageWork, simulate_sc
 from planner.report.draw import trace
 from planner.report.draw.gantt_chart import COLOURS, Chart, colour, ink, ticks
 from planner.report.draw.png import SCALE, png
-from planner.report.draw.simulate import contents
 from planner.report.draw.svg import GAP, LEFT, ROW, TOP, WIDTH, html, svg
 from planner.report.json.simulate import document
+from planner.report.simulate_files import contents
 from planner.report.text import serve, simulate
 from planner.report.text.gantt import gantt
 

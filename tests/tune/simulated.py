@@ -23,7 +23,7 @@ from planner.launch.local import run
 from planner.launch.outcome import Outcome, Progress, Work
 from planner.specs import resolve
 from planner.specs.recipe import Recipe
-from planner.tune.runners.measurement import Measurement
+from planner.tune.measurement import Measurement
 from planner.tune.study import study as studies
 from planner.tune.study.space import Candidate, Space, space
 from planner.tune.study.storage import opened

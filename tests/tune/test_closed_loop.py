@@ -17,7 +17,8 @@ from planner.launch.outcome import Work
 from planner.layout import SCHEDULE_CODE
 from planner.specs import library, resolve
 from planner.specs.words import Question
-from planner.tune.runners import table, torch_runner, torch_support
+from planner.tune import torch_support
+from planner.tune.runners import table, torch_runner
 from planner.tune.runners.table import Bench
 from planner.tune.study.space import Candidate, space
 from planner.tune.workers import turns

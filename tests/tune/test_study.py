@@ -13,7 +13,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.launch.outcome import Outcome, Progress
-from planner.tune.runners.measurement import Measurement
+from planner.tune.measurement import Measurement
 from planner.tune.study import lease, storage
 from planner.tune.study import study as studies
 from planner.tune.study.prune import behind, noise_share

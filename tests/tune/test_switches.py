@@ -22,7 +22,7 @@ from planner.specs import plan as plans
 from planner.specs.recipe import Recipe
 from planner.specs.switches import WORDS
 from planner.tune.answer import refined_plan
-from planner.tune.runners.measurement import Measurement
+from planner.tune.measurement import Measurement
 from planner.tune.study import study as studies
 from planner.tune.study.space import Candidate
 from planner.tune.study.storage import opened

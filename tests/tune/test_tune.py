@@ -17,8 +17,8 @@ from planner.launch.outcome import Outcome, Progress
 from planner.specs import library, resolve
 from planner.specs import plan as plans
 from planner.specs.recipe import Recipe
+from planner.tune.measurement import Measurement
 from planner.tune.runners import table
-from planner.tune.runners.measurement import Measurement
 from planner.tune.runners.table import Bench
 from planner.tune.study.space import Candidate
 from planner.tune.study.switches import offers

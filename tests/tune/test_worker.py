@@ -13,8 +13,8 @@ from planner.errors import InputError
 from planner.launch import local
 from planner.launch.outcome import Work
 from planner.layout import Layout
+from planner.tune import torch_support
 from planner.tune.benchmark import timing
-from planner.tune.runners import torch_support
 from planner.tune.runners.torch_runner import MODULE, measurement, request
 from tests.tune import tiny
 

@@ -12,7 +12,6 @@ from planner.cost.terms import Estimate
 from planner.layout import Layout
 from planner.report.draw import gantt_chart
 from planner.report.draw.chart import Chart
-from planner.report.text.parts import recomputed
 from planner.search import Ranked
 from planner.units import GIB
 
@@ -390,7 +389,7 @@ def _knobs(layout: Layout) -> str:
             f"mbs {layout.mbs}",
             f"m {layout.m}",
             f"zero {layout.zero}",
-            f"recompute {recomputed(layout)}",
+            f"recompute {layout.recomputation}",
         ]
     )
 

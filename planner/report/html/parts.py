@@ -14,7 +14,7 @@ from planner.report.draw import plotly_charts
 from planner.report.formulas import Formula, cost_formulas, keys, meanings
 from planner.report.html.page import Grid, More, Section
 from planner.report.text import simulate
-from planner.report.text.parts import experts, recomputed, tflops, zero
+from planner.report.text.parts import experts, tflops, zero
 from planner.report.text.parts import goodput as goodput_lines
 from planner.specs.recipe import Recipe
 from planner.units import GIB
@@ -81,7 +81,7 @@ def layouts(rows: Rows, first: str) -> Grid:
             str(one.v),
             SCHEDULES[one.schedule],
             zero(one),
-            recomputed(one).replace(",", ", "),
+            one.recomputation.replace(",", ", "),
             f"{said.step_s:.3f}",
             tflops(said),
             f"{said.mfu:.1%}",

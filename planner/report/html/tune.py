@@ -13,7 +13,7 @@ from planner.report.draw.chart import Chart
 from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text import tune
-from planner.report.text.parts import recomputed, zero
+from planner.report.text.parts import zero
 from planner.specs import switches
 from planner.tune.study.trials import FAILED, Row
 from planner.tune.tune import Tuned
@@ -133,7 +133,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(layout.v),
         SCHEDULES[layout.schedule],
         zero(layout),
-        recomputed(layout).replace(",", ", "),
+        layout.recomputation.replace(",", ", "),
         switches.said(row.switches),
         row.state,
         f"{row.predicted_s:,.4g}",
@@ -244,7 +244,7 @@ def _axes(timed: Sequence[Row]) -> tuple[dict[str, list[Any]], list[float], list
 
     def value(layout: Layout, name: str) -> Any:
         return (
-            recomputed(layout)
+            layout.recomputation
             if name == "recompute"
             else SCHEDULES[layout.schedule]
             if name == "schedule"

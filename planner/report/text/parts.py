@@ -13,7 +13,7 @@ from rich.text import Text
 
 from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
-from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULES, Layout, Numeric, module_names
+from planner.layout import OFFLOADS, SCHEDULES, Layout, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
@@ -92,7 +92,7 @@ def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, tim
             batch,
             str(layout.v),
             zero(layout),
-            recomputed(layout).replace(",", ", "),
+            layout.recomputation.replace(",", ", "),
             f"{said.step_s:.3f}",
             tflops(said),
             f"{said.mfu:.1%}",
@@ -148,15 +148,6 @@ def unusual(layout: Layout) -> str:
     """The schedule's name where v does not say it."""
     name = SCHEDULES[layout.schedule]
     return "" if name == ("interleaved" if layout.v > 1 else "1f1b") else name
-
-
-def recomputed(layout: Layout) -> str:
-    """none, the modules of selective, or how many layers of full."""
-    name = RECOMPUTE[layout.recompute]
-    if name == "selective":
-        return ",".join(module_names(layout.recompute_modules)) or name
-    layers = layout.recompute_layers
-    return f"{layers} layer{'s' * (layers > 1)}" if name == "full" and layers else name
 
 
 def splits(recipe: Recipe, rows: Iterable[tuple[str, Layout]]) -> list[Text]:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.layout import SCHEDULES, Layout
-from planner.report.text.parts import GPUS, grid, heading, paragraph, recomputed
+from planner.report.text.parts import GPUS, grid, heading, paragraph
 from planner.specs import switches
 from planner.tune.study.trials import Row, combined
 from planner.tune.tune import Tuned
@@ -129,7 +129,7 @@ def cells(layout: Layout) -> tuple[str, ...]:
         str(layout.v),
         SCHEDULES[layout.schedule],
         str(layout.zero),
-        recomputed(layout),
+        layout.recomputation,
     )
 
 

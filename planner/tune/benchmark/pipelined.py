@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from planner.tune.benchmark.timing import Spans, timed
-from planner.tune.runners.torch_support import TORCH
+from planner.tune.torch_support import TORCH
 
 _SINGLE = ("ScheduleGPipe", "Schedule1F1B")
 

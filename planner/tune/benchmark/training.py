@@ -22,7 +22,7 @@ from planner.tune.benchmark.network import Block, Cut, Embedding, Head, fill
 from planner.tune.benchmark.parallel import Place, ahead, replicate, shard, split
 from planner.tune.benchmark.pipelined import Stage, Step, alone, piped
 from planner.tune.benchmark.timing import Spans, timed
-from planner.tune.runners.torch_support import may_ddp
+from planner.tune.torch_support import may_ddp
 
 
 @dataclass(frozen=True, slots=True)

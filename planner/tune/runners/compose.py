@@ -18,8 +18,8 @@ from planner.cost.layer.multi_token import with_mtp
 from planner.cost.step import step
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
+from planner.tune.measurement import Measurement
 from planner.tune.runners import measured_layers, proxy
-from planner.tune.runners.measurement import Measurement
 
 _FORWARD = ("gemm_forward_s", "attention_forward_s", "elementwise_forward_s", "launch_forward_s")
 _BACKWARD = (

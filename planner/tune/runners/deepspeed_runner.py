@@ -12,8 +12,8 @@ from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.specs.deepspeed import in_megatron
 from planner.specs.recipe import Recipe
+from planner.tune.measurement import Measurement
 from planner.tune.runners import torch_runner as torch_request
-from planner.tune.runners.measurement import Measurement
 
 MODULE = "planner.tune.workers.deepspeed_worker"
 """What a child runs."""

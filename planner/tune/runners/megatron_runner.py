@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.specs.recipe import Recipe
-from planner.tune.runners.measurement import Measurement
+from planner.tune.measurement import Measurement
 
 MODULE = "planner.tune.workers.megatron_worker"
 """What a child runs."""

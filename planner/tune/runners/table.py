@@ -18,7 +18,7 @@ from planner.launch.outcome import Outcome, Progress, Work
 from planner.launch.rank_environment import cores
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
-from planner.tune.runners.measurement import Measurement
+from planner.tune.measurement import Measurement
 from planner.tune.study.space import Candidate
 from planner.tune.study.study import Refused
 
@@ -177,7 +177,7 @@ def threads(recipe: Recipe, bench: Bench, ranks: int) -> dict[str, str]:
 def refused(recipe: Recipe, bench: Bench, layout: Layout) -> str:
     """Why the runner does not run a layout; empty when it does."""
     if bench.runner == "torch":
-        from planner.tune.runners import torch_support
+        from planner.tune import torch_support
 
         return torch_support.refused(recipe, layout, bench.devices)
     runner: Any = import_module(RUNNERS[bench.runner])

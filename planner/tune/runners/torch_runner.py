@@ -11,8 +11,9 @@ from planner.cost import pipeline
 from planner.errors import InputError
 from planner.layout import SCHEDULES, Layout
 from planner.specs.recipe import Recipe
-from planner.tune.runners import compose, proxy, torch_support
-from planner.tune.runners.measurement import Measurement
+from planner.tune import torch_support
+from planner.tune.measurement import Measurement
+from planner.tune.runners import compose, proxy
 
 MODULE = "planner.tune.workers.torch_worker"
 """What a child runs."""

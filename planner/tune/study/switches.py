@@ -17,7 +17,7 @@ from planner.layout import Layout
 from planner.specs.megatron import sharded_by_torch
 from planner.specs.recipe import Recipe
 from planner.specs.switches import Switches, Value
-from planner.tune.runners import torch_support
+from planner.tune import torch_support
 
 Choices = dict[str, tuple[Value, ...]]
 """Of each switch that changes something: what holds without it, then what else is worth a run; the
