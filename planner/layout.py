@@ -235,7 +235,7 @@ class Layout(Generic[Knob]):
         return f"Layout({', '.join(stated)})"
 
     @property
-    def recomputation(self) -> str:
+    def recomputation(self: Layout) -> str:
         """Of one layout: none, the modules of selective, or how many layers of full."""
         name = RECOMPUTE[self.recompute]
         if name == "selective":

@@ -7,11 +7,10 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.layer.layer import LayerTime
-from planner.cost.params.layer import total_params
+from planner.cost.params.layer import ends_params, total_params
 from planner.cost.params.per_rank import expert_ranks, layers_params
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_ends, trained_layers, trained_total
-from planner.cost.step.data_parallel import ends_params
 from planner.layout import OFFLOAD_CODE, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GB, GIB

@@ -18,6 +18,7 @@ from planner.cost.params.experts import (
 )
 from planner.layout import Layouts, Numeric
 from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
 
 VOCAB_MULTIPLE = 128
 """Megatron's default of --make-vocab-size-divisible-by."""
@@ -136,6 +137,17 @@ def head_params(model: ModelSpec, layout: Layouts) -> Numeric:
     table = padded_vocab(model, layout.tp) // layout.tp * model.hidden_size
     stored = 1 if not model.tied_embeddings else layout.pipelined.astype(np.int64)
     return table * stored + norm_params(model)
+
+
+def ends_params(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Parameters of embedding and, without a pipeline, of the head, on the first rank.
+
+    Formula: embedding_params + head_params where pp = 1
+    Source:  [megatron-core]; [rajbhandari2020]
+    Assumes: tied tables are counted once.
+    """
+    alone = ~layout.pipelined
+    return embedding_params(recipe.model, layout.tp) + alone * head_params(recipe.model, layout)
 
 
 def mtp_stage_params(model: ModelSpec, layout: Layouts) -> Numeric:

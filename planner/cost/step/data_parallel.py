@@ -10,24 +10,13 @@ import numpy as np
 
 from planner.cost.layer.layer import LayerTime
 from planner.cost.network import collectives, sites
-from planner.cost.params.layer import embedding_params, head_params
+from planner.cost.params.layer import ends_params
 from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, layers_params
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_ends, trained_layers
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
-
-
-def ends_params(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Parameters of embedding and, without a pipeline, of the head, on the first rank.
-
-    Formula: embedding_params + head_params where pp = 1
-    Source:  [megatron-core]; [rajbhandari2020]
-    Assumes: tied tables are counted once.
-    """
-    alone = ~layout.pipelined
-    return embedding_params(recipe.model, layout.tp) + alone * head_params(recipe.model, layout)
 
 
 def moved_s(
