@@ -27,7 +27,7 @@ worker had it first, nothing was started."""
 FAILED = ("oom", "crashed", "timeout", "illegal")
 COUNTED = ("done", "pruned", "oom", "crashed", "timeout", "running")
 """States that use up one of the trials asked for."""
-MOST_LOST = 3
+MAX_LOST = 3
 """Times that a layout may take its tuner down before it counts as crashed."""
 BAND = 0.02
 """Layouts this close to the fastest are its rivals even where nothing seems noisy."""
@@ -144,29 +144,30 @@ def rows(trials: Iterable[FrozenTrial]) -> tuple[Row, ...]:
     was tried again.
     """
     every = [row(trial) for trial in trials if "layout" in trial.user_attrs]
-    again = {one.turn: one.number for one in every if one.state != "withdrawn"}
+    again = {trial.turn: trial.number for trial in every if trial.state != "withdrawn"}
     kept = [
-        one
-        for one in every
-        if one.state != "withdrawn"
-        and (one.state != "interrupted" or again[one.turn] == one.number)
+        trial
+        for trial in every
+        if trial.state != "withdrawn"
+        and (trial.state != "interrupted" or again[trial.turn] == trial.number)
     ]
     lost = lost_keys(every)
     return tuple(
-        _crashed(one) if one.state == "interrupted" and one.key in lost else one for one in kept
+        _crashed(trial) if trial.state == "interrupted" and trial.key in lost else trial
+        for trial in kept
     )
 
 
-def _crashed(one: Row) -> Row:
-    says = f"its tuner was killed {MOST_LOST} times while it ran; it is not tried again"
+def _crashed(trial: Row) -> Row:
+    says = f"its tuner was killed {MAX_LOST} times while it ran; it is not tried again"
     return Row(
-        one.number,
-        one.layout,
+        trial.number,
+        trial.layout,
         "crashed",
-        one.predicted_s,
+        trial.predicted_s,
         reason=says,
-        host=one.host,
-        switches=one.switches,
+        host=trial.host,
+        switches=trial.switches,
     )
 
 
@@ -175,44 +176,49 @@ def lost_keys(every: Iterable[Row]) -> set[str]:
     does not count.
     """
     counts: dict[str, int] = {}
-    for one in every:
-        if one.state == "interrupted" and not one.reason:
-            counts[one.key] = counts.get(one.key, 0) + 1
-    return {name for name, count in counts.items() if count >= MOST_LOST}
+    for trial in every:
+        if trial.state == "interrupted" and not trial.reason:
+            counts[trial.key] = counts.get(trial.key, 0) + 1
+    return {name for name, count in counts.items() if count >= MAX_LOST}
 
 
-def combined(found: Iterable[Row]) -> list[Row]:
+def combined(trials: Iterable[Row]) -> list[Row]:
     """Layouts that ran to their end, one row for each under each setting of its switches: the
     median over their runs, with the noise inside runs or between them."""
     groups: dict[str, list[Row]] = {}
-    for one in found:
-        if one.state == "done" and one.measured_s is not None:
-            groups.setdefault(one.key, []).append(one)
+    for trial in trials:
+        if trial.state == "done" and trial.measured_s is not None:
+            groups.setdefault(trial.key, []).append(trial)
     return [_median(group) for group in groups.values()]
 
 
 def _median(group: list[Row]) -> Row:
-    times = [one.measured_s or math.nan for one in group]
+    times = [trial.measured_s or math.nan for trial in group]
     middle = statistics.median(times)
     spread = (max(times) - min(times)) / 2 / middle
     return replace(
-        group[0], measured_s=middle, noise_share=max(spread, *(one.noise_share for one in group))
+        group[0],
+        measured_s=middle,
+        noise_share=max(spread, *(trial.noise_share for trial in group)),
     )
 
 
-def settled(found: Iterable[Row]) -> list[Row]:
+def settled(trials: Iterable[Row]) -> list[Row]:
     """Layouts that ran to their end, one row each, fastest first: under other switches where those
     were faster by more than the noise.
     """
     groups: dict[str, list[Row]] = {}
-    for one in combined(found):
-        groups.setdefault(key(one.layout), []).append(one)
-    return sorted((_kept(group) for group in groups.values()), key=_time)
+    for trial in combined(trials):
+        groups.setdefault(key(trial.layout), []).append(trial)
+    return sorted((_best_setting(group) for group in groups.values()), key=_time)
 
 
-def _kept(group: list[Row]) -> Row:
-    """Of one layout under several switches the fastest; as it is unless that gains."""
-    fastest, plain = min(group, key=_time), next((one for one in group if not one.switches), None)
+def _best_setting(group: list[Row]) -> Row:
+    """The fastest run of a layout; default switches unless another setting wins by more than the
+    noise.
+    """
+    fastest = min(group, key=_time)
+    plain = next((trial for trial in group if not trial.switches), None)
     if plain is None or _time(fastest) < _time(plain) * (
         1 - max(GAIN, fastest.noise_share, plain.noise_share)
     ):
@@ -220,37 +226,37 @@ def _kept(group: list[Row]) -> Row:
     return plain
 
 
-def _time(one: Row) -> float:
-    return one.measured_s or math.inf
+def _time(trial: Row) -> float:
+    return trial.measured_s or math.inf
 
 
-def best(found: Iterable[Row]) -> Row | None:
+def best(trials: Iterable[Row]) -> Row | None:
     """The fastest that ran to its end, its runs together."""
-    return next(iter(settled(found)), None)
+    return next(iter(settled(trials)), None)
 
 
-def noise(found: Iterable[Row]) -> float:
+def noise(trials: Iterable[Row]) -> float:
     """The largest spread of any layout that ran to its end."""
-    return max((one.noise_share for one in combined(found)), default=0.0)
+    return max((trial.noise_share for trial in combined(trials)), default=0.0)
 
 
-def rivals(found: Iterable[Row], most: int) -> list[Row]:
+def rivals(trials: Iterable[Row], most: int) -> list[Row]:
     """The fastest and those that noise alone may have put behind it, fastest first; none when the
     fastest stands alone. Where the fastest has switches, its layout without them is a rival."""
-    every = combined(found)
+    every = combined(trials)
     each = settled(every)
     if not each:
         return []
     reach = _time(each[0]) * (1 + max(BAND, SPREADS * noise(each)))
-    near = [one for one in each if _time(one) <= reach][:most]
+    near = [trial for trial in each if _time(trial) <= reach][:most]
     near += [
-        one
-        for one in every
-        if near[0].switches and not one.switches and one.layout == near[0].layout
+        trial
+        for trial in every
+        if near[0].switches and not trial.switches and trial.layout == near[0].layout
     ]
     return near if len(near) > 1 else []
 
 
 def places(space: Space) -> dict[str, int]:
     """Of each candidate its index."""
-    return {one.key: index for index, one in enumerate(space.candidates)}
+    return {trial.key: index for index, trial in enumerate(space.candidates)}
