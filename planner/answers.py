@@ -9,13 +9,14 @@ from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
 from planner.layout import Layout
 from planner.rules.rule import Breach
-from planner.search import SearchResult
+from planner.search import Plan, SearchResult
 from planner.specs.recipe import Recipe
 from planner.specs.words import Question
+from planner.views import TableViews, Views
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Recommendation(TableViews):
     """The best layouts for a question, or the nearest changes that would let one fit."""
 
     question: Question
@@ -32,6 +33,16 @@ class Recommendation:
     goodput: Goodput | None = None
     """Of the first plan, with failures and checkpoints, when the question states some."""
 
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The best layouts that fit, fastest first; none where nothing fits."""
+        return self.search.plans if self.search is not None else ()
+
+    @property
+    def best(self) -> Plan | None:
+        """The fastest layout that fits."""
+        return self.plans[0] if self.plans else None
+
 
 @dataclass(frozen=True, slots=True)
 class Beside:
@@ -44,8 +55,8 @@ class Beside:
     """Simulated as the plan's own, closed form where the pipeline is very long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(TableViews):
     """One layout: what the cost model says of it and which rules it breaks."""
 
     question: Question
@@ -70,8 +81,8 @@ class SweepRow:
     breaches: tuple[Breach, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+@dataclass(frozen=True, slots=True, repr=False)
+class Sweep(TableViews):
     """One layout with one or more words swept: the last word varies fastest."""
 
     question: Question
@@ -79,16 +90,16 @@ class Sweep:
     rows: tuple[SweepRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Emitted:
+@dataclass(frozen=True, slots=True, repr=False)
+class Emitted(Views):
     """Launch files of a plan: their texts by name, and the paths where they were written."""
 
     texts: dict[str, str]
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+@dataclass(frozen=True, slots=True, repr=False)
+class Known(Views):
     """Documents of one kind that are known by name, as plain values with their sources."""
 
     kind: str

@@ -1,27 +1,29 @@
-"""The verbs: what `ppplan` does, for programs. Questions and paths in, answers out; nothing is
-printed.
+"""The verbs: what `ppplan` does, for programs. Words and paths in, answers out; nothing is printed.
 
->>> from planner import api
->>> answer = api.recommend(api.question(model="llama3-70b", gpus=32, cluster="h100-sxm"))
->>> answer.search.plans[0].layout.named()
+>>> import ppplan
+>>> answer = ppplan.recommend(model="llama3-70b", gpus=32, cluster="h100-sxm")
+>>> print(answer.best.layout)
+
+The words are those of the command line. A question may also be made first, with `question()`, or
+be the path of a recipe or of a saved plan; words beside it restate it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.errors import InputError, check_installed
 from planner.layout import SCHEDULE_CODE
-from planner.specs import plan as plans
+from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
 from planner.specs.sweep import MOST
-from planner.specs.words import Question
+from planner.specs.words import Question, QuestionWords, SimulateWords
 
 if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
@@ -34,7 +36,29 @@ if TYPE_CHECKING:
     from planner.pipeline.answer import Answer
     from planner.search import Plan
     from planner.specs.recipe import Recipe
+    from planner.tune.study.study import Tell
     from planner.tune.tune import Tuned
+
+__all__ = [
+    "InputError",
+    "Question",
+    "calibrate",
+    "check",
+    "clusters",
+    "compare",
+    "doctor",
+    "emit",
+    "explain",
+    "models",
+    "question",
+    "recommend",
+    "schedules",
+    "simulate",
+    "stacks",
+    "sweep",
+    "tune",
+    "validate",
+]
 
 BESIDE = ("1f1b", "gpipe")
 """Plain schedules whose activations in flight are set beside those of a plan."""
@@ -44,7 +68,7 @@ ones the closed form is as close.
 """
 
 
-def question(**words: Any) -> Question:
+def question(**words: Unpack[QuestionWords]) -> Question:
     """A question in the words of the command line (`tp=8`, `pp="1..8"`, `sp=False`). InputError
     names every faulty word.
     """
@@ -52,13 +76,14 @@ def question(**words: Any) -> Question:
 
 
 def recommend(
-    asked: Question,
+    question: Question | str | Path | None = None,
     top: int = 5,
     min_gpus: bool = False,
     out: str | Path | None = None,
     launcher: str = "torchrun",
     script: str | Path | None = None,
     format: str | None = None,
+    **words: Unpack[QuestionWords],
 ) -> Recommendation:
     """The best layouts that fit, and the files to launch the first of them when `out` names a
     folder.
@@ -81,87 +106,96 @@ def recommend(
             "launcher, format and script say what the launch files hold, but no files are asked"
             " for; add --out DIR"
         )
-    if asked.stage_layout:
+    question = plan_file.restated(question, words)
+    if question.stage_layout:
         raise InputError(
             "stage_layout must be stated with a whole layout, but recommend searches layouts; give"
             " it to explain"
         )
     fewest = None
     if min_gpus:
-        recipe = resolve.recipe(asked if asked.gpus else replace(asked, gpus=1))
+        recipe = resolve.recipe(question if question.gpus else replace(question, gpus=1))
         fewest = search.min_gpus(recipe)
-        if fewest is None and asked.gpus is None:
-            return Recommendation(asked, recipe, None)
-        asked = asked if asked.gpus else replace(asked, gpus=fewest)
-    recipe = resolve.recipe(asked)
-    found = search.search(recipe, top=top)
-    _check_searched(recipe, found.plans)
-    fewest = fewest or found.min_gpus
-    stated = plans.stated(asked, recipe)
-    if not found.plans:
-        return Recommendation(stated, recipe, found, fewest)
-    best = found.plans[0]
-    written = (
-        ((), "")
-        if folder is None
-        else write_plan(folder, stated, recipe, best.layout, best.estimate, launcher, own, format)
-    )
-    return Recommendation(
-        stated, recipe, found, fewest, *written, goodput=of_plan(asked, recipe, best.estimate)
-    )
+        if fewest is None and question.gpus is None:
+            return Recommendation(question, recipe, None)
+        question = question if question.gpus else replace(question, gpus=fewest)
+    recipe = resolve.recipe(question)
+    result = search.search(recipe, top=top)
+    _check_searched(recipe, result.plans)
+    fewest = fewest or result.min_gpus
+    stated = plan_file.stated(question, recipe)
+    if not result.plans:
+        return Recommendation(stated, recipe, result, fewest)
+    best = result.plans[0]
+    files: tuple[tuple[str, ...], str] = ((), "")
+    if folder is not None:
+        files = write_plan(
+            folder, stated, recipe, best.layout, best.estimate, launcher, own, format
+        )
+    goodput = of_plan(question, recipe, best.estimate)
+    return Recommendation(stated, recipe, result, fewest, *files, goodput=goodput)
 
 
-def explain(asked: Question) -> Explanation:
-    """Every term of one layout. The question states it; degrees not stated are 1, dp follows from
-    the GPUs, m from the batch.
+def explain(
+    question: Question | str | Path | None = None, **words: Unpack[QuestionWords]
+) -> Explanation:
+    """Every term of one layout. The question states it, or a saved plan does; degrees not stated
+    are 1, dp follows from the GPUs, m from the batch.
     """
     from planner.advice.goodput import of_plan
     from planner.answers import Explanation
     from planner.estimate import estimate
     from planner.rules.table import breaches
 
-    recipe, layout = resolve.recipe_and_layout(asked)
+    question = plan_file.restated(question, words, layout=True)
+    recipe, layout = resolve.recipe_and_layout(question)
     broken = breaches(recipe, layout)
     try:
-        said = estimate(recipe, layout, exact=True)
+        exact = estimate(recipe, layout, exact=True)
     except InputError as fault:
         # A layout may be too far from legal to be timed; then the rules say it better.
-        raise InputError("; ".join(one.message for one in broken) or str(fault)) from None
+        raise InputError("; ".join(breach.message for breach in broken) or str(fault)) from None
     return Explanation(
-        plans.stated(asked, recipe),
+        plan_file.stated(question, recipe),
         recipe,
         layout,
-        said,
+        exact,
         broken,
         _beside(recipe, layout),
-        of_plan(asked, recipe, said),
+        of_plan(question, recipe, exact),
     )
 
 
-def sweep(asked: Question, over: Mapping[str, Sequence[Any]]) -> Sweep:
-    """The table of one layout over the values of swept words, all combinations; m swept at fixed tp
-    and pp changes the batch.
+def sweep(
+    question: Question | str | Path | None = None,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    **words: Unpack[QuestionWords],
+) -> Sweep:
+    """The table of one layout over the values of swept words, all combinations:
+    `over={"v": [1, 2, 4]}`. m swept at fixed tp and pp changes the batch.
     """
     from planner.answers import Sweep
 
-    rows = math.prod(len(values) for values in over.values())
-    if not over or not 1 <= rows <= MOST:
+    over = over or {}
+    count = math.prod(len(values) for values in over.values())
+    if not over or not 1 <= count <= MOST:
         raise InputError(
-            f"a sweep must have from 1 to {MOST:,} rows, but got {rows:,}; name fewer values"
+            f"a sweep must have from 1 to {MOST:,} rows, but got {count:,}; name fewer values"
         )
+    question = plan_file.restated(question, words, layout=True)
     points = [dict(zip(over, values, strict=True)) for values in product(*over.values())]
-    found = tuple(_sweep_row(asked, words) for words in points)
-    recipe = next((row_recipe for row_recipe, _ in found if row_recipe), None)
+    rows = tuple(_sweep_row(question, point) for point in points)
+    recipe = next((row_recipe for row_recipe, _ in rows if row_recipe), None)
     if recipe is None:
         raise InputError(
             "a sweep must hold a layout that can be stated, but none is:"
-            f" {found[0][1].breaches[0].message}"
+            f" {rows[0][1].breaches[0].message}"
         )
-    return Sweep(asked, recipe, tuple(row for _, row in found))
+    return Sweep(question, recipe, tuple(row for _, row in rows))
 
 
 def emit(
-    path: str | Path,
+    plan: str | Path,
     framework: str | None = None,
     launcher: str = "torchrun",
     out: str | Path | None = None,
@@ -180,17 +214,17 @@ def emit(
 
     folder = out_folder(out, launcher, format)
     own = training_script(script)
-    saved = plans.read(path)
-    asked = plans.asked(saved, str(path))
-    if framework and framework != asked.framework:
-        asked = changed(asked, {"framework": framework})
-    recipe, layout = resolve.recipe_and_layout(asked)
+    saved = plan_file.read(plan)
+    question = plan_file.asked(saved, str(plan))
+    if framework and framework != question.framework:
+        question = changed(question, {"framework": framework})
+    recipe, layout = resolve.recipe_and_layout(question)
     recipe = recipe.model_copy(update={"switches": saved.switches})
     texts = launch_texts(recipe, layout, launcher, own, form=format)
     return Emitted(texts, write_folder(folder, texts) if folder is not None else ())
 
 
-def simulate(**words: Any) -> Answer:
+def simulate(**words: Unpack[SimulateWords]) -> Answer:
     """The exact timeline of a pipeline schedule in the words of the command line:
     `simulate(schedule="1f1b", pp=4, m=8)`.
 
@@ -208,22 +242,69 @@ def validate(
     """Predictions against measured runs: the published ones, or CSV files; `where` is a pandas
     query over their columns.
     """
-    from planner.accuracy.validate import validate as compared
+    from planner.accuracy import validate
 
-    return compared(files, source, where)
+    return validate.validate(files, source, where)
 
 
-def tune(path: str | Path, **words: Any) -> Tuned:
-    """Measures layouts around a saved plan and refines it, in the words of the command line:
-    `tune("plan.yaml", trials=10)`.
+def tune(
+    plan: str | Path,
+    trials: int = 10,
+    runner: str = "torch",
+    launcher: str = "local",
+    storage: str | None = None,
+    study: str | None = None,
+    resume: bool = False,
+    limit_s: float = 600.0,
+    devices: int | None = None,
+    out: str | Path | None = None,
+    megatron_path: str | Path | None = None,
+    repeats: int = 2,
+    switches: int = 4,
+    tell: Tell | None = None,
+) -> Tuned:
+    """Measures layouts around a saved plan and refines it: `tune("plan.yaml", trials=10)`.
 
     `tell` hears of every trial. InputError for a plan, a runner, a storage or a study that cannot
     be.
     """
     check_installed("tune", "optuna")
-    from planner.tune.tune import tune as tuned
+    from planner.tune import tune
 
-    return tuned(path, **words)
+    return tune.tune(
+        plan,
+        trials=trials,
+        runner=runner,
+        launcher=launcher,
+        storage=storage,
+        study=study,
+        resume=resume,
+        limit_s=limit_s,
+        devices=devices,
+        out=out,
+        megatron_path=megatron_path,
+        repeats=repeats,
+        switches=switches,
+        tell=tell,
+    )
+
+
+def calibrate(
+    out: str | Path = "profile.yaml",
+    device: str | None = None,
+    devices: int | None = None,
+    limit_s: float = 600.0,
+    measured: str | Path | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Calibration:
+    """Measures this machine in child processes and writes a profile to `out`.
+
+    `device` is "cpu" or "cuda", `measured` the result of a worker that torchrun started over nodes.
+    `tell` gets progress, line by line. A failed run is a Calibration without a profile.
+    """
+    from planner.calibrate import calibrate
+
+    return calibrate.calibrate(out, device, devices, limit_s, measured, tell)
 
 
 def check(
@@ -246,72 +327,41 @@ def check(
     return check_file(file, cluster, gpus, model, set, oom, fix)
 
 
-def _sweep_row(asked: Question, words: dict[str, Any]) -> tuple[Recipe | None, SweepRow]:
+def compare(
+    question: Question | str | Path | None = None,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    plans: Sequence[str | Path] = (),
+    price: float | None = None,
+    **words: Unpack[QuestionWords],
+) -> Comparison:
+    """The best plan of one question over clusters, GPU counts, sequence lengths and precisions
+    (`over={"cluster": [...]}`), or of saved plans; `price` is dollars a GPU hour.
+    """
+    from planner.advice.comparison import compare_best_plans
+
+    if question is not None or words or not plans:
+        question = plan_file.restated(question, words)
+    return compare_best_plans(question, over or {}, plans, price)
+
+
+def _sweep_row(question: Question, words: dict[str, Any]) -> tuple[Recipe | None, SweepRow]:
     from planner.answers import SweepRow
     from planner.estimate import estimate
     from planner.rules.rule import Breach
     from planner.rules.table import breaches
 
     try:
-        recipe, layout = resolve.recipe_and_layout(changed(asked, words))
+        recipe, layout = resolve.recipe_and_layout(changed(question, words))
     except InputError as fault:
         return None, SweepRow(words, None, None, (Breach("the words state no layout", str(fault)),))
     broken = breaches(recipe, layout)
     try:
-        said = estimate(recipe, layout, exact=True)
+        exact = estimate(recipe, layout, exact=True)
     except InputError as fault:
         return recipe, SweepRow(
             words, layout, None, broken or (Breach("the layout cannot be timed", str(fault)),)
         )
-    return recipe, SweepRow(words, layout, said, broken)
-
-
-def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
-    from planner.answers import Beside
-    from planner.cost.memory.rank_memory import in_flight
-    from planner.estimate import estimate
-
-    plain = {
-        name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="")
-        for name in BESIDE
-    }
-    exact = layout.pp * layout.m <= SIMULATED
-    return tuple(
-        Beside(name, float(in_flight(one, 0)), estimate(recipe, one, exact=exact))
-        for name, one in plain.items()
-    )
-
-
-def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
-    """A knob that was fixed or bounded but is not searched must not pass in silence."""
-    for name, bound in recipe.knobs.items():
-        if any(not bound.low <= getattr(one.layout, name) <= bound.high for one in found):
-            way_out = "leave it out, or state the whole layout to explain"
-            raise InputError(
-                f"knobs must be ones that recommend searches, but got {name}; {way_out}"
-            )
-
-
-def calibrate(**words: Any) -> Calibration:
-    """Measures this machine in child processes and writes a profile: the words of
-    planner.calibrate.calibrate.
-    """
-    from planner.calibrate.calibrate import calibrate as measured
-
-    return measured(**words)
-
-
-def compare(
-    asked: Question | None,
-    over: Mapping[str, Sequence[Any]],
-    plans: Sequence[str | Path] = (),
-    price: float | None = None,
-) -> Comparison:
-    """The best plan of one question over clusters, GPU counts, sequence lengths and precisions
-    (`over={"cluster": [...]}`), or of saved plans; `price` is dollars a GPU hour."""
-    from planner.advice.comparison import compare_best_plans
-
-    return compare_best_plans(asked, over, plans, price)
+    return recipe, SweepRow(words, layout, exact, broken)
 
 
 def models(name: str | None = None) -> Known:
@@ -355,3 +405,29 @@ def stacks(name: str | None = None) -> Known:
     from planner.answers import Known
 
     return Known("stacks", known.stacks(name), name is not None)
+
+
+def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
+    from planner.answers import Beside
+    from planner.cost.memory.rank_memory import in_flight
+    from planner.estimate import estimate
+
+    plain = {
+        name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="")
+        for name in BESIDE
+    }
+    exact = layout.pp * layout.m <= SIMULATED
+    return tuple(
+        Beside(name, float(in_flight(one, 0)), estimate(recipe, one, exact=exact))
+        for name, one in plain.items()
+    )
+
+
+def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
+    """A knob that was fixed or bounded but is not searched must not pass in silence."""
+    for name, bound in recipe.knobs.items():
+        if any(not bound.low <= getattr(one.layout, name) <= bound.high for one in found):
+            way_out = "leave it out, or state the whole layout to explain"
+            raise InputError(
+                f"knobs must be ones that recommend searches, but got {name}; {way_out}"
+            )

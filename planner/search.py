@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner import reasons
+from planner.cost.named import named
 from planner.cost.pipeline import refused
 from planner.cost.terms import Estimate
 from planner.enumerate import layouts
@@ -35,7 +36,7 @@ SPLIT = ("tp", "pp", "dp", "cp", "mbs")
 MOST_GPUS = 131_072
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """A layout with its estimate and rank."""
 
@@ -43,6 +44,21 @@ class Plan:
     layout: Layout
     estimate: Estimate
     why: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: names in place of codes, memory in GiB."""
+        return {
+            "rank": self.rank,
+            "layout": self.layout.named(),
+            "estimate": named(self.estimate),
+            "why": list(self.why),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.rank}: {self.layout}: {self.estimate.step_s:.3f} s a step"
+
+    def __repr__(self) -> str:
+        return f"<Plan {self}>"
 
 
 @dataclass(frozen=True, slots=True)

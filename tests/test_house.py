@@ -56,6 +56,7 @@ FLOOR = {
     "layout": 0,
     "action": 0,
     "files": 0,
+    "views": 0,
     "__init__": -1,
 }
 SIDEWAYS = {

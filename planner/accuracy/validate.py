@@ -16,13 +16,14 @@ from planner.accuracy.csvfile import read
 from planner.accuracy.predict import predicted
 from planner.accuracy.where import fault
 from planner.errors import InputError, unknown
+from planner.views import TableViews
 
 PUBLISHED = Path(__file__).parent / "runs"
 """Measured runs that come with the product, one source a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Validation(TableViews):
     """Every row with its prediction, and how far they are apart."""
 
     rows: pd.DataFrame

@@ -24,6 +24,7 @@ from planner.specs import plan as plans
 from planner.specs.question import changed
 from planner.specs.recipe import Recipe
 from planner.specs.words import Question
+from planner.views import TableViews
 
 OVER = ("cluster", "gpus", "seq_length", "precision")
 MAX_CASES = 200
@@ -56,8 +57,8 @@ class Row:
     asked: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(TableViews):
     """All rows in the order asked."""
 
     rows: tuple[Row, ...]

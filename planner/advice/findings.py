@@ -11,6 +11,7 @@ from planner.cost.terms import Estimate
 from planner.interpret.interpret import Launch
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
+from planner.views import Views
 
 Severity = Literal["error", "warning", "hint"]
 """The run stops or cannot fit; it does something else than it says; it could be better."""
@@ -49,8 +50,8 @@ class Best:
     estimate: Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+@dataclass(frozen=True, slots=True, repr=False)
+class Checked(Views):
     """What `check` answers."""
 
     file: str

@@ -20,6 +20,7 @@ from planner.launch import local
 from planner.launch.outcome import Outcome, Work
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
+from planner.views import Views
 
 MODULE = "planner.calibrate.worker"
 MOST_DEVICES = 1024
@@ -29,8 +30,8 @@ _HEAD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+@dataclass(frozen=True, slots=True, repr=False)
+class Calibration(Views):
     """A measured profile; None where measuring failed, and the outcome says why."""
 
     profile: HardwareProfile | None

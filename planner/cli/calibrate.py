@@ -61,14 +61,9 @@ def calibrate(
     from planner.cli.show import check_report, show, write_report
 
     check_report(report)
-    words = {
-        "out": out,
-        "device": device,
-        "devices": devices,
-        "limit_s": limit_s,
-        "measured": measured,
-    }
-    answer = api.calibrate(**words, says=lambda line: typer.echo(line, err=True))
+    answer = api.calibrate(
+        out, device, devices, limit_s, measured, tell=lambda line: typer.echo(line, err=True)
+    )
     show("calibrate", answer, as_json)
     write_report("calibrate", answer, report)
     if answer.profile is None:

@@ -201,19 +201,9 @@ def question(file: str | None, words: Mapping[str, Any], layout: bool = False) -
     """The question of a file, of options, or of a file with options that restate it; with `layout`
     a saved plan states its layout.
     """
-    from planner.errors import InputError
-    from planner.specs import plan
-    from planner.specs.question import changed, from_words
+    from planner.specs.plan import restated
 
-    stated = question_words(words)
-    if file is not None:
-        return changed((plan.read_layout if layout else plan.read_question)(file), stated)
-    if "model" not in stated:
-        raise InputError(
-            "a model must be stated, but got none; add --model NAME (`ppplan models` lists them) or"
-            " name a recipe.yaml"
-        )
-    return from_words(stated, "the command line")
+    return restated(file, question_words(words), "the command line", layout)
 
 
 def listed(stated: list[str] | None) -> list[str]:

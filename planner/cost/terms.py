@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from planner.layout import Numeric
+from planner.units import GIB
 
 
 def added(terms: Any) -> Numeric:
@@ -198,6 +199,15 @@ class Estimate:
     """Of the tokens of a step those that are no padding."""
     stages: tuple[Stage, ...] = ()
     assumed: tuple[str, ...] = ()
+
+    @property
+    def memory_gib(self) -> Numeric:
+        """As JSON names it."""
+        return self.memory_bytes / GIB
+
+    @property
+    def host_memory_gib(self) -> Numeric:
+        return self.host_bytes / GIB
 
     @property
     def fits(self) -> Numeric:

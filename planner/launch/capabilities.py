@@ -14,6 +14,7 @@ from planner.launch.machine import Machine
 from planner.launch.remote_settings import VARIABLES
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
+from planner.views import Views
 
 LITTLE_SHARED_MEMORY_BYTES = 2**30
 """Containers give 64 MiB unless told otherwise, which NCCL soon fills."""
@@ -41,8 +42,8 @@ class Nearest:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+@dataclass(frozen=True, slots=True, repr=False)
+class Diagnosis(Views):
     """What this machine has, and what would work on it."""
 
     machine: Machine

@@ -26,6 +26,7 @@ from planner.specs.words import (
     SimulateWords,
     declared,
 )
+from planner.views import Views
 
 _PANELS = {name: word.panel for name, (_, word) in declared(SimulateWords).items()}
 QUESTION = tuple(name for name, panel in _PANELS.items() if panel in (THE_QUESTION, LAYOUT))
@@ -37,8 +38,8 @@ ORDERS = tuple(
 """Words of a training schedule, none of which a scenario takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedAnswer:
+@dataclass(frozen=True, slots=True, repr=False)
+class ServedAnswer(Views):
     """A scenario's answer, and the other ways to serve the same."""
 
     served: Served

@@ -16,13 +16,14 @@ from planner.pipeline.timelines import (
     is_automatic,
     simulate_schedule,
 )
+from planner.views import Views
 
 NEAR = 1e-9
 """A bubble of exactly the share asked for, up to rounding, is not under it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FewestMicrobatches:
+@dataclass(frozen=True, slots=True, repr=False)
+class FewestMicrobatches(Views):
     """The smallest m with a bubble under the share asked for; none with the reason."""
 
     schedule: str

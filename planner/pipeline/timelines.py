@@ -15,6 +15,7 @@ from planner.schedules.durations import pair_durations, stage_durations
 from planner.schedules.table import SCHEDULES, schedule
 from planner.schedules.table import order as order_of
 from planner.simulator import Timeline, simulate
+from planner.views import Views
 
 MAX_RANKS = 4096
 MAX_ACTIONS = 4_000_000
@@ -64,8 +65,8 @@ class StageWork:
     assumed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedSchedule:
+@dataclass(frozen=True, slots=True, repr=False)
+class SimulatedSchedule(Views):
     """A schedule, its order and what the simulator says of it."""
 
     schedule: str
@@ -79,8 +80,8 @@ class SimulatedSchedule:
     assumed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleComparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class ScheduleComparison(Views):
     """Every schedule that is legal for one question, fastest first, and why the others are not."""
 
     schedules: tuple[SimulatedSchedule, ...]

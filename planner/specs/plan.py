@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from planner.errors import InputError, unknown
 from planner.layout import Layout
 from planner.specs.documents import build, read_mapping
-from planner.specs.question import LAYOUT_WORDS, from_words
+from planner.specs.question import LAYOUT_WORDS, changed, from_words
 from planner.specs.recipe import Recipe
 from planner.specs.switches import check as check_switches
 from planner.specs.words import Question
@@ -74,6 +75,27 @@ def read_layout(path: str | Path) -> Question:
         if "layout" in data
         else from_words(data, str(path))
     )
+
+
+def restated(
+    source: Question | str | Path | None,
+    words: Mapping[str, Any],
+    where: str = "the question",
+    layout: bool = False,
+) -> Question:
+    """The question of a file, of words, or of a file or question with words that restate it; with
+    `layout` a saved plan states its layout.
+    """
+    if isinstance(source, Question):
+        return changed(source, words) if words else source
+    if source is not None:
+        return changed((read_layout if layout else read_question)(source), words)
+    if words.get("model") is None:
+        raise InputError(
+            "a model must be stated, but got none; add --model NAME (`ppplan models` lists them) or"
+            " name a recipe.yaml"
+        )
+    return from_words(words, where)
 
 
 def asked(saved: SavedPlan, where: str) -> Question:

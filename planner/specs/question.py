@@ -59,10 +59,16 @@ def from_words(words: Mapping[str, Any], where: str = "the question") -> Questio
     """
     stated = {word: value for word, value in words.items() if value is not None}
     for word in RANGED:
-        if isinstance(stated.get(word), (list, tuple)):
+        value = stated.get(word)
+        if isinstance(value, (list, tuple)):
             raise InputError(
                 f"{where}: {word} must be a whole number or a range such as 1..8, but got a list;"
                 f" a sweep over {word} gives a table"
+            )
+        if value is not None and type(value) not in (int, str):
+            raise InputError(
+                f"{where}: {word} must be a whole number or a range such as 1..8, but got"
+                f" {str(value)[:40]}"
             )
     checked = build(_Checked, stated, where)
     question = Question(**{word: getattr(checked, word) for word in declared(Question)})

@@ -35,13 +35,14 @@ from planner.tune.study.space import Candidate, Space, key, space
 from planner.tune.study.study import Size, Tell
 from planner.tune.study.switches import effective, offers
 from planner.tune.study.trials import Row, best, combined
+from planner.views import Views
 
 MOST_TRIALS = 10_000
 NAME = re.compile(r"[\w.+ -]{1,100}")
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuned(Views):
     """What a study found."""
 
     plan: str

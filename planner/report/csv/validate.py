@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from planner.accuracy.columns import COUNTS, SWITCHES
 from planner.accuracy.validate import Validation
 
@@ -32,7 +34,7 @@ LEFT_OUT = (
 """Columns that only the comparison needs."""
 
 
-def table(answer: Validation) -> str:
+def frame(answer: Validation) -> pd.DataFrame:
     """The rows as they were read, with what was predicted of each; counts as whole numbers."""
     rows = answer.rows.drop(columns=list(LEFT_OUT))
     measured = [name for name in rows if name not in ADDED]
@@ -40,4 +42,9 @@ def table(answer: Validation) -> str:
     for name in (*COUNTS, *SWITCHES):
         if (rows[name].dropna() % 1 == 0).all():
             rows[name] = rows[name].astype("Int64")
-    return str(rows.to_csv(index=False))
+    return rows
+
+
+def table(answer: Validation) -> str:
+    """The rows as CSV."""
+    return str(frame(answer).to_csv(index=False))

@@ -5,7 +5,7 @@ network.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -66,17 +66,28 @@ def html(page: Page) -> str:
     """One self-contained document. Charts need plotly (its JavaScript is written into the file) and
     the template jinja2.
     """
+    charts = any(section.charts for section in page.sections)
+    return _rendered("page.html.j2", page, plotly_js() if charts else "")
+
+
+def fragment(page: Page) -> str:
+    """A piece of HTML for a notebook: the page without charts, and without the sections that hold
+    nothing else or are all behind clicks.
+    """
+    sections = []
+    for section in page.sections:
+        if section.lines or section.grid or (section.charts and section.more):
+            sections.append(replace(section, charts=()))
+    return _rendered("fragment.html.j2", replace(page, sections=tuple(sections)), "")
+
+
+def _rendered(name: str, page: Page, script: str) -> str:
     jinja2 = _needed("jinja2")
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     template = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
-    ).get_template("page.html.j2")
-    charts = any(section.charts for section in page.sections)
-    return str(
-        template.render(
-            page=page, version=__version__, script=plotly_js() if charts else "", data=_data
-        )
-    )
+    ).get_template(name)
+    return str(template.render(page=page, version=__version__, script=script, data=_data))
 
 
 def _data(chart: Chart) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from planner.answers import Recommendation
 from planner.cost.named import named
 from planner.report.json.parts import goodput, question
-from planner.search import Change, Plan, SearchResult
+from planner.search import Change, SearchResult
 
 
 def document(answer: Recommendation) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def document(answer: Recommendation) -> dict[str, Any]:
     return {
         "question": question(answer.recipe),
         "search": None if result is None else _search(result),
-        "plans": [] if result is None else [_plan(plan) for plan in result.plans],
+        "plans": [] if result is None else [plan.to_dict() for plan in result.plans],
         "nearest": nearest,
         "min_gpus": answer.min_gpus,
         "limits": None if result is None else result.limits,
@@ -40,15 +40,6 @@ def _search(result: SearchResult) -> dict[str, Any]:
         "estimated": result.estimated,
         "estimate_seconds": result.estimate_seconds,
         "seconds": result.seconds,
-    }
-
-
-def _plan(plan: Plan) -> dict[str, Any]:
-    return {
-        "rank": plan.rank,
-        "layout": plan.layout.named(),
-        "estimate": named(plan.estimate),
-        "why": list(plan.why),
     }
 
 
