@@ -140,7 +140,7 @@ def _all_layers(layout: Layout) -> bool:
     return bool(layout.recompute == RECOMPUTE_CODE["full"] and not layout.recompute_layers)
 
 
-def said(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
+def requirements(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
     """What the script itself must do for the figures below to hold."""
     batch = f"{layout.mbs} sequences a device (mbs), {layout.m} steps of gradient accumulation (m)"
     lines = [
@@ -185,7 +185,7 @@ def program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
         comments=(
             *comments.plan(recipe, layout, f"{recipe.framework} {recipe.framework_version}"),
-            *said(recipe, layout),
+            *requirements(recipe, layout),
             *expected,
         ),
         variables=() if script else (_SCRIPT,),

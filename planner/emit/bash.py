@@ -11,7 +11,7 @@ def head(program: Program, directives: tuple[str, ...], use: tuple[str, ...]) ->
     """From the first line to where errors stop the script: what runs, how to use it, what may be
     set.
     """
-    said = [
+    lines = [
         *program.comments,
         "",
         *use,
@@ -20,7 +20,7 @@ def head(program: Program, directives: tuple[str, ...], use: tuple[str, ...]) ->
     return [
         "#!/usr/bin/env bash",
         *directives,
-        *(f"# {line}".rstrip() for line in said),
+        *(f"# {line}".rstrip() for line in lines),
         "set -euo pipefail",
     ]
 

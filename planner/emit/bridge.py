@@ -258,12 +258,12 @@ def program(
     written = yaml.safe_dump(overrides(recipe, layout), sort_keys=False)
     own = resources.files("planner.emit.scripts").joinpath(SCRIPT).read_text(encoding="utf-8")
     words = (("--recipe", recipe_name(recipe.model)), ("--precision", PRECISIONS[recipe.precision]))
-    said = (f"Megatron-Bridge 0.3: its recipe {words[0][1]}, changed by {FILE} beside this file",)
+    notes = (f"Megatron-Bridge 0.3: its recipe {words[0][1]}, changed by {FILE} beside this file",)
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
         comments=(
             *comments.plan(recipe, layout, f"Megatron-LM core {recipe.framework_version}"),
-            *said,
+            *notes,
             *expected,
         ),
         variables=_VARIABLES,

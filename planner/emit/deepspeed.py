@@ -91,7 +91,7 @@ def left_to_the_script(recipe: Recipe, layout: Layout) -> list[str]:
     return [*lines, f"the script must use {recipe.attention} attention"]
 
 
-def said(recipe: Recipe, layout: Layout, own_script: bool = False) -> tuple[str, ...]:
+def requirements(recipe: Recipe, layout: Layout, own_script: bool = False) -> tuple[str, ...]:
     """What is not in the JSON, in words: the arguments of PipelineModule, how the layout is run,
     and what a script of one's own must do.
     """
@@ -157,7 +157,7 @@ def program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
         comments=(
             *comments.plan(recipe, layout, f"DeepSpeed {recipe.framework_version}"),
-            *said(recipe, layout, script is not None),
+            *requirements(recipe, layout, script is not None),
             *expected,
         ),
         variables=() if script else steps,

@@ -203,7 +203,7 @@ def program(
     module, size = flavor(recipe.model)
     sections = {"training": training(recipe, layout), "parallelism": parallelism(recipe, layout)}
     older = torchtitan_toml.text(recipe, layout, sections, (module, size))
-    said = (
+    notes = (
         (f"torchtitan 0.3: {SCRIPT} beside this file; 0.2 reads {TOML}",)
         if older
         else (f"torchtitan 0.3: {SCRIPT} beside this file",)
@@ -212,7 +212,7 @@ def program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
         comments=(
             *comments.plan(recipe, layout, f"torch {recipe.framework_version}"),
-            *said,
+            *notes,
             *expected,
         ),
         variables=_VARIABLES,

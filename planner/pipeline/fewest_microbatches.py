@@ -57,19 +57,24 @@ def smallest_m(
         raise InputError(
             f"bubble must be a share between 0 and 1, such as 0.1 for 10%, but got {bubble}"
         )
-    asked = _Asked(name, pp, chunks(name, v), group, work)
-    best, seen = _first_under(asked, bubble)
+    question = _Question(name, pp, chunks(name, v), group, work)
+    best, seen = _first_under(question, bubble)
     if best is None:
-        return FewestMicrobatches(name, pp, asked.v, bubble, None, None, _why_not(asked, seen))
-    best = _last_under(asked, bubble, best)
+        return FewestMicrobatches(
+            name, pp, question.v, bubble, None, None, _why_not(question, seen)
+        )
+    best = _last_under(question, bubble, best)
     if not is_automatic(name):
-        below = (_try(asked, m) for m in range(max(best.m - 2 * pp - 1, 1), best.m))
-        best = next((found for found in below if found is not None and _under(found, bubble)), best)
-    return FewestMicrobatches(name, pp, asked.v, bubble, best.m, best)
+        for m in range(max(best.m - 2 * pp - 1, 1), best.m):
+            simulated = _try(question, m)
+            if simulated is not None and _under(simulated, bubble):
+                best = simulated
+                break
+    return FewestMicrobatches(name, pp, question.v, bubble, best.m, best)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Question:
     name: str
     pp: int
     v: int
@@ -87,63 +92,69 @@ def _under(simulated: SimulatedSchedule, bubble: float) -> bool:
 
 
 def _first_under(
-    asked: _Asked, bubble: float
+    question: _Question, bubble: float
 ) -> tuple[SimulatedSchedule | None, SimulatedSchedule | None]:
     """(the first of doubling counts whose bubble is under the share, the last one looked at)."""
     m, seen = 1, None
-    while m <= asked.most:
-        found = _at_or_above(asked, m, asked.most + 1)
-        if found is None:
+    while m <= question.most:
+        simulated = _at_or_above(question, m, question.most + 1)
+        if simulated is None:
             break
-        seen = found
-        if _under(found, bubble):
-            return found, seen
-        m = 2 * found.m
+        seen = simulated
+        if _under(simulated, bubble):
+            return simulated, seen
+        m = 2 * simulated.m
     return None, seen
 
 
-def _last_under(asked: _Asked, bubble: float, best: SimulatedSchedule) -> SimulatedSchedule:
+def _last_under(question: _Question, bubble: float, best: SimulatedSchedule) -> SimulatedSchedule:
     """Halves the counts between the best and half of it, taking the bubble to fall with m."""
     low = best.m // 2
     while best.m - low > 1:
         middle = (low + best.m) // 2
-        found = _at_or_above(asked, middle, best.m)
-        if found is not None and _under(found, bubble):
-            best = found
+        simulated = _at_or_above(question, middle, best.m)
+        if simulated is not None and _under(simulated, bubble):
+            best = simulated
         else:
             low = middle
     return best
 
 
-def _at_or_above(asked: _Asked, m: int, end: int) -> SimulatedSchedule | None:
+def _at_or_above(question: _Question, m: int, end: int) -> SimulatedSchedule | None:
     """The timeline of the first accepted count from m on, below `end`, among as many as remainders
     can rule out.
     """
-    counts = range(m, min(end, m + 2 * asked.pp + (asked.group or 0) + 1))
-    return next((found for count in counts if (found := _try(asked, count)) is not None), None)
+    counts = range(m, min(end, m + 2 * question.pp + (question.group or 0) + 1))
+    for count in counts:
+        simulated = _try(question, count)
+        if simulated is not None:
+            return simulated
+    return None
 
 
-def _try(asked: _Asked, m: int) -> SimulatedSchedule | None:
+def _try(question: _Question, m: int) -> SimulatedSchedule | None:
     try:
-        check_legal(asked.name, asked.pp, m, asked.v, asked.group)
+        check_legal(question.name, question.pp, m, question.v, question.group)
     except InputError:
         return None
-    return simulate_schedule(asked.name, asked.pp, m, asked.v, asked.group, asked.work)
+    return simulate_schedule(
+        question.name, question.pp, m, question.v, question.group, question.work
+    )
 
 
-def _why_not(asked: _Asked, seen: SimulatedSchedule | None) -> str:
+def _why_not(question: _Question, seen: SimulatedSchedule | None) -> str:
     """The bubble that more micro-batches do not mend. Raises InputError when the schedule accepts
     no count at all.
     """
     if seen is None:
-        check_legal(asked.name, asked.pp, asked.most, asked.v, asked.group)
+        check_legal(question.name, question.pp, question.most, question.v, question.group)
         raise InputError(
-            f"{asked.name} accepts no number of micro-batches up to {asked.most:,} with"
-            f" pp={asked.pp}, v={asked.v}"
+            f"{question.name} accepts no number of micro-batches up to {question.most:,} with"
+            f" pp={question.pp}, v={question.v}"
         )
-    if seen.m < asked.most // 4:
+    if seen.m < question.most // 4:
         return (
-            f"at m={seen.m:,} the bubble is {seen.timeline.bubble_share:.2%}, and {asked.name}"
+            f"at m={seen.m:,} the bubble is {seen.timeline.bubble_share:.2%}, and {question.name}"
             " takes no more micro-batches"
         )
     return (
