@@ -29,9 +29,10 @@ import planner.cost
 from planner import api
 from planner.cli import COMMANDS, app, code
 from planner.references import REFERENCES
-from planner.report.formulas import Formula, keys, meanings, module_formulas
+from planner.report.formulas import Formula, keys, meanings, module_formulas, stated
 from planner.rules.rule import FIRST, NEVER, Rule
 from planner.rules.table import BY_FRAMEWORK
+from planner.schedules.schedule import function_of
 from planner.schedules.table import SCHEDULES
 from planner.specs.stack import Stack
 
@@ -275,11 +276,14 @@ def _schedule_pages(cited: dict[str, list[str]]) -> dict[str, str | bytes]:
     rows = []
     for document in api.schedules().documents:
         name = document["name"]
-        module = SCHEDULES[name]
+        schedule = SCHEDULES[name]
+        module = import_module(schedule.module)
         picture, table = _drawn(name)
         page = f"reference/schedules/{name}.md"
         pages[f"reference/schedules/{name}.svg"] = picture
-        limits = (inspect.getdoc(module.legal) or "").replace("Raises InputError.", "")
+        limits = (inspect.getdoc(function_of(schedule.legal)) or "").replace(
+            "Raises InputError.", ""
+        )
         parts = [
             f"# {name}",
             _text(document["says"]),
@@ -291,7 +295,7 @@ def _schedule_pages(cited: dict[str, list[str]]) -> dict[str, str | bytes]:
             ", ".join(f"[{stack}](../stacks.md#{stack})" for stack in document["stacks"])
             or "No training software that is known here.",
         ]
-        formulas = [_formula(formula, 3, page, cited) for formula in module_formulas(module)]
+        formulas = [_formula(formula, 3, page, cited) for formula in stated(schedule.closed_forms)]
         if formulas:
             parts += ["## Closed forms", *formulas]
         parts += ["## The timeline in numbers", f"```text\n{table}\n```"]

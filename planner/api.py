@@ -409,7 +409,7 @@ def stacks(name: str | None = None) -> Known:
 
 def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
     from planner.answers import Beside
-    from planner.cost.memory.rank_memory import in_flight
+    from planner.cost.schedule_terms import in_flight
     from planner.estimate import estimate
 
     plain = {

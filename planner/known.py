@@ -65,13 +65,9 @@ def schedules(name: str | None = None) -> Documents:
     said = (
         {
             "name": one,
-            "says": _says(SCHEDULES[one]),
+            "says": " ".join((SCHEDULES[one].says or "").split()),
             "stacks": [stack for stack, runs in able.items() if one in runs],
         }
         for one in ([name] if name is not None else SCHEDULES)
     )
     return tuple(said)
-
-
-def _says(module: Any) -> str:
-    return " ".join((module.__doc__ or "").split())

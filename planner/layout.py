@@ -9,32 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
-Numeric = float | NDArray[Any]
-"""One number, or a numpy column with one value a layout: formulas never ask which."""
-Mask = bool | np.bool_ | NDArray[np.bool_]
-"""Whether something holds: of one layout, or a column with one answer a layout."""
+from planner.numeric import Mask as Mask
+from planner.numeric import Numeric as Numeric
+from planner.schedules import table
+
 Knob = TypeVar("Knob", bound=Numeric, covariant=True, default=int)
 """What the fields of a Layout hold: ints (the default), or Numeric in Layouts."""
 
-SCHEDULES = (
-    "naive",
-    "gpipe",
-    "1f1b",
-    "interleaved",
-    "interleaved-torch",
-    "looped-bfs",
-    "zb-h1",
-    "zb-h2",
-    "zb-1p",
-    "zb-2p",
-    "zbv",
-    "zbv-auto",
-    "v-half",
-    "v-min",
-    "interleaved-zb",
-    "dualpipe",
-    "dualpipev",
-)
+SCHEDULES = tuple(table.SCHEDULES)
+"""Names by code, as the files of planner.schedules state them."""
 RECOMPUTE = ("none", "selective", "full")
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 """Modules of selective recomputation; a layout holds a bit mask of them."""

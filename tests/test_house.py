@@ -48,12 +48,13 @@ FLOOR = {
     "rules": 2,
     "emit": 2,
     "specs": 1,
+    "layout": 1,
     "simulator": 1,
     "schedules": 1,
     "units": 0,
     "errors": 0,
     "references": 0,
-    "layout": 0,
+    "numeric": 0,
     "action": 0,
     "files": 0,
     "views": 0,
@@ -61,12 +62,15 @@ FLOOR = {
 }
 SIDEWAYS = {
     ("schedules", "simulator"),
+    ("layout", "schedules"),
+    ("specs", "layout"),
     ("enumerate", "estimate"),
     ("action", "errors"),
     ("files", "errors"),
 }
-"""An automatic schedule may call the simulator; layers are dealt to stages by an estimate's times;
-whoever reads input raises errors.
+"""An automatic schedule may call the simulator; a layout's codes of schedules come from their
+table; a document may hold a layout; layers are dealt to stages by an estimate's times; whoever
+reads input raises errors.
 """
 HEAVY = {"pandas", "torch", "optuna", "plotly", "scipy", "matplotlib"}
 LEFT_TO_DO = r"\b(TODO|FIXME|XXX)\b"

@@ -208,7 +208,7 @@ def test_activations_are_held_until_the_weight_gradient_in_part():
 def test_laws_of_any_timeline(name, half, more, v, seed, transfer, blocking):
     schedule = table.schedule(name)
     p, m = 2 * half, 4 * half + more
-    least, most = schedule.CHUNKS
+    least, most = schedule.chunks
     v = max(least, min(v, most or v))
     try:
         schedule.legal(p, m, v)

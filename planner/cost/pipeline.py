@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.action import KIND, STAGE, B, F, Order, W
+from planner.cost import schedule_terms
 from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.layer import mean_time
 from planner.cost.layer.mean_layer import Times
@@ -16,7 +17,7 @@ from planner.cost.network.sites import between_ranks
 from planner.cost.params.layer import embedding_params, head_params, mtp_stage_params, norm_params
 from planner.cost.params.per_rank import layers_params, mtp_routed
 from planner.cost.params.stages import chunk_layers, chunk_moe_layers
-from planner.cost.step.step import Pace, Pipeline, near_transfer_s, p2p
+from planner.cost.step.step import Pace, Pipeline, near_transfer_s, tensor_bytes
 from planner.errors import InputError
 from planner.layout import SCHEDULES, Layout
 from planner.schedules.table import order as order_of
@@ -65,11 +66,8 @@ def refused(recipe: Recipe, layout: Layout) -> str:
 
 
 def _group(layout: Layout) -> dict[str, int]:
-    return (
-        {"group": layout.group}
-        if layout.group and SCHEDULES[layout.schedule] == "interleaved"
-        else {}
-    )
+    known = schedule(SCHEDULES[layout.schedule]).knobs
+    return {"group": layout.group} if layout.group and "group" in known else {}
 
 
 def order(layout: Layout, spent: np.ndarray, transfer: float) -> Order:
@@ -97,11 +95,8 @@ def _in_order(rows: list[list[int]], layout: Layout) -> np.ndarray:
 
 
 def blocking(recipe: Recipe, layout: Layout) -> bool:
-    """Whether transfers hold up the sender: Megatron's plain 1F1B exchanges in pairs, its
-    interleaving and split backwards overlap.
-    """
-    plain = SCHEDULES[layout.schedule] in ("naive", "gpipe", "1f1b")
-    return plain or (SCHEDULES[layout.schedule] == "interleaved" and not recipe.stack.p2p_overlap)
+    """Whether transfers hold up the sender."""
+    return schedule_terms.blocking(schedule(SCHEDULES[layout.schedule]), recipe.stack)
 
 
 def durations(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime) -> np.ndarray:
@@ -164,9 +159,7 @@ def simulated(
     ends_s = max(
         float(each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)), 0.0
     )  # not below 0 by rounding
-    pace = Pace(
-        each[busiest], each.sum(), layers[busiest] / copies, ends_s, each[0], each[-1], layer
-    )
+    pace = Pace(each[busiest], layers[busiest] / copies, ends_s, layer)
     # What rounding leaves of sums over many micro-batches is no time.
     pipeline = Pipeline(
         pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0)
@@ -208,7 +201,7 @@ def _runs(recipe: Recipe, layout: Layout, spent: np.ndarray) -> tuple[list[_Run]
         recipe,
         layout,
         float(near_transfer_s(recipe, layout)),
-        float(p2p(recipe, layout).bytes_per_tensor),
+        float(tensor_bytes(recipe, layout)),
     )
     lengths = _lengths(layout)
     runs = [_once(recipe, replace(layout, m=m), spent, transfer) for m in lengths]

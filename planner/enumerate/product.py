@@ -251,7 +251,7 @@ def _complete(
     }
     asked = recipe.knobs.get("schedule")
     chunks = (
-        schedule(SCHEDULES[asked.low]).CHUNKS
+        schedule(SCHEDULES[asked.low]).chunks
         if asked is not None and asked.low == asked.high
         else (1, None)
     )

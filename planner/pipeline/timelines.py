@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,13 +101,11 @@ def simulate_schedule(
     work = work or StageWork()
     check_sizes(pp, m, v, group)
     check_work(work)
-    known = inspect.signature(schedule(name).order).parameters
+    known = schedule(name).knobs
     for knob, value in (("group", group), ("memory_limit", work.memory_limit)):
         if value is not None and knob not in known:
             others = ", ".join(
-                other
-                for other, module in SCHEDULES.items()
-                if knob in inspect.signature(module.order).parameters
+                other for other, candidate in SCHEDULES.items() if knob in candidate.knobs
             )
             raise InputError(
                 f"{knob.replace('_', '-')} is a word of {others or 'no schedule'}, but the schedule"
@@ -154,24 +151,22 @@ def _rank(simulated: SimulatedSchedule) -> tuple[float, float, int]:
 
 def chunks(name: str, v: int | None) -> int:
     """The virtual stages asked for, or the fewest that the schedule takes."""
-    least: int = schedule(name).CHUNKS[0]
+    least: int = schedule(name).chunks[0]
     return least if v is None else v
 
 
 def is_automatic(name: str) -> bool:
     """Whether the schedule plans its order for the durations."""
-    return "durations" in inspect.signature(schedule(name).order).parameters
+    return schedule(name).automatic
 
 
 def check_legal(name: str, pp: int, m: int, v: int, group: int | None = None) -> None:
     """Raises InputError where the implementation does not accept the sizes."""
-    legal = schedule(name).legal
-    legal(
-        pp,
-        m,
-        v,
-        **({"group": group} if group and "group" in inspect.signature(legal).parameters else {}),
-    )
+    chosen = schedule(name)
+    if group and "group" in chosen.knobs:
+        chosen.legal(pp, m, v, group=group)
+    else:
+        chosen.legal(pp, m, v)
 
 
 def check_sizes(pp: int, m: int, v: int | None = None, group: int | None = None) -> None:
@@ -225,7 +220,7 @@ def check_work(work: StageWork) -> None:
 
 
 def _choice(name: str, v: int | None) -> int:
-    least, most = schedule(name).CHUNKS
+    least, most = schedule(name).chunks
     return int(least if least == most else (2 if v is None else v))
 
 

@@ -8,11 +8,19 @@ import ast
 import inspect
 import pkgutil
 import re
+import sys
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
+from typing import Any
+
+import numpy as np
+
+import planner.cost
+import planner.schedules
+from planner.simulator import simulate
 
 LABELS = ("Formula", "Source", "Assumes")
 _LABEL = re.compile(r"(Formula|Source|Assumes):\s*(.*)")
@@ -33,8 +41,6 @@ class Formula:
 
 def cost_formulas() -> list[Formula]:
     """Every function of planner.cost that states a formula, by module."""
-    import planner.cost
-
     names = sorted(
         module.name for module in pkgutil.walk_packages(planner.cost.__path__, "planner.cost.")
     )
@@ -44,26 +50,78 @@ def cost_formulas() -> list[Formula]:
 def module_formulas(module: ModuleType) -> Iterator[Formula]:
     """Functions of a module with a `Formula:` line, in the order of the file."""
     functions = [
-        x
-        for x in vars(module).values()
-        if inspect.isfunction(x) and x.__module__ == module.__name__
+        member
+        for member in vars(module).values()
+        if inspect.isfunction(member) and member.__module__ == module.__name__
     ]
-    for function in sorted(functions, key=lambda x: x.__code__.co_firstlineno):
+    yield from stated(sorted(functions, key=lambda function: function.__code__.co_firstlineno))
+
+
+def stated(functions: Iterable[Callable[..., Any]]) -> Iterator[Formula]:
+    """The formulas of functions, of those that have a `Formula:` line."""
+    for function in functions:
         text = inspect.getdoc(function) or ""
-        said = labelled(text)
-        if "Formula" in said:
-            room = module.__name__.removeprefix("planner.")
+        lines = labelled(text)
+        if "Formula" in lines:
             yield Formula(
-                room,
+                function.__module__.removeprefix("planner."),
                 function.__name__,
                 summary(text),
-                *(said.get(one, "") for one in LABELS),
+                *(lines.get(label, "") for label in LABELS),
             )
 
 
 def summary(text: str) -> str:
     """The first paragraph of a docstring in one line."""
     return " ".join(text.partition("\n\n")[0].split())
+
+
+def formulas_of(compute: Callable[[], Any]) -> tuple[list[Formula], bool]:
+    """The formulas that made a result, and whether the simulator did too.
+
+    Runs `compute` and keeps the functions of planner.cost and planner.schedules that it called and
+    that gave anything but 0: adapters or experts that a model does not have add nothing.
+    """
+    effective: set[int] = set()
+    """Ids of code objects: these are slow to hash."""
+
+    def watch(frame: FrameType, event: str, value: Any) -> None:
+        if event == "return" and id(frame.f_code) not in effective and _effective(value):
+            effective.add(id(frame.f_code))
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        compute()
+    finally:
+        sys.setprofile(before)
+    found: list[Formula] = []
+    for room in (planner.cost, planner.schedules):
+        for info in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
+            members = vars(import_module(info.name)).values()
+            called = {
+                member.__name__: member
+                for member in members
+                if inspect.isfunction(member)
+                and member.__module__ == info.name
+                and id(member.__code__) in effective
+            }
+            lines = {name: called[name].__code__.co_firstlineno for name in called}
+            found += stated(called[name] for name in sorted(called, key=lambda name: lines[name]))
+    return found, id(simulate.__code__) in effective
+
+
+def _effective(value: Any) -> bool:
+    """Whether a result, or any field or item of it, is other than 0."""
+    if value is None:
+        return False
+    if is_dataclass(value):
+        return any(_effective(getattr(value, field.name)) for field in fields(value))
+    if isinstance(value, tuple | list):
+        return any(_effective(item) for item in value)
+    if isinstance(value, dict):
+        return any(_effective(item) for item in value.values())
+    return bool(np.any(value)) if isinstance(value, np.ndarray) else bool(value)
 
 
 def labelled(text: str) -> dict[str, str]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.action import Order, from_rows, v_shaped
-from planner.layout import Numeric
-from planner.schedules import limits
+from planner.numeric import Numeric
+from planner.schedules import limits, zbv
+from planner.schedules.schedule import Schedule
 from planner.schedules.two_directions import rank_rows
 
 NAME = "dualpipev"
@@ -70,11 +71,27 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric
     return 2 * p + 1 + 0 * rank
 
 
-def messages(p: Numeric, m: Numeric, v: Numeric = 2) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward.
+def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+    """What asynchronous transfers add to the makespan: a round trip of the V for every p
+    microbatches.
 
-    Formula: 4 m (p - 1)
-    Source:  [deepseek2024]
-    Assumes: nothing beyond the order.
+    Formula: (2 (p - 1) (m / p + 1) - 2) c for p >= 2, none for p = 1
+    Source:  [deepseek2024], derived from the order and compared with the simulator
+    Assumes: f = b = w and pair = T; equal transfers, short beside a chunk; p divides m.
     """
-    return 4 * m * (p - 1)
+    return (2 * (p - 1) * (m / p + 1) - 2) * transfer * (p > 1)
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2024,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    makespan=makespan,
+    exact=exact,
+    peak_in_flight=peak_in_flight,
+    messages=zbv.messages,
+    exposed_transfer=exposed_transfer,
+)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.action import Order, looped
-from planner.layout import Numeric
-from planner.schedules import limits
+from planner.numeric import Numeric
+from planner.schedules import limits, unequal
+from planner.schedules.schedule import Schedule, Transfers
 from planner.schedules.weave import alternate, counted
 
 NAME = "gpipe"
@@ -82,11 +85,36 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     return 2 * (p - 1) * transfer
 
 
-def blocking_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+def blocking_transfer(
+    p: Numeric, m: Numeric, v: Numeric, transfer: Numeric, slack: Numeric = 0.0
+) -> Numeric:
     """What blocking transfers add to the makespan: the sender waits too.
 
-    Formula: 2 c (p - 1 + m - 1) for p >= 2, none for p = 1
+    slack: by how much longer than a middle rank (than the other one of two) the slowest end rank
+    works in a step; an end sends half as often.
+
+    Formula: max(2 c (p + m - 2) - slack, c (2 (p - 1) + m - 1)) for p >= 2, none for p = 1
     Source:  [huang2019 sec. 2.3], derived from the order and compared with the simulator
-    Assumes: equal stages and transfers; any c.
+    Assumes: equal transfers, any c; stages equal but for one slower end.
     """
-    return 2 * transfer * (p + m - 2) * (p > 1)
+    at_end = transfer * (2 * (p - 1) + m - 1)
+    return np.maximum(2 * transfer * (p + m - 2) - slack, at_end) * (p > 1)
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2019,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    transfers=Transfers.BLOCKING,
+    makespan=makespan,
+    exact=exact,
+    unequal=unequal.gpipe,
+    bubble_share=bubble_share,
+    peak_in_flight=peak_in_flight,
+    messages=messages,
+    exposed_transfer=exposed_transfer,
+    blocking_transfer=blocking_transfer,
+)

@@ -8,8 +8,9 @@ import numpy as np
 
 from planner.action import Order, looped
 from planner.errors import InputError
-from planner.layout import Numeric
-from planner.schedules import limits
+from planner.numeric import Numeric
+from planner.schedules import limits, unequal
+from planner.schedules.schedule import Schedule, Transfers
 from planner.schedules.weave import alternate, on_rank, rounds
 
 NAME = "interleaved"
@@ -126,3 +127,36 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
              weight_grad) / v: beyond, it grows with m.
     """
     return 2 * (p * v - 1) * transfer * (p > 1)
+
+
+def blocking_transfer(
+    p: Numeric, m: Numeric, v: Numeric, transfer: Numeric, slack: Numeric = 0.0
+) -> Numeric:
+    """What blocking transfers add to the makespan: the sender waits too, as in Megatron without
+    overlap of p2p communication.
+
+    Formula: c (m (2 v - 1) + 2 p - 3) for p >= 2, none for p = 1
+    Source:  [megatron-core], derived from the order and compared with the simulator
+    Assumes: equal chunks and transfers, short beside a chunk; group p divides m.
+    """
+    return transfer * (m * (2 * v - 1) + 2 * p - 3) * (p > 1)
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2021,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    knobs=("group",),
+    transfers=Transfers.BY_STACK,
+    makespan=makespan,
+    exact=exact,
+    unequal=unequal.interleaved,
+    bubble_share=bubble_share,
+    peak_in_flight=peak_in_flight,
+    messages=messages,
+    exposed_transfer=exposed_transfer,
+    blocking_transfer=blocking_transfer,
+)

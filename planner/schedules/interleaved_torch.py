@@ -11,8 +11,9 @@ import numpy as np
 
 from planner.action import Order
 from planner.errors import InputError
-from planner.layout import Numeric
+from planner.numeric import Numeric
 from planner.schedules import interleaved, limits
+from planner.schedules.schedule import Schedule
 
 NAME = "interleaved-torch"
 CHUNKS = (1, None)
@@ -49,33 +50,11 @@ def order(p: int, m: int, v: int = 2) -> Order:
     return interleaved.in_rounds(p, m, v, int(round_size(p, m)), 2)
 
 
-def makespan(
-    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
-) -> Numeric:
-    """Time of a step; times are of one full 1/p of the model.
-
-    Formula: m T + (p - 1) T / v, T = forward + input_grad + weight_grad
-    Source:  [narayanan2021 sec. 2.2]
-    Assumes: equal chunks; no transfer time; m >= p.
-    """
-    return interleaved.makespan(p, m, v, forward, input_grad, weight_grad)
-
-
 def exact(
     p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
 ) -> Numeric:
     """Where the makespan holds."""
     return m >= p
-
-
-def bubble_share(p: Numeric, m: Numeric, v: Numeric = 1) -> Numeric:
-    """Idle time as a share of the makespan, averaged over ranks.
-
-    Formula: (p - 1) / (v m + p - 1)
-    Source:  [narayanan2021 sec. 2.2]
-    Assumes: equal chunks; no transfer time; m >= p.
-    """
-    return interleaved.bubble_share(p, m, v)
 
 
 def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric:
@@ -88,11 +67,18 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric
     return np.minimum(m * v, (v - 1) * round_size(p, m) + 2 * (p - 1 - rank) + 1)
 
 
-def messages(p: Numeric, m: Numeric, v: Numeric) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward.
-
-    Formula: 2 m (p v - 1), none when p = 1
-    Source:  [narayanan2021 sec. 2.2]
-    Assumes: nothing beyond the order.
-    """
-    return interleaved.messages(p, m, v)
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2021,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    makespan=interleaved.makespan,
+    exact=exact,
+    bubble_share=interleaved.bubble_share,
+    peak_in_flight=peak_in_flight,
+    messages=interleaved.messages,
+    exposed_transfer=interleaved.exposed_transfer,
+    blocking_transfer=interleaved.blocking_transfer,
+)

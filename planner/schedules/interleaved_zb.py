@@ -7,9 +7,10 @@ from __future__ import annotations
 import numpy as np
 
 from planner.action import Order, looped
-from planner.layout import Numeric
+from planner.numeric import Numeric
 from planner.schedules import interleaved, limits, zb_h1
 from planner.schedules.interleaved_torch import round_size, whole_rounds
+from planner.schedules.schedule import Schedule
 from planner.schedules.weave import alternate_split, on_rank, rounds
 
 NAME = "interleaved-zb"
@@ -70,11 +71,26 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric
     return np.minimum(m * v, (v - 1) * round_size(p, m) + p) + 0 * rank
 
 
-def messages(p: Numeric, m: Numeric, v: Numeric) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward.
+def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+    """What asynchronous transfers add to the makespan.
 
-    Formula: 2 m (p v - 1), none when p = 1
-    Source:  [narayanan2021 sec. 2.2]
-    Assumes: nothing beyond the order.
+    Formula: ((v + 3) p - 4) c for p >= 2, none for p = 1
+    Source:  [torch-pipelining], derived from the order and compared with the simulator
+    Assumes: equal chunks and transfers, short beside a chunk; m >= 2p.
     """
-    return interleaved.messages(p, m, v)
+    return ((v + 3) * p - 4) * transfer * (p > 1)
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2023,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    makespan=makespan,
+    exact=exact,
+    peak_in_flight=peak_in_flight,
+    messages=interleaved.messages,
+    exposed_transfer=exposed_transfer,
+)

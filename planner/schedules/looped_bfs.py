@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.action import Order, looped
-from planner.layout import Numeric
+from planner.numeric import Numeric
 from planner.schedules import interleaved, limits
+from planner.schedules.schedule import Schedule
 from planner.schedules.weave import alternate, on_rank, rounds
 
 NAME = "looped-bfs"
@@ -28,33 +29,11 @@ def order(p: int, m: int, v: int = 2) -> Order:
     return Order(tuple(alternate(turn, turn[::-1], m * v) for turn in turns), *looped(p, v))
 
 
-def makespan(
-    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
-) -> Numeric:
-    """Time of a step; times are of one full 1/p of the model.
-
-    Formula: m T + (p - 1) T / v, T = forward + input_grad + weight_grad
-    Source:  [lamypoirier2023 sec. 4]
-    Assumes: equal chunks; no transfer time; m >= p.
-    """
-    return interleaved.makespan(p, m, v, forward, input_grad, weight_grad)
-
-
 def exact(
     p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
 ) -> Numeric:
     """Where the makespan holds."""
     return m >= p
-
-
-def bubble_share(p: Numeric, m: Numeric, v: Numeric = 1) -> Numeric:
-    """Idle time as a share of the makespan, averaged over ranks.
-
-    Formula: (p - 1) / (v m + p - 1)
-    Source:  [lamypoirier2023 sec. 4]
-    Assumes: equal chunks; no transfer time; m >= p.
-    """
-    return interleaved.bubble_share(p, m, v)
 
 
 def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric:
@@ -67,11 +46,29 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric
     return np.multiply(m, v) + 0 * rank
 
 
-def messages(p: Numeric, m: Numeric, v: Numeric) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward.
+def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+    """What asynchronous transfers add to the makespan: beyond p micro-batches a chunk's activations
+    arrive before its turn.
 
-    Formula: 2 m (p v - 1), none when p = 1
-    Source:  [lamypoirier2023 sec. 4]
-    Assumes: nothing beyond the order.
+    Formula: 2 (p - 1) c for m > p; 2 (p v - 1) c for m <= p
+    Source:  [lamypoirier2023 sec. 4], derived from the order and compared with the simulator
+    Assumes: equal chunks and transfers; p c at most m - p chunks' forwards.
     """
-    return interleaved.messages(p, m, v)
+    chunks = np.where(np.greater(m, p), 1, v)
+    return 2 * (p * chunks - 1) * transfer * (p > 1)
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2023,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    makespan=interleaved.makespan,
+    exact=exact,
+    bubble_share=interleaved.bubble_share,
+    peak_in_flight=peak_in_flight,
+    messages=interleaved.messages,
+    exposed_transfer=exposed_transfer,
+)

@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.action import Order, looped
-from planner.layout import Numeric
-from planner.schedules import gpipe, limits
+from planner.numeric import Numeric
+from planner.schedules import gpipe, limits, unequal
+from planner.schedules.schedule import Schedule, Transfers
 from planner.schedules.weave import alternate, counted
 
 NAME = "1f1b"
@@ -29,35 +30,6 @@ def order(p: int, m: int, v: int = 1) -> Order:
     )
 
 
-def makespan(
-    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
-) -> Numeric:
-    """Time of a step; times are of one full 1/p of the model.
-
-    Formula: (m + p - 1) T, T = forward + input_grad + weight_grad
-    Source:  [narayanan2021 sec. 2.2]
-    Assumes: equal stages; no transfer time. Any m, also below p.
-    """
-    return gpipe.makespan(p, m, v, forward, input_grad, weight_grad)
-
-
-def exact(
-    p: Numeric, m: Numeric, v: Numeric, forward: Numeric, input_grad: Numeric, weight_grad: Numeric
-) -> Numeric:
-    """Where the makespan holds."""
-    return (m >= 1) & (v == 1)
-
-
-def bubble_share(p: Numeric, m: Numeric, v: Numeric = 1) -> Numeric:
-    """Idle time as a share of the makespan, averaged over ranks.
-
-    Formula: (p - 1) / (m + p - 1)
-    Source:  [narayanan2021 sec. 2.2], whose own figure is idle / busy, (p - 1) / m
-    Assumes: equal stages; no transfer time.
-    """
-    return gpipe.bubble_share(p, m)
-
-
 def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric:
     """Activations held by a rank (from 0) at the peak, in chunks.
 
@@ -66,16 +38,6 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric
     Assumes: nothing beyond the order.
     """
     return np.minimum(m, p - rank)
-
-
-def messages(p: Numeric, m: Numeric, v: Numeric = 1) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward.
-
-    Formula: 2 m (p - 1)
-    Source:  [narayanan2021 sec. 2.2]
-    Assumes: nothing beyond the order.
-    """
-    return 2 * m * (p - 1)
 
 
 def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
@@ -90,15 +52,40 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     return np.where(p > 1, 2 * transfer * (p - 1 + later - later // p), 0.0)
 
 
-def blocking_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+def blocking_transfer(
+    p: Numeric, m: Numeric, v: Numeric, transfer: Numeric, slack: Numeric = 0.0
+) -> Numeric:
     """What blocking transfers add to the makespan: the sender waits too, as in Megatron's 1F1B
     without interleaving.
 
-    Formula: c (2 (p - 1) + 2 m - 3) for m >= 2; c (p - 1 + m) for p = 2; 2 c (p - 1) for m = 1;
-             none for p = 1
+    slack: by how much longer than a middle rank (than the other one of two) the slowest end rank
+    works in a step; an end sends half as often.
+
+    Formula: max(c (2 (p - 1) + 2 m - 3) - slack, c (2 (p - 1) + m - 1)) for p >= 3; c (m + 1) for
+             p = 2; 2 c (p - 1) for m = 1; none for p = 1
     Source:  [megatron-core], derived from the order (by hand for p = 2 and 4) and compared with the
              simulator
-    Assumes: equal stages and transfers; any c.
+    Assumes: equal transfers, any c; stages equal but for one slower end.
     """
-    sends = np.where(np.equal(p, 2), m + 1, 2 * (p - 1) + np.maximum(2 * m - 3, 0))
-    return np.where(p > 1, transfer * sends, 0.0)
+    at_end = 2 * (p - 1) + m - 1
+    between = np.where(np.equal(p, 2), 0, 2 * (p - 1) + np.maximum(2 * m - 3, 0))
+    return np.maximum(transfer * between - slack, transfer * at_end) * (p > 1)
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2021,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    transfers=Transfers.BLOCKING,
+    makespan=gpipe.makespan,
+    exact=gpipe.exact,
+    unequal=unequal.one_f_one_b,
+    bubble_share=gpipe.bubble_share,
+    peak_in_flight=peak_in_flight,
+    messages=gpipe.messages,
+    exposed_transfer=exposed_transfer,
+    blocking_transfer=blocking_transfer,
+)

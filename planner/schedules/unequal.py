@@ -1,5 +1,5 @@
-"""1F1B and interleaved 1F1B when the first and the last stage take other times than those between:
-columns for the search.
+"""Makespans when the first and the last stage take other times than those between, for the search:
+of GPipe exactly; of 1F1B and interleaved 1F1B as follows.
 
 Each estimate is the longest of a few paths through the order, so it is a lower bound of the exact
 makespan, and equals it when the stages are equal. Paths of a rank: it works without a pause from
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layout import Numeric
+from planner.numeric import Numeric
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,55 @@ class Chunks:
     middle: Numeric
     last: Numeric
 
+    @property
+    def columns(self) -> tuple[Numeric, Numeric, Numeric]:
+        return self.first, self.middle, self.last
+
+    def divided(self, v: Numeric) -> Chunks:
+        """Times of ranks as times of their v chunks: what an end rank takes beyond a middle rank is
+        in its end chunk.
+        """
+        chunk = self.middle / v
+        rest = self.middle - chunk
+        first, last = np.maximum(self.first - rest, 0.0), np.maximum(self.last - rest, 0.0)
+        return Chunks(first, chunk, last)
+
+    def through(self, p: Numeric) -> Numeric:
+        """Of one microbatch through p stages; with p = 1 both ends in one."""
+        return self.first + (p - 2) * self.middle + self.last
+
+    def slowest(self, p: Numeric) -> Numeric:
+        """Of one microbatch on the slowest of at least two stages."""
+        ends = np.maximum(self.first, self.last)
+        return np.where(np.greater(p, 2), np.maximum(ends, self.middle), ends)
+
     def __add__(self, other: Chunks) -> Chunks:
         return Chunks(self.first + other.first, self.middle + other.middle, self.last + other.last)
 
 
-def one_f_one_b(p: Numeric, m: Numeric, forward: Chunks, backward: Chunks) -> Numeric:
+def one_at_a_time(p: Numeric, m: Numeric, v: Numeric, forward: Chunks, backward: Chunks) -> Numeric:
+    """Makespan with unequal ends when one rank works at a time.
+
+    Formula: m sum T, T = f + b
+    Source:  [huang2019 sec. 2.3]
+    Assumes: no transfer time.
+    """
+    return m * (forward + backward).through(p)
+
+
+def gpipe(p: Numeric, m: Numeric, v: Numeric, forward: Chunks, backward: Chunks) -> Numeric:
+    """Makespan of GPipe with unequal ends: all forwards, then all backwards.
+
+    Formula: sum f + (m - 1) max f + sum b + (m - 1) max b
+    Source:  [huang2019 sec. 2.3], a permutation flow shop of equal jobs each way
+    Assumes: no transfer time; exact.
+    """
+    total = (forward + backward).through(p)
+    longest = forward.slowest(p) + backward.slowest(p)
+    return np.where(np.equal(p, 1), m * total, total + (m - 1) * longest)
+
+
+def one_f_one_b(p: Numeric, m: Numeric, v: Numeric, forward: Chunks, backward: Chunks) -> Numeric:
     """Makespan of 1F1B with unequal ends; backward: the full backward.
 
     Formula: max over ranks i in 0, 1, p-2, p-1 of: m T_i + sum_{j<i} T_j + F + D; sum T + k f_i +
@@ -46,24 +90,47 @@ def one_f_one_b(p: Numeric, m: Numeric, forward: Chunks, backward: Chunks) -> Nu
     Assumes: no transfer time; a lower bound, exact for equal stages (see the file's head).
     """
     both = forward + backward
-    total = _before(p - 1, both) + _work(p, 1, p - 1, both)
-    paths = []
-    for rank in _ranks(p):
+    total = both.through(p)
+    # Rank 1 of two ranks is the last.
+    inner_forward = np.where(np.greater(p, 2), forward.middle, forward.last)
+    inner_backward = np.where(np.greater(p, 2), backward.middle, backward.last)
+    slower_forward = np.maximum(0, forward.first - inner_forward)
+    slower_backward = np.maximum(0, backward.first - inner_backward)
+    longest = np.maximum(
+        _paths(m, np.minimum(m, p), total, forward.first, backward.first, 0),
+        _paths(m, np.minimum(m, 1), total, forward.last, backward.last, total - both.last),
+    )
+    for rank in (1, np.maximum(p - 2, 1)):
         window = np.minimum(m, p - rank)
-        ahead, back, before = (
-            _work(p, 1, rank, forward),
-            _work(p, 1, rank, backward),
-            _before(rank, both),
-        )
-        later, fill = m - window, (window - 1) * np.maximum(0, _work(p, 1, 0, forward) - ahead)
-        drain = (window - 1) * np.maximum(0, _work(p, 1, 0, backward) - back)
-        paths += [
-            m * (ahead + back) + before + fill + drain,
-            total + later * ahead + (m - 1) * back + drain,
-            total + (m - 1) * ahead + later * back + fill,
-            np.where(later > 0, 2 * total - before - ahead - back + later * (ahead + back), 0),
-        ]
-    return _longest(paths)
+        before = both.first + (rank - 1) * both.middle
+        fill, drain = (window - 1) * slower_forward, (window - 1) * slower_backward
+        path = _paths(m, window, total, inner_forward, inner_backward, before, fill, drain)
+        longest = np.maximum(longest, path)
+    return np.where(np.equal(p, 1), m * total, longest)
+
+
+def _paths(
+    m: Numeric,
+    window: Numeric,
+    total: Numeric,
+    forward: Numeric,
+    backward: Numeric,
+    before: Numeric,
+    fill: Numeric = 0,
+    drain: Numeric = 0,
+) -> Numeric:
+    """The longest of the four paths of 1F1B over one rank.
+
+    window: microbatches that the rank has in flight at most. total: one microbatch through all
+    ranks; before: through the ranks ahead of this one. fill, drain: what rank 0 takes longer.
+    """
+    later, own = m - window, forward + backward
+    without_pause = m * own + before + fill + drain
+    wait_for_backward = total + later * forward + (m - 1) * backward + drain
+    wait_at_end = total + (m - 1) * forward + later * backward + fill
+    both_waits = np.where(later > 0, 2 * total - before - own + later * own, 0)
+    waits = np.maximum(wait_for_backward, wait_at_end)
+    return np.maximum(np.maximum(without_pause, waits), both_waits)
 
 
 def interleaved(p: Numeric, m: Numeric, v: Numeric, forward: Chunks, backward: Chunks) -> Numeric:
@@ -76,61 +143,41 @@ def interleaved(p: Numeric, m: Numeric, v: Numeric, forward: Chunks, backward: C
     Source:  [narayanan2021 sec. 2.2], derived from the order and compared with the simulator
     Assumes: no transfer time; a lower bound, exact for equal chunks (see the file's head).
     """
-    paths = []
-    for rank in _ranks(p):
+    way_down, way_back = _way_down(p, v, forward), _way_down(p, v, backward)
+    longest: Numeric = 0.0
+    for rank in (0, 1, np.maximum(p - 2, 1), p - 1):
         n = np.minimum(m * v, (v - 1) * p + 2 * (p - 1 - rank) + 1)
-        ahead, back = m * _work(p, v, rank, forward), m * _work(p, v, rank, backward)
+        busy = m * (_work(p, v, rank, forward) + _work(p, v, rank, backward))
         filled, drained = _turns(p, v, rank, n, forward), _turns(p, v, rank, n, backward)
-        enter = _before(rank, forward) + _through_first(p, v, rank, n, forward)
-        leave = _before(rank, backward) + _through_first(p, v, rank, n, backward)
-        first_back = (
-            _way_down(p, v, forward)
-            + _chain(p, rank, backward)
-            - _last_chunk(p, rank, backward)
-            - filled
-        )
-        last_ahead = (
-            _way_down(p, v, backward)
-            + _chain(p, rank, forward)
-            - _last_chunk(p, rank, forward)
-            - drained
-        )
-        paths += [
-            ahead + back + enter + leave,
-            ahead + back + first_back + leave,
-            ahead + back + last_ahead + enter,
-            np.where(n < m * v, ahead + back + first_back + last_ahead, 0),
-        ]
-    return _longest(paths)
-
-
-def _longest(paths: list[Numeric]) -> Numeric:
-    longest = paths[0]
-    for path in paths[1:]:
-        longest = np.maximum(longest, path)
+        last_forward = _last_chunk(p, rank, forward)
+        last_backward = _last_chunk(p, rank, backward)
+        enter, leave = _before(rank, forward), _before(rank, backward)
+        if not _is_first(rank):
+            enter = enter + _through_first(p, v, n, forward, last_forward - filled)
+            leave = leave + _through_first(p, v, n, backward, last_backward - drained)
+        first_back = way_down + _chain(p, rank, backward) - last_backward - filled
+        last_ahead = way_back + _chain(p, rank, forward) - last_forward - drained
+        both_waits = np.where(n < m * v, first_back + last_ahead, 0)
+        waits = np.maximum(np.maximum(enter, first_back) + leave, last_ahead + enter)
+        longest = np.maximum(longest, busy + np.maximum(waits, both_waits))
     return longest
 
 
-def _ranks(p: Numeric) -> tuple[Numeric, ...]:
-    """Where a path can be longest: the ends and their neighbours (between them every path is linear
-    in the rank).
-    """
-    return 0 * p, np.minimum(1, p - 1), np.maximum(p - 2, 0), p - 1
+def _is_first(rank: Numeric) -> bool:
+    """Whether these are turns of rank 0; a column holds later ranks only."""
+    return isinstance(rank, int) and rank == 0
 
 
 def _work(p: Numeric, v: Numeric, rank: Numeric, times: Chunks) -> Numeric:
-    """Of one microbatch through all chunks of a rank; with p = 1 both ends in one."""
-    at_first, at_last = np.equal(rank, 0), np.equal(rank, p - 1)
-    return (
-        v * times.middle
-        + at_first * (times.first - times.middle)
-        + at_last * (times.last - times.middle)
-    )
+    """Of one microbatch through all chunks of a rank; p >= 2."""
+    if _is_first(rank):
+        return (v - 1) * times.middle + times.first
+    return v * times.middle + np.equal(rank, p - 1) * (times.last - times.middle)
 
 
 def _before(rank: Numeric, times: Chunks) -> Numeric:
     """Of stages 0 to rank - 1."""
-    return rank * times.middle + np.greater(rank, 0) * (times.first - times.middle)
+    return 0.0 if _is_first(rank) else times.first + (rank - 1) * times.middle
 
 
 def _last_chunk(p: Numeric, rank: Numeric, times: Chunks) -> Numeric:
@@ -159,23 +206,15 @@ def _turns(p: Numeric, v: Numeric, rank: Numeric, n: Numeric, times: Chunks) -> 
     """Of the first n forwards of a rank, or, mirrored, its last n backwards; n > (v - 1) p, at most
     the fill of rank 0.
     """
-    firsts = np.equal(rank, 0) * (p + np.maximum(0, n - v * p))
+    if _is_first(rank):
+        firsts = p + np.maximum(0, n - v * p)
+        return n * times.middle + firsts * (times.first - times.middle)
     lasts = np.equal(rank, p - 1) * (n - (v - 1) * p)
-    return (
-        n * times.middle
-        + firsts * (times.first - times.middle)
-        + lasts * (times.last - times.middle)
-    )
+    return n * times.middle + lasts * (times.last - times.middle)
 
 
-def _through_first(p: Numeric, v: Numeric, rank: Numeric, n: Numeric, times: Chunks) -> Numeric:
+def _through_first(p: Numeric, v: Numeric, n: Numeric, times: Chunks, own: Numeric) -> Numeric:
     """What the path gains when rank 0 runs the n - 1 forwards of a rank's fill (or its drain's
-    backwards) in that rank's stead.
+    backwards) in that rank's stead. own: the rank's last chunk, less its own first n turns.
     """
-    gain = (
-        _turns(p, v, 0 * p, n, times)
-        + _last_chunk(p, rank, times)
-        - times.first
-        - _turns(p, v, rank, n, times)
-    )
-    return np.greater(rank, 0) * np.maximum(0, gain)
+    return np.maximum(0, _turns(p, v, 0, n, times) - times.first + own)

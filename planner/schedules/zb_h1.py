@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.action import Order, looped
-from planner.layout import Numeric
-from planner.schedules import limits
+from planner.numeric import Numeric
+from planner.schedules import gpipe, limits
+from planner.schedules.schedule import Schedule
 from planner.schedules.weave import alternate_split, counted
 
 NAME = "zb-h1"
@@ -67,16 +68,6 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric
     return np.minimum(m, p) + 0 * rank
 
 
-def messages(p: Numeric, m: Numeric, v: Numeric = 1) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward.
-
-    Formula: 2 m (p - 1)
-    Source:  [qi2023 sec. 2.2]
-    Assumes: nothing beyond the order.
-    """
-    return 2 * m * (p - 1)
-
-
 def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
     """What asynchronous transfers add to the makespan.
 
@@ -85,3 +76,18 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     Assumes: equal stages and transfers; c <= w / 2, w <= min(f, b), m >= 2p.
     """
     return 4 * (p - 1) * transfer
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2023,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    makespan=makespan,
+    exact=exact,
+    peak_in_flight=peak_in_flight,
+    messages=gpipe.messages,
+    exposed_transfer=exposed_transfer,
+)

@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.action import Order, looped
-from planner.layout import Numeric
-from planner.schedules import limits
+from planner.numeric import Numeric
+from planner.schedules import gpipe, limits
+from planner.schedules.schedule import Schedule
 from planner.schedules.weave import alternate_split, counted
 
 NAME = "zb-h2"
@@ -82,11 +83,28 @@ def peak_in_flight(p: Numeric, m: Numeric, v: Numeric, rank: Numeric) -> Numeric
     return np.minimum(m, 2 * p - 1) + 0 * rank
 
 
-def messages(p: Numeric, m: Numeric, v: Numeric = 1) -> Numeric:
-    """Tensors that cross ranks in a step, forward and backward.
+def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+    """What asynchronous transfers add to the makespan.
 
-    Formula: 2 m (p - 1)
-    Source:  [qi2023 sec. 2.3]
-    Assumes: nothing beyond the order.
+    Formula: 2 (p - 1) c
+    Source:  [qi2023 sec. 2.3], fill and drain; compared with the simulator
+    Assumes: equal stages and transfers, short beside a forward; an upper bound, half of it where
+             f = b = w; m >= 2p.
     """
-    return 2 * m * (p - 1)
+    return 2 * (p - 1) * transfer
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2023,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    makespan=makespan,
+    exact=exact,
+    span=span,
+    peak_in_flight=peak_in_flight,
+    messages=gpipe.messages,
+    exposed_transfer=exposed_transfer,
+)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.action import F, I, Order, W, from_rows, v_shaped
-from planner.layout import Numeric
+from planner.numeric import Numeric
 from planner.schedules import limits
+from planner.schedules.schedule import Schedule
 
 NAME = "zbv"
 CHUNKS = (2, 2)
@@ -120,3 +121,29 @@ def messages(p: Numeric, m: Numeric, v: Numeric = 2) -> Numeric:
     Assumes: nothing beyond the order.
     """
     return 4 * m * (p - 1)
+
+
+def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> Numeric:
+    """What asynchronous transfers add to the makespan.
+
+    Formula: (5 p - 7) c for p >= 2, none for p = 1
+    Source:  [qi2023 sec. 6], derived from the order and compared with the simulator
+    Assumes: f = b = w; equal transfers, short beside a chunk; m >= 2p.
+    """
+    return (5 * p - 7) * transfer * (p > 1)
+
+
+SCHEDULE = Schedule(
+    name=NAME,
+    year=2023,
+    says=__doc__,
+    chunks=CHUNKS,
+    legal=legal,
+    order=order,
+    makespan=makespan,
+    exact=exact,
+    span=span,
+    peak_in_flight=peak_in_flight,
+    messages=messages,
+    exposed_transfer=exposed_transfer,
+)

@@ -41,7 +41,7 @@ def every(p: int, m: int) -> int:
     """Every schedule of the table that p and m allow; returns how many."""
     ran = 0
     for name, schedule in table.SCHEDULES.items():
-        v = schedule.CHUNKS[0]
+        v = schedule.chunks[0]
         try:
             schedule.legal(p, m, v)
         except InputError:

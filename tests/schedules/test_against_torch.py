@@ -26,7 +26,7 @@ CLASSES = {
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_same_order_or_both_refuse(name):
-    least, most = table.schedule(name).CHUNKS
+    least, most = table.schedule(name).chunks
     chunks = range(max(least, 2), 4) if most is None else [least]
     agreed = 0
     for p, m, v in itertools.product((2, 3, 4), (1, 2, 3, 4, 5, 7, 8, 9, 11, 12), chunks):

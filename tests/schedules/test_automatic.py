@@ -232,9 +232,9 @@ def test_chunks_are_fixed(name):
     with pytest.raises(InputError, match="exactly"):
         table.order(name, 4, 8, 3)
     assert simulate(
-        table.order(name, 1, 1, *table.schedule(name).CHUNKS[:1]),
-        np.ones((table.schedule(name).CHUNKS[0], 4)),
-    ).makespan == (3 * table.schedule(name).CHUNKS[0])
+        table.order(name, 1, 1, *table.schedule(name).chunks[:1]),
+        np.ones((table.schedule(name).chunks[0], 4)),
+    ).makespan == (3 * table.schedule(name).chunks[0])
 
 
 def test_zb_1p_of_16_ranks_and_128_microbatches_takes_a_second_at_most():

@@ -33,7 +33,7 @@ FIXED = [
 def cases(name):
     """(p, m, v, group) that the schedule's implementation accepts."""
     schedule = table.schedule(name)
-    least, most = schedule.CHUNKS
+    least, most = schedule.chunks
     for p, m, v in itertools.product(
         (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 24), range(least, (most or 3) + 1)
     ):
@@ -66,7 +66,7 @@ def test_makespan_span_and_bubble_where_they_claim_to_be_exact(name):
                 knobs,
                 times,
             )
-            if hasattr(schedule, "span"):
+            if schedule.span is not None:
                 assert schedule.span(p, m, v, *times) == pytest.approx(found.span, rel=1e-12), (
                     p,
                     m,
@@ -74,7 +74,7 @@ def test_makespan_span_and_bubble_where_they_claim_to_be_exact(name):
                     knobs,
                     times,
                 )
-            if hasattr(schedule, "bubble_share"):
+            if schedule.bubble_share is not None:
                 assert schedule.bubble_share(p, m, v) == pytest.approx(
                     found.bubble_share, abs=1e-12
                 ), (p, m, v, knobs, times)
@@ -92,7 +92,7 @@ def test_peaks_and_messages_hold_wherever_the_order_is_legal(name):
         assert schedule.messages(p, m, v) == found.messages, (p, m, v, knobs)
 
 
-@pytest.mark.parametrize("schedule", [gpipe, one_f_one_b])
+@pytest.mark.parametrize("schedule", [gpipe.SCHEDULE, one_f_one_b.SCHEDULE])
 @pytest.mark.parametrize(
     "form, blocking", [("exposed_transfer", False), ("blocking_transfer", True)]
 )
@@ -129,7 +129,9 @@ def test_transfers_of_interleaved_and_zb_h1_in_their_domain():
         assert zb_h1.exposed_transfer(p, m, 1, c) == pytest.approx(extra, abs=1e-9), (p, m)
 
 
-@pytest.mark.parametrize("schedule, v", [(gpipe, 1), (one_f_one_b, 1), (interleaved, 2)])
+@pytest.mark.parametrize(
+    "schedule, v", [(gpipe.SCHEDULE, 1), (one_f_one_b.SCHEDULE, 1), (interleaved.SCHEDULE, 2)]
+)
 def test_columns_give_what_numbers_give(schedule, v):
     p, m = np.array([2, 4, 8, 3]), np.array([8, 16, 8, 9])
     forward, back, weight = (
@@ -167,7 +169,7 @@ def _unequal(p, m, v, first, last):
     simulated = simulate(order, scale[:, None] * np.array([1.0, 2.0, 1.0, 1.0])).makespan
     forward, backward = unequal.Chunks(first, 1.0, last), unequal.Chunks(2 * first, 2.0, 2 * last)
     estimate = (
-        unequal.one_f_one_b(p, m, forward, backward)
+        unequal.one_f_one_b(p, m, 1, forward, backward)
         if v == 1
         else unequal.interleaved(p, m, v, forward, backward)
     )
@@ -214,10 +216,10 @@ def test_a_loss_head_on_the_last_of_four_ranks():
     """Half a stage more on the last rank, m = 16: 57 becomes 81, sum T + (m - 1) max T."""
     forward, backward = unequal.Chunks(1.0, 1.0, 1.5), unequal.Chunks(2.0, 2.0, 3.0)
     assert (
-        unequal.one_f_one_b(4, 16, unequal.Chunks(1.0, 1.0, 1.0), unequal.Chunks(2.0, 2.0, 2.0))
+        unequal.one_f_one_b(4, 16, 1, unequal.Chunks(1.0, 1.0, 1.0), unequal.Chunks(2.0, 2.0, 2.0))
         == 57
     )
-    assert unequal.one_f_one_b(4, 16, forward, backward) == 81
+    assert unequal.one_f_one_b(4, 16, 1, forward, backward) == 81
 
 
 def test_unequal_columns_give_what_numbers_give():
@@ -232,7 +234,7 @@ def test_unequal_columns_give_what_numbers_give():
         unequal.Chunks(2 * first, 2 * middle, 3 * last),
     )
     plain, chunked = (
-        unequal.one_f_one_b(p, m, forward, backward),
+        unequal.one_f_one_b(p, m, 1, forward, backward),
         unequal.interleaved(p, m, v, forward, backward),
     )
     for i in range(3):
@@ -241,7 +243,7 @@ def test_unequal_columns_give_what_numbers_give():
             unequal.Chunks(2 * first[i], 2 * middle[i], 3 * last[i]),
         )
         assert plain[i] == pytest.approx(
-            float(unequal.one_f_one_b(int(p[i]), int(m[i]), *one)), rel=1e-12
+            float(unequal.one_f_one_b(int(p[i]), int(m[i]), 1, *one)), rel=1e-12
         )
         assert chunked[i] == pytest.approx(
             float(unequal.interleaved(int(p[i]), int(m[i]), int(v[i]), *one)), rel=1e-12
@@ -250,5 +252,5 @@ def test_unequal_columns_give_what_numbers_give():
 
 def test_one_rank_holds_both_ends():
     assert unequal.one_f_one_b(
-        1, 5, unequal.Chunks(1.5, 1.0, 1.25), unequal.Chunks(2.0, 2.0, 2.0)
+        1, 5, 1, unequal.Chunks(1.5, 1.0, 1.25), unequal.Chunks(2.0, 2.0, 2.0)
     ) == 5 * (1.75 + 2.0)

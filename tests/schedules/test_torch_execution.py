@@ -72,7 +72,7 @@ def measure(classes):
 
 
 def predicted_s(name):
-    least = table.schedule(name).CHUNKS[0]
+    least = table.schedule(name).chunks[0]
     v = 2 if name == "interleaved-torch" else least
     order = table.order(name, RANKS, MICROBATCHES, v)
     times = np.tile(np.array([1.0, 2.0, 1.0, 1.0]) * FULL_STAGE_S / v, (order.stages, 1))

@@ -18,26 +18,12 @@ from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, layers_params, mtp_routed
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_layers
+from planner.cost.schedule_terms import in_flight
 from planner.cost.terms import Memory
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
-from planner.layout import SCHEDULE_CODE, Layouts, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GIB, MIB
-
-
-def in_flight(layout: Layouts, rank: Numeric) -> Numeric:
-    """Activations held at the peak by a pipeline rank, in whole stages.
-
-    Formula: GPipe m; 1F1B min(m, p - i); interleaved min(m v, (v-1) g + 2 (p-1-i) + 1) / v
-    Source:  [megatron-core] schedules; [huang2019]; checked against the simulator
-    Assumes: g = p unless set; other schedules come from their order.
-    """
-    pp, m, v = layout.pp, layout.m, layout.v
-    size = np.where(np.asarray(layout.group) > 0, layout.group, pp)
-    plain = np.minimum(m, pp - rank)
-    interleaved = np.minimum(m * v, (v - 1) * size + 2 * (pp - 1 - rank) + 1) / v
-    held = np.where(np.asarray(v) > 1, interleaved, plain)
-    return np.where(np.asarray(layout.schedule) == SCHEDULE_CODE["gpipe"], m, held)
 
 
 def largest_layer(recipe: Recipe, layout: Layouts) -> Numeric:

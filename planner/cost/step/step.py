@@ -17,65 +17,73 @@ from planner.cost.params.frozen import trains
 from planner.cost.params.layer import padded_vocab
 from planner.cost.params.per_rank import expert_ranks
 from planner.cost.params.stages import Split
+from planner.cost.schedule_terms import exposed_transfer_s, idle_s, messages
 from planner.cost.step.data_parallel import Moves, sharded_comm_s
 from planner.cost.step.exchanges import exchanged
 from planner.cost.step.reduction import TENSORS
 from planner.cost.terms import P2P, StepTime
-from planner.layout import SCHEDULE_CODE, Layouts, Mask, Numeric
+from planner.layout import Layouts, Mask, Numeric
+from planner.schedules.unequal import Chunks
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Work of the pipeline's ranks for one micro-batch, seconds."""
+    """Work of the slowest pipeline rank for one micro-batch."""
 
     slowest_s: Numeric
-    total_s: Numeric
-    """Of all ranks together."""
     layers: Numeric
-    """Layers of the slowest rank."""
     ends_s: Numeric
-    """Embedding and head time of the slowest rank."""
-    first_s: Numeric
-    last_s: Numeric
+    """Embedding and head time in slowest_s."""
     layer: LayerTime
-    """Mean layer of the slowest rank."""
+    """Its mean layer."""
 
 
-def pace(recipe: Recipe, layout: Layouts, layers: Split, layer: Times, ends: EndsTime) -> Pace:
-    """Which rank sets the pace, and how much work all have.
+def rank_times(
+    recipe: Recipe, layout: Layouts, layers: Split, layer: Times, ends: EndsTime
+) -> tuple[Chunks, Chunks]:
+    """Forward and backward seconds of the first, a middle and the last rank for one micro-batch.
 
-    Formula: T_i = layers_i t_i + embedding (first) + head (last); the slowest of first, middle,
-             last
+    Formula: T_i = layers_i t_i + embedding (first) + head (last)
     Source:  [narayanan2021] sec. 2.2
     Assumes: middle ranks alike.
     """
-    pp = np.asarray(layout.pp)
-    each = layer.first.forward_s + layer.first.backward_s
-    mixed = layer.experts is not None
-    each_last = layer.last.forward_s + layer.last.backward_s if mixed else each
-    each_middle = layer.middle.forward_s + layer.middle.backward_s if mixed else each
+    between = np.maximum(recipe.model.num_layers - layers.first - layers.last, 0.0)
+    middle = np.where(layout.pp > 2, between / np.maximum(layout.pp - 2, 1), layers.middle)
+    return (
+        Chunks(
+            layers.first * layer.first.forward_s + ends.embedding_forward_s,
+            middle * layer.middle.forward_s,
+            layers.last * layer.last.forward_s + ends.head_forward_s,
+        ),
+        Chunks(
+            layers.first * layer.first.backward_s + ends.embedding_backward_s,
+            middle * layer.middle.backward_s,
+            layers.last * layer.last.backward_s + ends.head_backward_s,
+        ),
+    )
+
+
+def pace(layout: Layouts, layers: Split, layer: Times, ends: EndsTime, work: Chunks) -> Pace:
+    """Which rank sets the pace. work: forward and backward seconds of the ranks.
+
+    Formula: the slowest of first, middle, last
+    Source:  [narayanan2021] sec. 2.2
+    Assumes: middle ranks as full as the fullest.
+    """
     embedding = ends.embedding_forward_s + ends.embedding_backward_s
     head = ends.head_forward_s + ends.head_backward_s
-    alone = pp == 1
-    first_ends, last_ends = embedding + head * alone, head + embedding * alone
-    first, last, middle = (
-        layers.first * each + first_ends,
-        layers.last * each_last + last_ends,
-        layers.middle * each_middle,
-    )
-    middle = np.where(pp > 2, middle, 0.0)
-    between = np.maximum(recipe.model.num_layers - layers.first - layers.last, 0.0) * (pp > 2)
-    slowest = np.maximum(np.maximum(first, last), middle)
-    is_last, is_first = last >= slowest, first >= slowest
+    alone = np.equal(layout.pp, 1)
+    each_middle = layer.middle.forward_s + layer.middle.backward_s
+    middle = np.where(np.greater(layout.pp, 2), layers.middle * each_middle, 0.0)
+    slowest = np.maximum(np.maximum(work.first, work.last), middle)
+    is_first, is_last = work.first >= slowest, alone | (work.last >= slowest)
+    ends_s = np.where(is_last, head + embedding * alone, np.where(is_first, embedding, 0.0))
     return Pace(
-        slowest_s=slowest,
-        total_s=first + np.where(alone, 0.0, last) + between * each_middle,
+        slowest_s=np.where(alone, work.first + head, slowest),
         layers=np.where(is_last, layers.last, np.where(is_first, layers.first, layers.middle)),
-        ends_s=np.where(is_last, last_ends, np.where(is_first, first_ends, 0.0)),
-        first_s=first,
-        last_s=last,
+        ends_s=ends_s,
         layer=of_slowest(layer, is_first, is_last),
     )
 
@@ -93,23 +101,27 @@ def recompute_share(layout: Layouts, layers: Split) -> Numeric:
     return np.where(limited, np.minimum(layout.recompute_layers, chunk) / chunk, 1.0)
 
 
-def p2p(recipe: Recipe, layout: Layouts) -> P2P:
-    """Activation and gradient tensors between stages in a step.
+def tensor_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Size of one activation tensor between stages.
 
-    Formula: 2 m (p v - 1) tensors of mbs s/cp h element_bytes, over tp with sp; a link carries 2 m
-             (p v - 1) / p of them, half each way
+    Formula: mbs s/cp h element_bytes, over tp with sp
     Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
     Assumes: per pipeline and tensor-parallel rank.
     """
     scattered = layout.sequence_split | recipe.stack.p2p_scatter_over_tp
-    size = (
-        tokens(recipe, layout)
-        * recipe.model.hidden_size
-        * recipe.element_bytes
-        / np.where(scattered, layout.tp, 1)
-    )
-    hops = layout.pp * layout.v - 1
-    tensors = 2 * layout.m * hops * layout.pipelined
+    size = tokens(recipe, layout) * recipe.model.hidden_size * recipe.element_bytes
+    return size / np.where(scattered, layout.tp, 1)
+
+
+def p2p(recipe: Recipe, layout: Layouts) -> P2P:
+    """Activation and gradient tensors between stages in a step.
+
+    Formula: messages() of the schedule tensors of tensor_bytes(); a link carries its share of them,
+             half each way, of p links with virtual stages, else p - 1
+    Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
+    Assumes: per pipeline and tensor-parallel rank.
+    """
+    size, tensors = tensor_bytes(recipe, layout), messages(layout)
     links = np.where(layout.interleaved, layout.pp, np.maximum(layout.pp - 1, 1))
     return P2P(
         tensors_per_step=tensors,
@@ -127,7 +139,7 @@ def transfer_s(recipe: Recipe, layout: Layouts) -> Numeric:
     Assumes: hops alike.
     """
     return sites.hop_s(
-        recipe, layout, near_transfer_s(recipe, layout), p2p(recipe, layout).bytes_per_tensor
+        recipe, layout, near_transfer_s(recipe, layout), tensor_bytes(recipe, layout)
     )
 
 
@@ -139,46 +151,13 @@ def near_transfer_s(recipe: Recipe, layout: Layouts) -> Numeric:
     Assumes: the slowest boundary of the pipeline.
     """
     hardware, stride = recipe.hardware, layout.tp * layout.cp * layout.dp
-    message = p2p(recipe, layout).bytes_per_tensor
+    message = tensor_bytes(recipe, layout)
     sent = collectives.send_s(hardware, stride, layout.pp, message)
     gathered = collectives.gather_s(
         hardware, collectives.group(hardware, 1, layout.tp), message * layout.tp
     )
     joined = np.where(layout.sequence_split, 0.0, gathered * recipe.stack.p2p_scatter_over_tp)
     return (sent + joined) * layout.pipelined
-
-
-def pp_comm_s(recipe: Recipe, layout: Layouts, work: Pace) -> Numeric:
-    """Transfers on the critical path.
-
-    Formula: blocking 1F1B: 2 c (m + p - 2); overlapped interleaving: 2 (p v - 1) c, and 2 m v (c -
-             chunk) where a transfer outlasts a chunk
-    Source:  [megatron-core] schedules; checked against the simulator
-    Assumes: plain 1F1B exchanges in blocking pairs.
-    """
-    c = transfer_s(recipe, layout)
-    blocking = 2 * c * (layout.m + layout.pp - 2)
-    chunk = work.slowest_s / layout.v / 2
-    overlapped = 2 * (layout.pp * layout.v - 1) * c + 2 * layout.m * layout.v * np.maximum(
-        c - chunk, 0.0
-    )
-    interleaved = (
-        overlapped if recipe.stack.p2p_overlap else 2 * c * layout.v * (layout.m + layout.pp - 2)
-    )
-    return np.where(layout.interleaved, interleaved, np.where(layout.pipelined, blocking, 0.0))
-
-
-def bubble_s(layout: Layouts, work: Pace) -> Numeric:
-    """Idle time of the slowest rank.
-
-    Formula: (sum of the other ranks' T) / v; GPipe the same
-    Source:  [narayanan2021] sec. 2.2; upper bound of 1F1B with unequal stages, exact when the
-             slowest is last
-    Assumes: transfers apart; v chunks alike.
-    """
-    rest = np.maximum(work.total_s - work.slowest_s, 0.0)
-    naive = np.asarray(layout.schedule) == SCHEDULE_CODE["naive"]
-    return np.where(naive, rest * layout.m, rest / layout.v)
 
 
 def dp_comm_s(
@@ -268,14 +247,21 @@ class Pipeline:
 def closed_pipeline(
     recipe: Recipe, layout: Layouts, layers: Split, layer: Times, ends: EndsTime
 ) -> Pipeline:
-    """The pipeline of columns: pace, bubble and exposed transfers without an order.
+    """The pipeline of columns: pace, bubble and exposed transfers by the schedules' closed forms.
 
-    Formula: bubble_s() and pp_comm_s() of pace()
-    Source:  [narayanan2021] sec. 2.2
+    Formula: idle_s() and exposed_transfer_s() of rank_times()
+    Source:  planner.schedules
     Assumes: middle ranks alike.
     """
-    work = pace(recipe, layout, layers, layer, ends)
-    return Pipeline(work, bubble_s(layout, work), pp_comm_s(recipe, layout, work))
+    forward, backward = rank_times(recipe, layout, layers, layer, ends)
+    ranks = forward + backward
+    work = pace(layout, layers, layer, ends, ranks)
+    weight = recipe.model.num_layers * layer.middle.gemm_weight_s + ends.head_weight_s
+    return Pipeline(
+        work,
+        idle_s(recipe.stack, layout, forward, backward, weight / layout.pp),
+        exposed_transfer_s(recipe.stack, layout, transfer_s(recipe, layout), ranks),
+    )
 
 
 def step_time(

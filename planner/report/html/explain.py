@@ -7,7 +7,7 @@ from planner.layout import SCHEDULES
 from planner.report.draw import plotly_charts
 from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
-from planner.report.text.explain import in_flight
+from planner.report.text.explain import in_flight, used_formulas
 from planner.units import GIB, MIB
 
 
@@ -61,7 +61,7 @@ def page(answer: Explanation) -> Page:
             ),
         ),
         parts.assumed(recipe, said, answer.goodput),
-        parts.formulas(),
+        parts.formulas(*used_formulas(answer)),
     )
     return Page(
         f"{recipe.model.name} as {parts.short(layout)}",

@@ -211,9 +211,11 @@ def assumed(recipe: Recipe, estimate: Estimate | None, goodput: Goodput | None =
     )
 
 
-def formulas() -> Section:
-    """Every formula of the cost model with source and assumptions, behind clicks by room."""
-    found = cost_formulas()
+def formulas(used: list[Formula] | None = None, note: str = "") -> Section:
+    """Formulas with source and assumptions, behind clicks by room: those used, or every one of the
+    cost model.
+    """
+    found = cost_formulas() if used is None else used
     rooms = dict.fromkeys(one.room for one in found)
     said = {
         room: tuple((one.name, _formula(one)) for one in found if one.room == room)
@@ -223,6 +225,7 @@ def formulas() -> Section:
     cited = sorted({key for one in found for key in keys(one.source)})
     return Section(
         "Formulas and sources",
+        (note,) if note else (),
         more=(*more, More("Sources", tuple((key, REFERENCES[key]) for key in cited))),
     )
 

@@ -14,13 +14,18 @@ from rich.text import Text
 
 from planner.answers import Explanation
 from planner.cost.terms import Estimate, Memory, StepTime
+from planner.estimate import estimate
 from planner.layout import SCHEDULES
 from planner.references import REFERENCES
-from planner.report.formulas import Formula, cost_formulas, keys, meanings, module_formulas
+from planner.report.formulas import Formula, formulas_of, keys, meanings
 from planner.report.text.parts import goodput, grid, heading, more_assumed, plans, splits, unusual
 from planner.units import GIB, MIB
 
 MILLI = 1e3
+SIMULATED = (
+    "Bubble, transfers between stages and activations in flight are simulated"
+    " (planner.simulator.simulate) from the order of {schedule}, not given by a closed form."
+)
 
 
 def text(answer: Explanation, formulas: bool = True) -> Group:
@@ -48,7 +53,7 @@ def text(answer: Explanation, formulas: bool = True) -> Group:
         p2p_table(estimate),
         *more_assumed(answer.recipe, estimate),
         *goodput(answer.goodput),
-        *(used_formulas(answer) if formulas else ()),
+        *(written(*used_formulas(answer)) if formulas else ()),
     )
 
 
@@ -133,18 +138,18 @@ def in_flight_table(answer: Explanation) -> Table:
     plain = [
         one for one in answer.beside if (one.schedule, 1) != (SCHEDULES[layout.schedule], layout.v)
     ]
-    for name, in_flight, estimate in (
+    for name, in_flight, row_estimate in (
         own,
         *((f"{one.schedule}, v 1", one.in_flight, one.estimate) for one in plain),
     ):
         table.add_row(
             name,
             f"{in_flight:.2f}",
-            f"{estimate.memory.activations_bytes / GIB:,.2f}",
-            f"{estimate.memory_bytes / GIB:,.2f}",
-            f"{estimate.memory_limit_bytes / GIB:.2f}",
-            f"{estimate.bubble_share:z.1%}",
-            f"{estimate.step_s:.3f}",
+            f"{row_estimate.memory.activations_bytes / GIB:,.2f}",
+            f"{row_estimate.memory_bytes / GIB:,.2f}",
+            f"{row_estimate.memory_limit_bytes / GIB:.2f}",
+            f"{row_estimate.bubble_share:z.1%}",
+            f"{row_estimate.step_s:.3f}",
         )
     return table
 
@@ -171,21 +176,23 @@ def p2p_table(estimate: Estimate) -> Table:
     return table
 
 
-def used_formulas(answer: Explanation) -> list[Any]:
-    """What each figure is computed by, out of the code itself, and the works cited."""
-    from planner.schedules.table import SCHEDULES as modules
+def used_formulas(answer: Explanation) -> tuple[list[Formula], str]:
+    """The formulas that made the figures, out of the code itself, and a sentence on what was
+    simulated.
+    """
+    formulas, simulated = formulas_of(lambda: estimate(answer.recipe, answer.layout, exact=True))
+    schedule = SCHEDULES[answer.layout.schedule]
+    return formulas, SIMULATED.format(schedule=schedule) if simulated else ""
 
-    schedule = modules.get(SCHEDULES[answer.layout.schedule])
-    return written([*cost_formulas(), *(module_formulas(schedule) if schedule else ())])
 
-
-def written(formulas: list[Formula]) -> list[Any]:
-    """Formulas, and the works that they cite."""
-    cited = dict.fromkeys(key for one in formulas for key in keys(one.source))
+def written(found: list[Formula], note: str = "") -> list[Any]:
+    """Formulas below a note, and the works that they cite."""
+    cited = dict.fromkeys(key for one in found for key in keys(one.source))
     sources = [
         Text.assemble((f"[{key}] ", "bold"), REFERENCES[key]) for key in cited if key in REFERENCES
     ]
-    return [title("Formulas"), *(formula(one) for one in formulas), title("Sources"), *sources]
+    head = [title("Formulas"), *([Text(note)] if note else [])]
+    return [*head, *(formula(one) for one in found), title("Sources"), *sources]
 
 
 def formula(formula: Formula) -> Group:

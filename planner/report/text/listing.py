@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.answers import Known
-from planner.report.formulas import module_formulas
+from planner.report.formulas import stated
 from planner.report.text.parts import grid
 
 BILLION = 1e9
@@ -59,7 +59,7 @@ def _schedule_formulas(name: str) -> list[Any]:
     from planner.report.text.explain import written
     from planner.schedules.table import SCHEDULES
 
-    found = list(module_formulas(SCHEDULES[name]))
+    found = list(stated(SCHEDULES[name].closed_forms))
     return written(found) if found else [Text("\nNo closed form: the simulator answers.")]
 
 

@@ -203,7 +203,7 @@ def _scheduled(recipe: Recipe, found: list[Candidate]) -> Iterator[Candidate]:
         return
     for one in _splits(found):
         for name in recipe.stack.schedules:
-            least, most = schedule(name).CHUNKS
+            least, most = schedule(name).chunks
             for v in sorted({least, max(least, 2)} if most is None else {least}):
                 other = replace(one, schedule=SCHEDULE_CODE[name], v=v, group=0)
                 if name not in ("1f1b", "interleaved") and not breaches(recipe, other):
