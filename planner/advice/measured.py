@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from planner.advice.findings import Finding
 from planner.cost.terms import Estimate
 from planner.errors import InputError
-from planner.intake.frameworks.not_launches import regular
 from planner.intake.logs import csv_row, read_log
 from planner.intake.logs.read_log import Log
+from planner.intake.plain_file import plain_file
 from planner.intake.reading import Reading, Value
 from planner.interpret.interpret import Launch
 from planner.units import GIB
@@ -74,7 +74,7 @@ def log_of(path: str | Path) -> Told | None:
     """The log that a path is, with the arguments that it prints; None where it is no log.
     InputError when it cannot be read.
     """
-    file = regular(path)
+    file = plain_file(path)
     if file.suffix.lower() in TEXTS or not read_log.is_log(_head(file)):
         return None
     log = read_log.checked(read_log.read(file))
@@ -137,7 +137,7 @@ def beside(path: str | Path) -> Log | None:
 
 def _head(file: Path) -> str:
     try:
-        with regular(file).open("rb") as opened:
+        with plain_file(file).open("rb") as opened:
             return opened.read(HEAD).decode("utf-8", "replace")
     except OSError as fault:
         raise InputError(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from planner.cost.layer.attention import core_dim, windowed_layers
 from planner.cost.params.experts import moe_layers_below
-from planner.cost.params.frozen import goes_back, trains, whole
 from planner.cost.params.layer import matmul_params
 from planner.cost.params.lora import adapter_params, dense_adapters, expert_adapters
+from planner.cost.params.trained import goes_back, trains, whole
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from planner.errors import InputError
 from planner.intake.frameworks import not_launches
-from planner.intake.frameworks.not_launches import regular
+from planner.intake.plain_file import plain_file
 from planner.intake.reading import Reading
 
 MAX_SCRIPT = 1 << 20
@@ -71,7 +71,7 @@ def told_apart(place: Path, head: str) -> str:
 
 def _head(place: Path) -> str:
     try:
-        with regular(place).open("rb") as stream:
+        with plain_file(place).open("rb") as stream:
             raw = stream.read(1 << 16)
     except (OSError, ValueError) as fault:
         why = getattr(fault, "strerror", None) or fault

@@ -13,7 +13,7 @@ import pytest
 from planner.cost.layer.layer import layer_time
 from planner.cost.network import collectives
 from planner.cost.params.stages import chunk_layers, head_layers, split
-from planner.cost.step.reduction import gradient_reduction_s, late_share
+from planner.cost.step.data_parallel import gradient_reduction_s, late_share
 from planner.estimate import closed_form, estimate
 from planner.layout import Layout
 from planner.specs import library

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from planner import api
 from planner.cost.memory import optimizer_states
 from planner.cost.memory.states import state_bytes
+from planner.cost.step import optimizer
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.specs import resolve
@@ -106,12 +107,10 @@ def test_an_iteration_of_muon_has_the_products_of_a_real_one() -> None:
     with FlopCounterMode(display=False) as counted:
         a = x @ x.T
         x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    ours = sum(
-        2 * rows * columns * inner for rows, columns, inner in optimizer_states.iteration(n, k)
-    )
+    ours = sum(2 * rows * columns * inner for rows, columns, inner in optimizer.iteration(n, k))
     assert ours == counted.get_total_flops() == 4 * n * n * k + 2 * n**3
-    assert [tuple(map(int, one)) for one in optimizer_states.iteration(k, n)] == [
-        tuple(map(int, one)) for one in optimizer_states.iteration(n, k)
+    assert [tuple(map(int, one)) for one in optimizer.iteration(k, n)] == [
+        tuple(map(int, one)) for one in optimizer.iteration(n, k)
     ]
 
 

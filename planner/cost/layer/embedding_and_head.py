@@ -11,8 +11,8 @@ import numpy as np
 from planner.cost.layer.attention import tokens
 from planner.cost.layer.kernels import gemm_s, memory_s
 from planner.cost.network import collectives
-from planner.cost.params.frozen import trains
 from planner.cost.params.layer import padded_vocab
+from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 

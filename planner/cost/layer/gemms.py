@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from planner.cost.layer.kernels import gemm_s, grouped_gemm_s, memory_s
-from planner.cost.params.frozen import trains
+from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 

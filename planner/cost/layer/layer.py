@@ -19,10 +19,11 @@ from planner.cost.layer.gemms import (
     weights,
 )
 from planner.cost.layer.kernels import is_low, memory_s
+from planner.cost.layer.lora import NO_ADAPTERS, AdapterTime, adapters_time
 from planner.cost.network import collectives
-from planner.cost.params.frozen import goes_back
 from planner.cost.params.layer import kv_heads_per_rank
-from planner.cost.params.lora import NO_ADAPTERS, AdapterTime, adapters_time, dense_adapters
+from planner.cost.params.lora import dense_adapters
+from planner.cost.params.trained import goes_back
 from planner.layout import MODULES, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MICRO

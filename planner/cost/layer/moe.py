@@ -8,8 +8,9 @@ from planner.cost.layer.attention import tokens
 from planner.cost.layer.expert_exchange import exchanges_s
 from planner.cost.layer.gemms import Product, attention_products, mlp_products, outside, weights
 from planner.cost.layer.layer import Kind, LayerTime, kind_time
-from planner.cost.params.frozen import trains
-from planner.cost.params.lora import adapters_time, expert_adapters
+from planner.cost.layer.lora import adapters_time
+from planner.cost.params.lora import expert_adapters
+from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
 from planner.specs.model import Moe
 from planner.specs.recipe import Recipe

@@ -12,14 +12,10 @@ from planner.cost.layer.attention import tokens
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
 from planner.cost.memory.expert_activations import expert_parts
-from planner.cost.params.frozen import goes_back, trains
+from planner.cost.memory.lora import adapters_kept_bytes, input_kept
 from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
-from planner.cost.params.lora import (
-    adapters_kept_bytes,
-    dense_adapters,
-    input_kept,
-    mlp_adapters_of,
-)
+from planner.cost.params.lora import dense_adapters, mlp_adapters_of
+from planner.cost.params.trained import goes_back, trains
 from planner.layout import MODULES, Layouts, Numeric
 from planner.specs.recipe import Recipe
 

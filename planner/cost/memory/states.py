@@ -8,10 +8,15 @@ import numpy as np
 
 from planner.cost.memory.offload import in_bf16_pipeline, optimizer_away, sums_bytes, weights_away
 from planner.cost.memory.optimizer_states import saved_bytes
-from planner.cost.params.frozen import trains, whole
 from planner.cost.params.layer import embedding_params, head_params, norm_params
 from planner.cost.params.lora import NF4
-from planner.cost.params.trained import adapters_params, frozen_params, trained_layers
+from planner.cost.params.trained import (
+    adapters_params,
+    frozen_params,
+    trained_layers,
+    trains,
+    whole,
+)
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.specs.stack import Stack

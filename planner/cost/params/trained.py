@@ -13,7 +13,6 @@ from planner.cost.params.experts import (
     router_params,
     shared_params,
 )
-from planner.cost.params.frozen import trains, whole
 from planner.cost.params.layer import (
     embedding_params,
     head_params,
@@ -140,4 +139,23 @@ def trained_total(recipe: Recipe) -> float:
     )
     return float(
         total_params(model) - sum(frozen_params(recipe, one, model.num_layers, found)) - ends
+    )
+
+
+def whole(recipe: Recipe) -> bool:
+    """Whether every weight is trained."""
+    return not (recipe.lora or recipe.frozen)
+
+
+def trains(recipe: Recipe, part: str) -> bool:
+    """Whether the weights of a part (workload.FROZEN) get gradients; with adapters none do."""
+    return recipe.lora is None and part not in recipe.frozen
+
+
+def goes_back(recipe: Recipe) -> bool:
+    """Whether the backward pass enters the layers: something in them, or before them, is
+    trained.
+    """
+    return recipe.lora is not None or any(
+        trains(recipe, part) for part in ("embedding", "attention", "mlp", "norms")
     )

@@ -1,5 +1,6 @@
-"""Sharded weights (ZeRO 3, FSDP full shard): gathered for the forward and again for the backward
-pass of every micro-batch.
+"""Data-parallel communication of a step: gradients reduced over the replicas, sharded weights
+gathered (ZeRO 1 once a step; ZeRO 3 and FSDP for the forward and again for the backward pass of
+every micro-batch), and how much of it computation hides.
 """
 
 from __future__ import annotations
@@ -8,15 +9,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.layer import LayerTime
 from planner.cost.network import collectives, sites
-from planner.cost.params.layer import ends_params
+from planner.cost.params.layer import ends_params, layer_params, padded_vocab
 from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, layers_params
 from planner.cost.params.stages import Split
-from planner.cost.params.trained import trained_ends, trained_layers
-from planner.layout import Layouts, Numeric
+from planner.cost.params.trained import (
+    trained_embedding,
+    trained_ends,
+    trained_layers,
+    trains,
+    whole,
+)
+from planner.cost.unique_rows import REPLICA_KNOBS, once_per
+from planner.layout import Layouts, Mask, Numeric
 from planner.specs.recipe import Recipe
+from planner.units import MIB, MICRO
 
 
 def moved_s(
@@ -119,3 +129,170 @@ def sharded_comm_s(
         layers.first * (each.gather_s + each.again_s + each.reduce_s) + each.outside_s
     )
     return total - hidden, hidden
+
+
+TENSORS = 6
+"""Parameter tensors of a layer: four linears, two norms."""
+
+
+def gradient_reduction_s(
+    recipe: Recipe, layout: Layouts, members: collectives.Group, params: Numeric
+) -> Numeric:
+    """Sum of so many parameters' gradients over the group, once.
+
+    Formula: n collectives of 1/n of the bytes, reduce-scatters with sharding unless the stack
+             all-reduces, else all-reduces; n = bytes / reduce_mib beside the backward pass, 1 after
+             it
+    Source:  [rajbhandari2020]; [nanotron] sync_gradients_across_dp, and torch's
+             DistributedDataParallel with its buckets without sharding
+    Assumes: messages alike.
+    """
+    stack, sharded = recipe.stack, layout.sharded(1)
+    moved = params * stack.grad_reduce_bytes
+    buckets = np.maximum(moved / (stack.reduce_mib * MIB), 1.0) if stack.reduce_mib else 1.0
+    messages = np.where(sharded & stack.sharded_at_end, 1.0, buckets)
+    whole = messages * collectives.all_reduce_s(recipe.hardware, members, moved / messages)
+    scattered = messages * collectives.gather_s(recipe.hardware, members, moved / messages)
+    return np.where(sharded & (not stack.gradients_all_reduced), scattered, whole)
+
+
+def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
+    """Share of the first rank's parameters whose gradients come last, after which no backward pass
+    is left to hide their reduction.
+
+    Formula: (layer + embedding) / (layers layer + embedding, and head without a pipeline)
+    Source:  [megatron-core] --overlap-grad-reduce; [nanotron] DistributedDataParallel: buckets in
+             the order of the backward pass
+    Assumes: a dense layer stands for the first one; a tied table's gradient is whole with the
+             embedding's.
+    """
+    each = (
+        layer_params(recipe.model, layout.tp)
+        if whole(recipe)
+        else trained_layers(recipe, layout, 1)[0]
+    )
+    total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
+    return np.minimum(each + trained_embedding(recipe, layout), total) / total
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What a step's data-parallel collectives take, whatever hides them; no matter of
+    micro-batches.
+    """
+
+    reduce_s: Numeric
+    gather_s: Numeric
+    late_share: Numeric
+    layer_gather_s: Numeric
+    """Of one layer whose weights are sharded; likewise the next two."""
+    layer_again_s: Numeric
+    layer_reduce_s: Numeric
+    outside_s: Numeric
+
+
+def _knobs(recipe: Recipe) -> tuple[str, ...]:
+    """What the collectives depend on: between sites v and m too, with experts v."""
+    if recipe.hardware.fabric.sites > 1:
+        return (*REPLICA_KNOBS, "v", "m")
+    return (*REPLICA_KNOBS, "v") if recipe.model.moe else REPLICA_KNOBS
+
+
+@once_per(_knobs)
+def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
+    """Reductions and gathers of the first rank.
+
+    Formula: gradient_reduction_s() and an all-gather of the parameters, experts' besides; moves()
+             of sharded weights; late_share()
+    Source:  [rajbhandari2020]
+    Assumes: as dp_comm_s().
+    """
+    members = sites.group(recipe, layout, layout.tp, layout.replicas)
+    params, routed = trained_layers(
+        recipe, layout, layers.first, layers.experts.first if layers.experts else 0.0
+    )
+    reduce, gather = _reductions(recipe, layout, members, params + trained_ends(recipe, layout))
+    if layers.experts:
+        experts = sites.group(recipe, layout, layout.etp * layout.ep, expert_ranks(layout))
+        more = _reductions(recipe, layout, experts, routed)
+        reduce, gather = reduce + more[0], gather + more[1]
+    each = moves(recipe, layout, layers)
+    late = late_share(recipe, layout, layers)
+    return Exchanged(
+        reduce, gather, late, each.gather_s, each.again_s, each.reduce_s, each.outside_s
+    )
+
+
+def _reductions(
+    recipe: Recipe, layout: Layouts, members: collectives.Group, params: Numeric
+) -> tuple[Numeric, Numeric]:
+    """Reduction of the gradients of so many parameters among their ranks, and gathering of the
+    parameters.
+    """
+    gathered = collectives.gather_s(recipe.hardware, members, params * recipe.element_bytes)
+    return gradient_reduction_s(recipe, layout, members, params), np.where(
+        layout.sharded(1), gathered, 0.0
+    )
+
+
+def dp_comm_s(
+    recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime, ends: EndsTime
+) -> tuple[Numeric, Numeric]:
+    """Gradient reduction and parameter gathering over dp cp, of experts over edp: what is exposed,
+    and what hides.
+
+    Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack
+             has it) + all-gather of 2 bytes a parameter, once a step;
+             hidden behind one micro-batch's backward and forward of the rank as far as the stack
+             overlaps, but for the tensors whose gradients come last, embedding and first layer; the
+             CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()
+    Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather;
+             [nanotron] all_gather_coalesced
+    Assumes: of what is trained; the first pipeline rank decides, the others wait less; sharded
+             gradients are reduced every micro-batch.
+    """
+    stack, sums = recipe.stack, exchanged(recipe, layout, layers)
+    size = layout.replicas
+    group: Mask = np.asarray(size) > 1
+    if layers.experts:
+        group = group | (expert_ranks(layout) > 1)
+    window = np.where(layout.sharded(2) & (not stack.gradients_deferred), layout.m, 1)
+    reduce = sums.reduce_s * window
+    gather = sums.gather_s + size * layers.first * TENSORS * stack.gather_us * MICRO * (
+        layout.sharded(1)
+    )
+    beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
+    beside = stack.grad_overlap_share * ~(layout.sharded(1) & stack.sharded_at_end)
+    hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * beside
+    hidden = (
+        hidden
+        + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s)
+        * stack.param_overlap_share
+    )
+    moved = Moves(sums.layer_gather_s, sums.layer_again_s, sums.layer_reduce_s, sums.outside_s)
+    exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
+    sharded = layout.sharded(3)
+    exposed = np.where(sharded, exposed_sharded, reduce + gather - hidden)
+    return exposed * group, np.where(sharded, hidden_sharded, hidden) * group
+
+
+def embedding_comm_s(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Gradients of a tied table, summed over first and last stage.
+
+    Formula: all-reduce of padded_vocab h / tp elements between two ranks
+    Source:  [megatron-core] finalize_model_grads
+    Assumes: not hidden.
+    """
+    model = recipe.model
+    size = (
+        padded_vocab(model, layout.tp)
+        / layout.tp
+        * model.hidden_size
+        * recipe.stack.grad_reduce_bytes
+    )
+    stride = layout.tp * layout.cp * layout.dp * np.maximum(layout.pp - 1, 1)
+    pair, summed = (
+        sites.ends_pair(recipe, layout, stride),
+        model.tied_embeddings and trains(recipe, "embedding"),
+    )
+    return collectives.all_reduce_s(recipe.hardware, pair, size) * layout.pipelined * summed

@@ -10,19 +10,17 @@ from planner.cost.layer.attention import tokens
 from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.mean_layer import Times, of_slowest
-from planner.cost.memory.offload import fetch_s, update_s
-from planner.cost.memory.optimizer_states import optimizer_s
 from planner.cost.network import collectives, sites
-from planner.cost.params.frozen import trains
-from planner.cost.params.layer import padded_vocab
-from planner.cost.params.per_rank import expert_ranks
 from planner.cost.params.stages import Split
 from planner.cost.schedule_terms import exposed_transfer_s, idle_s, messages
-from planner.cost.step.data_parallel import Moves, sharded_comm_s
-from planner.cost.step.exchanges import exchanged
-from planner.cost.step.reduction import TENSORS
+from planner.cost.step.data_parallel import (
+    dp_comm_s,
+    embedding_comm_s,
+)
+from planner.cost.step.offload import fetch_s, update_s
+from planner.cost.step.optimizer import optimizer_s
 from planner.cost.terms import P2P, StepTime
-from planner.layout import Layouts, Mask, Numeric
+from planner.layout import Layouts, Numeric
 from planner.schedules.unequal import Chunks
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -158,69 +156,6 @@ def near_transfer_s(recipe: Recipe, layout: Layouts) -> Numeric:
     )
     joined = np.where(layout.sequence_split, 0.0, gathered * recipe.stack.p2p_scatter_over_tp)
     return (sent + joined) * layout.pipelined
-
-
-def dp_comm_s(
-    recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime, ends: EndsTime
-) -> tuple[Numeric, Numeric]:
-    """Gradient reduction and parameter gathering over dp cp, of experts over edp: what is exposed,
-    and what hides.
-
-    Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack
-             has it) + all-gather of 2 bytes a parameter, once a step;
-             hidden behind one micro-batch's backward and forward of the rank as far as the stack
-             overlaps, but for the tensors whose gradients come last, embedding and first layer; the
-             CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()
-    Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather;
-             [nanotron] all_gather_coalesced
-    Assumes: of what is trained; the first pipeline rank decides, the others wait less; sharded
-             gradients are reduced every micro-batch.
-    """
-    stack, sums = recipe.stack, exchanged(recipe, layout, layers)
-    size = layout.replicas
-    group: Mask = np.asarray(size) > 1
-    if layers.experts:
-        group = group | (expert_ranks(layout) > 1)
-    window = np.where(layout.sharded(2) & (not stack.gradients_deferred), layout.m, 1)
-    reduce = sums.reduce_s * window
-    gather = sums.gather_s + size * layers.first * TENSORS * stack.gather_us * MICRO * (
-        layout.sharded(1)
-    )
-    beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
-    beside = stack.grad_overlap_share * ~(layout.sharded(1) & stack.sharded_at_end)
-    hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * beside
-    hidden = (
-        hidden
-        + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s)
-        * stack.param_overlap_share
-    )
-    moved = Moves(sums.layer_gather_s, sums.layer_again_s, sums.layer_reduce_s, sums.outside_s)
-    exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
-    sharded = layout.sharded(3)
-    exposed = np.where(sharded, exposed_sharded, reduce + gather - hidden)
-    return exposed * group, np.where(sharded, hidden_sharded, hidden) * group
-
-
-def embedding_comm_s(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Gradients of a tied table, summed over first and last stage.
-
-    Formula: all-reduce of padded_vocab h / tp elements between two ranks
-    Source:  [megatron-core] finalize_model_grads
-    Assumes: not hidden.
-    """
-    model = recipe.model
-    size = (
-        padded_vocab(model, layout.tp)
-        / layout.tp
-        * model.hidden_size
-        * recipe.stack.grad_reduce_bytes
-    )
-    stride = layout.tp * layout.cp * layout.dp * np.maximum(layout.pp - 1, 1)
-    pair, summed = (
-        sites.ends_pair(recipe, layout, stride),
-        model.tied_embeddings and trains(recipe, "embedding"),
-    )
-    return collectives.all_reduce_s(recipe.hardware, pair, size) * layout.pipelined * summed
 
 
 def straggler_share(recipe: Recipe, layout: Layouts) -> Numeric:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake.frameworks.not_launches import regular
+from planner.intake.plain_file import plain_file
 
 MAX_BYTES = 1_000_000
 """A config that people write has a few kB."""
@@ -33,7 +33,7 @@ _SPECIAL = {
 
 def text_of(path: str | Path) -> str:
     """The file's text, line ends as they are. InputError: no file, too large, or not text."""
-    place = regular(path)
+    place = plain_file(path)
     try:
         with place.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
