@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,8 @@ def test_torch_on_a_processor_is_plain_torch_over_gloo(tmp_path: Path) -> None:
         model="llama3.2-1b", gpus=2, cluster=str(tmp_path / "cpu.yaml"), framework="torch"
     )
     assert resolve.recipe(asked).stack.name == "torch-gloo"
-    assert (
-        resolve.recipe(asked.model_copy(update={"stack": "torch-fsdp"})).stack.name == "torch-fsdp"
-    )
-    assert (
-        resolve.recipe(asked.model_copy(update={"cluster": "h100-sxm"})).stack.name == "torch-fsdp"
-    )
+    assert resolve.recipe(replace(asked, stack="torch-fsdp")).stack.name == "torch-fsdp"
+    assert resolve.recipe(replace(asked, cluster="h100-sxm")).stack.name == "torch-fsdp"
 
 
 def test_layouts_that_do_the_same_are_one_candidate() -> None:
