@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.accuracy import csvfile
 from planner.accuracy.columns import COLUMNS, NUMBERS, REQUIRED
 from planner.errors import InputError
-from tests.accuracy.runs import row, write
+from tests.published.runs import row, write
 
 HEAD = ",".join(REQUIRED)
 GOOD = "gpt,a100,8,1,1,1024,8"

@@ -11,7 +11,7 @@ from planner.accuracy.rows import Run, run
 from planner.accuracy.skipped import Skipped
 from planner.accuracy.validate import runs, select
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE
-from tests.accuracy.runs import published, row
+from tests.published.runs import published, row
 
 KNOBS = ("tp", "pp", "dp", "cp", "v", "mbs", "m", "sp", "zero")
 

@@ -11,7 +11,7 @@ from planner.accuracy import simulated
 from planner.accuracy.rows import run
 from planner.errors import InputError
 from planner.estimate import estimate
-from tests.accuracy.runs import row
+from tests.published.runs import row
 
 
 def asked(count: int) -> list[simulated.Asked]:

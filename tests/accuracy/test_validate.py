@@ -22,7 +22,7 @@ from planner.estimate import estimate
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 from planner.units import GIB
-from tests.accuracy.runs import row, write
+from tests.published.runs import row, write
 
 
 def one(tmp_path: Path, **changes: Any) -> dict[str, Any]:

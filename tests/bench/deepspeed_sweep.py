@@ -7,9 +7,8 @@ from __future__ import annotations
 import sys
 import time
 
-from tests import deepspeed_sweep
 from tests.emit.test_deepspeed_config import wrong
-from tests.judges import deepspeed_oracle
+from tests.judges import deepspeed_oracle, deepspeed_sweep
 
 
 def main(questions: int = 700, seed: int = 11) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
-from tests import sweep
+from tests.judges import megatron_sweep
 from tests.judges.megatron_oracle import NEWEST, verdicts
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     asked = options.parse_args()
     started = time.perf_counter()
     drawn = list(
-        sweep.commands(
+        megatron_sweep.commands(
             asked.seed, asked.questions, asked.each, ".".join(asked.version.split(".")[:2])
         )
     )
@@ -72,7 +72,7 @@ def main() -> None:
     if asked.build:
         pairs = list(zip(drawn, answers, strict=True))
         equal = [
-            answer.get("stages") == sweep.expected_stages(recipe, layout)
+            answer.get("stages") == megatron_sweep.expected_stages(recipe, layout)
             for (recipe, layout, _), answer in pairs
         ]
         print(

@@ -8,11 +8,12 @@ import numpy as np
 
 from planner.rules.table import mask, rules_for
 from planner.specs.recipe import Recipe
-from tests import documents, sweep
+from tests import documents
+from tests.judges import megatron_sweep
 
 
 def measure(question: Recipe) -> None:
-    batch = sweep.draw(np.random.default_rng(1), question, 1_000_000)
+    batch = megatron_sweep.draw(np.random.default_rng(1), question, 1_000_000)
     seconds = []
     for _ in range(5):
         started = time.process_time()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner.accuracy.validate import PUBLISHED
-from tests.accuracy.runs import row, write
+from tests.published.runs import row, write
 
 FIGURES = {
     "median_abs_error",

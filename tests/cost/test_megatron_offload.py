@@ -13,7 +13,8 @@ from planner.cost.params.layer import total_params
 from planner.estimate import estimate
 from planner.layout import OFFLOAD_CODE
 from planner.rules.table import mask
-from tests import documents, sweep
+from tests import documents
+from tests.judges import megatron_sweep
 
 CPU = OFFLOAD_CODE["optimizer-cpu"]
 
@@ -71,7 +72,7 @@ def test_optimizer_in_host_memory() -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_batch_is_its_rows() -> None:
     recipe = documents.recipe("qwen3-30b-a3b", 64, global_batch_size=256)
-    drawn = replace(sweep.draw(np.random.default_rng(5), recipe, 40_000), ep=8)
+    drawn = replace(megatron_sweep.draw(np.random.default_rng(5), recipe, 40_000), ep=8)
     batch = drawn[np.flatnonzero(mask(recipe, drawn)[0])[:40]]
     assert batch.cp_a2a.max() > 1 and batch.offload.max() > 0
     many = estimate(recipe, batch)

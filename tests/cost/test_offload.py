@@ -20,7 +20,8 @@ from planner.rules.table import mask
 from planner.search import search
 from planner.specs.recipe import Recipe
 from planner.units import GIB
-from tests import deepspeed_sweep, documents
+from tests import documents
+from tests.judges import deepspeed_sweep
 
 CPU, WEIGHTS, NVME = (
     OFFLOAD_CODE["optimizer-cpu"],

@@ -20,8 +20,8 @@ from planner.errors import InputError
 from planner.layout import RECOMPUTE, Layout, module_names
 from planner.specs import library
 from planner.specs.recipe import Recipe
-from tests import documents, recorder, sweep
-from tests.judges import megatron_oracle, wheels
+from tests import documents, recorder
+from tests.judges import megatron_oracle, megatron_sweep, wheels
 
 JUDGE = str(Path(__file__).parents[1] / "judges" / "bridge_judge.py")
 CORE = "0.16"
@@ -177,7 +177,7 @@ def drawn(seed: int, count: int) -> Iterator[tuple[Recipe, Layout]]:
             precision=str(rng.choice(kinds)),
             global_batch_size=int(rng.choice([256, 480, 1024])),
         )
-        for one in sweep.legal(rng, recipe, 1):
+        for one in megatron_sweep.legal(rng, recipe, 1):
             yield recipe, one
             left -= 1
 

@@ -12,8 +12,8 @@ from planner.emit import deepspeed_config
 from planner.layout import OFFLOADS, Layout
 from planner.specs.deepspeed import with_autotp
 from planner.specs.recipe import Recipe
-from tests import deepspeed_sweep, documents
-from tests.judges import deepspeed_oracle
+from tests import documents
+from tests.judges import deepspeed_oracle, deepspeed_sweep
 
 
 def wrong(recipe: Recipe, layout: Layout, said: dict[str, Any]) -> list[str]:

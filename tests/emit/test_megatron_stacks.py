@@ -17,7 +17,8 @@ from planner.specs import library
 from planner.specs.question import from_words
 from planner.specs.stack import Stack
 from planner.specs.versions import KNOWN, version_of
-from tests import documents, sweep
+from tests import documents
+from tests.judges import megatron_sweep
 
 # Options of the parsers of tags core_v0.14.0 to core_v0.19.2 and of main (d98e8a64), with the first
 # and the last that has each.
@@ -65,7 +66,7 @@ def options(version: str) -> set[str]:
 
 @pytest.mark.parametrize("version", KNOWN["megatron"])
 def test_every_flag_is_one_of_the_version(version: str) -> None:
-    drawn = list(sweep.commands(int(version_of("megatron", version)[1]), 60, 2, version))
+    drawn = list(megatron_sweep.commands(int(version_of("megatron", version)[1]), 60, 2, version))
     names = {word for _, _, case in drawn for word in case.flags if word.startswith("--")}
     assert len(drawn) > 50 and len(names) > 90
     assert (names | set(BY_HAND)) - options(version) == set()

@@ -20,7 +20,8 @@ from planner.layout import RECOMPUTE_CODE, Layout
 from planner.rules.table import breaches
 from planner.specs import library
 from planner.specs.recipe import Recipe
-from tests import documents, recorder, sweep
+from tests import documents, recorder
+from tests.judges import megatron_sweep
 from tests.judges.megatron_oracle import NEWEST, Case, verdicts
 
 SAMPLE, SEEDS = 50, (11, 12, 13, 14)
@@ -68,7 +69,7 @@ def sample(
     """One legal layout of each random question, small and large clusters alike."""
     rows = (
         (case.name, recipe, layout)
-        for recipe, layout, case in sweep.commands(seed, 4 * count, 1)
+        for recipe, layout, case in megatron_sweep.commands(seed, 4 * count, 1)
         if recipe.gpus <= gpus_at_most
     )
     for _, row in zip(range(count), rows, strict=False):
@@ -81,7 +82,7 @@ def test_a_sample_of_the_sweep_is_accepted(seed: int, tmp_path: Path) -> None:
     assert len(drawn) == SAMPLE
     launchers = list(table.LAUNCHERS)
     cases = [by_script(tmp_path, *one, launchers[i % 2]) for i, one in enumerate(drawn[:SCRIPTS])]
-    cases += [sweep.command(*one) for one in drawn[SCRIPTS:]]
+    cases += [megatron_sweep.command(*one) for one in drawn[SCRIPTS:]]
     answers = verdicts(cases)
     assert [answer for answer in answers if not answer["accepted"]] == []
     for answer, (_, recipe, layout) in zip(answers, drawn, strict=True):
@@ -178,7 +179,7 @@ def test_stages_have_the_layers_and_parameters_that_megatron_builds(
     ]
     for recipe, layout, answer in zip(questions, layouts, verdicts(cases, version), strict=True):
         assert answer["accepted"], answer
-        assert answer["stages"] == sweep.expected_stages(recipe, layout), (
+        assert answer["stages"] == megatron_sweep.expected_stages(recipe, layout), (
             recipe.model.name,
             layout,
         )
@@ -207,7 +208,7 @@ def drawn_at_random(count: int) -> list[tuple[Recipe, Layout]]:
         recipe = documents.recipe(
             name, int(rng.choice([12, 16, 24, 30, 64])), seq_length=2048, global_batch_size=480
         )
-        batch = sweep.draw(rng, recipe, 50)
+        batch = megatron_sweep.draw(rng, recipe, 50)
         for layout in (batch[row] for row in range(50)):
             rules = {found.rule for found in breaches(recipe, layout)}
             # One breach at a time: every refusal has to be Megatron's as well.
@@ -225,7 +226,7 @@ def drawn_at_random(count: int) -> list[tuple[Recipe, Layout]]:
 def test_rules_refuse_what_megatron_refuses_and_nothing_else() -> None:
     drawn = drawn_at_random(40)
     cases = [
-        sweep.command(f"{recipe.model.name} {layout.named()}", recipe, layout, build=True)
+        megatron_sweep.command(f"{recipe.model.name} {layout.named()}", recipe, layout, build=True)
         for recipe, layout in drawn
     ]
     for (recipe, layout), answer in zip(drawn, verdicts(cases), strict=True):
@@ -240,7 +241,7 @@ def test_rules_refuse_what_megatron_refuses_and_nothing_else() -> None:
 
 
 def test_a_model_that_megatron_cannot_express_is_in_no_sweep() -> None:
-    left_out = set(library.models()) - set(sweep.presets())
+    left_out = set(library.models()) - set(megatron_sweep.presets())
     assert all("megatron" not in library.model(name).frameworks for name in left_out)
     unnamed = {name for name in left_out if not missing_features(library.model(name))}
     # Scalars on embedding, residual and attention, of which the document says nothing: they cost

@@ -18,9 +18,9 @@ from planner.rules.table import breaches
 from planner.specs import resolve
 from planner.specs.recipe import Recipe
 from planner.specs.workload import Lora
-from tests import documents, sweep
+from tests import documents
 from tests.emit.test_deepspeed_runs import question, start
-from tests.judges import deepspeed_oracle
+from tests.judges import deepspeed_oracle, megatron_sweep
 from tests.judges.megatron_oracle import verdicts
 
 PRECISION_AWARE = ("precision-aware", "precision-aware-fp32", "precision-aware-fp8")
@@ -47,7 +47,7 @@ def test_megatron_takes_every_optimizer(version: str, wheel: str) -> None:
         recipe = asked(name, version)
         layout = documents.layout(recipe, **{"tp": 8, **knobs})
         assert breaches(recipe, layout) == ()
-        cases.append(sweep.command(f"{name} {knobs}", recipe, layout))
+        cases.append(megatron_sweep.command(f"{name} {knobs}", recipe, layout))
     assert [answer for answer in verdicts(cases, wheel) if not answer["accepted"]] == []
 
 
@@ -59,7 +59,7 @@ def test_megatron_refuses_what_the_rules_refuse() -> None:
     ]
     assert all(breaches(*pair) for pair in zip(recipes, layouts, strict=True))
     cases = [
-        sweep.command(recipe.optimizer, recipe, layout)
+        megatron_sweep.command(recipe.optimizer, recipe, layout)
         for recipe, layout in zip(recipes, layouts, strict=True)
     ]
     assert not any(answer["accepted"] for answer in verdicts(cases))

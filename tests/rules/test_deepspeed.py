@@ -15,7 +15,8 @@ from planner.rules import deepspeed
 from planner.rules.table import breaches, mask, rules_for
 from planner.specs import library
 from planner.specs.recipe import Recipe
-from tests import deepspeed_sweep, documents
+from tests import documents
+from tests.judges import deepspeed_sweep
 
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
 CPU, WEIGHTS, NVME = (

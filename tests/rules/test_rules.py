@@ -16,7 +16,8 @@ from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, 
 from planner.rules.rule import divides, near_divisors, quotient
 from planner.rules.table import breaches, mask, rules_for
 from planner.specs import library
-from tests import documents, sweep
+from tests import documents
+from tests.judges import megatron_sweep
 
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
 INTERLEAVED = SCHEDULE_CODE["interleaved"]
@@ -391,7 +392,7 @@ def test_zero_degrees_in_columns_divide_nothing() -> None:
 
 def test_counts_add_up_to_what_is_gone() -> None:
     question = documents.recipe(gpus=64)
-    batch = sweep.draw(np.random.default_rng(3), question, 20_000)
+    batch = megatron_sweep.draw(np.random.default_rng(3), question, 20_000)
     ok, removed = mask(question, batch)
     assert 0 < ok.sum() == 20_000 - sum(removed.values())
 
@@ -401,7 +402,7 @@ def test_counts_add_up_to_what_is_gone() -> None:
 )
 def test_mask_is_no_breach(model: str, gpus: int) -> None:
     question = documents.recipe(model, gpus, seq_length=2048)
-    batch = sweep.draw(np.random.default_rng(7), question, 400)
+    batch = megatron_sweep.draw(np.random.default_rng(7), question, 400)
     ok, _ = mask(question, batch)
     assert [not breaches(question, batch[row]) for row in range(400)] == ok.tolist()
 
@@ -442,7 +443,7 @@ def test_any_numbers_get_an_answer(numbers: list[int]) -> None:
 
 def test_a_million_layouts_in_half_a_second() -> None:
     question = documents.recipe(gpus=512)
-    batch = sweep.draw(np.random.default_rng(1), question, 1_000_000)
+    batch = megatron_sweep.draw(np.random.default_rng(1), question, 1_000_000)
     seconds = []
     for _ in range(5):
         started = time.process_time()

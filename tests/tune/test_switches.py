@@ -29,7 +29,8 @@ from planner.tune.study.storage import opened
 from planner.tune.study.study import Size
 from planner.tune.study.switches import Choices, effective, offers, settings
 from planner.tune.study.trials import Row, best, rivals
-from tests import documents, sweep
+from tests import documents
+from tests.judges import megatron_sweep
 from tests.judges.megatron_oracle import verdicts
 from tests.tune.simulated import question, real_s
 
@@ -215,7 +216,7 @@ def test_megatrons_parser_takes_every_setting_and_understands_it() -> None:
     asked = [(layout, told) for layout in layouts for told in settings(layout, {}, of)]
     assert {word for _, told in asked for word in told} == WORDS["megatron"].keys()
     cases = [
-        sweep.command(str(told), recipe.model_copy(update={"switches": told}), layout)
+        megatron_sweep.command(str(told), recipe.model_copy(update={"switches": told}), layout)
         for layout, told in asked
     ]
     for (layout, told), answer in zip(asked, verdicts(cases), strict=True):
