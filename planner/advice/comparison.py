@@ -85,7 +85,9 @@ def compare_best_plans(
         if asked is not None
         else []
     )
-    rows = [_best(asked, words, varied, usd_per_gpu_hour) for words in points]  # type: ignore[arg-type]
+    rows = []
+    for words in points:
+        rows.append(_best(asked, words, varied, usd_per_gpu_hour))  # type: ignore[arg-type]
     rows += [_of_plan(Path(path), usd_per_gpu_hour) for path in saved]
     faults = {row.fault for row in rows if row.recipe is None}
     if len(faults) == 1 and all(row.recipe is None for row in rows):

@@ -96,7 +96,9 @@ def _bare(path: str | Path, log: Log) -> Reading:
         "the log prints no arguments: layout, micro-batch and precision are guessed; name the"
         " script instead, with the log beside it"
     )
-    return Reading(str(path), KINDS.get(style, style), framework, None, values, notes=(note,))  # type: ignore[arg-type]
+    kind = KINDS.get(style, style)
+    notes = (note,)
+    return Reading(str(path), kind, framework, None, values, notes=notes)  # type: ignore[arg-type]
 
 
 def guessed(launch: Launch, log: Log) -> bool:

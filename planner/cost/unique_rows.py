@@ -54,7 +54,8 @@ def once_per(
                 return formula(recipe, layout, *columns, **named)
             first, inverse = rows
             few = [broadcast(column, first) for column in columns]
-            return broadcast(formula(recipe, layout[first], *few, **named), inverse)  # type: ignore[arg-type]
+            parts = formula(recipe, layout[first], *few, **named)  # type: ignore[arg-type]
+            return broadcast(parts, inverse)
 
         return evaluate
 

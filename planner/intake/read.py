@@ -19,7 +19,8 @@ CONFIGS = (".json", ".yaml", ".yml", ".toml", ".jsonc", ".hjson")
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".slrm", ".ksh", ".zsh", ".bat")
 LOGS = (".log", ".out", ".err")
 _COMMAND = re.compile(
-    r"^\s*(?:[A-Z_]+=\S+\s+)*(?:#!.*sh\b|#SBATCH|export\s+\w+=|torchrun\b|deepspeed\s|accelerate\s+launch|srun\b|mpirun\b|python[\d.]*\s|"
+    r"^\s*(?:[A-Z_]+=\S+\s+)*(?:#!.*sh\b|#SBATCH|export\s+\w+=|torchrun\b|deepspeed\s|"
+    r"accelerate\s+launch|srun\b|mpirun\b|python[\d.]*\s|"
     r"megatron\s+\w+|swift\s+\w+|ray\s+job|eval\s|source\s|\w+=\(|\w+=\$|if\s+\[|set\s+-)",
     re.MULTILINE,
 )

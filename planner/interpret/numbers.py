@@ -132,7 +132,8 @@ def whole(plain: dict[str, Any], name: str, default: int = 1) -> int:
     if _open(value):
         return default
     try:
-        number = float(value) if not isinstance(value, (bool, int)) else int(value)  # type: ignore[arg-type]
+        whole_number = isinstance(value, (bool, int))
+        number = int(value) if whole_number else float(value)  # type: ignore[arg-type]
         count = int(number)
     except (TypeError, ValueError, OverflowError):
         raise InputError(

@@ -47,7 +47,8 @@ def text(answer: object) -> str:
 
     verb = _verb(answer)
     if verb == "emit":
-        return "\n".join(answer.files or answer.texts.values()).rstrip("\n")  # type: ignore[attr-defined]
+        parts = answer.files or answer.texts.values()  # type: ignore[attr-defined]
+        return "\n".join(parts).rstrip("\n")
     words: dict[str, Any] = {}
     if verb == "explain":
         words["formulas"] = False

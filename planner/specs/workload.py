@@ -166,7 +166,8 @@ def lora(
         if framework == "megatron" or model.mla
         else tuple(name for name in APART if model.gated_mlp or name != "gate_proj")
     )
-    return Lora(rank=rank, targets=_targets(targets or usual, model), base=base or "16bit")  # type: ignore[arg-type]
+    chosen = _targets(targets or usual, model)
+    return Lora(rank=rank, targets=chosen, base=base or "16bit")  # type: ignore[arg-type]
 
 
 def _targets(names: Sequence[str], model: ModelSpec) -> tuple[str, ...]:

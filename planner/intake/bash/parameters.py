@@ -24,7 +24,8 @@ from planner.intake.bash.traced_text import (
 Expand = Callable[..., list[Part]]
 
 _FORM = re.compile(
-    r"(?P<bang>!?)(?P<count>#?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-]|#(?=\}|$))(?:\[(?P<index>[^\]]*)\])?"
+    r"(?P<bang>!?)(?P<count>#?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-]|#(?=\}|$))"
+    r"(?:\[(?P<index>[^\]]*)\])?"
 )
 _DEFAULT = re.compile(r":?[-=+?]")
 

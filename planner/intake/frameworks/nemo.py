@@ -93,7 +93,8 @@ FP8 = (
     ("delayed", "delayed"),
 )
 _SUM = re.compile(
-    r"\$\{(multiply|divide_ceil|divide_floor):\s*(\$\{[.\w]+\}|\d{1,9})\s*,\s*(\$\{[.\w]+\}|\d{1,9})\s*\}"
+    r"\$\{(multiply|divide_ceil|divide_floor):\s*(\$\{[.\w]+\}|\d{1,9})\s*,\s*"
+    r"(\$\{[.\w]+\}|\d{1,9})\s*\}"
 )
 _REFERENCE = re.compile(r"\$\{\s*([.\w]+)\s*\}")
 

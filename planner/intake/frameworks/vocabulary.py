@@ -15,7 +15,8 @@ from planner.intake.reading import Edit, Reading, Unresolved, Value
 Framework = Literal["megatron", "deepspeed", "torch"]
 
 _WEIGHTY = re.compile(
-    r"size|num_|layers|batch|seq|hidden|heads|experts|degree|stage|nodes|gpus|devices|length|precision|recompute|topk|channels|groups|_dim|rank"
+    r"size|num_|layers|batch|seq|hidden|heads|experts|degree|stage|nodes|gpus|devices|length|"
+    r"precision|recompute|topk|channels|groups|_dim|rank"
     r"|bf16|fp16|fp8|^model$"
 )
 """Names whose value is asked for when a file leaves it open; a data path that is open is nobody's

@@ -26,7 +26,8 @@ from planner.intake.reading import Origin, Unresolved
 
 _BOOLS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 _WEIGHTY = re.compile(
-    r"size|num|layers|batch|seq|hidden|heads|experts|degree|stage|nodes|gpus|length|topk|granularity|method|format|dtype"
+    r"size|num|layers|batch|seq|hidden|heads|experts|degree|stage|nodes|gpus|length|topk|"
+    r"granularity|method|format|dtype"
 )
 LISTS = ("modules", "path", "sizes", "ranks")
 """Ends of the names whose value is a list even of one."""

@@ -24,7 +24,8 @@ from planner.intake.scripts.launchers import TrainingCommand, option, training_c
 from planner.intake.scripts.world_size import runtime_variables, world
 
 UNLIKELY = re.compile(
-    r"convert|preprocess|prepare|tokeni[sz]e|download|merge|export|inspect|eval|generat|server|serve|infer|load_ratios|checkpoint|test_|"
+    r"convert|preprocess|prepare|tokeni[sz]e|download|merge|export|inspect|eval|generat|server|"
+    r"serve|infer|load_ratios|checkpoint|test_|"
     r"setup\.py|upload|plot|report|pip\b"
 )
 ANCHORS = (

@@ -24,7 +24,8 @@ def table(answer: Answer) -> str:
 
 def _schedules(comparison: ScheduleComparison) -> str:
     lines = [
-        "schedule,pp,m,v,makespan,span,bubble_share,span_bubble_share,peak_in_flight_stages,messages"
+        "schedule,pp,m,v,makespan,span,bubble_share,span_bubble_share,peak_in_flight_stages,"
+        "messages"
     ]
     for simulated in comparison.schedules:
         timeline = simulated.timeline

@@ -25,17 +25,21 @@ MOST = 20_000
 
 _STYLE = """
 svg{font-family:system-ui,"DejaVu Sans",sans-serif;background:#fff}
-.t{font-size:17px;font-weight:600;fill:#222}.n{font-size:13px;fill:#555}.r{font-size:12px;fill:#333;text-anchor:end}
-.a{font-size:11px;fill:#777;text-anchor:middle}.k{font-size:12px;fill:#333}.m{font-size:11px;text-anchor:middle;pointer-events:none}
+.t{font-size:17px;font-weight:600;fill:#222}.n{font-size:13px;fill:#555}.r{font-size:12px;\
+fill:#333;text-anchor:end}
+.a{font-size:11px;fill:#777;text-anchor:middle}.k{font-size:12px;fill:#333}.m{font-size:11px;\
+text-anchor:middle;pointer-events:none}
 .g{stroke:#ddd;stroke-width:1}.f{fill:#f4f4f4}
 """
 
 _ZOOM = """
 const svg=document.querySelector('svg'),box=svg.parentElement,natural=svg.viewBox.baseVal.width;
 function size(width,at){const from=svg.clientWidth,left=box.scrollLeft+at;
-svg.style.width=Math.max(box.clientWidth,Math.min(width,8*natural))+'px';box.scrollLeft=left*svg.clientWidth/from-at;}
+svg.style.width=Math.max(box.clientWidth,Math.min(width,8*natural))+'px';\
+box.scrollLeft=left*svg.clientWidth/from-at;}
 svg.addEventListener('wheel',e=>{if(e.ctrlKey){e.preventDefault();
-size(svg.clientWidth*(e.deltaY<0?1.25:0.8),e.clientX-box.getBoundingClientRect().left);}},{passive:false});
+size(svg.clientWidth*(e.deltaY<0?1.25:0.8),e.clientX-box.getBoundingClientRect().left);}},\
+{passive:false});
 svg.addEventListener('dblclick',()=>size(svg.clientWidth>box.clientWidth?0:natural,0));size(0,0);
 """
 

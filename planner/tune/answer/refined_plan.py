@@ -73,14 +73,11 @@ def speedup(best: Row | None, first: Row | None) -> float | None:
     """Step of the plan that came in over that of the best; None unless both were measured to their
     end.
     """
-    both = (
-        best is not None
-        and first is not None
-        and best.measured_s
-        and first.measured_s
-        and first.state == "done"
-    )
-    return first.measured_s / best.measured_s if both else None  # type: ignore[union-attr, operator]
+    if best is None or first is None or first.state != "done":
+        return None
+    if not best.measured_s or not first.measured_s:
+        return None
+    return first.measured_s / best.measured_s
 
 
 def named(one: Row) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(self.local, hidden, width))
         for parameter in (self.gate, self.up, self.down):
             if parameter is not None:
-                parameter.first_expert = self.local * (dist.get_rank(group) if group else 0)  # type: ignore[attr-defined]
+                rank = dist.get_rank(group) if group else 0
+                parameter.first_expert = self.local * rank  # type: ignore[attr-defined]
         shared = moe.shared_ffn_size // share
         self.shared = (
             Mlp(hidden, shared, model.gated_mlp, model.activation, bias=False) if shared else None

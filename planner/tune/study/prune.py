@@ -48,5 +48,8 @@ def timed(line: dict[str, Any]) -> float | None:
     else.
     """
     step_s = line.get("step_s")
-    counts = isinstance(step_s, (int, float)) and not isinstance(step_s, bool) and step_s > 0
-    return float(step_s) if counts and line.get("phase") not in UNTIMED else None  # type: ignore[arg-type]
+    if not isinstance(step_s, (int, float)) or isinstance(step_s, bool):
+        return None
+    if step_s <= 0 or line.get("phase") in UNTIMED:
+        return None
+    return float(step_s)
