@@ -174,7 +174,8 @@ def test_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     for block in blocks(README.read_text()):
         if block.language == "python":
             exec(compile(block.text, "README.md", "exec"), {})
-    assert "'tp'" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.startswith("tp 8 pp 4 ") and printed.endswith("0.2727272727272727\n")
 
 
 def test_links_lead_somewhere() -> None:

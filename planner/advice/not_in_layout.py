@@ -57,7 +57,7 @@ def _layers_per_virtual_stage(launch: Launch) -> Finding | None:
         return None  # the rule of stages says so
     else:
         per_stage, words = counted // layout.pp, "the layers of a pipeline stage"
-    if per_stage % chunk == 0:
+    if per_stage % chunk == 0 or _breaks(launch, "layers of a stage split over v"):
         return None
     near = near_divisors(counted // layout.pp, chunk)
     ways = tuple(
@@ -71,6 +71,11 @@ def _layers_per_virtual_stage(launch: Launch) -> Finding | None:
         f" {per_stage}; {f'try {tried}' if tried else 'leave it out'}",
         ways or (Way({CHUNK: None}),),
     )
+
+
+def _breaks(launch: Launch, rule: str) -> bool:
+    """Whether the layout, rounded as it is, breaks the rule, whose finding then says it."""
+    return any(breach.rule == rule for breach in breaches(launch.recipe, launch.layout))
 
 
 def _legal(launch: Launch, v: int) -> bool:
