@@ -17,6 +17,9 @@ from planner.specs import library
 from planner.specs.recipe import Recipe
 from planner.specs.workload import Lora
 
+pytestmark = pytest.mark.slow
+
+
 DENSE = ("llama3-8b", "gpt3-175b", "qwen3-32b", "llama3-405b")
 SPARSE = (
     "deepseek-v3",

@@ -21,6 +21,9 @@ from planner.answers import Recommendation
 from planner.cli import app, code
 from planner.specs.words import QuestionWords, SimulateWords
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parent.parent
 WORDS: dict[str, Any] = {"model": "llama3-70b", "gpus": 32, "cluster": "h100-sxm"}
 

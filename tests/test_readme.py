@@ -18,6 +18,9 @@ import typer
 from planner.cli import app, code
 from planner.specs import library
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 BLOCK = re.compile(

@@ -12,6 +12,9 @@ import yaml
 from planner import api
 from planner.specs import plan
 
+pytestmark = pytest.mark.slow
+
+
 RECIPES = Path(__file__).parent.parent / "recipes"
 NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")

@@ -18,6 +18,8 @@ from planner.search import fitting, min_gpus, search
 from planner.specs.recipe import Bounds
 from tests.documents import recipe
 
+pytestmark = pytest.mark.slow
+
 
 @settings(max_examples=12, deadline=None)
 @given(

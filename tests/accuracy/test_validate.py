@@ -24,6 +24,8 @@ from planner.specs.recipe import Recipe
 from planner.units import GIB
 from tests.published.runs import row, write
 
+pytestmark = pytest.mark.slow
+
 
 def one(tmp_path: Path, **changes: Any) -> dict[str, Any]:
     """The answer to one row."""

@@ -16,6 +16,9 @@ from planner.advice.findings import Checked
 from planner.advice.flag_names import flags
 from planner.cost.params.layer import total_params
 
+pytestmark = pytest.mark.slow
+
+
 CASES = Path(__file__).parent.parent / "data" / "cases"
 GIB = 2**30
 

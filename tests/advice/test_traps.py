@@ -19,6 +19,9 @@ from planner.intake.reading import Reading
 from planner.interpret.interpret import interpret
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 
+pytestmark = pytest.mark.slow
+
+
 BATCH = "--micro-batch-size 1 --global-batch-size 64 "
 PLAIN = GPT + "--bf16 --use-distributed-optimizer " + BATCH
 MOE = (

@@ -21,6 +21,9 @@ from planner.errors import InputError
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
 
+pytestmark = pytest.mark.process
+
+
 PEAK, EFFICIENCY, K_HALF, M_HALF, N_HALF, FIXED_US = 0.5e12, 0.8, 60.0, 40.0, 20.0, 30.0
 BANDWIDTH, BASE_US, HOP_US = 2e9, 400.0, 90.0
 MESSAGES = 5e9

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 BASE = ("compare", "--model", "llama3-8b")
 
 

@@ -14,6 +14,9 @@ import pytest
 from planner import __version__, api
 from planner.errors import InputError
 
+pytestmark = pytest.mark.slow
+
+
 Ppplan = Callable[..., Any]
 LLAMA_405B = ("--model", "llama3-405b", "--gpus", "16384", "--cluster", "h100-sxm")
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
+
+
 QUESTION = ("recommend", "--model", "llama3-70b", "--gpus", "32", "--cluster", "h100-sxm")
 ESTIMATE = {
     "step_s",

@@ -20,6 +20,9 @@ from planner.simulator import simulate
 from planner.specs import library, resolve
 from planner.specs.recipe import Recipe
 
+pytestmark = pytest.mark.slow
+
+
 H100 = library.hardware("h100-sxm")
 GB200 = library.hardware("gb200-nvl72")
 RATE = 50e9 * 0.91

@@ -20,6 +20,9 @@ from planner.specs.recipe import Recipe
 from tests import documents
 from tests.judges import deepspeed_oracle
 
+pytestmark = pytest.mark.process
+
+
 TINY = ModelSpec(
     name="tiny",
     family="llama",

@@ -20,6 +20,9 @@ from planner.specs.versions import KNOWN, version_of
 from tests import documents
 from tests.judges import megatron_sweep
 
+pytestmark = pytest.mark.slow
+
+
 # Options of the parsers of tags core_v0.14.0 to core_v0.19.2 and of main (d98e8a64), with the first
 # and the last that has each.
 FLAGS = list(csv.DictReader((Path(__file__).parents[1] / "data" / "megatron_flags.csv").open()))

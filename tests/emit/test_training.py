@@ -23,6 +23,9 @@ from tests.emit.test_deepspeed_runs import question, start
 from tests.judges import deepspeed_oracle, megatron_sweep
 from tests.judges.megatron_oracle import verdicts
 
+pytestmark = pytest.mark.process
+
+
 PRECISION_AWARE = ("precision-aware", "precision-aware-fp32", "precision-aware-fp8")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,9 @@ from planner.intake.reading import Reading, Value
 from planner.report.json.check import document
 from planner.report.text.check import text
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
+
+pytestmark = pytest.mark.slow
+
 
 DEGREES = (
     "tensor_model_parallel_size",

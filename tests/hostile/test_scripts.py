@@ -18,6 +18,9 @@ from planner.errors import InputError
 from planner.intake.read import read
 from planner.intake.reading import Reading
 
+pytestmark = pytest.mark.slow
+
+
 LIMIT_S = 5
 STARTS = (
     "subprocess.Popen",

@@ -13,6 +13,9 @@ from planner.errors import InputError
 from planner.intake.bash.interpreter import follow
 from planner.intake.bash.traced_text import plain, shown
 
+pytestmark = pytest.mark.process
+
+
 SCRIPTS = {
     "defaults": (
         "A=${A:-4}; B=${B-5}; C=${A:+yes}; D=${NO:+no}; : ${E:=6}\ntorchrun --a $A --b ${B} --c $C"

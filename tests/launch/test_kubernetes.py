@@ -16,6 +16,9 @@ from planner.launch import kubernetes, kubernetes_manifest
 from planner.launch.outcome import Work
 from planner.launch.remote_settings import RemoteSettings
 
+pytestmark = pytest.mark.process
+
+
 ROOT = Path(__file__).parents[2]
 KINDS = ("Job", "JobSet", "PyTorchJob")
 

@@ -19,6 +19,9 @@ from planner.launch import failures, local
 from planner.launch.outcome import Outcome, Work
 from planner.launch.process_guard import alive, started_at
 
+pytestmark = pytest.mark.process
+
+
 EVIL = "tests.launch.evil"
 ROOT = Path(__file__).parents[2]
 

@@ -15,6 +15,8 @@ from planner.launch.outcome import Work
 from planner.launch.rank_environment import free_port
 from planner.launch.remote_settings import RemoteSettings
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[RemoteSettings]:

@@ -11,6 +11,9 @@ import pytest
 from planner.schedules import table
 from planner.simulator import simulate
 
+pytestmark = pytest.mark.slow
+
+
 ROWS = list(
     csv.DictReader(
         (Path(__file__).parents[1] / "data" / "schedules" / "automatic_published.csv").open()

@@ -13,6 +13,8 @@ from planner.accuracy.maintain.bars import Bar, Result
 from planner.accuracy.validate import runs, select
 from tests.accuracy.test_measures import table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def published() -> pd.DataFrame:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from planner.accuracy.validate import validate
+
+pytestmark = pytest.mark.slow
 
 
 def test_zero_3_over_hundreds_of_nodes() -> None:

@@ -12,6 +12,9 @@ from planner.action import from_text, to_csv, tokens
 from planner.errors import InputError
 from planner.schedules import table
 
+pytestmark = pytest.mark.slow
+
+
 visualizer = pytest.importorskip("torch.distributed.pipelining._schedule_visualizer")
 
 CLASSES = {

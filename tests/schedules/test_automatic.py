@@ -17,6 +17,9 @@ from planner.schedules import table
 from planner.schedules.automatic.attempts import bounds, prepared
 from planner.simulator import simulate
 
+pytestmark = pytest.mark.slow
+
+
 DATA = Path(__file__).parents[1] / "data" / "schedules"
 NAMES = ("zb-1p", "zb-2p", "zbv-auto", "v-half", "v-min")
 REFERENCE = list(csv.DictReader((DATA / "automatic_reference.csv").open()))

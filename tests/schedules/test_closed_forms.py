@@ -13,6 +13,9 @@ from planner.errors import InputError
 from planner.schedules import durations, gpipe, interleaved, one_f_one_b, table, unequal, zb_h1
 from planner.simulator import simulate
 
+pytestmark = pytest.mark.slow
+
+
 TIMES = [(1.0, 1.0, 1.0), (1.0, 1.5, 0.5), (2.0, 1.0, 1.0), (1.0, 3.0, 0.4), (0.3, 0.2, 1.7)]
 FIXED = [
     "naive",

@@ -15,6 +15,8 @@ from planner.schedules import durations, table
 from planner.simulator import peak_in_flight, simulate
 from tests.schedules.reference import our_name, published_rows, reference_orders, reference_rows
 
+pytestmark = pytest.mark.slow
+
 
 def _by_schedule() -> dict[str, list[dict[str, str]]]:
     rows: dict[str, list[dict[str, str]]] = defaultdict(list)

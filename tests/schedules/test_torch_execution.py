@@ -20,6 +20,9 @@ import pytest
 from planner.schedules import table
 from planner.simulator import simulate
 
+pytestmark = pytest.mark.process
+
+
 pytest.importorskip("torch.distributed.pipelining")
 
 WORKER = Path(__file__).with_name("sleeping_stages.py")

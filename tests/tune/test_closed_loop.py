@@ -25,6 +25,8 @@ from planner.tune.study.space import Candidate, space
 from planner.tune.workers import turns
 from tests.tune import tiny
 
+pytestmark = pytest.mark.process
+
 
 def test_a_processor_that_computes_launches_nothing_ahead() -> None:
     """Of layers that take long, launches of a device's processor are hidden; of a processor's own

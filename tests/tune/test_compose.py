@@ -20,6 +20,9 @@ from planner.tune.runners.compose import Passes
 from planner.tune.runners.torch_runner import measurement, request
 from tests.tune import tiny
 
+pytestmark = pytest.mark.process
+
+
 SLEEP = 0.045, 0.09
 LAYERS, M = 8, 8
 WITHIN = 0.05

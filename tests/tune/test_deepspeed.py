@@ -18,6 +18,9 @@ from planner.specs.recipe import Recipe
 from planner.tune.runners import deepspeed_runner as runner
 from tests import documents
 
+pytestmark = pytest.mark.process
+
+
 TINY = ModelSpec(
     name="tiny",
     family="llama",

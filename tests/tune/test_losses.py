@@ -11,6 +11,9 @@ from planner.layout import Layout
 from planner.tune.benchmark import network, training
 from tests.tune import tiny
 
+pytestmark = pytest.mark.process
+
+
 STEPS, RATE = 2, 3.0
 CLOSE = 2e-5
 """Relative; the update between the steps moves the losses by far more, as a test below shows."""

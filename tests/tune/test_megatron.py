@@ -22,6 +22,9 @@ from planner.tune.workers import megatron_worker as worker
 from tests import documents
 from tests.judges import megatron_oracle
 
+pytestmark = pytest.mark.process
+
+
 TINY = ModelSpec(
     name="tiny",
     family="gpt",

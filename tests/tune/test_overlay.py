@@ -13,6 +13,8 @@ from planner.tune.answer.overlay import corrected, overlay
 from planner.tune.study.trials import Row
 from tests.tune.simulated import other_machine, question, real_s
 
+pytestmark = pytest.mark.slow
+
 
 def timed(count: int, noise: float = 0.0) -> list[Row]:
     _, space = question()

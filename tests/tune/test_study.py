@@ -23,6 +23,9 @@ from planner.tune.study.study import Measure, Refused, Size
 from planner.tune.study.trials import Row, best
 from tests.tune.simulated import measured, question, real_s, simulated
 
+pytestmark = pytest.mark.process
+
+
 ASKED = {"model": "llama3-8b", "gpus": 8}
 
 

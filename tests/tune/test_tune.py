@@ -24,6 +24,9 @@ from planner.tune.study.space import Candidate
 from planner.tune.study.switches import offers
 from tests.tune.simulated import real_s, simulated
 
+pytestmark = pytest.mark.process
+
+
 TINY = """name: tiny
 family: llama
 hidden_size: 32

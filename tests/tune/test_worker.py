@@ -18,6 +18,9 @@ from planner.tune.benchmark import timing
 from planner.tune.runners.torch_runner import MODULE, measurement, request
 from tests.tune import tiny
 
+pytestmark = pytest.mark.process
+
+
 STEPS, WARMUP = 3, 1
 
 

@@ -17,6 +17,8 @@ from planner.tune.study.study import Size
 from tests.bench.tune_kill import killed
 from tests.tune.simulated import question
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("kind", "trials"),

@@ -12,7 +12,8 @@ from planner.cost.layer.attention import tokens
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
 from planner.cost.memory.expert_activations import expert_parts
-from planner.cost.memory.lora import adapters_kept_bytes, input_kept
+from planner.cost.memory.linear_inputs import input_kept
+from planner.cost.memory.lora import adapters_kept_bytes
 from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
 from planner.cost.params.lora import dense_adapters, mlp_adapters_of
 from planner.cost.params.trained import goes_back, trains

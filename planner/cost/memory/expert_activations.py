@@ -6,7 +6,8 @@ from planner.cost.layer.attention import tokens
 from planner.cost.layer.gemms import outside
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.moe import expert_rows
-from planner.cost.memory.lora import adapters_kept_bytes, input_kept
+from planner.cost.memory.linear_inputs import input_kept
+from planner.cost.memory.lora import adapters_kept_bytes
 from planner.cost.params.lora import expert_adapters
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe

@@ -5,7 +5,6 @@ from __future__ import annotations
 from planner.cost.layer.attention import tokens
 from planner.cost.layer.lora import rows_per_rank
 from planner.cost.params.lora import Adapter
-from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
@@ -30,16 +29,3 @@ def adapters_kept_bytes(
     blocks = len({one.of for one in adapters if one.side == "column" and one.of != "routed"})
     gathered = layout.sequence_split & layout.tensor_split & (recipe.framework == "megatron")
     return inner + gathered * blocks * 2.0 * tokens(recipe, layout) * recipe.model.hidden_size
-
-
-def input_kept(recipe: Recipe, part: str, targets: tuple[str, ...], kept: float) -> float:
-    """Bytes an element of a linear's input that the backward pass needs: kept for its own weight
-    gradient, 2 for an adapter's, else none.
-
-    Formula: kept where trained; 2 where one of targets has an adapter; 0 where frozen
-    Source:  [transformer-engine] Linear saves its input for a weight gradient alone; [hu2021]
-    Assumes: what another operation keeps of it is counted there.
-    """
-    if trains(recipe, part):
-        return kept
-    return 2.0 if recipe.lora and any(name in recipe.lora.targets for name in targets) else 0.0
