@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast",
         action="store_true",
-        help=f"Leaves out tests marked {', '.join(NOT_FAST)}: a minute on two cores.",
+        help=f"Leaves out tests marked {', '.join(NOT_FAST)}: two minutes on two cores.",
     )
 
 
