@@ -23,7 +23,7 @@ from planner.specs.hardware import HardwareProfile
 from planner.views import Views
 
 MODULE = "planner.calibrate.worker"
-MOST_DEVICES = 1024
+MAX_DEVICES = 1024
 _HEAD = (
     "# A hardware profile that `ppplan calibrate` measured: `ppplan recommend --cluster THIS` uses"
     " it.\n"
@@ -83,18 +83,18 @@ def _run(
     device: str | None, devices: int | None, limit_s: float, says: Callable[[str], None]
 ) -> Outcome:
     check_installed("calibrate", "torch")
-    found, count = local_devices()
-    device = device or found
+    kind, count = local_devices()
+    device = device or kind
     if device not in ("cpu", "cuda"):
         raise InputError(f"device must be cpu or cuda, but got {device!r}")
-    if device == "cuda" and found != "cuda":
+    if device == "cuda" and kind != "cuda":
         raise InputError(
             "device must be one that this machine has, but there is no GPU here; try --device cpu"
         )
-    usual = count if device == found else 2
+    usual = count if device == kind else 2
     ranks = usual if devices is None else devices
-    if not 1 <= ranks <= MOST_DEVICES or (device == "cuda" and ranks > count):
-        most = count if device == "cuda" else MOST_DEVICES
+    if not 1 <= ranks <= MAX_DEVICES or (device == "cuda" and ranks > count):
+        most = count if device == "cuda" else MAX_DEVICES
         raise InputError(f"devices must be from 1 to {most}, but got {ranks}")
 
     def progress(line: dict[str, Any]) -> bool:

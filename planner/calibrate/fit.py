@@ -32,7 +32,7 @@ def fit_gemm(rows: Columns, peak_tflops: float, most_us: float = 100) -> Fit:
         ) * (1 + n_half / n)
 
     high = (1.5, 5e3, 5e3, 5e3, most_us)
-    found = _least_squares(
+    values = _least_squares(
         predicted,
         rows["latency_us"],
         start=(0.7, 100, 100, 50, 4),
@@ -43,7 +43,7 @@ def fit_gemm(rows: Columns, peak_tflops: float, most_us: float = 100) -> Fit:
     return dict(
         zip(
             ("efficiency", "k_half", "m_half", "n_half", "fixed_us", "median", "p90"),
-            found,
+            values,
             strict=True,
         )
     )
@@ -61,7 +61,7 @@ def fit_attention(rows: Columns, peak_tflops: float, most_us: float = 200) -> Fi
             1 + seq_half / s
         ) * (1 + heads_half / heads)
 
-    found = _least_squares(
+    values = _least_squares(
         predicted,
         rows["latency_us"],
         start=(0.6, 800, 4, 10),
@@ -71,7 +71,7 @@ def fit_attention(rows: Columns, peak_tflops: float, most_us: float = 200) -> Fi
     return dict(
         zip(
             ("efficiency", "seq_half", "heads_half", "fixed_us", "median", "p90"),
-            found,
+            values,
             strict=True,
         )
     )

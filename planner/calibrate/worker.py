@@ -29,7 +29,7 @@ from planner.launch.process_guard import watch_parent
 
 BATCHES = 5
 """Of repeated runs, whose median counts."""
-MOST = 1000
+MAX_RUNS = 1000
 Rows = list[dict[str, Any]]
 Run = Callable[[], Any]
 Case = tuple[dict[str, Any], str, Callable[[], Run | None]]
@@ -40,13 +40,13 @@ that take no part.
 
 def main(arguments: list[str]) -> int:
     watch_parent()
-    asked = (
+    request = (
         json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
         if len(arguments) > 1
         else sizes.request(_default_device())
     )
-    device = _start(asked["device"])
-    found = {
+    device = _start(request["device"])
+    result = {
         "machine": machine(device.type),
         "ranks": dist.get_world_size(),
         "ranks_per_node": _per_node(),
@@ -60,19 +60,19 @@ def main(arguments: list[str]) -> int:
     }
     for name, measured in parts.items():
         _say(arguments[-1], {"phase": name})
-        found[name] = measured(asked, device)
+        result[name] = measured(request, device)
     if dist.get_rank() == 0:
-        Path(arguments[-1]).write_text(json.dumps(found), encoding="utf-8")
+        Path(arguments[-1]).write_text(json.dumps(result), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
     return 0
 
 
-def launch_us(asked: dict[str, Any], device: torch.device) -> float:
+def launch_us(request: dict[str, Any], device: torch.device) -> float:
     """CPU time of one small operation that is launched eagerly, in microseconds, among many in a
     row.
     """
-    small, count = torch.ones(16, device=device), int(asked["operations"])
+    small, count = torch.ones(16, device=device), int(request["operations"])
 
     def chain() -> None:
         for _ in range(count):
@@ -91,7 +91,7 @@ def launch_us(asked: dict[str, Any], device: torch.device) -> float:
     return _of_ranks(statistics.median(taken) / count * 1e6)
 
 
-def memory(asked: dict[str, Any], device: torch.device) -> Rows:
+def memory(request: dict[str, Any], device: torch.device) -> Rows:
     """Streaming: c = a + b; `bytes` are those moved."""
 
     def added(size: int) -> Run:
@@ -99,13 +99,13 @@ def memory(asked: dict[str, Any], device: torch.device) -> Rows:
         return lambda: torch.add(a, b, out=c)
 
     return _timed(
-        [({"bytes": 3 * size}, "seconds", partial(added, size)) for size in asked["memory"]],
-        asked,
+        [({"bytes": 3 * size}, "seconds", partial(added, size)) for size in request["memory"]],
+        request,
         device,
     )
 
 
-def products(asked: dict[str, Any], device: torch.device) -> Rows:
+def products(request: dict[str, Any], device: torch.device) -> Rows:
     def product(dtype: torch.dtype, m: int, n: int, k: int) -> Run:
         a, b = (
             torch.randn(m, k, device=device).to(dtype),
@@ -113,7 +113,7 @@ def products(asked: dict[str, Any], device: torch.device) -> Rows:
         )
         return lambda: F.linear(a, b)
 
-    every = [(dtype, *size) for dtype in _types(device) for size in asked["gemm"]]
+    every = [(dtype, *size) for dtype in _types(device) for size in request["gemm"]]
     cases: list[Case] = [
         (
             {"precision": _name(dtype), "m": m, "n": n, "k": k},
@@ -122,10 +122,10 @@ def products(asked: dict[str, Any], device: torch.device) -> Rows:
         )
         for dtype, m, n, k in every
     ]
-    return _timed(cases, asked, device)
+    return _timed(cases, request, device)
 
 
-def attention(asked: dict[str, Any], device: torch.device) -> Rows:
+def attention(request: dict[str, Any], device: torch.device) -> Rows:
     """Causal attention of torch, forward, and backward alone."""
 
     def parts(batch: int, heads: int, seq: int, width: int) -> tuple[Run, list[torch.Tensor]]:
@@ -146,16 +146,16 @@ def attention(asked: dict[str, Any], device: torch.device) -> Rows:
         return lambda: torch.autograd.grad(out, inputs, given, retain_graph=True)
 
     cases: list[Case] = []
-    for size in asked["attention"]:
+    for size in request["attention"]:
         row = dict(zip(("batch", "heads", "seq", "width"), size, strict=True))
         cases += [
             (row, "seconds", partial(forward, *size)),
             (row, "backward_s", partial(backward, *size)),
         ]
-    return _timed(cases, asked, device)
+    return _timed(cases, request, device)
 
 
-def collectives(asked: dict[str, Any], device: torch.device) -> Rows:
+def collectives(request: dict[str, Any], device: torch.device) -> Rows:
     """Every collective over the first 2, 4, ... ranks, and over nodes; `bytes` are those of the
     whole buffer.
     """
@@ -170,17 +170,20 @@ def collectives(asked: dict[str, Any], device: torch.device) -> Rows:
                     "seconds",
                     partial(_exchange, op, size, members, group, device),
                 )
-                for size in asked["collectives"]
+                for size in request["collectives"]
             ]
-    return _timed(cases, asked, device)
+    return _timed(cases, request, device)
 
 
 def _exchange(op: str, size: int, members: int, group: Any, device: torch.device) -> Run | None:
     """One collective, or a message between the first two ranks; None on ranks that take no part."""
-    rank, one = dist.get_rank(), max(size // 4 // members, 1)
+    rank, part_numel = dist.get_rank(), max(size // 4 // members, 1)
     if rank >= (2 if op == "send_recv" else members):
         return None
-    full, part = torch.ones(one * members, device=device), torch.ones(one, device=device)
+    full, part = (
+        torch.ones(part_numel * members, device=device),
+        torch.ones(part_numel, device=device),
+    )
     other = torch.empty_like(full)
     calls: dict[str, Run] = {
         "all_reduce": lambda: dist.all_reduce(full, group=group),
@@ -212,7 +215,7 @@ def _known(members: int, group: Any, device: torch.device) -> list[str]:
     return [op for op in tried if all(op in theirs for theirs in every)]
 
 
-def _timed(cases: list[Case], asked: dict[str, Any], device: torch.device) -> Rows:
+def _timed(cases: list[Case], request: dict[str, Any], device: torch.device) -> Rows:
     """The rows, each with its median seconds over the ranks that take part; all ranks start a batch
     together and repeat equally often.
 
@@ -228,7 +231,9 @@ def _timed(cases: list[Case], asked: dict[str, Any], device: torch.device) -> Ro
                 run()  # what a first call does more is not timed
             if turn == 0:
                 once = _largest(_batch(run, 1, device))
-                counts.append(max(1, min(MOST, int(asked["seconds"] / BATCHES / max(once, 1e-7)))))
+                counts.append(
+                    max(1, min(MAX_RUNS, int(request["seconds"] / BATCHES / max(once, 1e-7))))
+                )
             seconds = _batch(run, counts[place], device)
             taken[place].append(math.nan if run is None else seconds)
     mine = [statistics.median(each) for each in taken]

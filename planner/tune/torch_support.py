@@ -78,9 +78,9 @@ def refused(recipe: Recipe, layout: Layout, devices: int | None = None) -> str:
             ),
         ),
     )
-    whole = devices is None or layout.gpus <= devices
-    found = next((why for holds, why in checks if holds), "") or _shapes(recipe, layout)
-    return found or (_step(layout) or _order(recipe, layout) if whole else "")
+    runs_whole = devices is None or layout.gpus <= devices
+    reason = next((why for holds, why in checks if holds), "") or _shapes(recipe, layout)
+    return reason or (_step(layout) or _order(recipe, layout) if runs_whole else "")
 
 
 def _step(layout: Layout) -> str:

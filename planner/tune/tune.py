@@ -37,7 +37,7 @@ from planner.tune.study.switches import effective, offers
 from planner.tune.study.trials import Row, best, combined
 from planner.views import Views
 
-MOST_TRIALS = 10_000
+MAX_TRIALS = 10_000
 NAME = re.compile(r"[\w.+ -]{1,100}")
 
 
@@ -93,19 +93,21 @@ def tune(
     Errors: InputError for a plan that cannot be read or run, a storage that cannot be opened, a
     study of another plan.
     """
-    if not 1 <= trials <= MOST_TRIALS:
-        raise InputError(f"trials must be from 1 to {MOST_TRIALS:,}, but got {trials:,}")
-    if not 0 <= switches <= MOST_TRIALS:
-        raise InputError(f"switches must be from 0 to {MOST_TRIALS:,} runs, but got {switches:,}")
+    if not 1 <= trials <= MAX_TRIALS:
+        raise InputError(f"trials must be from 1 to {MAX_TRIALS:,}, but got {trials:,}")
+    if not 0 <= switches <= MAX_TRIALS:
+        raise InputError(f"switches must be from 0 to {MAX_TRIALS:,} runs, but got {switches:,}")
     if not 0 <= repeats <= 100:
         raise InputError(f"repeats must be from 0 to 100, but got {repeats:,}")
     plan = Path(path)
     saved = plans.read(plan)
-    asked, (recipe, first) = (
+    question, (recipe, first) = (
         plans.read_question(plan),
         resolve.recipe_and_layout(plans.asked(saved, str(plan))),
     )
-    recipe = recipe.model_copy(update={"knobs": resolve.recipe(plans.stated(asked, recipe)).knobs})
+    recipe = recipe.model_copy(
+        update={"knobs": resolve.recipe(plans.stated(question, recipe)).knobs}
+    )
     bench = table.bench(recipe, runner, launcher, devices, limit_s, megatron_path)
     target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
     check_folder(target)
@@ -124,7 +126,7 @@ def tune(
     with _ends_softly():
         interrupted = studies.refine(opened, candidates, measured, size, tell or _silent, offered)
     return _answer(
-        plan, saved, asked, recipe, first, bench, candidates, opened, where, target, interrupted
+        plan, saved, question, recipe, first, bench, candidates, opened, where, target, interrupted
     )
 
 
@@ -152,7 +154,7 @@ def _fingerprint(recipe: Recipe, first: Layout, bench: Bench) -> dict[str, Any]:
 
     documents = (recipe.model, recipe.hardware, recipe.stack)
     digest = hashlib.sha256(
-        "".join(one.model_dump_json() for one in documents).encode()
+        "".join(document.model_dump_json() for document in documents).encode()
     ).hexdigest()[:16]
     return {
         "model": recipe.model.name,
@@ -193,7 +195,7 @@ def _ends_softly() -> Iterator[None]:
 def _answer(
     plan: Path,
     saved: plans.SavedPlan,
-    asked: Question,
+    question: Question,
     recipe: Recipe,
     first: Layout,
     bench: Bench,
@@ -205,16 +207,16 @@ def _answer(
 ) -> Tuned:
     rows = studies.all_rows(study)
     fastest = best(rows)
-    measured = {one.key: one for one in combined(rows)}
+    measured = {row.key: row for row in combined(rows)}
     before = measured.get(key(first, candidates.switches), measured.get(key(first)))
     today = date.today().isoformat()
     texts = {"trials.csv": refined_plan.table(rows), "study.json": refined_plan.plots(study)}
     fitted, why = None, ""
     if fastest is not None:
-        stated = plans.stated(asked, recipe)
+        stated = plans.stated(question, recipe)
         texts["plan.yaml"] = refined_plan.plan(stated, recipe, fastest, before, rows, today)
         fitted, why = corrected(
-            recipe, str(stated.cluster), asked.set, rows, _source(fastest, bench, today)
+            recipe, str(stated.cluster), question.set, rows, _source(fastest, bench, today)
         )
     if fitted is not None:
         texts[f"{fitted.name}.yaml"] = fitted.text
@@ -239,9 +241,9 @@ def _answer(
     )
 
 
-def _source(one: Row, bench: Bench, today: str) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in one.versions)
+def _source(fastest: Row, bench: Bench, today: str) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in fastest.versions)
     return (
-        f"{one.host or platform.node()} ({one.device or bench.device}), {today},"
+        f"{fastest.host or platform.node()} ({fastest.device or bench.device}), {today},"
         f" {versions or bench.runner}"
     )

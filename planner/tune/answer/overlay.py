@@ -54,12 +54,12 @@ class Overlay:
 
 
 def corrected(
-    recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str
+    recipe: Recipe, base: str, changed: Sequence[str], trials: Sequence[Row], source: str
 ) -> tuple[Overlay | None, str]:
     """overlay() where its profile predicts the layouts that ran to their end better than the base
     does; else None, and why.
     """
-    fitted = overlay(recipe, base, changed, found, source)
+    fitted = overlay(recipe, base, changed, trials, source)
     if fitted is None:
         return (
             None,
@@ -78,7 +78,7 @@ def corrected(
 
 
 def overlay(
-    recipe: Recipe, base: str, changed: Sequence[str], found: Sequence[Row], source: str
+    recipe: Recipe, base: str, changed: Sequence[str], trials: Sequence[Row], source: str
 ) -> Overlay | None:
     """Fits the profile's efficiencies to the layouts that were timed; None when there are fewer
     than two.
@@ -88,52 +88,57 @@ def overlay(
     Assumes: the plan was measured on what its profile describes; errors of a step are errors of
              these efficiencies.
     """
-    pruned = [one for one in found if one.state == "pruned" and one.measured_s]
+    pruned = [row for row in trials if row.state == "pruned" and row.measured_s]
     rows = [
-        one
-        for one in [*combined(found), *pruned]
-        if not one.layout.stage_layout and not one.switches
+        row
+        for row in [*combined(trials), *pruned]
+        if not row.layout.stage_layout and not row.switches
     ]
-    rows = [one for one in rows if one.layout.schedule in CLOSED] or rows
+    rows = [row for row in rows if row.layout.schedule in CLOSED] or rows
     if len(rows) < MIN_LAYOUTS:
         return None
     batch, real = (
-        _batch([one.layout for one in rows]),
-        np.log([one.measured_s or math.nan for one in rows]),
+        _batch([row.layout for row in rows]),
+        np.log([row.measured_s or math.nan for row in rows]),
     )
     factors = fitted(recipe, batch, real)
-    before, after = (refined_plan.error(each) for each in (found, _again(recipe, factors, found)))
+    before, after = (refined_plan.error(each) for each in (trials, _again(recipe, factors, trials)))
     if before is None or after is None:
         return None
     name = f"{recipe.hardware.name.removesuffix('-tuned')[:90]}-tuned"
-    said = (
+    described = (
         f"{source}: fitted to {len(rows)} layouts that ppplan tune timed, median error {before:.1%}"
         f" before and {after:.1%} after"
     )
     return Overlay(
-        _text(recipe, base, name, changed, factors, said), name, factors, before, after, len(rows)
+        _text(recipe, base, name, changed, factors, described),
+        name,
+        factors,
+        before,
+        after,
+        len(rows),
     )
 
 
-def _again(recipe: Recipe, factors: dict[str, float], found: Sequence[Row]) -> list[Row]:
+def _again(recipe: Recipe, factors: dict[str, float], trials: Sequence[Row]) -> list[Row]:
     """The rows as the scaled profile predicts them: what was predicted, times what the factors
     change of it.
     """
     tried = recipe.model_copy(update={"hardware": scaled(recipe.hardware, factors)})
-    judged = [one for one in found if one.state == "done" and not one.switches]
+    judged = [row for row in trials if row.state == "done" and not row.switches]
     changes = {
-        one.layout: (
-            foreseen(tried, one.layout).predicted_s / foreseen(recipe, one.layout).predicted_s
+        row.layout: (
+            foreseen(tried, row.layout).predicted_s / foreseen(recipe, row.layout).predicted_s
         )
-        for one in judged
+        for row in judged
     }
-    return [replace(one, predicted_s=one.predicted_s * changes[one.layout]) for one in judged]
+    return [replace(row, predicted_s=row.predicted_s * changes[row.layout]) for row in judged]
 
 
 def _batch(layouts: Sequence[Layout]) -> Layout:
-    names = [f.name for f in fields(Layout) if f.name != "stage_layout"]
+    names = [field.name for field in fields(Layout) if field.name != "stage_layout"]
     columns: dict[str, Any] = {
-        name: np.array([getattr(one, name) for one in layouts]) for name in names
+        name: np.array([getattr(layout, name) for layout in layouts]) for name in names
     }
     return Layout(**columns)
 

@@ -39,18 +39,23 @@ COLUMNS = (
     "reason",
     "stderr_tail",
 )
-LEAST_FOR_IMPORTANCE = 4
+MIN_FOR_IMPORTANCE = 4
 
 
 def plan(
-    asked: Question, recipe: Recipe, best: Row, first: Row | None, found: Sequence[Row], date: str
+    question: Question,
+    recipe: Recipe,
+    best: Row,
+    first: Row | None,
+    trials: Sequence[Row],
+    date: str,
 ) -> str:
     """plan.yaml of the best layout: predicted as before, measured beside it."""
     tried = {
-        state: sum(one.state == state for one in found)
-        for state in sorted({one.state for one in found})
+        state: sum(row.state == state for row in trials)
+        for state in sorted({row.state for row in trials})
     }
-    told: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "step_s": best.measured_s,
         "step_s_noise": (best.measured_s or 0.0) * best.noise_share,
         "memory_gib": None if best.memory_bytes is None else best.memory_bytes / GIB,
@@ -66,7 +71,9 @@ def plan(
         "layers": list(best.layers) or None,
     }
     recipe = recipe.model_copy(update={"switches": dict(best.switches)})
-    return plan_text(asked, recipe, best.layout, estimate(recipe, best.layout, exact=True), told)
+    return plan_text(
+        question, recipe, best.layout, estimate(recipe, best.layout, exact=True), measured
+    )
 
 
 def speedup(best: Row | None, first: Row | None) -> float | None:
@@ -80,82 +87,86 @@ def speedup(best: Row | None, first: Row | None) -> float | None:
     return first.measured_s / best.measured_s
 
 
-def named(one: Row) -> dict[str, Any]:
+def named(row: Row) -> dict[str, Any]:
     """A trial as JSON holds it."""
-    error = one.predicted_s / one.measured_s - 1 if one.measured_s else None
+    error = row.predicted_s / row.measured_s - 1 if row.measured_s else None
     return {
-        "number": one.number,
-        "layout": one.layout.named(),
-        "state": one.state,
-        "predicted_s": one.predicted_s,
-        "measured_s": one.measured_s,
-        "memory_gib": None if one.memory_bytes is None else one.memory_bytes / GIB,
-        "reason": one.reason or None,
+        "number": row.number,
+        "layout": row.layout.named(),
+        "state": row.state,
+        "predicted_s": row.predicted_s,
+        "measured_s": row.measured_s,
+        "memory_gib": None if row.memory_bytes is None else row.memory_bytes / GIB,
+        "reason": row.reason or None,
         "error": error,
-        "noise_share": one.noise_share,
-        "seconds": one.seconds,
-        "device": one.device,
-        "host": one.host,
-        "proxy": one.proxy or None,
-        "stderr_tail": one.stderr_tail or None,
-        "steps_s": list(one.steps_s),
-        "repeat": one.repeat,
-        "switches": dict(one.switches),
-        "layers": list(one.layers),
+        "noise_share": row.noise_share,
+        "seconds": row.seconds,
+        "device": row.device,
+        "host": row.host,
+        "proxy": row.proxy or None,
+        "stderr_tail": row.stderr_tail or None,
+        "steps_s": list(row.steps_s),
+        "repeat": row.repeat,
+        "switches": dict(row.switches),
+        "layers": list(row.layers),
     }
 
 
-def table(found: Sequence[Row]) -> str:
+def table(trials: Sequence[Row]) -> str:
     """CSV: the layout's knobs that differ first, then what became of each trial."""
-    told = [named(one) for one in found]
+    rows = [named(row) for row in trials]
     knobs = list(Layout().named())
     out = io.StringIO()
     writer = csv.DictWriter(
         out, ["number", *knobs, *COLUMNS], extrasaction="ignore", lineterminator="\n"
     )
     writer.writeheader()
-    for one in told:
+    for row in rows:
         layout = {
             name: "+".join(value) if isinstance(value, list) else value
-            for name, value in one["layout"].items()
+            for name, value in row["layout"].items()
         }
-        writer.writerow(one | layout | {"switches": switches.text(one["switches"])})
+        writer.writerow(row | layout | {"switches": switches.text(row["switches"])})
     return out.getvalue()
 
 
-def error(found: Sequence[Row]) -> float | None:
+def error(trials: Sequence[Row]) -> float | None:
     """Median of |predicted / measured - 1| over layouts that ran to their end, as they are."""
-    each = [
-        abs(one.predicted_s / one.measured_s - 1)
-        for one in combined(found)
-        if one.measured_s and not one.switches
+    errors = [
+        abs(row.predicted_s / row.measured_s - 1)
+        for row in combined(trials)
+        if row.measured_s and not row.switches
     ]
-    return statistics.median(each) if each else None
+    return statistics.median(errors) if errors else None
 
 
 def plots(study: Study) -> str:
     """JSON of what Optuna's plots draw: history, slices over each parameter, intermediate values,
     importances.
     """
-    trials = sorted(study.get_trials(deepcopy=False), key=lambda one: one.number)
-    valued = [one for one in trials if one.state.name == "COMPLETE" and one.value is not None]
+    trials = sorted(study.get_trials(deepcopy=False), key=lambda trial: trial.number)
+    valued = [
+        trial for trial in trials if trial.state.name == "COMPLETE" and trial.value is not None
+    ]
     best, history = float("inf"), []
-    for one in valued:
-        best = min(best, one.value or best)
-        history.append({"number": one.number, "step_s": one.value, "best_s": best})
-    names = sorted({name for one in valued for name in one.params})
+    for trial in valued:
+        best = min(best, trial.value or best)
+        history.append({"number": trial.number, "step_s": trial.value, "best_s": best})
+    names = sorted({name for trial in valued for name in trial.params})
     slices = {
-        name: [[one.params[name], one.value] for one in valued if name in one.params]
+        name: [[trial.params[name], trial.value] for trial in valued if name in trial.params]
         for name in names
     }
     steps = [
         {
-            "number": one.number,
-            "state": one.state.name.lower(),
-            "steps_s": [one.intermediate_values[at] for at in sorted(one.intermediate_values)],
+            "number": trial.number,
+            "state": trial.state.name.lower(),
+            "steps_s": [
+                trial.intermediate_values[step] for step in sorted(trial.intermediate_values)
+            ],
         }
-        for one in trials
-        if one.intermediate_values
+        for trial in trials
+        if trial.intermediate_values
     ]
     return json.dumps(
         {
@@ -172,7 +183,7 @@ def _importance(study: Study, valued: int) -> dict[str, float]:
     """Optuna's PED-ANOVA over the parameters that differ among the trials; nothing from too few
     trials.
     """
-    if valued < LEAST_FOR_IMPORTANCE:
+    if valued < MIN_FOR_IMPORTANCE:
         return {}
     import warnings
 
@@ -181,7 +192,7 @@ def _importance(study: Study, valued: int) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+            importances = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
         except (ValueError, RuntimeError):  # trials that share no parameter
             return {}
-    return {name: float(value) for name, value in found.items() if value == value}
+    return {name: float(value) for name, value in importances.items() if value == value}

@@ -24,23 +24,25 @@ def built(
     """The stacks by name. They share their modules: no more is held than the deepest stack and the
     ends.
     """
-    where = place(Layout(tp=request["ranks"]), device)
-    what = _cut(recipe, layout, request)
-    depth = max(one["layers"] for one in request["pieces"])
-    kinds = {one["kind"] for one in request["pieces"]}
+    here = place(Layout(tp=request["ranks"]), device)
+    cut = _cut(recipe, layout, request)
+    depth = max(piece["layers"] for piece in request["pieces"])
+    kinds = {piece["kind"] for piece in request["pieces"]}
     with torch.device(device):
         blocks = {
-            kind: [_put(Block(what, kind == "experts"), where, what, i) for i in range(depth)]
+            kind: [
+                _put(Block(cut, kind == "experts"), here, cut, number) for number in range(depth)
+            ]
             for kind in sorted(kinds)
         }
-        embedding, head = _put(Embedding(what), where, what), _put(Head(what), where, what)
+        embedding, head = _put(Embedding(cut), here, cut), _put(Head(cut), here, cut)
     repeated = depth if layout.recompute == RECOMPUTE_CODE["full"] and request["recompute"] else 0
 
-    def stack(one: dict[str, Any]) -> Stage:
-        ends = embedding if one.get("embedding") else None, head if one.get("head") else None
-        return Stage(ends[0], blocks[one["kind"]][: one["layers"]], ends[1], repeated, parts=1)
+    def stack(piece: dict[str, Any]) -> Stage:
+        ends = embedding if piece.get("embedding") else None, head if piece.get("head") else None
+        return Stage(ends[0], blocks[piece["kind"]][: piece["layers"]], ends[1], repeated, parts=1)
 
-    return {one["name"]: stack(one) for one in request["pieces"]}
+    return {piece["name"]: stack(piece) for piece in request["pieces"]}
 
 
 def _cut(recipe: Recipe, layout: Layout, request: dict[str, Any]) -> Cut:
@@ -60,9 +62,9 @@ def _cut(recipe: Recipe, layout: Layout, request: dict[str, Any]) -> Cut:
     )
 
 
-def _put(module: nn.Module, where: Place, what: Cut, number: int = 0) -> nn.Module:
+def _put(module: nn.Module, here: Place, cut: Cut, number: int = 0) -> nn.Module:
     fill(module, f"stack {number}", 0)
-    split(module, where.tp, what.sequence)
+    split(module, here.tp, cut.sequence)
     return module
 
 
@@ -87,8 +89,8 @@ def measured(
         for name, stack in stacks.items():
             *took, kept_bytes[name] = _pass(stack, *inputs[name], spans)
             times[name].append((took[0], took[1]))
-        whole = sum(sum(times[name][-1]) for name in stacks)
-        report("step" if turn >= warmup else "warmup", turn, whole)
+        turn_s = sum(sum(times[name][-1]) for name in stacks)
+        report("step" if turn >= warmup else "warmup", turn, turn_s)
     kept = {name: list(zip(*all_turns[warmup:], strict=True)) for name, all_turns in times.items()}
     pieces = [
         {"name": name, "forward_s": forward, "backward_s": backward, "kept_bytes": kept_bytes[name]}
@@ -138,9 +140,9 @@ def _pass(
     gradient = torch.ones_like(out)
     timed(spans, "backward", 0, out.backward)(gradient)
     settle(spans.cuda)
-    found = taken(spans)
-    both = torch.tensor(
-        [found["forward", 0], found["backward", 0]], dtype=torch.float64, device=x.device
+    seconds = taken(spans)
+    slowest = torch.tensor(
+        [seconds["forward", 0], seconds["backward", 0]], dtype=torch.float64, device=x.device
     )
-    dist.all_reduce(both, dist.ReduceOp.MAX)
-    return float(both[0]), float(both[1]), kept
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return float(slowest[0]), float(slowest[1]), kept

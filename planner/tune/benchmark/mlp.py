@@ -111,14 +111,14 @@ class Experts(nn.Module):
         """Tokens of each local expert; a lone device's experts stand in for those of the ranks that
         are not here.
         """
-        found: list[int] = counts.view(self.ep, self.local).sum(0).tolist()
-        return found
+        local_counts: list[int] = counts.view(self.ep, self.local).sum(0).tolist()
+        return local_counts
 
     def exchanged(self, copies: Tensor, counts: Tensor, group: dist.ProcessGroup) -> Tensor:
         """Tokens to the ranks of their experts, through these, and back."""
         theirs = torch.empty_like(counts)
         dist.all_to_all_single(theirs, counts, group=group)
-        sent, come = (one.view(self.ep, self.local).sum(1).tolist() for one in (counts, theirs))
+        sent, come = (sizes.view(self.ep, self.local).sum(1).tolist() for sizes in (counts, theirs))
         arrived = all_to_all_single_autograd(copies, come, sent, group)
         by_expert = (
             torch.arange(self.local, device=copies.device).repeat(self.ep).repeat_interleave(theirs)

@@ -76,12 +76,13 @@ class Attention(nn.Module):
         self.wo = nn.Linear(queries, model.hidden_size, bias=bias == "qkvo")
         self.q_norm = nn.RMSNorm(model.head_dim, eps=1e-5) if model.qk_norm else nn.Identity()
         self.k_norm = nn.RMSNorm(model.head_dim, eps=1e-5) if model.qk_norm else nn.Identity()
-        for one in (self.q_norm, self.k_norm):
-            mark(one, cut.tp > 1)
+        for head_norm in (self.q_norm, self.k_norm):
+            mark(head_norm, cut.tp > 1)
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (
-            made(x).unflatten(-1, (-1, self.head_dim)) for made in (self.wq, self.wk, self.wv)
+            projection(x).unflatten(-1, (-1, self.head_dim))
+            for projection in (self.wq, self.wk, self.wv)
         )
         query, key = self.q_norm(query), self.k_norm(key)
         if self.cut.model.position == "rope":
@@ -93,7 +94,7 @@ class Attention(nn.Module):
 
 def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """(b, s, heads, d) each; keys and values may have fewer heads."""
-    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     out = functional.scaled_dot_product_attention(
         query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
     )
@@ -110,8 +111,8 @@ def rotated(x: Tensor, model: ModelSpec) -> Tensor:
     )
     angle = torch.outer(places, speeds)[:, None, :]
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    one, other = turned.chunk(2, dim=-1)
-    return torch.cat((one * cos - other * sin, other * cos + one * sin, rest), dim=-1)
+    first, second = turned.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 
 
 class Block(nn.Module):

@@ -138,10 +138,14 @@ def shard(module: nn.Module, where: Place, zero: int, dtype: torch.dtype) -> Non
     """
     narrow = None if dtype == torch.float32 else dtype
     policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32)
-    partial = {name for name, one in module.named_parameters() if getattr(one, "tp_partial", False)}
+    partial = {
+        name
+        for name, parameter in module.named_parameters()
+        if getattr(parameter, "tp_partial", False)
+    }
     fully_shard(module, mesh=where.dp, reshard_after_forward=zero >= 3, mp_policy=policy)
-    for name, one in module.named_parameters():  # which are new objects
-        one.tp_partial = name in partial  # type: ignore[attr-defined]
+    for name, parameter in module.named_parameters():  # which are new objects
+        parameter.tp_partial = name in partial  # type: ignore[attr-defined]
 
 
 def ahead(blocks: list[Any], layers: int) -> None:

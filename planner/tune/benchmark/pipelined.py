@@ -72,12 +72,12 @@ def alone(stage: nn.Module, count: int, spans: Spans) -> Step:
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor:
         total = torch.zeros((), device=tokens.device)
-        for place, (one, wanted) in enumerate(
+        for place, (inputs, labels) in enumerate(
             zip(tokens.chunk(count), targets.chunk(count), strict=True)
         ):
             if isinstance(stage, DistributedDataParallel):
                 stage.require_backward_grad_sync = place == count - 1
-            loss = forward(one, wanted).sum()
+            loss = forward(inputs, labels).sum()
             backward(loss)
             total += loss.detach()
         return total
@@ -121,7 +121,7 @@ def piped(
         losses: list[Tensor] = []
         more = {"target": targets, "losses": losses, "targets": targets} if ends else {}
         runner.step(*((tokens,) if begins else ()), return_outputs=False, **more)
-        return torch.stack([one.detach() for one in losses]).sum() if ends else None
+        return torch.stack([loss.detach() for loss in losses]).sum() if ends else None
 
     return step
 

@@ -65,13 +65,13 @@ def communication_s(run: Callable[[], Any], cuda: bool) -> float:
         run()
         settle(cuda)
     word = "nccl" if cuda else "gloo:"
-    found = (
-        one
-        for one in seen.events()
-        if one.name.startswith(word) and (one.device_type.name == "CUDA") == cuda
+    events = (
+        event
+        for event in seen.events()
+        if event.name.startswith(word) and (event.device_type.name == "CUDA") == cuda
     )
-    spoken = sorted((one.time_range.start, one.time_range.end) for one in found)
-    return covered(spoken) * 1e-6
+    intervals = sorted((event.time_range.start, event.time_range.end) for event in events)
+    return covered(intervals) * 1e-6
 
 
 def covered(spans: list[tuple[float, float]]) -> float:

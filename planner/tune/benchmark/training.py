@@ -120,7 +120,7 @@ def training(
     )
     mine = stages(recipe, layout, request, where)
     torch.set_default_dtype(before)
-    parameters = [one for module in mine.values() for one in module.parameters()]
+    parameters = [parameter for module in mine.values() for parameter in module.parameters()]
     if layout.pp == 1:
         passes = alone(mine[0], layout.m, spans)
     else:
@@ -149,8 +149,16 @@ def _update(
     moves: tuple[str, float],
 ) -> Callable[[], None]:
     tp = where.tp.get_group()
-    experts = [one for one in parameters if hasattr(one, "first_expert") and layout.zero < 2]
-    shared = [one for one in parameters if not hasattr(one, "first_expert") or layout.zero >= 2]
+    experts = [
+        parameter
+        for parameter in parameters
+        if hasattr(parameter, "first_expert") and layout.zero < 2
+    ]
+    shared = [
+        parameter
+        for parameter in parameters
+        if not hasattr(parameter, "first_expert") or layout.zero >= 2
+    ]
     if layout.zero >= 2:
         mover = zero1.optimizer(parameters, *moves)
 
@@ -166,15 +174,15 @@ def _update(
     parts += zero1.buckets(
         experts, where.alike if where.alike.size() > 1 else None, layout.dp, layout.zero >= 1, numel
     )
-    moved = zero1.optimizer((one.main for one in parts), *moves)
+    moved = zero1.optimizer((bucket.main for bucket in parts), *moves)
 
     def update() -> None:
         timed(spans, "reduction", 0, zero1.whole_gradients)(shared, tp)
-        for one in parts:
-            timed(spans, "reduction", 0, zero1.reduce)(one)
+        for bucket in parts:
+            timed(spans, "reduction", 0, zero1.reduce)(bucket)
         timed(spans, "optimizer", 0, moved.step)()
-        for one in parts:
-            timed(spans, "reduction", 0, zero1.spread)(one)
+        for bucket in parts:
+            timed(spans, "reduction", 0, zero1.spread)(bucket)
 
     return update
 
@@ -184,10 +192,10 @@ def batch(recipe: Recipe, layout: Layout, where: Place, seed: int) -> tuple[Tens
     every layout and step.
     """
     source = torch.Generator().manual_seed(seed)
-    whole = torch.randint(
+    tokens = torch.randint(
         recipe.model.vocab_size, (layout.gbs, recipe.seq_length + 1), generator=source
     )
-    mine = whole.chunk(layout.dp)[where.dp_rank].to(where.device)
+    mine = tokens.chunk(layout.dp)[where.dp_rank].to(where.device)
     return mine[:, :-1].contiguous(), mine[:, 1:].contiguous()
 
 

@@ -49,11 +49,14 @@ def buckets(
 
 def _cut(parameters: Iterable[nn.Parameter], numel: int) -> Iterator[tuple[nn.Parameter, ...]]:
     part: list[nn.Parameter] = []
-    for one in parameters:
-        if part and sum(local(p).numel() for p in part) + local(one).numel() > numel:
+    for parameter in parameters:
+        if (
+            part
+            and sum(local(member).numel() for member in part) + local(parameter).numel() > numel
+        ):
             yield tuple(part)
             part = []
-        part.append(one)
+        part.append(parameter)
     if part:
         yield tuple(part)
 
@@ -61,14 +64,14 @@ def _cut(parameters: Iterable[nn.Parameter], numel: int) -> Iterator[tuple[nn.Pa
 def _bucket(
     part: tuple[nn.Parameter, ...], group: dist.ProcessGroup | None, divisor: int, sharded: bool
 ) -> Bucket:
-    flat = _flat([local(p.data) for p in part], group if sharded else None)
+    flat = _flat([local(parameter.data) for parameter in part], group if sharded else None)
     mine = flat.chunk(group.size())[group.rank()].clone() if sharded and group else flat
     return Bucket(part, nn.Parameter(mine), group, divisor, sharded)
 
 
 def _flat(tensors: list[Tensor], group: dist.ProcessGroup | None) -> Tensor:
     """One fp32 vector; padded so that the group's ranks get equal slices."""
-    flat = torch.cat([one.detach().reshape(-1).float() for one in tensors])
+    flat = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors])
     pad = -flat.numel() % (group.size() if group else 1)
     return torch.nn.functional.pad(flat, (0, pad)) if pad else flat
 
@@ -78,22 +81,24 @@ def whole_gradients(parameters: Iterable[nn.Parameter], tp: dist.ProcessGroup) -
     router, plain experts.
     """
     marked = []
-    for one in parameters:
-        if one.grad is None:
+    for parameter in parameters:
+        if parameter.grad is None:
             continue
         if (
-            isinstance(one.grad, DTensor)
-            and isinstance(one, DTensor)
-            and one.grad.placements != one.placements
+            isinstance(parameter.grad, DTensor)
+            and isinstance(parameter, DTensor)
+            and parameter.grad.placements != parameter.placements
         ):
-            one.grad = one.grad.redistribute(one.device_mesh, one.placements)
-        elif getattr(one, "tp_partial", False):
-            marked.append(local(one.grad))
+            parameter.grad = parameter.grad.redistribute(
+                parameter.device_mesh, parameter.placements
+            )
+        elif getattr(parameter, "tp_partial", False):
+            marked.append(local(parameter.grad))
     if marked and tp.size() > 1:
-        flat = torch.cat([one.reshape(-1) for one in marked])
+        flat = torch.cat([gradient.reshape(-1) for gradient in marked])
         dist.all_reduce(flat, group=tp)
         for gradient, part in zip(
-            marked, torch.split(flat, [one.numel() for one in marked]), strict=True
+            marked, torch.split(flat, [gradient.numel() for gradient in marked]), strict=True
         ):
             gradient.copy_(part.view_as(gradient))
 
@@ -101,15 +106,15 @@ def whole_gradients(parameters: Iterable[nn.Parameter], tp: dist.ProcessGroup) -
 def reduce(bucket: Bucket) -> None:
     """Gradients of the bucket's parameters to the gradient of its fp32 copy; they are freed."""
     group = bucket.group
-    missing = [p for p in bucket.parameters if p.grad is None]
-    for one in missing:
-        one.grad = torch.zeros_like(one)
+    missing = [parameter for parameter in bucket.parameters if parameter.grad is None]
+    for parameter in missing:
+        parameter.grad = torch.zeros_like(parameter)
     flat = _flat(
-        [local(p.grad) for p in bucket.parameters if p.grad is not None],
+        [local(parameter.grad) for parameter in bucket.parameters if parameter.grad is not None],
         group if bucket.sharded else None,
     )
-    for one in bucket.parameters:
-        one.grad = None
+    for parameter in bucket.parameters:
+        parameter.grad = None
     if bucket.sharded and group:
         mine = torch.empty_like(bucket.main)
         dist.reduce_scatter_tensor(mine, flat, group=group)
@@ -124,12 +129,14 @@ def spread(bucket: Bucket) -> None:
     flat, group = bucket.main.data, bucket.group
     if bucket.sharded and group:
         first = local(bucket.parameters[0].data)
-        whole = torch.empty(flat.numel() * group.size(), dtype=first.dtype, device=flat.device)
-        dist.all_gather_into_tensor(whole, flat.to(first.dtype), group=group)
-        flat = whole
-    sizes = [local(p.data).numel() for p in bucket.parameters]
-    for one, part in zip(bucket.parameters, torch.split(flat[: sum(sizes)], sizes), strict=True):
-        target = local(one.data)
+        gathered = torch.empty(flat.numel() * group.size(), dtype=first.dtype, device=flat.device)
+        dist.all_gather_into_tensor(gathered, flat.to(first.dtype), group=group)
+        flat = gathered
+    sizes = [local(parameter.data).numel() for parameter in bucket.parameters]
+    for parameter, part in zip(
+        bucket.parameters, torch.split(flat[: sum(sizes)], sizes), strict=True
+    ):
+        target = local(parameter.data)
         target.copy_(part.view_as(target))
 
 

@@ -41,31 +41,31 @@ class Passes(NamedTuple):
 
 def composed(result: dict[str, Any]) -> Measurement:
     """The plan's step from the worker's timed stacks of layers."""
-    asked = result["request"]
-    recipe, layout = Recipe.model_validate(asked["recipe"]), Layout.from_named(asked["layout"])
+    request = result["request"]
+    recipe, layout = Recipe.model_validate(request["recipe"]), Layout.from_named(request["layout"])
     timed = {
-        one["name"]: Passes(median(one["forward_s"]), median(one["backward_s"]))
-        for one in result["pieces"]
+        piece["name"]: Passes(median(piece["forward_s"]), median(piece["backward_s"]))
+        for piece in result["pieces"]
     }
     layers, ends = layers_of(recipe, timed), ends_of(recipe, timed)
-    holds = asked["share"] == 1, asked["recompute"]
+    holds = request["share"] == 1, request["recompute"]
     step_s, stages = step_of(recipe, layout, layers, ends, *holds)
     kept = (
-        measured_layers.kept(recipe, result["pieces"]) if asked["share"] == 1 else {}
+        measured_layers.kept(recipe, result["pieces"]) if request["share"] == 1 else {}
     )  # a lone device holds what ranks would share
     measured = {**layers, **dict(zip(("embedding", "head"), ends, strict=True))}
     return Measurement(
         step_s=step_s,
-        steps_s=tuple(float(one) for one in result["steps_s"]),
+        steps_s=tuple(float(step_s) for step_s in result["steps_s"]),
         memory_bytes=measured_layers.memory_bytes(recipe, layout, kept),
         memory_kind=result["memory_kind"],
         layers=measured_layers.layers(recipe, layout, measured, kept, *holds),
         composed=True,
-        proxy=asked["proxy"],
+        proxy=request["proxy"],
         stages=stages,
         device=result["device"],
         versions=result["versions"],
-        notes=tuple(asked["notes"]),
+        notes=tuple(request["notes"]),
     )
 
 
@@ -137,13 +137,13 @@ def step_of(
             ),
             (),
         )
-    found = pipeline.simulated(recipe, layout, times, both, acts)
-    time = step.step_time(recipe, layout, layers, times.first, both, found.pipeline)
+    timeline = pipeline.simulated(recipe, layout, times, both, acts)
+    time = step.step_time(recipe, layout, layers, times.first, both, timeline.pipeline)
     stages = tuple(
         {
             "stage": float(rank),
-            "forward_s": float(found.forward_s[rank]),
-            "backward_s": float(found.backward_s[rank]),
+            "forward_s": float(timeline.forward_s[rank]),
+            "backward_s": float(timeline.backward_s[rank]),
         }
         for rank in range(layout.pp)
     )

@@ -28,7 +28,9 @@ Kept = dict[str, float]
 def kept(recipe: Recipe, pieces: list[dict[str, Any]]) -> Kept:
     """By kind, from the difference of two depths; empty where the device did not tell."""
     held: dict[str, float] = {
-        one["name"]: one["kept_bytes"] for one in pieces if one.get("kept_bytes") is not None
+        piece["name"]: piece["kept_bytes"]
+        for piece in pieces
+        if piece.get("kept_bytes") is not None
     }
     apart = proxy.DEEP - proxy.SHALLOW
     return (
@@ -107,9 +109,9 @@ def memory_bytes(recipe: Recipe, layout: Layout, held: Kept) -> float | None:
     if not held or pipeline.refused(recipe, layout):
         return None
     _, times, ends, acts = estimate.parts(recipe, layout)
-    found = pipeline.simulated(recipe, layout, times, ends, with_measured(layout, acts, held))
+    timeline = pipeline.simulated(recipe, layout, times, ends, with_measured(layout, acts, held))
     kept = with_measured(layout, acts, held)
-    [each] = rank_memory.rank_memories(recipe, layout, kept, (found.ranks,))
+    [each] = rank_memory.rank_memories(recipe, layout, kept, (timeline.ranks,))
     return float(np.max(each.allocated_bytes))
 
 

@@ -67,13 +67,13 @@ def request(
 
 def clone(checkout: str | Path | None) -> Path:
     """The folder that holds pretrain_gpt.py; InputError when there is none."""
-    stated = checkout or os.environ.get("MEGATRON_PATH")
-    if not stated:
+    path = checkout or os.environ.get("MEGATRON_PATH")
+    if not path:
         raise InputError(
             "--runner megatron must know a clone of Megatron-LM, but none is stated; give"
             " --megatron-path DIR"
         )
-    folder = Path(stated).expanduser().resolve()
+    folder = Path(path).expanduser().resolve()
     if not (folder / ENTRY).is_file():
         raise InputError(
             f"--megatron-path must be a clone of Megatron-LM, but {folder} has no {ENTRY}"
@@ -100,20 +100,20 @@ def refused(recipe: Recipe, layout: Layout, devices: int) -> str:
 
 def measurement(result: dict[str, Any]) -> Measurement:
     """Of the lines that Megatron-LM printed; InputError when they hold no whole step."""
-    kept = [one for one in result["steps"] if one["number"] > result["request"]["warmup"]]
+    kept = [step for step in result["steps"] if step["number"] > result["request"]["warmup"]]
     if not kept:
         got = f"{len(result['steps'])} lines of steps"
         raise InputError(
             f"Megatron-LM must print a line a step beyond the first {result['request']['warmup']},"
             f" but got {got}"
         )
-    spent = [float(one["step_s"]) for one in kept]
+    steps_s = [float(step["step_s"]) for step in kept]
     return Measurement(
-        step_s=median(spent),
-        steps_s=tuple(spent),
+        step_s=median(steps_s),
+        steps_s=tuple(steps_s),
         memory_bytes=result["memory_bytes"],
         memory_kind=result["memory_kind"],
-        losses=tuple(one["loss"] for one in kept if one["loss"] is not None),
+        losses=tuple(step["loss"] for step in kept if step["loss"] is not None),
         device=result["device"],
         versions=result["versions"],
         notes=tuple(result["request"]["notes"]),

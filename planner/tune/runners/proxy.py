@@ -82,8 +82,10 @@ def _left(layout: Layout) -> str:
 
 def kinds(recipe: Recipe) -> tuple[str, ...]:
     """Which kinds of layers a model has: dense, experts, or both."""
-    found = int(moe_layers_below(recipe.model, recipe.model.num_layers))
-    return ("dense",) * (found < recipe.model.num_layers) + ("experts",) * (found > 0)
+    expert_layers = int(moe_layers_below(recipe.model, recipe.model.num_layers))
+    return ("dense",) * (expert_layers < recipe.model.num_layers) + ("experts",) * (
+        expert_layers > 0
+    )
 
 
 def pieces(recipe: Recipe) -> list[dict[str, Any]]:

@@ -99,19 +99,19 @@ def devices_of(recipe: Recipe, launcher: str) -> tuple[Literal["cpu", "cuda"], i
     cpu = recipe.hardware.gpu.architecture == "cpu"
     if launcher != "local":
         return ("cpu" if cpu else "cuda"), recipe.gpus
-    found = 0 if cpu else visible_gpus()
-    return ("cuda", found) if found else ("cpu", max(1, min(recipe.gpus, cores())))
+    gpu_count = 0 if cpu else visible_gpus()
+    return ("cuda", gpu_count) if gpu_count else ("cpu", max(1, min(recipe.gpus, cores())))
 
 
 def visible_gpus() -> int:
     """As the driver counts them, less those that CUDA_VISIBLE_DEVICES hides; without importing
     torch.
     """
-    stated = os.environ.get("CUDA_VISIBLE_DEVICES")
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     shown = (
         None
-        if stated is None
-        else len([one for one in stated.split(",") if one.strip() not in ("", "-1")])
+        if listed is None
+        else len([index for index in listed.split(",") if index.strip() not in ("", "-1")])
     )
     if shown == 0:
         return 0
@@ -130,21 +130,21 @@ def measure(
     start: Run = import_module(LAUNCHERS[bench.launcher]).run
     more = {"checkout": bench.megatron} if bench.runner == "megatron" else {}
     try:
-        asked: dict[str, Any] = runner.request(
+        request: dict[str, Any] = runner.request(
             recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device, **more
         )
     except InputError as fault:
         raise Refused(str(fault)) from None
     work = Work(
         runner.MODULE,
-        asked,
-        int(asked["ranks"]),
+        request,
+        int(request["ranks"]),
         bench.limit_s,
         bench.device,
-        threads(recipe, bench, int(asked["ranks"])),
+        threads(recipe, bench, int(request["ranks"])),
     )
     # The steps of a part of the plan say nothing against steps of another part.
-    outcome = start(work, _never if asked.get("proxy") else progress)
+    outcome = start(work, _never if request.get("proxy") else progress)
     if outcome.state != "done" or outcome.result is None:
         return outcome, None
     try:

@@ -38,16 +38,16 @@ def request(
             f"devices and steps must be at least 1, warmup at least 0, but got {devices}, {steps}"
             f" and {warmup}"
         )
-    what = proxy.decide(recipe, layout, devices)
+    stand_in = proxy.decide(recipe, layout, devices)
     if why := torch_support.refused(recipe, layout, devices):
         raise InputError(why)
-    ranks, order = _order(recipe, layout) if what.whole else ([0], "")
+    ranks, order = _order(recipe, layout) if stand_in.whole else ([0], "")
     return {
-        "kind": "step" if what.whole else "layers",
+        "kind": "step" if stand_in.whole else "layers",
         "recipe": recipe.model_dump(mode="json"),
         "layout": layout.named(),
-        "ranks": what.ranks,
-        "share": what.share,
+        "ranks": stand_in.ranks,
+        "share": stand_in.share,
         "device": device,
         "element": torch_support.element(recipe, device),
         "steps": steps,
@@ -58,9 +58,9 @@ def request(
         "profile": True,
         "rank_of_stage": ranks,
         "order": order,
-        "pieces": [] if what.whole else proxy.pieces(recipe),
+        "pieces": [] if stand_in.whole else proxy.pieces(recipe),
         "recompute": proxy.recomputed(layout),
-        "proxy": what.words,
+        "proxy": stand_in.words,
         "notes": list(torch_support.notes(recipe, layout, device)),
     }
 
@@ -88,7 +88,7 @@ def measurement(result: dict[str, Any]) -> Measurement:
     """
     if result["request"]["kind"] == "layers":
         return compose.composed(result)
-    steps = [float(one) for one in result["steps_s"]]
+    steps = [float(step_s) for step_s in result["steps_s"]]
     return Measurement(
         step_s=median(steps),
         steps_s=tuple(steps),

@@ -67,17 +67,17 @@ def belief(candidates: Sequence[Candidate], seen: Sequence[Seen]) -> Belief:
     Assumes: errors of the cost model are errors of its terms, alike for layouts in which a term
              weighs alike.
     """
-    points = np.array([knobs(one.layout) for one in candidates])
-    shares = np.array([one.shares for one in candidates])
-    predicted = np.log([one.predicted_s for one in candidates])
-    timed = [one for one in seen if one.measured_s is not None]
+    points = np.array([knobs(candidate.layout) for candidate in candidates])
+    shares = np.array([candidate.shares for candidate in candidates])
+    predicted = np.log([candidate.predicted_s for candidate in candidates])
+    timed = [trial for trial in seen if trial.measured_s is not None]
     variance = LEVEL**2 + TERM**2 * (shares**2).sum(axis=1) + LOCAL**2
     if not timed:
         return Belief(predicted, np.sqrt(variance), _runs(candidates, points, seen))
-    rows = np.array([one.index for one in timed])
-    ratio = np.log([one.measured_s or math.nan for one in timed]) - predicted[rows]
+    rows = np.array([trial.index for trial in timed])
+    ratio = np.log([trial.measured_s or math.nan for trial in timed]) - predicted[rows]
     ratio = np.clip(ratio, np.median(ratio) - OUTLIER, np.median(ratio) + OUTLIER)
-    noise = np.array([max(NOISE, one.noise_share) for one in timed])
+    noise = np.array([max(NOISE, trial.noise_share) for trial in timed])
     between = _kernel(points, shares, rows)
     solved = np.linalg.solve(between[rows] + np.diag(noise**2), np.column_stack([ratio, between.T]))
     mean = predicted + between @ solved[:, 0]
@@ -103,15 +103,15 @@ def _runs(candidates: Sequence[Candidate], points: np.ndarray, seen: Sequence[Se
     """The cost model's chance to fit, less what failures beside a layout say, and those of layouts
     that need less memory.
     """
-    out = np.array([1 - one.oom_probability for one in candidates])
-    failed = [one for one in seen if one.measured_s is None]
+    out = np.array([1 - candidate.oom_probability for candidate in candidates])
+    failed = [trial for trial in seen if trial.measured_s is None]
     if failed:
         out = out * np.prod(
-            1 - FAILED * _near(points, np.array([one.index for one in failed])), axis=1
+            1 - FAILED * _near(points, np.array([trial.index for trial in failed])), axis=1
         )
-    memory = np.array([one.memory_bytes for one in candidates])
-    for one in (one for one in failed if one.oom):
-        out = np.where(memory >= memory[one.index], out * (1 - FAILED), out)
+    memory = np.array([candidate.memory_bytes for candidate in candidates])
+    for trial in (trial for trial in failed if trial.oom):
+        out = np.where(memory >= memory[trial.index], out * (1 - FAILED), out)
     return out
 
 
@@ -139,7 +139,7 @@ def best_next(candidates: Sequence[Candidate], seen: Sequence[Seen], taken: set[
     if not len(free):
         return None
     now = belief(candidates, seen)
-    times = [one.measured_s for one in seen if one.measured_s is not None]
+    times = [trial.measured_s for trial in seen if trial.measured_s is not None]
     if not times:
         likely = now.mean[free] - np.log(np.maximum(now.runs[free], 1e-9))
         return int(free[np.argmin(likely)])

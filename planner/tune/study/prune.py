@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-LEAST_STEPS = 3
+MIN_STEPS = 3
 """Timed steps before anything is said."""
-LEAST_SHARE = 0.1
+MIN_SHARE_BEHIND = 0.1
 """A trial no more than this behind the best runs to its end."""
 SPREADS = 3.0
 """Standard deviations of one layout's steps that a trial must be behind."""
@@ -37,9 +37,9 @@ def behind(steps_s: Sequence[float], best_s: float | None, noise: float) -> bool
     noise: the largest noise_share of the finished trials; what this trial shows of its own counts
     too.
     """
-    if best_s is None or len(steps_s) < LEAST_STEPS:
+    if best_s is None or len(steps_s) < MIN_STEPS:
         return False
-    margin = max(LEAST_SHARE, SPREADS * max(noise, noise_share(steps_s)))
+    margin = max(MIN_SHARE_BEHIND, SPREADS * max(noise, noise_share(steps_s)))
     return min(steps_s) > best_s * (1 + margin)
 
 

@@ -28,16 +28,15 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 def distributions(knobs: Mapping[str, int | str]) -> dict[str, BaseDistribution]:
     """Of each knob: names among all names there are, so that two versions of a space go together;
-    numbers from 0 or 1 up.
+    numbers from 0 to the given one.
     """
-    return {
-        name: (
-            CategoricalDistribution(NAMES[name])
-            if name in NAMES
-            else IntDistribution(0, max(int(value), 1))
-        )
-        for name, value in knobs.items()
-    }
+    out: dict[str, BaseDistribution] = {}
+    for name, value in knobs.items():
+        if name in NAMES:
+            out[name] = CategoricalDistribution(NAMES[name])
+        else:
+            out[name] = IntDistribution(0, max(int(value), 1))
+    return out
 
 
 class PriorSampler(BaseSampler):
@@ -45,36 +44,36 @@ class PriorSampler(BaseSampler):
 
     def __init__(self, space: Space, first: int) -> None:
         self.space, self.first = space, first
-        self.points = [parameters(one.layout, varied(space.candidates)) for one in space.candidates]
+        names = varied(space.candidates)
+        self.points = [parameters(candidate.layout, names) for candidate in space.candidates]
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        most: dict[str, int | str] = {}
+        largest = dict(self.points[0])
         for point in self.points:
-            most |= {
-                name: value if name in NAMES else max(int(value), int(most.get(name, 0)))
-                for name, value in point.items()
-            }
-        return distributions(most)
+            for name, value in point.items():
+                if name not in NAMES:
+                    largest[name] = max(int(value), int(largest[name]))
+        return distributions(largest)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         at = {frozenset(point.items()): index for index, point in enumerate(self.points)}
-        others = [
-            (frozenset(one.params.items()), one)
-            for one in study.get_trials(deepcopy=False)
-            if one.number != trial.number
-        ]
-        known = [(at[point], one) for point, one in others if point in at]
-        seen = [
-            Seen(index, one.value if one.state == TrialState.COMPLETE else None)
-            for index, one in known
-            if one.state.is_finished()
-        ]
-        index = next_index(self.space.candidates, seen, {index for index, _ in known}, self.first)
-        return dict(self.points[0 if index is None else index])
+        taken: set[int] = set()
+        seen: list[Seen] = []
+        for other in study.get_trials(deepcopy=False):
+            index = at.get(frozenset(other.params.items()))
+            if index is None or other.number == trial.number:
+                continue
+            taken.add(index)
+            if other.state == TrialState.COMPLETE:
+                seen.append(Seen(index, other.value))
+            elif other.state.is_finished():
+                seen.append(Seen(index, None))
+        following = next_index(self.space.candidates, seen, taken, self.first)
+        return dict(self.points[following or 0])
 
     def sample_independent(
         self,
@@ -94,12 +93,9 @@ class NoisePruner(BasePruner):
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         if trial.user_attrs.get("repeat"):
             return False
-        done = rows(
-            one for one in study.get_trials(deepcopy=False) if one.state == TrialState.COMPLETE
-        )
+        done = rows(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
         fastest = best(done)
-        return prune.behind(
-            list(trial.intermediate_values.values()),
-            fastest.measured_s if fastest else None,
-            noise(done),
-        )
+        if fastest is None:
+            return False
+        steps_s = list(trial.intermediate_values.values())
+        return prune.behind(steps_s, fastest.measured_s, noise(done))

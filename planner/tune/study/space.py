@@ -107,15 +107,19 @@ def space(
     ok, removed = mask(recipe, every)
     legal = every[np.flatnonzero(ok)]
     found, certain = _worth(recipe, legal) if ok.any() else ([], 0)
-    found = list(islice((one for one in found if not refused(one.layout)), most))
+    found = list(islice((candidate for candidate in found if not refused(candidate.layout)), most))
     found = [
-        *(foreseen(recipe, one.layout) for one in found[:MAX_SIMULATED]),
+        *(foreseen(recipe, candidate.layout) for candidate in found[:MAX_SIMULATED]),
         *found[MAX_SIMULATED:],
     ]
-    scheduled = (one for one in _scheduled(recipe, [first, *found]) if not refused(one.layout))
-    others = {_acts(one.layout): one for one in reversed([*found, *scheduled])}
+    scheduled = (
+        candidate
+        for candidate in _scheduled(recipe, [first, *found])
+        if not refused(candidate.layout)
+    )
+    others = {_acts(candidate.layout): candidate for candidate in reversed([*found, *scheduled])}
     others.pop(_acts(first.layout), None)
-    ranked = sorted(others.values(), key=lambda one: one.predicted_s)[: most - 1]
+    ranked = sorted(others.values(), key=lambda candidate: candidate.predicted_s)[: most - 1]
     return Space((first, *ranked), int(ok.sum()), certain, removed)
 
 
@@ -146,10 +150,11 @@ def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
 
 def _worth(recipe: Recipe, legal: Layouts) -> tuple[list[Candidate], int]:
     """The fastest by closed form, and how many were left out since they would not fit."""
-    said = closed_form(recipe, legal)
+    estimates = closed_form(recipe, legal)
     count = len(legal)
     step_s, oom = (
-        np.broadcast_to(column, (count,)) for column in (said.step_s, said.oom_probability)
+        np.broadcast_to(column, (count,))
+        for column in (estimates.step_s, estimates.oom_probability)
     )
     may = np.flatnonzero(oom <= MAX_OOM_PROBABILITY)
     order = may[np.argsort(step_s[may], kind="stable")]
@@ -158,12 +163,14 @@ def _worth(recipe: Recipe, legal: Layouts) -> tuple[list[Candidate], int]:
         if len(order)
         else order
     )
-    return list(_candidates(legal[kept], _rows(said, kept, count))), count - len(may)
+    return list(_candidates(legal[kept], _rows(estimates, kept, count))), count - len(may)
 
 
-def _rows(said: Estimate, kept: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    columns = {name: getattr(said, name) for name in ("step_s", "memory_bytes", "oom_probability")}
-    columns |= {f.name: getattr(said.time, f.name) for f in fields(StepTime)}
+def _rows(estimates: Estimate, kept: np.ndarray, count: int) -> dict[str, np.ndarray]:
+    columns = {
+        name: getattr(estimates, name) for name in ("step_s", "memory_bytes", "oom_probability")
+    }
+    columns |= {field.name: getattr(estimates.time, field.name) for field in fields(StepTime)}
     return {name: np.broadcast_to(column, (count,))[kept] for name, column in columns.items()}
 
 
@@ -178,13 +185,18 @@ def _candidates(batch: Layouts, columns: dict[str, np.ndarray]) -> Iterator[Cand
         yield Candidate(batch[row], step_s, memory, oom, tuple(shares[:, row].tolist()))
 
 
-def candidate(layout: Layout, said: Estimate) -> Candidate:
+def candidate(layout: Layout, estimate: Estimate) -> Candidate:
     """One layout with its estimate."""
     shares = tuple(
-        float(sum(getattr(said.time, term) for term in group) / said.step_s) for group in GROUPS
+        float(sum(getattr(estimate.time, term) for term in group) / estimate.step_s)
+        for group in GROUPS
     )
     return Candidate(
-        layout, float(said.step_s), float(said.memory_bytes), float(said.oom_probability), shares
+        layout,
+        float(estimate.step_s),
+        float(estimate.memory_bytes),
+        float(estimate.oom_probability),
+        shares,
     )
 
 
@@ -195,27 +207,27 @@ def foreseen(recipe: Recipe, layout: Layout) -> Candidate:
     )
 
 
-def _scheduled(recipe: Recipe, found: list[Candidate]) -> Iterator[Candidate]:
+def _scheduled(recipe: Recipe, candidates: list[Candidate]) -> Iterator[Candidate]:
     """The fastest splits under every other schedule that the stack runs, unless the question fixes
     one.
     """
     if "schedule" in recipe.knobs or "v" in recipe.knobs:
         return
-    for one in _splits(found):
+    for layout in _splits(candidates):
         for name in recipe.stack.schedules:
             least, most = schedule(name).chunks
             for v in sorted({least, max(least, 2)} if most is None else {least}):
-                other = replace(one, schedule=SCHEDULE_CODE[name], v=v, group=0)
+                other = replace(layout, schedule=SCHEDULE_CODE[name], v=v, group=0)
                 if name not in ("1f1b", "interleaved") and not breaches(recipe, other):
                     yield from _may_fit(recipe, other)
 
 
-def _splits(found: list[Candidate]) -> list[Layout]:
+def _splits(candidates: list[Candidate]) -> list[Layout]:
     seen: dict[tuple[int, ...], Layout] = {}
     for layout in (
-        one.layout
-        for one in found
-        if one.layout.pp > 1 and one.layout.pp * one.layout.m <= MAX_ACTIONS
+        candidate.layout
+        for candidate in candidates
+        if candidate.layout.pp > 1 and candidate.layout.pp * candidate.layout.m <= MAX_ACTIONS
     ):
         seen.setdefault((layout.tp, layout.pp, layout.dp, layout.cp, layout.mbs), layout)
     return list(seen.values())[:MAX_SPLITS]
@@ -223,11 +235,11 @@ def _splits(found: list[Candidate]) -> list[Layout]:
 
 def _may_fit(recipe: Recipe, layout: Layout) -> Iterator[Candidate]:
     try:
-        one = foreseen(recipe, layout)
+        candidate = foreseen(recipe, layout)
     except InputError:  # a schedule that cannot be ordered for these sizes is no candidate
         return
-    if one.oom_probability <= MAX_OOM_PROBABILITY:
-        yield one
+    if candidate.oom_probability <= MAX_OOM_PROBABILITY:
+        yield candidate
 
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m")
@@ -247,9 +259,11 @@ def knobs(layout: Layout) -> np.ndarray:
 
 def varied(candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Fields in which candidates differ: the parameters of a study."""
-    names = [f.name for f in fields(Layout) if f.name != "stage_layout"]
+    names = [field.name for field in fields(Layout) if field.name != "stage_layout"]
     return tuple(
-        name for name in names if len({getattr(one.layout, name) for one in candidates}) > 1
+        name
+        for name in names
+        if len({getattr(candidate.layout, name) for candidate in candidates}) > 1
     )
 
 

@@ -109,9 +109,9 @@ def _mend(path: Path, lock: JournalFileSymlinkLock) -> None:
     try:
         with path.open("rb+") as file:
             data = file.read()
-            whole = data.rfind(b"\n") + 1
-            if whole < len(data):
-                file.truncate(whole)
+            complete_bytes = data.rfind(b"\n") + 1
+            if complete_bytes < len(data):
+                file.truncate(complete_bytes)
     finally:
         lock.release()
 

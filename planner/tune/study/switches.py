@@ -67,13 +67,15 @@ def settings(layout: Layout, now: Switches, offered: Offers) -> Iterator[dict[st
             yield effective(layout, {**now, word: value}, offered)
 
 
-def effective(layout: Layout, told: Switches, offered: Offers) -> dict[str, Value]:
+def effective(layout: Layout, setting: Switches, offered: Offers) -> dict[str, Value]:
     """Of a setting what changes something: neither words of another software nor what holds
     anyway.
     """
-    means = offered(layout, told)
+    choices = offered(layout, setting)
     return {
-        name: wanted for name, wanted in told.items() if name in means and wanted != means[name][0]
+        name: value
+        for name, value in setting.items()
+        if name in choices and value != choices[name][0]
     }
 
 
@@ -87,12 +89,12 @@ def _weights(recipe: Recipe, layout: Layout) -> int:
     return -(-total_params(recipe.model) // int(layout.tp * layout.pp))
 
 
-def _sizes(usual: int, whole: int) -> tuple[int, ...]:
+def _sizes(usual: int, total: int) -> tuple[int, ...]:
     """The usual size and others that make another number of pieces of the whole; where it is one
     piece, a quarter of it.
     """
-    others = (usual * TIMES, usual // TIMES) if usual < whole else (-(-whole // TIMES),)
-    return usual, *(size for size in others if size >= 1 and min(size, whole) != min(usual, whole))
+    others = (usual * TIMES, usual // TIMES) if usual < total else (-(-total // TIMES),)
+    return usual, *(size for size in others if size >= 1 and min(size, total) != min(usual, total))
 
 
 def _torch(recipe: Recipe, layout: Layout, now: Switches) -> Choices:

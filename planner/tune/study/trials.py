@@ -80,7 +80,7 @@ class Row:
 
 
 def result(
-    outcome: Outcome, found: Measurement | None, noise: float, steps: Sequence[float]
+    outcome: Outcome, measurement: Measurement | None, noise: float, steps: Sequence[float]
 ) -> dict[str, Any]:
     """What is kept of a finished trial, as plain JSON; `steps` are those that it reported while it
     ran.
@@ -91,15 +91,15 @@ def result(
         "seconds": outcome.seconds,
         "stderr_tail": outcome.stderr_tail[-TAIL:] if outcome.state != "done" else "",
     }
-    if found is not None:
+    if measurement is not None:
         kept |= {
-            "measured_s": found.step_s,
-            "memory_bytes": found.memory_bytes,
+            "measured_s": measurement.step_s,
+            "memory_bytes": measurement.memory_bytes,
             "noise_share": noise,
-            "proxy": found.proxy,
-            "device": found.device,
-            "versions": dict(found.versions),
-            "measurement": asdict(found),
+            "proxy": measurement.proxy,
+            "device": measurement.device,
+            "versions": dict(measurement.versions),
+            "measurement": asdict(measurement),
         }
     elif outcome.state == "pruned" and steps:
         kept |= {"measured_s": min(steps), "noise_share": noise}
@@ -108,33 +108,33 @@ def result(
 
 def row(trial: FrozenTrial) -> Row:
     """A trial of a study's storage."""
-    said, told = trial.user_attrs, trial.user_attrs.get("result", {})
+    attributes, result = trial.user_attrs, trial.user_attrs.get("result", {})
     state = (
-        said.get("ended")
-        or told.get("state")
+        attributes.get("ended")
+        or result.get("state")
         or ("running" if not trial.state.is_finished() else "interrupted")
     )
     if not trial.state.is_finished() and state != "withdrawn":
         state = "running"
-    measured = told.get("measurement", {})
+    measured = result.get("measurement", {})
     return Row(
         trial.number,
-        Layout.from_named(said["layout"]),
+        Layout.from_named(attributes["layout"]),
         cast(State, state),
-        float(said["predicted_s"]),
-        told.get("measured_s"),
-        told.get("memory_bytes"),
-        told.get("reason", ""),
-        told.get("noise_share", 0.0),
-        told.get("seconds", 0.0),
-        told.get("proxy", ""),
-        told.get("device", ""),
-        tuple(sorted(told.get("versions", {}).items())),
-        told.get("stderr_tail", ""),
-        said.get("owner", {}).get("host", ""),
+        float(attributes["predicted_s"]),
+        result.get("measured_s"),
+        result.get("memory_bytes"),
+        result.get("reason", ""),
+        result.get("noise_share", 0.0),
+        result.get("seconds", 0.0),
+        result.get("proxy", ""),
+        result.get("device", ""),
+        tuple(sorted(result.get("versions", {}).items())),
+        result.get("stderr_tail", ""),
+        attributes.get("owner", {}).get("host", ""),
         tuple(measured.get("steps_s", ())),
-        int(said.get("repeat", 0)),
-        said.get("switches", {}),
+        int(attributes.get("repeat", 0)),
+        attributes.get("switches", {}),
         tuple(measured.get("layers", ())),
     )
 

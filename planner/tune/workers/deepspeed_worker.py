@@ -35,9 +35,9 @@ def training_script() -> ModuleType:
     return module
 
 
-def arguments(train: ModuleType, asked: dict[str, Any]) -> Any:
+def arguments(train: ModuleType, request: dict[str, Any]) -> Any:
     """The script's own reading of its flags."""
-    sys.argv = ["train.py", *asked["flags"], "--deepspeed"]
+    sys.argv = ["train.py", *request["flags"], "--deepspeed"]
     return train.options()
 
 
@@ -54,11 +54,11 @@ def worst(values: list[float]) -> list[float]:
     from deepspeed.accelerator import get_accelerator  # type: ignore[import-untyped, unused-ignore]
 
     # 32 bits, the most that every backend reduces; a step's time needs no more.
-    all_of = torch.tensor(
+    largest = torch.tensor(
         values, dtype=torch.float32, device=get_accelerator().current_device_name()
     )
-    torch.distributed.all_reduce(all_of, op=torch.distributed.ReduceOp.MAX)
-    return [float(one) for one in all_of.cpu()]
+    torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
+    return [float(value) for value in largest.cpu()]
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -115,20 +115,20 @@ def taken(engine: Any) -> dict[str, Any]:
 
 
 def steps(
-    train: ModuleType, asked: dict[str, Any], engine: Any, data: Any, args: Any, result: Path
+    train: ModuleType, request: dict[str, Any], engine: Any, data: Any, args: Any, result: Path
 ) -> tuple[list[float], list[float]]:
     """Seconds on the slowest rank, and losses, of the steps after the warm-up."""
     import torch
 
     spent, losses = [], []
-    for number in range(asked["warmup"] + asked["steps"]):
-        warm = number < asked["warmup"]
+    for number in range(request["warmup"] + request["steps"]):
+        warm = number < request["warmup"]
         torch.distributed.barrier()
-        seconds, loss = timed(lambda: train.step(args, asked["config"], engine, data))
+        seconds, loss = timed(lambda: train.step(args, request["config"], engine, data))
         say(
             result,
             phase="warmup" if warm else "step",
-            step=number if warm else number - asked["warmup"],
+            step=number if warm else number - request["warmup"],
             step_s=seconds,
         )
         if not warm:
@@ -139,27 +139,27 @@ def steps(
 
 def main() -> None:
     watch_parent()
-    asked, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    request, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     train = training_script()
     import deepspeed  # type: ignore[import-untyped, unused-ignore]
     import torch
 
-    args, config = arguments(train, asked), asked["config"]
-    if asked["device"] == "cpu":
+    args, config = arguments(train, request), request["config"]
+    if request["device"] == "cpu":
         train.for_cpu(config)
     deepspeed.init_distributed(verbose=False)
-    torch.manual_seed(asked["seed"])
+    torch.manual_seed(request["seed"])
     engine, data = train.engine_of(args, config), train.batches(args, config)
-    spent, losses = steps(train, asked, engine, data, args, result)
-    held, kind = memory(asked["device"])
+    spent, losses = steps(train, request, engine, data, args, result)
+    held, kind = memory(request["device"])
     split = (
         parts(config, engine, data)
         if args.pipeline_stages == 1
         else dict.fromkeys(("forward_s", "backward_s", "optimizer_s"))
     )
     if os.environ["RANK"] == "0":
-        found = {
-            "request": {"kind": asked["kind"], "notes": asked["notes"]},
+        answer = {
+            "request": {"kind": request["kind"], "notes": request["notes"]},
             "steps_s": spent,
             "losses": losses,
             "switches": taken(engine),
@@ -168,14 +168,14 @@ def main() -> None:
             **split,
             "communication_s": None,
             "stages": [],
-            "device": "cpu" if asked["device"] == "cpu" else torch.cuda.get_device_name(),
+            "device": "cpu" if request["device"] == "cpu" else torch.cuda.get_device_name(),
             "versions": {
                 "torch": torch.__version__,
                 "deepspeed": version("deepspeed"),
                 "python": platform.python_version(),
             },
         }
-        result.write_text(json.dumps(found))
+        result.write_text(json.dumps(answer))
     torch.distributed.barrier()
     engine.destroy()
     torch.distributed.destroy_process_group()

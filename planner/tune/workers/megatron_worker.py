@@ -58,18 +58,18 @@ def listening(hear: Callable[[str], None]) -> Callable[[], None]:
 
 def collected(line: str, warmup: int, steps: list[Step], peaks: list[Memory], result: Path) -> None:
     """What one printed line tells; a step becomes a line of progress."""
-    found = parse(line)
-    if isinstance(found, Memory):
-        peaks.append(found)
-    elif isinstance(found, Step) and found.number is not None and found.step_s is not None:
-        steps.append(found)
+    parsed = parse(line)
+    if isinstance(parsed, Memory):
+        peaks.append(parsed)
+    elif isinstance(parsed, Step) and parsed.number is not None and parsed.step_s is not None:
+        steps.append(parsed)
         phase, number = (
-            ("warmup", found.number - 1)
-            if found.number <= warmup
-            else ("step", found.number - warmup - 1)
+            ("warmup", parsed.number - 1)
+            if parsed.number <= warmup
+            else ("step", parsed.number - warmup - 1)
         )
         with result.with_name(result.name + ".progress").open("a") as file:
-            file.write(json.dumps({"phase": phase, "step": number, "step_s": found.step_s}) + "\n")
+            file.write(json.dumps({"phase": phase, "step": number, "step_s": parsed.step_s}) + "\n")
 
 
 def memory(peaks: list[Memory]) -> tuple[float, str]:
@@ -78,8 +78,8 @@ def memory(peaks: list[Memory]) -> tuple[float, str]:
 
     if not torch.cuda.is_available():
         return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB), "resident"
-    said = [one.allocated_bytes for one in peaks if one.allocated_bytes is not None]
-    return max([float(torch.cuda.max_memory_allocated()), *said]), "allocated"
+    printed = [peak.allocated_bytes for peak in peaks if peak.allocated_bytes is not None]
+    return max([float(torch.cuda.max_memory_allocated()), *printed]), "allocated"
 
 
 def versions() -> dict[str, str]:
@@ -95,19 +95,19 @@ def worst(result: Path, world: int) -> float:
     """The largest peak of the ranks that have told theirs in time."""
     until = time.monotonic() + GATHER_S
     paths = [_own(result, rank) for rank in range(world)]
-    while not all(one.exists() for one in paths) and time.monotonic() < until:
+    while not all(path.exists() for path in paths) and time.monotonic() < until:
         time.sleep(0.05)
-    return max(float(one.read_text()) for one in paths if one.exists())
+    return max(float(path.read_text()) for path in paths if path.exists())
 
 
 def _own(result: Path, rank: int) -> Path:
     return result.with_name(f"{result.name}.memory-{rank}")
 
 
-def run_script(asked: dict[str, Any]) -> None:
+def run_script(request: dict[str, Any]) -> None:
     """pretrain_gpt.py as `python pretrain_gpt.py FLAGS` would run it."""
-    entry = Path(asked["checkout"]) / "pretrain_gpt.py"
-    sys.argv = [str(entry), *asked["flags"]]
+    entry = Path(request["checkout"]) / "pretrain_gpt.py"
+    sys.argv = [str(entry), *request["flags"]]
     sys.path.insert(0, str(entry.parent))
     try:
         runpy.run_path(str(entry), run_name="__main__")
@@ -118,14 +118,14 @@ def run_script(asked: dict[str, Any]) -> None:
 
 def main() -> None:
     watch_parent()
-    asked, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    request, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    os.environ.update(asked["environment"])
+    os.environ.update(request["environment"])
     steps: list[Step] = []
     peaks: list[Memory] = []
-    stop = listening(lambda line: collected(line, asked["warmup"], steps, peaks, result))
+    stop = listening(lambda line: collected(line, request["warmup"], steps, peaks, result))
     try:
-        run_script(asked)
+        run_script(request)
     finally:
         stop()  # what it printed is out before the words of a failure
     held, kind = memory(peaks)
@@ -133,29 +133,33 @@ def main() -> None:
     new.write_text(repr(held))
     new.rename(_own(result, rank))  # whole, for the last rank that looks for it
     if rank == world - 1:
-        write(result, asked, steps, worst(result, world), kind)
+        write(result, request, steps, worst(result, world), kind)
 
 
-def write(result: Path, asked: dict[str, Any], steps: list[Step], held: float, kind: str) -> None:
+def write(result: Path, request: dict[str, Any], steps: list[Step], held: float, kind: str) -> None:
     import torch
 
-    told = {
-        "request": {"kind": asked["kind"], "warmup": asked["warmup"], "notes": asked["notes"]},
+    answer = {
+        "request": {
+            "kind": request["kind"],
+            "warmup": request["warmup"],
+            "notes": request["notes"],
+        },
         "steps": [
             {
-                "number": one.number,
-                "step_s": one.step_s,
-                "loss": one.loss,
-                "tflops_per_gpu": one.tflops_per_gpu,
+                "number": step.number,
+                "step_s": step.step_s,
+                "loss": step.loss,
+                "tflops_per_gpu": step.tflops_per_gpu,
             }
-            for one in steps
+            for step in steps
         ],
         "memory_bytes": held,
         "memory_kind": kind,
         "versions": versions(),
         "device": torch.cuda.get_device_name() if kind == "allocated" else "cpu",
     }
-    result.write_text(json.dumps(told))
+    result.write_text(json.dumps(answer))
 
 
 if __name__ == "__main__":

@@ -43,9 +43,9 @@ def main(request_path: str, result_path: str) -> None:
     request = json.loads(Path(request_path).read_text())
     result = answer(request, joined(request["device"]), reporter(Path(result_path + ".progress")))
     if dist.get_rank() == 0:
-        whole = Path(result_path + ".part")
-        whole.write_text(json.dumps(result))
-        whole.rename(result_path)
+        complete = Path(result_path + ".part")
+        complete.write_text(json.dumps(result))
+        complete.rename(result_path)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -54,9 +54,9 @@ def answer(request: dict[str, Any], device: torch.device, report: Report) -> dic
     """What the ranks of a process group find together; the same on each."""
     recipe, layout = Recipe.model_validate(request["recipe"]), Layout.from_named(request["layout"])
     run = steps if request["kind"] == "step" else layer_timing.measured
-    found = run(recipe, layout, request, device, report)
+    measured = run(recipe, layout, request, device, report)
     return {
-        **found,
+        **measured,
         **_memory(device),
         "request": request,
         "device": _name(device),
@@ -138,23 +138,23 @@ def _by_part(parts: Parts, spoken: float | None, layout: Layout, where: Place) -
     """Medians of a step's parts on the rank with most work, and of every stage's passes a
     micro-batch on its slowest rank.
     """
-    mine = {key: median(one.get(key, 0.0) for one in parts) for key in parts[0]}
+    mine = {key: median(seconds.get(key, 0.0) for seconds in parts) for key in parts[0]}
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, (mine, spoken))
     stages: dict[int, dict[str, float]] = {}
     for theirs, _ in everyone:
         for (part, stage), seconds in theirs.items():
             if part in ("forward", "backward"):
-                one = stages.setdefault(
+                passes = stages.setdefault(
                     stage, {"stage": float(stage), "forward_s": 0.0, "backward_s": 0.0}
                 )
-                one[f"{part}_s"] = max(one[f"{part}_s"], seconds / layout.m)
+                passes[f"{part}_s"] = max(passes[f"{part}_s"], seconds / layout.m)
     slowest, spoken = max(
-        everyone, key=lambda one: _sum(one[0], "forward") + _sum(one[0], "backward")
+        everyone, key=lambda rank: _sum(rank[0], "forward") + _sum(rank[0], "backward")
     )
-    said = {f"{part}_s": _sum(slowest, part) for part in ("forward", "backward", "optimizer")}
+    sums = {f"{part}_s": _sum(slowest, part) for part in ("forward", "backward", "optimizer")}
     return {
-        **said,
+        **sums,
         "communication_s": spoken,
         "stages": [stages[index] for index in sorted(stages)],
     }

@@ -25,7 +25,7 @@ MODULE = "planner.tune.workers.turns"
 def request(requests: list[dict[str, Any]], turns: int) -> dict[str, Any]:
     """Plain JSON for the child: of each request nothing is profiled."""
     return {
-        "requests": [one | {"profile": False} for one in requests],
+        "requests": [request | {"profile": False} for request in requests],
         "turns": turns,
         "device": requests[0]["device"],
     }
@@ -34,12 +34,12 @@ def request(requests: list[dict[str, Any]], turns: int) -> dict[str, Any]:
 def main(request_path: str, result_path: str) -> None:
     """One rank; rank 0 writes {"turns": [[answer of each request], ...]}."""
     watch_parent()
-    asked = json.loads(Path(request_path).read_text(encoding="utf-8"))
-    device = torch_worker.joined(asked["device"])
+    shared = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    device = torch_worker.joined(shared["device"])
     report = torch_worker.reporter(Path(result_path + ".progress"))
     turns = [
-        [torch_worker.answer(one, device, report) for one in asked["requests"]]
-        for _ in range(asked["turns"])
+        [torch_worker.answer(request, device, report) for request in shared["requests"]]
+        for _ in range(shared["turns"])
     ]
     if dist.get_rank() == 0:
         Path(result_path).write_text(json.dumps({"turns": turns}), encoding="utf-8")
