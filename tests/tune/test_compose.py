@@ -261,8 +261,8 @@ def test_a_composed_pipeline_is_near_the_real_one(pipelines, name):
 
 def test_fewer_devices_than_a_plan_needs_are_said():
     recipe, layout = question(), Layout(tp=4, pp=2, dp=8, mbs=1, m=16, sp=1)
-    assert proxy.describe(recipe, layout, 64) == ""
-    assert "on 4 of them at tp=4" in proxy.describe(recipe, layout, 8)
-    assert "the share of one of 4 tensor-parallel ranks" in proxy.describe(recipe, layout, 2)
+    assert proxy.decide(recipe, layout, 64).words == ""
+    assert "on 4 of them at tp=4" in proxy.decide(recipe, layout, 8).words
+    assert "the share of one of 4 tensor-parallel ranks" in proxy.decide(recipe, layout, 2).words
     assert request(recipe, layout, 8, 1, 1)["ranks"] == 4
     assert request(recipe, replace(layout, pp=1, dp=16), 1, 1, 1)["share"] == 4

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,20 +62,15 @@ def corrected(
     """
     fitted = overlay(recipe, base, changed, trials, source)
     if fitted is None:
-        return (
-            None,
-            f"{recipe.hardware.name} stays as it is: fewer than {MIN_LAYOUTS} layouts were timed",
-        )
-    if fitted.error_after < fitted.error_before:
+        reason = f"fewer than {MIN_LAYOUTS} layouts were timed"
+    elif fitted.error_after < fitted.error_before:
         return fitted, ""
-    errors = f"median error {fitted.error_before:.1%} before and {fitted.error_after:.1%} after"
-    return (
-        None,
-        (
-            f"{recipe.hardware.name} stays as it is: fitted to {fitted.trials} layouts it would"
-            f" predict them no better ({errors})"
-        ),
-    )
+    else:
+        reason = (
+            f"fitted to {fitted.trials} layouts it would predict them no better (median error"
+            f" {fitted.error_before:.1%} before and {fitted.error_after:.1%} after)"
+        )
+    return None, f"{recipe.hardware.name} stays as it is: {reason}"
 
 
 def overlay(
@@ -88,21 +84,13 @@ def overlay(
     Assumes: the plan was measured on what its profile describes; errors of a step are errors of
              these efficiencies.
     """
-    pruned = [row for row in trials if row.state == "pruned" and row.measured_s]
-    rows = [
-        row
-        for row in [*combined(trials), *pruned]
-        if not row.layout.stage_layout and not row.switches
-    ]
-    rows = [row for row in rows if row.layout.schedule in CLOSED] or rows
+    rows = _comparable(trials)
     if len(rows) < MIN_LAYOUTS:
         return None
-    batch, real = (
-        _batch([row.layout for row in rows]),
-        np.log([row.measured_s or math.nan for row in rows]),
-    )
-    factors = fitted(recipe, batch, real)
-    before, after = (refined_plan.error(each) for each in (trials, _again(recipe, factors, trials)))
+    layouts, times = zip(*rows, strict=True)
+    factors = fitted(recipe, _batch(layouts), np.log(times))
+    before = refined_plan.error(trials)
+    after = refined_plan.error(_predicted_anew(recipe, factors, trials))
     if before is None or after is None:
         return None
     name = f"{recipe.hardware.name.removesuffix('-tuned')[:90]}-tuned"
@@ -120,26 +108,38 @@ def overlay(
     )
 
 
-def _again(recipe: Recipe, factors: dict[str, float], trials: Sequence[Row]) -> list[Row]:
+def _comparable(trials: Sequence[Row]) -> list[tuple[Layout, float]]:
+    """Layouts as the plan states them, with their measured seconds; of schedules with a closed form
+    where there are any.
+    """
+    pruned = [row for row in trials if row.state == "pruned"]
+    timed: list[tuple[Layout, float]] = []
+    for row in [*combined(trials), *pruned]:
+        if row.measured_s and not row.layout.stage_layout and not row.switches:
+            timed.append((row.layout, row.measured_s))
+    return [pair for pair in timed if pair[0].schedule in CLOSED] or timed
+
+
+def _predicted_anew(recipe: Recipe, factors: dict[str, float], trials: Sequence[Row]) -> list[Row]:
     """The rows as the scaled profile predicts them: what was predicted, times what the factors
     change of it.
     """
     tried = recipe.model_copy(update={"hardware": scaled(recipe.hardware, factors)})
-    judged = [row for row in trials if row.state == "done" and not row.switches]
-    changes = {
-        row.layout: (
-            foreseen(tried, row.layout).predicted_s / foreseen(recipe, row.layout).predicted_s
-        )
-        for row in judged
-    }
-    return [replace(row, predicted_s=row.predicted_s * changes[row.layout]) for row in judged]
+    change = cache(
+        lambda layout: foreseen(tried, layout).predicted_s / foreseen(recipe, layout).predicted_s
+    )
+    out = []
+    for row in trials:
+        if row.state == "done" and not row.switches:
+            out.append(replace(row, predicted_s=row.predicted_s * change(row.layout)))
+    return out
 
 
 def _batch(layouts: Sequence[Layout]) -> Layout:
-    names = [field.name for field in fields(Layout) if field.name != "stage_layout"]
-    columns: dict[str, Any] = {
-        name: np.array([getattr(layout, name) for layout in layouts]) for name in names
-    }
+    columns: dict[str, Any] = {}
+    for field in fields(Layout):
+        if field.name != "stage_layout":
+            columns[field.name] = np.array([getattr(layout, field.name) for layout in layouts])
     return Layout(**columns)
 
 
@@ -160,9 +160,8 @@ def fitted(recipe: Recipe, batch: Layout, real: np.ndarray) -> dict[str, float]:
         return _residual(recipe, batch, real, x)
 
     def slopes(x: np.ndarray) -> np.ndarray:
-        here = residual(x)
-        columns = [residual(x + SLOPE_STEP * axis) - here for axis in np.eye(len(x))]
-        return np.column_stack(columns) / SLOPE_STEP
+        moved = np.column_stack([residual(x + SLOPE_STEP * axis) for axis in np.eye(len(x))])
+        return np.asarray((moved - residual(x)[:, None]) / SLOPE_STEP)
 
     start = np.zeros(len(FIGURES))
     start[0] = np.clip(
@@ -213,36 +212,32 @@ network.
 
 def scaled(hardware: HardwareProfile, factors: dict[str, float]) -> HardwareProfile:
     """The profile with its efficiencies times the factors, each within what a profile may say."""
-    kernels, node = factors.get("kernels", 1.0), factors.get("node", 1.0)
-    attention = hardware.kernels.attention_sustained_share
+    factors = dict.fromkeys(FIGURES, 1.0) | factors
+    kernels, node, fabric = hardware.kernels, hardware.node, hardware.fabric
     rates = {
-        "sustained_share": _share(hardware.kernels.sustained_share * kernels),
-        "attention_sustained_share": None if attention is None else _share(attention * kernels),
-        "memory_efficiency_share": _share(
-            hardware.kernels.memory_efficiency_share * factors.get("memory", 1.0)
-        ),
+        "sustained_share": _share(kernels.sustained_share * factors["kernels"]),
+        "memory_efficiency_share": _share(kernels.memory_efficiency_share * factors["memory"]),
     }
-    links = {name: _link(getattr(hardware.node, name), node) for name in ("domain", "host")}
-    fabric = {
-        "efficiency_share": _share(hardware.fabric.efficiency_share * factors.get("fabric", 1.0))
+    attention = kernels.attention_sustained_share
+    if attention is not None:
+        rates["attention_sustained_share"] = _share(attention * factors["kernels"])
+    links = {
+        "domain": _link(node.domain, factors["node"]),
+        "host": _link(node.host, factors["node"]),
     }
+    across = {"efficiency_share": _share(fabric.efficiency_share * factors["fabric"])}
     return hardware.model_copy(
         update={
-            "kernels": hardware.kernels.model_copy(update=rates),
-            "node": hardware.node.model_copy(update=links),
-            "fabric": hardware.fabric.model_copy(update=fabric),
+            "kernels": kernels.model_copy(update=rates),
+            "node": node.model_copy(update=links),
+            "fabric": fabric.model_copy(update=across),
         }
     )
 
 
 def _link(link: Link, factor: float) -> Link:
-    return link.model_copy(
-        update={
-            "efficiency": {
-                members: _share(share * factor) for members, share in link.efficiency.items()
-            }
-        }
-    )
+    shares = {members: _share(share * factor) for members, share in link.efficiency.items()}
+    return link.model_copy(update={"efficiency": shares})
 
 
 def _share(value: float) -> float:
@@ -264,28 +259,25 @@ def _text(
     kept = new.model_dump(
         exclude_none=True, include={"price_usd_per_gpu_hour", "price_source", "max_gpus", "note"}
     )
-    document: dict[str, Any] = {
-        "extends": base,
-        "name": name,
-        **{key: value for key, value in kept.items() if value != ""},
-    }
+    document: dict[str, Any] = {"extends": base, "name": name}
+    for key, value in kept.items():
+        if value != "":
+            document[key] = value
     for override in changed:
         _put(document, *override.split("=", 1))
     shares = new.kernels.model_dump(
         exclude_none=True,
         include={"sustained_share", "attention_sustained_share", "memory_efficiency_share"},
     )
-    links = {
-        link: {"efficiency": dict(getattr(new.node, link).efficiency), "source": source}
-        for link in ("domain", "host")
+    measured = {
+        "kernels": shares | {"source": source},
+        "node": {
+            "domain": {"efficiency": dict(new.node.domain.efficiency), "source": source},
+            "host": {"efficiency": dict(new.node.host.efficiency), "source": source},
+        },
+        "fabric": {"efficiency_share": new.fabric.efficiency_share, "source": source},
     }
-    fabric = {"efficiency_share": new.fabric.efficiency_share, "source": source}
-    for group, figures in (
-        ("kernels", shares | {"source": source}),
-        ("node", links),
-        ("fabric", fabric),
-    ):
-        document[group] = _over(document.get(group, {}), figures)
+    document = _over(document, measured)
     head = (
         f"# {recipe.hardware.name} as trials found it: `ppplan recommend --cluster THIS` plans with"
         " it.\n"
@@ -294,15 +286,23 @@ def _text(
 
 
 def _over(base: dict[Any, Any], figures: dict[Any, Any]) -> dict[Any, Any]:
+    """A document with the figures in place of its own, group by group."""
     out = dict(base)
     for key, value in figures.items():
-        out[key] = _over(out.get(key, {}), value) if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            value = _over(out.get(key, {}), value)
+        out[key] = value
     return out
 
 
 def _put(document: dict[Any, Any], dotted: str, text: str) -> None:
-    *outer, last = (int(part) if part.isdigit() else part for part in dotted.strip().split("."))
+    """Sets the figure that a dotted path names; digits are keys of groups by size."""
     at: dict[Any, Any] = document
+    *outer, last = dotted.strip().split(".")
     for part in outer:
-        at = at.setdefault(part, {})
-    at[last] = parse_yaml(text)
+        at = at.setdefault(_key(part), {})
+    at[_key(last)] = parse_yaml(text)
+
+
+def _key(word: str) -> int | str:
+    return int(word) if word.isdigit() else word

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,17 +52,15 @@ def plan(
     date: str,
 ) -> str:
     """plan.yaml of the best layout: predicted as before, measured beside it."""
-    tried = {
-        state: sum(row.state == state for row in trials)
-        for state in sorted({row.state for row in trials})
-    }
+    states = Counter(row.state for row in trials)
+    measured_s = best.measured_s or 0.0
     measured: dict[str, Any] = {
         "step_s": best.measured_s,
-        "step_s_noise": (best.measured_s or 0.0) * best.noise_share,
-        "memory_gib": None if best.memory_bytes is None else best.memory_bytes / GIB,
-        "over_predicted": (best.measured_s or 0.0) / best.predicted_s,
+        "step_s_noise": measured_s * best.noise_share,
+        "memory_gib": _memory_gib(best),
+        "over_predicted": measured_s / best.predicted_s,
         "speedup_over_first": speedup(best, first),
-        "trials": tried,
+        "trials": dict(sorted(states.items())),
         "trial": best.number,
         "device": best.device,
         "host": best.host,
@@ -87,18 +86,25 @@ def speedup(best: Row | None, first: Row | None) -> float | None:
     return first.measured_s / best.measured_s
 
 
+def _memory_gib(row: Row) -> float | None:
+    return None if row.memory_bytes is None else row.memory_bytes / GIB
+
+
+def _error(row: Row) -> float | None:
+    return row.predicted_s / row.measured_s - 1 if row.measured_s else None
+
+
 def named(row: Row) -> dict[str, Any]:
     """A trial as JSON holds it."""
-    error = row.predicted_s / row.measured_s - 1 if row.measured_s else None
     return {
         "number": row.number,
         "layout": row.layout.named(),
         "state": row.state,
         "predicted_s": row.predicted_s,
         "measured_s": row.measured_s,
-        "memory_gib": None if row.memory_bytes is None else row.memory_bytes / GIB,
+        "memory_gib": _memory_gib(row),
         "reason": row.reason or None,
-        "error": error,
+        "error": _error(row),
         "noise_share": row.noise_share,
         "seconds": row.seconds,
         "device": row.device,
@@ -114,67 +120,53 @@ def named(row: Row) -> dict[str, Any]:
 
 def table(trials: Sequence[Row]) -> str:
     """CSV: the layout's knobs that differ first, then what became of each trial."""
-    rows = [named(row) for row in trials]
     knobs = list(Layout().named())
     out = io.StringIO()
     writer = csv.DictWriter(
         out, ["number", *knobs, *COLUMNS], extrasaction="ignore", lineterminator="\n"
     )
     writer.writeheader()
-    for row in rows:
-        layout = {
-            name: "+".join(value) if isinstance(value, list) else value
-            for name, value in row["layout"].items()
-        }
-        writer.writerow(row | layout | {"switches": switches.text(row["switches"])})
+    for trial in trials:
+        cells = named(trial) | trial.layout.named() | {"switches": switches.text(trial.switches)}
+        for name in knobs:
+            if isinstance(cells[name], list):
+                cells[name] = "+".join(cells[name])
+        writer.writerow(cells)
     return out.getvalue()
 
 
 def error(trials: Sequence[Row]) -> float | None:
     """Median of |predicted / measured - 1| over layouts that ran to their end, as they are."""
-    errors = [
-        abs(row.predicted_s / row.measured_s - 1)
-        for row in combined(trials)
-        if row.measured_s and not row.switches
-    ]
-    return statistics.median(errors) if errors else None
+    errors = [_error(row) for row in combined(trials) if not row.switches]
+    sizes = [abs(error) for error in errors if error is not None]
+    return statistics.median(sizes) if sizes else None
 
 
 def plots(study: Study) -> str:
     """JSON of what Optuna's plots draw: history, slices over each parameter, intermediate values,
     importances.
     """
-    trials = sorted(study.get_trials(deepcopy=False), key=lambda trial: trial.number)
-    valued = [
-        trial for trial in trials if trial.state.name == "COMPLETE" and trial.value is not None
-    ]
-    best, history = float("inf"), []
-    for trial in valued:
-        best = min(best, trial.value or best)
-        history.append({"number": trial.number, "step_s": trial.value, "best_s": best})
-    names = sorted({name for trial in valued for name in trial.params})
-    slices = {
-        name: [[trial.params[name], trial.value] for trial in valued if name in trial.params]
-        for name in names
-    }
-    steps = [
-        {
-            "number": trial.number,
-            "state": trial.state.name.lower(),
-            "steps_s": [
-                trial.intermediate_values[step] for step in sorted(trial.intermediate_values)
-            ],
-        }
-        for trial in trials
-        if trial.intermediate_values
-    ]
+    best = float("inf")
+    history: list[dict[str, Any]] = []
+    slices: dict[str, list[list[Any]]] = {}
+    steps: list[dict[str, Any]] = []
+    for trial in sorted(study.get_trials(deepcopy=False), key=lambda trial: trial.number):
+        state = trial.state.name
+        if trial.intermediate_values:
+            steps_s = [step_s for _, step_s in sorted(trial.intermediate_values.items())]
+            steps.append({"number": trial.number, "state": state.lower(), "steps_s": steps_s})
+        if state == "COMPLETE" and trial.value is not None:
+            best = min(best, trial.value or best)
+            history.append({"number": trial.number, "step_s": trial.value, "best_s": best})
+            for name, value in trial.params.items():
+                slices.setdefault(name, []).append([value, trial.value])
     return json.dumps(
         {
             "study": study.study_name,
             "history": history,
-            "slice": slices,
+            "slice": dict(sorted(slices.items())),
             "intermediate": steps,
-            "importance": _importance(study, len(valued)),
+            "importance": _importance(study, len(history)),
         }
     )
 

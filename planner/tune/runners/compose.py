@@ -4,7 +4,7 @@ model's."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -38,25 +38,31 @@ class Passes(NamedTuple):
     forward_s: float
     backward_s: float
 
+    def beyond(self, other: Passes, layers: int = 1) -> Passes:
+        """A layer of what these take longer than the others; noise does not make it negative."""
+        return Passes(
+            max(self.forward_s - other.forward_s, 0.0) / layers,
+            max(self.backward_s - other.backward_s, 0.0) / layers,
+        )
+
 
 def composed(result: dict[str, Any]) -> Measurement:
     """The plan's step from the worker's timed stacks of layers."""
     request = result["request"]
     recipe, layout = Recipe.model_validate(request["recipe"]), Layout.from_named(request["layout"])
-    timed = {
-        piece["name"]: Passes(median(piece["forward_s"]), median(piece["backward_s"]))
-        for piece in result["pieces"]
-    }
+    timed: dict[str, Passes] = {}
+    for piece in result["pieces"]:
+        timed[piece["name"]] = Passes(median(piece["forward_s"]), median(piece["backward_s"]))
     layers, ends = layers_of(recipe, timed), ends_of(recipe, timed)
     holds = request["share"] == 1, request["recompute"]
     step_s, stages = step_of(recipe, layout, layers, ends, *holds)
-    kept = (
-        measured_layers.kept(recipe, result["pieces"]) if request["share"] == 1 else {}
-    )  # a lone device holds what ranks would share
-    measured = {**layers, **dict(zip(("embedding", "head"), ends, strict=True))}
+    kept: measured_layers.Kept = {}
+    if request["share"] == 1:  # else a lone device holds what ranks would share
+        kept = measured_layers.kept(recipe, result["pieces"])
+    measured = {**layers, "embedding": ends[0], "head": ends[1]}
     return Measurement(
         step_s=step_s,
-        steps_s=tuple(float(step_s) for step_s in result["steps_s"]),
+        steps_s=tuple(map(float, result["steps_s"])),
         memory_bytes=measured_layers.memory_bytes(recipe, layout, kept),
         memory_kind=result["memory_kind"],
         layers=measured_layers.layers(recipe, layout, measured, kept, *holds),
@@ -71,25 +77,17 @@ def composed(result: dict[str, Any]) -> Measurement:
 
 def layers_of(recipe: Recipe, timed: dict[str, Passes]) -> dict[str, Passes]:
     """One layer of each kind: the difference of two depths over their distance."""
-    apart = proxy.DEEP - proxy.SHALLOW
-    pairs = {
-        kind: (timed[f"{kind}-{proxy.DEEP}"], timed[f"{kind}-{proxy.SHALLOW}"])
-        for kind in proxy.kinds(recipe)
-    }
-    return {
-        kind: Passes(*(max(a - b, 0.0) / apart for a, b in zip(deep, low, strict=True)))
-        for kind, (deep, low) in pairs.items()
-    }
+    layers: dict[str, Passes] = {}
+    for kind in proxy.kinds(recipe):
+        deep, shallow = timed[f"{kind}-{proxy.DEEP}"], timed[f"{kind}-{proxy.SHALLOW}"]
+        layers[kind] = deep.beyond(shallow, proxy.DEEP - proxy.SHALLOW)
+    return layers
 
 
 def ends_of(recipe: Recipe, timed: dict[str, Passes]) -> tuple[Passes, Passes]:
     """Embedding, and head with loss: the shallow stack with them less the stack without."""
     bare = timed[f"{proxy.kinds(recipe)[0]}-{proxy.SHALLOW}"]
-    embedding, head = (
-        Passes(*(max(a - b, 0.0) for a, b in zip(timed[end], bare, strict=True)))
-        for end in ("embedding", "head")
-    )
-    return embedding, head
+    return timed["embedding"].beyond(bare), timed["head"].beyond(bare)
 
 
 def step_of(
@@ -108,46 +106,31 @@ def step_of(
     gradients, and of an end's time, stays the cost model's.
     """
     layers, known, _, acts = estimate.parts(recipe, layout)
-    dense, experts = (
-        layer_time(recipe, layout),
-        (expert_layer_time(recipe, layout) if known.experts else None),
-    )
-    share = float(step.recompute_share(layout, layers))
-    dense = (
-        scaled(dense, measured["dense"], tp_measured, recomputed, share)
-        if "dense" in measured
-        else dense
-    )
-    experts = (
-        scaled(experts, measured["experts"], tp_measured, recomputed, share) if experts else None
-    )
+    how = tp_measured, recomputed, float(step.recompute_share(layout, layers))
+    dense, experts = layer_time(recipe, layout), None
+    if "dense" in measured:
+        dense = scaled(dense, measured["dense"], *how)
+    if known.experts:
+        experts = scaled(expert_layer_time(recipe, layout), measured["experts"], *how)
     times = mean_layer.times(dense, experts, layers)
     both = with_mtp(recipe, layout, scaled_ends(ends_time(recipe, layout), *ends), experts or dense)
+    stages: list[dict[str, float]] = []
     if pipeline.refused(recipe, layout):
-        return (
-            float(
-                step.step_time(
-                    recipe,
-                    layout,
-                    layers,
-                    times.first,
-                    both,
-                    step.closed_pipeline(recipe, layout, layers, times, both),
-                ).step_s
-            ),
-            (),
-        )
-    timeline = pipeline.simulated(recipe, layout, times, both, acts)
-    time = step.step_time(recipe, layout, layers, times.first, both, timeline.pipeline)
-    stages = tuple(
-        {
-            "stage": float(rank),
-            "forward_s": float(timeline.forward_s[rank]),
-            "backward_s": float(timeline.backward_s[rank]),
-        }
-        for rank in range(layout.pp)
-    )
-    return float(time.step_s), stages
+        pipelined = step.closed_pipeline(recipe, layout, layers, times, both)
+    else:
+        timeline = pipeline.simulated(recipe, layout, times, both, acts)
+        pipelined = timeline.pipeline
+        for rank in range(layout.pp):
+            forward_s, backward_s = timeline.forward_s[rank], timeline.backward_s[rank]
+            stages.append(
+                {
+                    "stage": float(rank),
+                    "forward_s": float(forward_s),
+                    "backward_s": float(backward_s),
+                }
+            )
+    time = step.step_time(recipe, layout, layers, times.first, both, pipelined)
+    return float(time.step_s), tuple(stages)
 
 
 def scaled(
@@ -157,24 +140,24 @@ def scaled(
 
     share: of recomputed layers, where the measured ones were not recomputed.
     """
-    forward = (*_FORWARD, *(("tp_forward_s",) if tp_measured else ()))
-    backward = (
-        *_BACKWARD,
-        *(("tp_backward_s",) if tp_measured else ()),
-        *(("recompute_s",) if recomputed else ()),
-    )
-    longer, later = (
-        _stretch(layer, forward, measured.forward_s),
-        _stretch(layer, backward, measured.backward_s),
-    )
-    terms = {name: getattr(layer, name) * longer for name in forward} | {
-        name: getattr(layer, name) * later for name in backward
-    }
-    repeated = {} if recomputed else {"recompute_s": layer.recompute_s * longer * share}
-    return replace(layer, **terms, **repeated)
+    forward, backward = [*_FORWARD], [*_BACKWARD]
+    if tp_measured:
+        forward.append("tp_forward_s")
+        backward.append("tp_backward_s")
+    if recomputed:
+        backward.append("recompute_s")
+    stretch = _stretch(layer, forward, measured.forward_s)
+    terms: dict[str, Any] = {"recompute_s": layer.recompute_s * stretch * share}
+    for name in forward:
+        terms[name] = getattr(layer, name) * stretch
+    stretch = _stretch(layer, backward, measured.backward_s)
+    for name in backward:
+        terms[name] = getattr(layer, name) * stretch
+    return replace(layer, **terms)
 
 
-def _stretch(layer: LayerTime, names: tuple[str, ...], measured_s: float) -> float:
+def _stretch(layer: LayerTime, names: list[str], measured_s: float) -> float:
+    """By how much the measured time is longer than those terms."""
     known = sum(float(getattr(layer, name)) for name in names)
     return measured_s / known if known else 0.0
 
@@ -184,11 +167,4 @@ def scaled_ends(known: EndsTime, embedding: Passes, head: Passes) -> EndsTime:
     gradient.
     """
     weight = float(known.head_weight_s / known.head_backward_s) if known.head_backward_s else 0.0
-    values = (
-        embedding.forward_s,
-        embedding.backward_s,
-        head.forward_s,
-        head.backward_s,
-        head.backward_s * weight,
-    )
-    return EndsTime(**dict(zip((f.name for f in fields(EndsTime)), values, strict=True)))
+    return EndsTime(*embedding, *head, head_weight_s=head.backward_s * weight)

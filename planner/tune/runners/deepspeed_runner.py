@@ -7,13 +7,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from planner.emit import deepspeed, deepspeed_config
-from planner.errors import InputError
 from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.specs.deepspeed import in_megatron
 from planner.specs.recipe import Recipe
-from planner.tune.measurement import Measurement
-from planner.tune.runners import torch_runner as torch_request
+from planner.tune.runners import whole_plan
+from planner.tune.runners.torch_runner import measurement as measurement
 
 MODULE = "planner.tune.workers.deepspeed_worker"
 """What a child runs."""
@@ -30,12 +29,7 @@ def request(
     """Plain JSON for the worker; `ranks` says how many processes. Raises InputError for a plan that
     is not DeepSpeed's own to run, that breaks one of its rules, or that needs more devices than are
     here."""
-    if why := refused(recipe, layout, devices):
-        raise InputError(why)
-    if steps < 1 or warmup < 0:
-        raise InputError(
-            f"steps must be at least 1 and warmup at least 0, but got {steps} and {warmup}"
-        )
+    whole_plan.check(refused(recipe, layout, devices), steps, warmup)
     flags = [*deepspeed.model_flags(recipe), *deepspeed.run_flags(recipe, layout)]
     return {
         "kind": "step",
@@ -47,7 +41,7 @@ def request(
         "layout": layout.named(),
         "flags": [word for flag in flags for word in flag],
         "config": deepspeed_config.config(recipe, layout),
-        "notes": list(notes(recipe, device)),
+        "notes": notes(device),
     }
 
 
@@ -58,7 +52,8 @@ def refused(recipe: Recipe, layout: Layout, devices: int) -> str:
             "--runner deepspeed measures plans of DeepSpeed, but this one is for"
             f" {recipe.framework}; use --runner torch or {recipe.framework}"
         )
-    if broken := breaches(recipe, layout):
+    broken = breaches(recipe, layout)
+    if broken:
         return broken[0].message
     if in_megatron(recipe, layout):
         return (
@@ -66,27 +61,17 @@ def refused(recipe: Recipe, layout: Layout, devices: int) -> str:
             f" pp={layout.pp} is run by Megatron-DeepSpeed; use --runner torch, or a layout with tp"
             " 1 or pp 1"
         )
-    if layout.gpus > devices:
-        return (
-            f"--runner deepspeed runs the whole plan, which needs {layout.gpus} devices, but"
-            f" {devices} are here; use --runner torch, which measures the parts that fit"
-        )
     missing = deepspeed.missing_features(recipe.model)
-    return (
-        f"DeepSpeed's benchmark must build the model, but {recipe.model.name} has"
-        f" {', '.join(missing)}"
-        if missing
-        else ""
-    )
+    if missing and layout.gpus <= devices:
+        return (
+            f"DeepSpeed's benchmark must build the model, but {recipe.model.name} has"
+            f" {', '.join(missing)}"
+        )
+    return whole_plan.too_large("deepspeed", layout, devices)
 
 
-def notes(recipe: Recipe, device: Literal["cpu", "cuda"]) -> tuple[str, ...]:
+def notes(device: Literal["cpu", "cuda"]) -> list[str]:
     """In what the benchmark differs from the plan."""
-    return ("torch's Adam, uncompiled, and gloo in place of DeepSpeed's own kernels",) * (
-        device == "cpu"
-    )
-
-
-def measurement(result: dict[str, Any]) -> Measurement:
-    """The worker's result as a measurement of the plan."""
-    return torch_request.measurement(result)
+    if device == "cpu":
+        return ["torch's Adam, uncompiled, and gloo in place of DeepSpeed's own kernels"]
+    return []

@@ -27,20 +27,13 @@ Kept = dict[str, float]
 
 def kept(recipe: Recipe, pieces: list[dict[str, Any]]) -> Kept:
     """By kind, from the difference of two depths; empty where the device did not tell."""
-    held: dict[str, float] = {
-        piece["name"]: piece["kept_bytes"]
-        for piece in pieces
-        if piece.get("kept_bytes") is not None
-    }
-    apart = proxy.DEEP - proxy.SHALLOW
-    return (
-        {
-            kind: (held[f"{kind}-{proxy.DEEP}"] - held[f"{kind}-{proxy.SHALLOW}"]) / apart
-            for kind in proxy.kinds(recipe)
-        }
-        if held
-        else {}
-    )
+    held = {piece["name"]: piece.get("kept_bytes") for piece in pieces}
+    out: Kept = {}
+    for kind in proxy.kinds(recipe):
+        deep, shallow = held.get(f"{kind}-{proxy.DEEP}"), held.get(f"{kind}-{proxy.SHALLOW}")
+        if deep is not None and shallow is not None:
+            out[kind] = (deep - shallow) / (proxy.DEEP - proxy.SHALLOW)
+    return out
 
 
 def layers(
@@ -57,49 +50,49 @@ def layers(
     known = {"dense": layer_time, "experts": expert_layer_time}
     ends, acts = ends_time(recipe, layout), estimate.parts(recipe, layout)[3]
     predicted = {
-        kind: _passes(known[kind](recipe, layout), tp_measured, recomputed)
-        for kind in proxy.kinds(recipe)
+        "embedding": (float(ends.embedding_forward_s), float(ends.embedding_backward_s)),
+        "head": (float(ends.head_forward_s), float(ends.head_backward_s)),
     }
-    predicted |= {"embedding": (float(ends.embedding_forward_s), float(ends.embedding_backward_s))}
-    predicted |= {"head": (float(ends.head_forward_s), float(ends.head_backward_s))}
-    return tuple(
-        {
+    for kind in proxy.kinds(recipe):
+        predicted[kind] = _passes(known[kind](recipe, layout), tp_measured, recomputed)
+    out = []
+    for name, (forward, backward) in measured.items():
+        row = {
             "name": name,
             "forward_s": forward,
             "backward_s": backward,
             "predicted_forward_s": predicted[name][0],
             "predicted_backward_s": predicted[name][1],
-            **(
-                {"kept_bytes": held[name], "predicted_kept_bytes": _held(layout, acts, name)}
-                if name in held
-                else {}
-            ),
         }
-        for name, (forward, backward) in measured.items()
-    )
+        if name in held:
+            row |= {"kept_bytes": held[name], "predicted_kept_bytes": _held(layout, acts, name)}
+        out.append(row)
+    return tuple(out)
 
 
 def _passes(layer: LayerTime, tp_measured: bool, recomputed: bool) -> tuple[float, float]:
-    """Without the exchanges that a lone device does not make."""
-    forward = (
-        layer.forward_s
-        - layer.ep_forward_s
-        - layer.cp_forward_s
-        - (0.0 if tp_measured else layer.tp_forward_s)
-    )
-    backward = (
-        layer.backward_s
-        - layer.ep_backward_s
-        - layer.cp_backward_s
-        - (0.0 if tp_measured else layer.tp_backward_s)
-    )
-    return float(forward), float(backward - (0.0 if recomputed else layer.recompute_s))
+    """Seconds of a layer without the exchanges that a lone device does not make."""
+    forward = layer.forward_s - layer.ep_forward_s - layer.cp_forward_s
+    backward = layer.backward_s - layer.ep_backward_s - layer.cp_backward_s
+    if not tp_measured:
+        forward = forward - layer.tp_forward_s
+        backward = backward - layer.tp_backward_s
+    if not recomputed:
+        backward = backward - layer.recompute_s
+    return float(forward), float(backward)
 
 
 def _held(layout: Layout, acts: Activations, kind: str) -> float:
-    if layout.recompute == RECOMPUTE_CODE["full"] and not layout.recompute_layers:
+    """Bytes that the cost model has a layer hold between its passes."""
+    if _all_recomputed(layout):
         return float(acts.input_bytes)
-    return float(acts.layer_bytes + (acts.expert_bytes if kind == "experts" else 0.0))
+    if kind == "experts":
+        return float(acts.layer_bytes + acts.expert_bytes)
+    return float(acts.layer_bytes)
+
+
+def _all_recomputed(layout: Layout) -> bool:
+    return layout.recompute == RECOMPUTE_CODE["full"] and not layout.recompute_layers
 
 
 def memory_bytes(recipe: Recipe, layout: Layout, held: Kept) -> float | None:
@@ -109,19 +102,18 @@ def memory_bytes(recipe: Recipe, layout: Layout, held: Kept) -> float | None:
     if not held or pipeline.refused(recipe, layout):
         return None
     _, times, ends, acts = estimate.parts(recipe, layout)
-    timeline = pipeline.simulated(recipe, layout, times, ends, with_measured(layout, acts, held))
-    kept = with_measured(layout, acts, held)
-    [each] = rank_memory.rank_memories(recipe, layout, kept, (timeline.ranks,))
-    return float(np.max(each.allocated_bytes))
+    measured = with_measured(layout, acts, held)
+    timeline = pipeline.simulated(recipe, layout, times, ends, measured)
+    [memory] = rank_memory.rank_memories(recipe, layout, measured, (timeline.ranks,))
+    return float(np.max(memory.allocated_bytes))
 
 
 def with_measured(layout: Layout, acts: Activations, held: Kept) -> Activations:
     """Activations whose kept bytes are the measured ones."""
-    if layout.recompute == RECOMPUTE_CODE["full"] and not layout.recompute_layers:
+    if _all_recomputed(layout):
         return replace(acts, input_bytes=max(held.values()))
-    plain: float = held.get("dense", float(acts.layer_bytes))
-    return replace(
-        acts,
-        layer_bytes=plain,
-        expert_bytes=held["experts"] - plain if "experts" in held else acts.expert_bytes,
-    )
+    dense_bytes = held.get("dense", float(acts.layer_bytes))
+    acts = replace(acts, layer_bytes=dense_bytes)
+    if "experts" in held:
+        acts = replace(acts, expert_bytes=held["experts"] - dense_bytes)
+    return acts

@@ -5,6 +5,7 @@ writes, on synthetic data; few steps.
 from __future__ import annotations
 
 import os
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.specs.recipe import Recipe
 from planner.tune.measurement import Measurement
+from planner.tune.runners import whole_plan
 
 MODULE = "planner.tune.workers.megatron_worker"
 """What a child runs."""
@@ -40,17 +42,9 @@ def request(
     InputError without one, for a plan of another framework, one that breaks a rule, and one that
     needs more devices than are here.
     """
-    if why := refused(recipe, layout, devices):
-        raise InputError(why)
-    if steps < 1 or warmup < 0:
-        raise InputError(
-            f"steps must be at least 1 and warmup at least 0, but got {steps} and {warmup}"
-        )
+    whole_plan.check(refused(recipe, layout, devices), steps, warmup)
     before = max(warmup, FIRST)
-    flags = [
-        *megatron.flags(recipe, layout),
-        ("--train-iters", str(before + steps)),
-    ]  # repeated, the last one counts
+    iterations = ("--train-iters", str(before + steps))  # stated twice: the last one counts
     return {
         "kind": "step",
         "ranks": int(layout.gpus),
@@ -58,7 +52,7 @@ def request(
         "steps": steps,
         "warmup": before,
         "layout": layout.named(),
-        "flags": [word for flag in flags for word in flag],
+        "flags": [*chain.from_iterable(megatron.flags(recipe, layout)), *iterations],
         "environment": dict(environment.megatron(recipe, layout)),
         "checkout": str(clone(checkout)),
         "notes": ["synthetic data"],
@@ -88,33 +82,32 @@ def refused(recipe: Recipe, layout: Layout, devices: int) -> str:
             "--runner megatron measures plans of Megatron-LM, but this one is for"
             f" {recipe.framework}; use --runner torch"
         )
-    if broken := breaches(recipe, layout):
-        return broken[0].message
-    if layout.gpus > devices:
-        return (
-            f"--runner megatron runs the whole plan, which needs {layout.gpus} devices, but"
-            f" {devices} are here; use --runner torch, which measures the parts that fit"
-        )
-    return ""
+    broken = breaches(recipe, layout)
+    return broken[0].message if broken else whole_plan.too_large("megatron", layout, devices)
 
 
 def measurement(result: dict[str, Any]) -> Measurement:
     """Of the lines that Megatron-LM printed; InputError when they hold no whole step."""
-    kept = [step for step in result["steps"] if step["number"] > result["request"]["warmup"]]
-    if not kept:
-        got = f"{len(result['steps'])} lines of steps"
+    request = result["request"]
+    steps_s: list[float] = []
+    losses: list[float] = []
+    for step in result["steps"]:
+        if step["number"] > request["warmup"]:
+            steps_s.append(float(step["step_s"]))
+            if step["loss"] is not None:
+                losses.append(step["loss"])
+    if not steps_s:
         raise InputError(
-            f"Megatron-LM must print a line a step beyond the first {result['request']['warmup']},"
-            f" but got {got}"
+            f"Megatron-LM must print a line a step beyond the first {request['warmup']},"
+            f" but got {len(result['steps'])} lines of steps"
         )
-    steps_s = [float(step["step_s"]) for step in kept]
     return Measurement(
         step_s=median(steps_s),
         steps_s=tuple(steps_s),
         memory_bytes=result["memory_bytes"],
         memory_kind=result["memory_kind"],
-        losses=tuple(step["loss"] for step in kept if step["loss"] is not None),
+        losses=tuple(losses),
         device=result["device"],
         versions=result["versions"],
-        notes=tuple(result["request"]["notes"]),
+        notes=tuple(request["notes"]),
     )

@@ -23,8 +23,8 @@ class Proxy:
 
     ranks: int
     """Processes, one a device."""
-    whole: bool
-    """The plan itself runs."""
+    runs_plan: bool
+    """The plan itself runs, and nothing stands in for it."""
     share: int = 1
     """Of tensor parallelism: a lone device runs 1/share of every matrix and none of the
     communication.
@@ -38,70 +38,61 @@ def decide(recipe: Recipe, layout: Layout, devices: int) -> Proxy:
     Memory is not looked at.
     """
     if layout.gpus <= devices:
-        return Proxy(ranks=layout.gpus, whole=True)
+        return Proxy(ranks=layout.gpus, runs_plan=True)
     ranks = layout.tp if layout.tp <= devices else 1
     share = layout.tp // ranks
     return Proxy(ranks, False, share, _words(recipe, layout, devices, ranks, share))
 
 
-def describe(recipe: Recipe, layout: Layout, devices: int) -> str:
-    """One sentence on what is measured in place of the plan; empty when the plan itself runs."""
-    return decide(recipe, layout, devices).words
-
-
 def _words(recipe: Recipe, layout: Layout, devices: int, ranks: int, share: int) -> str:
     here = f"{devices} device{'s' * (devices > 1)} for a plan of {layout.gpus:,}"
-    on = f"on {ranks} of them at tp={layout.tp}" if ranks > 1 else "on one of them"
-    part = (
-        f" as the share of one of {share} tensor-parallel ranks, whose communication stays the cost"
-        " model's"
-        if share > 1
-        else ""
-    )
-    parts = (
-        "embedding, head and layers (dense and with experts apart)"
-        if len(kinds(recipe)) > 1
-        else "embedding, head and layers"
-    )
+    parts, on = "embedding, head and layers", "on one of them"
+    if len(kinds(recipe)) > 1:
+        parts += " (dense and with experts apart)"
+    if ranks > 1:
+        on = f"on {ranks} of them at tp={layout.tp}"
+    if share > 1:
+        on += (
+            f" as the share of one of {share} tensor-parallel ranks, whose communication stays the"
+            " cost model's"
+        )
     return (
         f"{here}: full-size {parts} of mbs={layout.mbs}, seq_length={recipe.seq_length:,} were"
-        f" timed {on}{part}, a layer as the difference of stacks of {DEEP} and {SHALLOW}; the"
-        f" pipeline is simulated from these times, {_left(layout)} stay the cost model's"
+        f" timed {on}, a layer as the difference of stacks of {DEEP} and {SHALLOW}; the"
+        f" pipeline is simulated from these times, {_not_timed(layout)} stay the cost model's"
     )
 
 
-def _left(layout: Layout) -> str:
-    left = ["transfers between stages"] * (layout.pp > 1) + ["data-parallel communication"] * (
-        layout.dp * layout.cp > 1
+def _not_timed(layout: Layout) -> str:
+    words = (
+        ("transfers between stages", layout.pp > 1),
+        ("data-parallel communication", layout.dp * layout.cp > 1),
+        ("the exchange of tokens between experts", layout.ep > 1),
+        ("the context-parallel exchange", layout.cp > 1),
+        ("the optimizer step", True),
     )
-    left += ["the exchange of tokens between experts"] * (layout.ep > 1) + [
-        "the context-parallel exchange"
-    ] * (layout.cp > 1)
-    return ", ".join([*left, "the optimizer step"])
+    return ", ".join(part for part, needed in words if needed)
 
 
 def kinds(recipe: Recipe) -> tuple[str, ...]:
     """Which kinds of layers a model has: dense, experts, or both."""
     expert_layers = int(moe_layers_below(recipe.model, recipe.model.num_layers))
-    return ("dense",) * (expert_layers < recipe.model.num_layers) + ("experts",) * (
-        expert_layers > 0
-    )
+    if expert_layers == 0:
+        return ("dense",)
+    return ("experts",) if expert_layers == recipe.model.num_layers else ("dense", "experts")
 
 
 def pieces(recipe: Recipe) -> list[dict[str, Any]]:
     """The stacks to time: two depths of each kind of layer, then the ends on the first kind's
     shallow one.
     """
-    depths = [
-        {"name": f"{kind}-{depth}", "kind": kind, "layers": depth}
-        for kind in kinds(recipe)
-        for depth in (SHALLOW, DEEP)
-    ]
-    first = kinds(recipe)[0]
-    ends = [
-        {"name": end, "kind": first, "layers": SHALLOW, end: True} for end in ("embedding", "head")
-    ]
-    return depths + ends
+    out: list[dict[str, Any]] = []
+    for kind in kinds(recipe):
+        for depth in (SHALLOW, DEEP):
+            out.append({"name": f"{kind}-{depth}", "kind": kind, "layers": depth})
+    for end in ("embedding", "head"):
+        out.append({"name": end, "kind": kinds(recipe)[0], "layers": SHALLOW, end: True})
+    return out
 
 
 def recomputed(layout: Layout) -> bool:

@@ -38,12 +38,16 @@ def request(
             f"devices and steps must be at least 1, warmup at least 0, but got {devices}, {steps}"
             f" and {warmup}"
         )
+    reason = torch_support.refused(recipe, layout, devices)
+    if reason:
+        raise InputError(reason)
     stand_in = proxy.decide(recipe, layout, devices)
-    if why := torch_support.refused(recipe, layout, devices):
-        raise InputError(why)
-    ranks, order = _order(recipe, layout) if stand_in.whole else ([0], "")
+    if stand_in.runs_plan:
+        kind, (ranks, order), pieces = "step", _order(recipe, layout), []
+    else:
+        kind, ranks, order, pieces = "layers", [0], "", proxy.pieces(recipe)
     return {
-        "kind": "step" if stand_in.whole else "layers",
+        "kind": kind,
         "recipe": recipe.model_dump(mode="json"),
         "layout": layout.named(),
         "ranks": stand_in.ranks,
@@ -58,7 +62,7 @@ def request(
         "profile": True,
         "rank_of_stage": ranks,
         "order": order,
-        "pieces": [] if stand_in.whole else proxy.pieces(recipe),
+        "pieces": pieces,
         "recompute": proxy.recomputed(layout),
         "proxy": stand_in.words,
         "notes": list(torch_support.notes(recipe, layout, device)),
@@ -71,15 +75,16 @@ def _order(recipe: Recipe, layout: Layout) -> tuple[list[int], str]:
     """
     if layout.pp == 1:
         return [0] * layout.v, ""
-    if why := pipeline.refused(recipe, layout):
-        raise InputError(why)
-    spent, transfer, _ = estimate.stage_times(recipe, layout)
-    made = pipeline.order(layout, spent, transfer)
+    reason = pipeline.refused(recipe, layout)
+    if reason:
+        raise InputError(reason)
+    seconds, transfer, _ = estimate.stage_times(recipe, layout)
+    order = pipeline.order(layout, seconds, transfer)
     name = SCHEDULES[layout.schedule]
-    own = name in torch_support.TORCH and not (
-        name == "1f1b" and layout.m < layout.pp
-    )  # whose class wants a micro-batch a stage
-    return [int(rank) for rank in made.rank_of_stage], "" if own else to_csv(made)
+    own = name in torch_support.TORCH
+    if name == "1f1b":  # whose class wants a micro-batch a stage
+        own = layout.m >= layout.pp
+    return list(map(int, order.rank_of_stage)), "" if own else to_csv(order)
 
 
 def measurement(result: dict[str, Any]) -> Measurement:
@@ -88,10 +93,10 @@ def measurement(result: dict[str, Any]) -> Measurement:
     """
     if result["request"]["kind"] == "layers":
         return compose.composed(result)
-    steps = [float(step_s) for step_s in result["steps_s"]]
+    steps_s = tuple(map(float, result["steps_s"]))
     return Measurement(
-        step_s=median(steps),
-        steps_s=tuple(steps),
+        step_s=median(steps_s),
+        steps_s=steps_s,
         memory_bytes=result["memory_bytes"],
         memory_kind=result["memory_kind"],
         forward_s=result["forward_s"],
