@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from planner.errors import InputError
 from planner.intake.plain_file import plain_file
@@ -49,6 +49,16 @@ def text_of(path: str | Path) -> str:
     if b"\0" in raw:
         raise InputError(f"{place.name[:80]} must be text, but holds NUL bytes")
     return raw.decode("utf-8", errors="replace")
+
+
+def is_int(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number; a bool is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_positive_int(value: Any) -> TypeGuard[int]:
+    """Whether a value can be a count of something: a whole number above 0."""
+    return is_int(value) and value > 0
 
 
 def plain(word: str) -> Any:

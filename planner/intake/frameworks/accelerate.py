@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from planner.intake.documents.tree import Leaf, last, told
 from planner.intake.frameworks import huggingface
-from planner.intake.frameworks.vocabulary import Framework, Named, named
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Framework, Named, make_reading, named
 from planner.intake.reading import Reading, Unresolved
 
 SECTIONS = (
@@ -60,7 +59,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
             Unresolved("hf.per_device_train_batch_size", why, told(kind) if kind else file)
         )
     framework = FRAMEWORKS.get(str(kind.value) if kind else "", "torch")
-    return made(file, "huggingface", framework, names, notes=notes, unresolved=open_)
+    return make_reading(file, "huggingface", framework, names, notes=notes, unresolved=open_)
 
 
 def _names(leaf: Leaf) -> list[Named]:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks import deepspeed_keys
-from planner.intake.frameworks.vocabulary import Named
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Named, make_reading
 from planner.intake.reading import Reading, Unresolved, Value
 
 PREFIX = "deepspeed."
@@ -76,7 +75,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
         Named(PREFIX + ".".join(leaf.path), leaf, leaf.value, deepspeed_keys.known(leaf.path))
         for leaf in leaves
     ]
-    out = made(file, "deepspeed", "deepspeed", keys, notes=notes)
+    out = make_reading(file, "deepspeed", "deepspeed", keys, notes=notes)
     return _open(out)
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.intake.documents.tree import Leaf
-from planner.intake.frameworks.vocabulary import Framework, Named, named
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Framework, Named, make_reading, named
 from planner.intake.reading import Reading
 
 SECTIONS = (
@@ -67,7 +66,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     sharded = any(name.name == "use_torch_fsdp2" and name.value for name in names)
     deep = any(name.name == "hf.deepspeed" and name.value for name in names)
     framework: Framework = "deepspeed" if deep and not sharded else "torch"
-    return made(file, "huggingface", framework, names, notes=notes)
+    return make_reading(file, "huggingface", framework, names, notes=notes)
 
 
 def _names(leaf: Leaf, axolotl: bool) -> list[Named]:

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from planner.intake.documents.tree import Leaf, told
 from planner.intake.frameworks.megatron_flags import flags
-from planner.intake.frameworks.vocabulary import Named, doubted, named
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Named, doubted, make_reading, named
 from planner.intake.reading import Reading
 
 SECTIONS = ("MODEL_ARGS", "ENV_VARS", "language_model", "model_parallel")
@@ -38,7 +37,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     """
     written = any(part.startswith("--") for leaf in leaves for part in leaf.path)
     flat, near = doubted([name for leaf in leaves for name in names(leaf)], exact=written)
-    return made(file, "megatron-yaml", "megatron", flat, notes=[*notes, *near])
+    return make_reading(file, "megatron-yaml", "megatron", flat, notes=[*notes, *near])
 
 
 def argument(name: str) -> str:

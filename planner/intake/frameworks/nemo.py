@@ -13,8 +13,7 @@ from planner.intake.documents.scalars import plain
 from planner.intake.documents.tree import Leaf, Path, last
 from planner.intake.frameworks import nemo_recipes
 from planner.intake.frameworks.deepspeed_keys import words
-from planner.intake.frameworks.vocabulary import Named, doubted, named, tail
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Named, doubted, make_reading, named, tail
 from planner.intake.reading import Reading
 
 SECTIONS = ("trainer", "exp_manager", "model", "train", "actor_rollout_ref")
@@ -118,7 +117,9 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
             "what the recipe sets in its own code is not known: only the sizes stated beside its"
             " name count"
         )
-    return made(file, kind, "torch" if framework == "torch" else "megatron", out, notes=said)
+    return make_reading(
+        file, kind, "torch" if framework == "torch" else "megatron", out, notes=said
+    )
 
 
 def _kind(leaves: Sequence[Leaf]) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 from planner.intake.documents.tree import Leaf, last, told
 from planner.intake.frameworks import deepspeed_keys
 from planner.intake.frameworks.neox_keys import KEYS
-from planner.intake.frameworks.vocabulary import Named, named
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Named, make_reading, named
 from planner.intake.reading import Reading
 
 SECTIONS = ("pipe_parallel_size", "model_parallel_size", "no_weight_tying", "pos_emb", "rotary_pct")
@@ -96,7 +95,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
         *_biases(flat),
         *_vocabulary(flat),
     ]
-    return made(file, "neox", "deepspeed", [*names, *derived], notes=said)
+    return make_reading(file, "neox", "deepspeed", [*names, *derived], notes=said)
 
 
 def _names(leaf: Leaf) -> list[Named]:

@@ -12,8 +12,14 @@ from typing import Any
 from planner.errors import InputError
 from planner.intake.documents.tree import Leaf, last, told, under
 from planner.intake.frameworks import megatron_yaml, torchtitan
-from planner.intake.frameworks.vocabulary import Named, doubted, named, substituted, truth
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import (
+    Named,
+    doubted,
+    make_reading,
+    named,
+    substituted,
+    truth,
+)
 from planner.intake.reading import Reading, Value
 
 SECTIONS = ("modules",)
@@ -135,7 +141,7 @@ def reading(
             f" {_stem(named_model)}"
         )
     flat_names, near = doubted(names, exact=False)
-    return made(file, "primus", "megatron", flat_names, notes=[*said, *near])
+    return make_reading(file, "primus", "megatron", flat_names, notes=[*said, *near])
 
 
 def _model(leaves: Sequence[Leaf], module: str) -> dict[str, Value]:

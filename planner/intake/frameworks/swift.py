@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.intake.documents.tree import Leaf
-from planner.intake.frameworks.vocabulary import Named, doubted, named
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Named, doubted, make_reading, named
 from planner.intake.reading import Reading
 
 SECTIONS = (
@@ -39,7 +38,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     bf16 unless the file says otherwise.
     """
     flat, near = doubted([name for leaf in leaves for name in names(leaf)], exact=False)
-    return made(file, "swift", "megatron", flat, notes=[*notes, *near])
+    return make_reading(file, "swift", "megatron", flat, notes=[*notes, *near])
 
 
 def names(leaf: Leaf) -> list[Named]:

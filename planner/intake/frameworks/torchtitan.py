@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.intake.documents.tree import Leaf, last
-from planner.intake.frameworks.vocabulary import Named, named
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Named, make_reading, named
 from planner.intake.reading import Reading
 
 SECTIONS = ("parallelism", "activation_checkpoint", "job", "metrics")
@@ -95,7 +94,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
         *flat,
     ]
     names = [name for leaf in flat for name in _names(leaf)]
-    return made(
+    return make_reading(
         file,
         "torchtitan",
         "torch",

@@ -45,7 +45,7 @@ def named(name: str, leaf: Leaf, known: bool = True) -> Named:
     return Named(name, leaf, leaf.value, known)
 
 
-def reading(
+def make_reading(
     file: str,
     kind: str,
     framework: Framework,

@@ -13,9 +13,8 @@ from planner.intake.documents.scalars import plain
 from planner.intake.documents.tree import Leaf, leaves
 from planner.intake.frameworks import deepspeed, megatron_yaml, neox
 from planner.intake.frameworks.neox_keys import KEYS
-from planner.intake.frameworks.vocabulary import merged
-from planner.intake.frameworks.vocabulary import reading as made
-from planner.intake.reading import Reading
+from planner.intake.frameworks.vocabulary import Framework, Named, make_reading, merged
+from planner.intake.reading import Origin, Reading
 
 _ARGUMENT = re.compile(
     r"(?:^|[\s:|\]>])([A-Za-z_][A-Za-z0-9_]{1,80}) (?:\.+ )([^\n]*?)(?:\.+(updated|default))?\s*$"
@@ -31,35 +30,38 @@ LAUNCH = {
 
 def arguments(text: str, file: str) -> Reading | None:
     """The arguments of a block as a full Reading, defaults that the framework filled in with origin
-    `default` where it says so.
+    `default` where it says so. None where the block has fewer than five.
     """
-    found = [
-        leaf for line in text.split("\n")[:MAX_LINES] if (leaf := _leaf(line, file)) is not None
-    ]
-    names = {leaf.path[0] for leaf in found}
-    if len(found) < 5:
+    block = _leaves(text, file)
+    keys = {leaf.path[0] for leaf in block}
+    if len(block) < 5:
         return None
-    if "pipe_parallel_size" in names and names & KEYS:
-        updated = [leaf for leaf in found if leaf.origin == "flag"]
-        return neox.reading([*(leaf for leaf in found if leaf.origin == "default"), *updated], file)
-    flat = [name for leaf in found for name in megatron_yaml.names(leaf) if name.value is not None]
-    launched = [leaf._replace(name=LAUNCH[leaf.name]) for leaf in flat if leaf.name in LAUNCH]
-    deep = any(leaf.path[0] in ("deepspeed", "deepspeed_config") and leaf.value for leaf in found)
-    kind = "megatron-deepspeed" if deep else "megatron"
-    return made(file, kind, "deepspeed" if deep else "megatron", [*flat, *launched])
+    if "pipe_parallel_size" in keys and keys & KEYS:
+        defaults_first = sorted(block, key=lambda leaf: leaf.origin != "default")
+        return neox.reading(defaults_first, file)
+    names: list[Named] = []
+    kind = "megatron"
+    framework: Framework = "megatron"
+    for leaf in block:
+        names += megatron_yaml.names(leaf)
+        if leaf.path[0] in ("deepspeed", "deepspeed_config") and leaf.value:
+            kind, framework = "megatron-deepspeed", "deepspeed"
+    names = [name for name in names if name.value is not None]
+    launched = [name._replace(name=LAUNCH[name.name]) for name in names if name.name in LAUNCH]
+    return make_reading(file, kind, framework, [*names, *launched])
 
 
 def configuration(text: str, file: str) -> Reading | None:
     """A DeepSpeed configuration that the engine printed, or None where the text is none."""
     try:
         document = json_reader.load(text, file)
-        found = leaves(document)
+        keys = leaves(document)
     except InputError:
         return None
     data = document.data
     if not isinstance(data, dict) or not set(data) & set(deepspeed.SECTIONS):
         return None
-    return deepspeed.reading([Leaf(leaf.path, leaf.value, file) for leaf in found], file)
+    return deepspeed.reading([Leaf(leaf.path, leaf.value, file) for leaf in keys], file)
 
 
 def joined(first: Reading | None, second: Reading | None) -> Reading | None:
@@ -68,26 +70,22 @@ def joined(first: Reading | None, second: Reading | None) -> Reading | None:
     """
     if first is None or second is None:
         return second or first
-    if {first.kind, second.kind} == {"megatron-deepspeed", "deepspeed"} or {
-        first.kind,
-        second.kind,
-    } == {"neox", "deepspeed"}:
-        kind = next(one.kind for one in (first, second) if one.kind != "deepspeed")
-        return merged(first, second, kind=kind, framework="deepspeed")
-    return second
+    kinds = {first.kind, second.kind}
+    if kinds not in ({"megatron-deepspeed", "deepspeed"}, {"neox", "deepspeed"}):
+        return second
+    (kind,) = kinds - {"deepspeed"}
+    return merged(first, second, kind=kind, framework="deepspeed")
 
 
-def _leaf(line: str, file: str) -> Leaf | None:
-    match = _ARGUMENT.search(line[:2000])
-    if match is None:
-        return None
-    said = match[3]
-    return Leaf(
-        (match[1],),
-        _python(match[2].strip()),
-        file,
-        origin="default" if said == "default" else "flag",
-    )
+def _leaves(text: str, file: str) -> list[Leaf]:
+    """The lines `name ..... value` of a block."""
+    block = []
+    for line in text.split("\n")[:MAX_LINES]:
+        match = _ARGUMENT.search(line[:2000])
+        if match is not None:
+            origin: Origin = "default" if match[3] == "default" else "flag"
+            block.append(Leaf((match[1],), _python(match[2].strip()), file, origin=origin))
+    return block
 
 
 def _python(text: str) -> Any:
@@ -97,10 +95,9 @@ def _python(text: str) -> Any:
     if text == "None":
         return None
     if text.startswith("[") and text.endswith("]"):
-        return [
-            _python(part.strip().strip("'\"")) for part in text[1:-1].split(",") if part.strip()
-        ]
+        items = filter(str.strip, text[1:-1].split(","))
+        return [_python(item.strip().strip("'\"")) for item in items]
     member = re.fullmatch(r"<?[A-Za-z]\w*\.(\w+)(?:: ?[^>]{0,40}>)?", text)
     if member and text[:1] in "<ABCDEFGHIJKLMNOPQRSTUVWXYZ":
         return member[1]
-    return text if text == "" else plain(text)
+    return plain(text) if text else ""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from planner.intake.documents.scalars import is_int, is_positive_int
 from planner.intake.logs.read_log import Log
-from planner.intake.reading import Reading
 from planner.units import GIB
 
 ARGUMENTS = {
@@ -28,7 +29,14 @@ ARGUMENTS = {
     "mbs": "micro_batch_size",
     "seq": "seq_length",
 }
-"""Column and the Reading's name of what a run states."""
+"""Column and the Reading's name of a count that a run states."""
+FP8 = {
+    "mxfp8": "mxfp8",
+    "delayed": "fp8-delayed",
+    "tensorwise": "fp8-tensorwise",
+    "blockwise": "fp8-blockwise",
+}
+"""Precision by the recipe of scaling; `fp8` for any other."""
 
 
 def row(
@@ -37,38 +45,26 @@ def row(
     """The run and its measured figures; a column that nothing tells is left out. `hardware` is a
     cluster's name, as no log states it.
     """
-    stated = _stated(log.reading) if log.reading else {}
-    peak = log.reserved_bytes or log.allocated_bytes
-    measured = {
-        "step_time_s": log.step_s,
-        "tokens_per_s_per_gpu": log.tokens_per_s_per_gpu if log.step_s is None else None,
-        "model_tflops_per_gpu": (
-            log.model_tflops_per_gpu
-            if log.step_s is None and log.tokens_per_s_per_gpu is None
-            else None
-        ),
-        "gbs_sequences": log.global_batch_size,
-        "peak_mem_gib": round(peak / GIB, 3) if peak else None,
-        "peak_mem_kind": ("reserved" if log.reserved_bytes else "allocated") if peak else None,
-        "oom": int(bool(log.ooms)) or None,
-    }
+    values = {}
+    if log.reading:
+        values = {name: value.value for name, value in log.reading.values.items()}
     name = Path(log.file).name
-    named = stated.pop("model", None)
-    head = {
+    columns = {
         "source": "log",
         "source_ref": name,
-        "model": model or named or name.rsplit(".", 1)[0],
+        "model": model or values.get("model") or name.rsplit(".", 1)[0],
         "hardware": hardware,
     }
+    columns |= _arguments(values)
     if gpus:
-        stated["gpus"] = gpus
-    found = {**head, **stated, **measured}
-    return {column: value for column, value in found.items() if value is not None and value != ""}
+        columns["gpus"] = gpus
+    columns |= _measured(log)
+    return {column: value for column, value in columns.items() if value is not None and value != ""}
 
 
 def text(rows: list[dict[str, Any]]) -> str:
     """Rows as CSV, the columns of all of them."""
-    columns = list(dict.fromkeys(column for one in rows for column in one))
+    columns = list(dict.fromkeys(chain.from_iterable(rows)))
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
@@ -76,90 +72,89 @@ def text(rows: list[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def _stated(reading: Reading) -> dict[str, Any]:
-    plain = {name: value.value for name, value in reading.values.items()}
-    found = {column: plain[name] for column, name in ARGUMENTS.items() if _count(plain.get(name))}
-    stages = plain.get("virtual_pipeline_model_parallel_size") or plain.get(
+def _measured(log: Log) -> dict[str, Any]:
+    """What was measured; of the step's time and the throughputs the first that is known."""
+    columns: dict[str, Any] = {}
+    for column, figure in (
+        ("step_time_s", log.step_s),
+        ("tokens_per_s_per_gpu", log.tokens_per_s_per_gpu),
+        ("model_tflops_per_gpu", log.model_tflops_per_gpu),
+    ):
+        if figure is not None:
+            columns[column] = figure
+            break
+    columns["gbs_sequences"] = log.global_batch_size
+    for kind, peak in (("reserved", log.reserved_bytes), ("allocated", log.allocated_bytes)):
+        if peak:
+            columns |= {"peak_mem_gib": round(peak / GIB, 3), "peak_mem_kind": kind}
+            break
+    if log.ooms:
+        columns["oom"] = 1
+    return columns
+
+
+def _arguments(values: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a run's arguments, None where they do not tell."""
+    columns = {}
+    for column, name in ARGUMENTS.items():
+        if is_positive_int(values.get(name)):
+            columns[column] = values[name]
+    stages = values.get("virtual_pipeline_model_parallel_size") or values.get(
         "num_virtual_stages_per_pipeline_rank"
     )
-    return {
-        **found,
-        "vpp": stages if _count(stages) else None,
-        "kv_heads": _groups(plain),
-        "sp": _switch(plain, "sequence_parallel"),
-        "vocab": plain.get("padded_vocab_size") or plain.get("vocab_size"),
-        "gated_mlp": _switch(plain, "swiglu"),
-        "tied_embed": (
-            None
-            if "untie_embeddings_and_output_weights" not in plain
-            else int(not plain["untie_embeddings_and_output_weights"])
-        ),
-        "zero": _zero(plain),
-        "precision": _precision(plain),
-        "recompute": _recompute(plain),
-        "model": plain.get("model"),
-        "recompute_modules": (
-            " ".join(map(str, plain["recompute_modules"])) if _selective(plain) else None
-        ),
+    columns |= {
+        "vpp": stages if is_positive_int(stages) else None,
+        "kv_heads": _groups(values),
+        "sp": _switch(values, "sequence_parallel"),
+        "vocab": values.get("padded_vocab_size") or values.get("vocab_size"),
+        "gated_mlp": _switch(values, "swiglu"),
     }
+    if "untie_embeddings_and_output_weights" in values:
+        columns["tied_embed"] = int(not values["untie_embeddings_and_output_weights"])
+    columns |= {
+        "zero": _zero(values),
+        "precision": _precision(values),
+        "recompute": _recompute(values),
+    }
+    modules = values.get("recompute_modules")
+    if values.get("recompute_granularity") == "selective" and isinstance(modules, list):
+        columns["recompute_modules"] = " ".join(map(str, modules))
+    return columns
 
 
-def _groups(plain: dict[str, Any]) -> int | None:
-    grouped = plain.get("group_query_attention") and _count(plain.get("num_query_groups"))
-    groups: int | None = (
-        plain.get("num_query_groups") if grouped else plain.get("num_attention_heads")
-    )
-    return groups if _count(groups) else None
+def _groups(values: dict[str, Any]) -> int | None:
+    groups = values.get("num_query_groups")
+    if not values.get("group_query_attention") or not is_positive_int(groups):
+        groups = values.get("num_attention_heads")
+    return groups if is_positive_int(groups) else None
 
 
-def _switch(plain: dict[str, Any], name: str) -> int | None:
-    return int(bool(plain[name])) if name in plain else None
+def _switch(values: dict[str, Any], name: str) -> int | None:
+    return int(bool(values[name])) if name in values else None
 
 
-def _zero(plain: dict[str, Any]) -> int | None:
-    stage = plain.get("deepspeed.zero_optimization.stage", plain.get("zero_stage"))
-    if isinstance(stage, int) and not isinstance(stage, bool):
-        return stage
-    return _switch(plain, "use_distributed_optimizer")
+def _zero(values: dict[str, Any]) -> int | None:
+    stage = values.get("deepspeed.zero_optimization.stage", values.get("zero_stage"))
+    return stage if is_int(stage) else _switch(values, "use_distributed_optimizer")
 
 
-def _precision(plain: dict[str, Any]) -> str | None:
-    eight = plain.get("fp8_format") or plain.get("fp8")
-    if eight:
-        recipe = str(plain.get("fp8_recipe") or "delayed")
-        return (
-            "mxfp8"
-            if recipe == "mxfp8"
-            else f"fp8-{recipe}"
-            if recipe in ("delayed", "tensorwise", "blockwise")
-            else "fp8"
-        )
-    switched = [
-        name
-        for name in ("bf16", "fp16")
-        if plain.get(name) is True or plain.get(f"deepspeed.{name}.enabled") is True
-    ]
-    stated = any(
-        name in plain
-        for name in ("bf16", "fp16", "deepspeed.fp16.enabled", "deepspeed.bf16.enabled")
-    )
-    return switched[0] if switched else "fp32" if stated else None
+def _precision(values: dict[str, Any]) -> str | None:
+    if values.get("fp8_format") or values.get("fp8"):
+        return FP8.get(str(values.get("fp8_recipe") or "delayed"), "fp8")
+    precision = None
+    for kind in ("bf16", "fp16"):
+        for name in (kind, f"deepspeed.{kind}.enabled"):
+            if values.get(name) is True:
+                return kind
+            if name in values:
+                precision = "fp32"
+    return precision
 
 
-def _recompute(plain: dict[str, Any]) -> str | None:
-    kind = plain.get("recompute_granularity")
+def _recompute(values: dict[str, Any]) -> str | None:
+    kind = values.get("recompute_granularity")
     if kind in ("full", "selective"):
         return str(kind)
-    return (
-        "full" if plain.get("checkpoint_activations") else "none" if "num_layers" in plain else None
-    )
-
-
-def _selective(plain: dict[str, Any]) -> bool:
-    return plain.get("recompute_granularity") == "selective" and isinstance(
-        plain.get("recompute_modules"), list
-    )
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if values.get("checkpoint_activations"):
+        return "full"
+    return "none" if "num_layers" in values else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.units import GB, GIB, MIB
@@ -46,8 +47,8 @@ class Memory:
     """Peaks that a rank reports, in bytes."""
 
     rank: int | None
-    allocated_bytes: float | None
-    reserved_bytes: float | None
+    allocated_bytes: float | None = None
+    reserved_bytes: float | None = None
     device_bytes: float | None = None
 
 
@@ -92,13 +93,13 @@ _TRAINER = re.compile(
 _TRAINER_LOSS = re.compile(rf"'train_loss': '?{_N}")
 _MEMORY = re.compile(r"memory \((MB|GB)\)")
 _PEAKS = {
-    "allocated": re.compile(
+    "allocated_bytes": re.compile(
         rf"(?:max allocated|mem-max-allocated-gigabytes|peak_allocated_mem|max_allocated)\S*: {_N}"
     ),
-    "reserved": re.compile(
+    "reserved_bytes": re.compile(
         rf"(?:max reserved|mem-max-reserved-gigabytes|peak_reserved_mem|max_reserved)\S*: {_N}"
     ),
-    "device": re.compile(rf"total device memory used: {_N}"),
+    "device_bytes": re.compile(rf"total device memory used: {_N}"),
 }
 _RANK = re.compile(r"\[Rank (\d+)\]")
 _SEE = re.compile(rf"Max_MA {_N} GB\s+CA {_N} GB\s+Max_CA {_N} GB")
@@ -109,68 +110,43 @@ def parse(line: str) -> Step | Memory | None:
     """What a line says; None for any other line. Wording of Megatron 0.12 to 0.19 and main,
     Megatron-DeepSpeed, GPT-NeoX, Bridge, DeepSpeed's engines, NeMo 1 and 2, torchtitan, nanotron
     and the Trainer's last line."""
-    text = _COLOR.sub("", line[:LONGEST]) if "\x1b" in line else line[:LONGEST]
-    if "elapsed time per iteration" in text:
-        return _megatron(text)
-    if "memory (" in text:
-        return _memory(text)
-    if "Max_MA" in text:
-        return _see(text)
-    for word, read in (
-        ("Step Time :", _bridge),
-        ("iter time (s):", _pipe),
-        ("SamplesPerSec=", _timer),
-        ("train_step_timing", _nemo),
-        ("time_per_iteration_ms", _nanotron),
-        ("'train_samples_per_second'", _trainer),
-        ("ps: ", _titan),
-    ):
+    text = line[:LONGEST]
+    if "\x1b" in line:
+        text = _COLOR.sub("", text)
+    for word, pattern, read in _STYLES:
         if word in text:
-            return read(text)
+            match = pattern.search(text)
+            return read(match, text) if match else None
     return None
 
 
-def _megatron(text: str) -> Step | None:
-    elapsed = _field(text, "elapsed")
-    if elapsed is None:
-        return None
-    number = _ITERATION.search(text)
-    flops = _FIELDS["flops_neox"].search(text)
-    tflops = _field(text, "tflops")
-    style = "megatron"
+def _megatron(match: re.Match[str], text: str) -> Step:
+    style, tflops = "megatron", _field(text, "tflops")
+    flops, old = _FIELDS["flops_neox"].search(text), _field(text, "tflops_old")
     if flops:
         style, tflops = "neox", float(flops[1]) * _SCALE[flops[2]] / 1e12
-    elif (old := _field(text, "tflops_old")) is not None:
+    elif old is not None:
         style, tflops = "megatron-deepspeed", old
     loss = _field(text, "loss")
-    nan, skipped = _field(text, "nan") or 0, _field(text, "skipped") or 0
     return Step(
         style,
-        int(number[1]) if number else None,
-        elapsed / 1e3,
+        _int(_figure(_ITERATION.search(text))),
+        _number(match[1]) / 1e3,
         tflops,
         _field(text, "tgs"),
         _field(text, "samples"),
-        _whole(_field(text, "batch")),
+        _int(_field(text, "batch")),
         loss,
-        max(int(nan), int(loss is not None and math.isnan(loss))),
-        int(skipped),
+        max(int(_field(text, "nan") or 0), _is_nan(loss)),
+        int(_field(text, "skipped") or 0),
     )
 
 
-def _bridge(text: str) -> Step | None:
-    match = _BRIDGE.search(text)
-    return (
-        Step("bridge", step_s=_number(match[1]), tflops_per_gpu=_number(match[2]))
-        if match
-        else None
-    )
+def _bridge(match: re.Match[str], text: str) -> Step:
+    return Step("bridge", step_s=_number(match[1]), tflops_per_gpu=_number(match[2]))
 
 
-def _pipe(text: str) -> Step | None:
-    match = _PIPE.search(text)
-    if not match:
-        return None
+def _pipe(match: re.Match[str], text: str) -> Step:
     loss = _number(match[2])
     return Step(
         "deepspeed",
@@ -178,66 +154,52 @@ def _pipe(text: str) -> Step | None:
         _number(match[3]),
         samples_per_s=_number(match[4]),
         loss=loss,
-        nan=int(math.isnan(loss)),
+        nan=_is_nan(loss),
     )
 
 
-def _timer(text: str) -> Step | None:
+def _timer(match: re.Match[str], text: str) -> Step:
     """DeepSpeed's ThroughputTimer: samples of all data-parallel ranks a second, the current ones
     where it prints both.
     """
-    match = _THROUGHPUT.search(text)
-    if not match:
-        return None
-    peak = _number(match[5]) * GIB if match[5] else None
+    peak = _figure(match, 5)
     return Step(
         "deepspeed",
-        int(match[1]) if match[1] else None,
+        _int(_figure(match, 1)),
         samples_per_s=_number(match[3] or match[2]),
-        allocated_bytes=peak,
+        allocated_bytes=peak and peak * GIB,
     )
 
 
-def _nemo(text: str) -> Step | None:
-    found, step, flops = _NEMO.search(text), _NEMO_STEP.search(text), _NEMO_FLOPS.search(text)
-    if not found:
-        return None
+def _nemo(match: re.Match[str], text: str) -> Step:
     loss = _field(text, "loss")
-    bad = int(loss is not None and math.isnan(loss)) or int("reduced_train_loss=nan" in text)
     return Step(
         "nemo",
-        int(float(step[1])) if step else None,
-        _number(found[1]),
-        _number(flops[1]) if flops else None,
-        global_batch_size=_whole(_field(text, "batch")),
+        _int(_figure(_NEMO_STEP.search(text))),
+        _number(match[1]),
+        _figure(_NEMO_FLOPS.search(text)),
+        global_batch_size=_int(_field(text, "batch")),
         loss=loss,
-        nan=bad,
+        nan=_is_nan(loss) or int("reduced_train_loss=nan" in text),
     )
 
 
-def _titan(text: str) -> Step | None:
-    match = _TITAN.search(text)
-    if not match:
-        return None
-    loss = _number(match[2])
-    tflops, mfu = (_number(match[at]) if match[at] else None for at in (6, 7))
+def _titan(match: re.Match[str], text: str) -> Step:
+    loss, mfu_percent = _number(match[2]), _figure(match, 7)
     return Step(
         "torchtitan",
         int(match[1]),
         None,
-        tflops,
+        _figure(match, 6),
         _number(match[5]),
         loss=loss,
-        nan=int(math.isnan(loss)),
-        mfu=mfu / 100 if mfu is not None else None,
+        nan=_is_nan(loss),
+        mfu=mfu_percent and mfu_percent / 100,
         reserved_bytes=_number(match[3]) * GIB,
     )
 
 
-def _nanotron(text: str) -> Step | None:
-    match = _NANOTRON.search(text)
-    if not match:
-        return None
+def _nanotron(match: re.Match[str], text: str) -> Step:
     loss = _number(match[5])
     return Step(
         "nanotron",
@@ -247,70 +209,84 @@ def _nanotron(text: str) -> Step | None:
         _scaled(match[3]),
         global_batch_size=int(_scaled(match[4])),
         loss=loss,
-        nan=int(math.isnan(loss)),
+        nan=_is_nan(loss),
     )
 
 
-def _trainer(text: str) -> Step | None:
+def _trainer(match: re.Match[str], text: str) -> Step | None:
     """The Trainer's summary at the end: the mean over the whole run, evaluation and saving
     included.
     """
-    found, loss = _TRAINER.search(text), _TRAINER_LOSS.search(text)
-    if not found or not _number(found[2]) > 0:
+    steps_per_s = _number(match[2])
+    if not steps_per_s > 0:
         return None
     return Step(
         "trainer",
         None,
-        1 / _number(found[2]),
-        samples_per_s=_number(found[1]),
-        loss=_number(loss[1]) if loss else None,
+        1 / steps_per_s,
+        samples_per_s=_number(match[1]),
+        loss=_figure(_TRAINER_LOSS.search(text)),
     )
 
 
-def _memory(text: str) -> Memory | None:
+def _memory(match: re.Match[str], text: str) -> Memory | None:
     """Megatron's report (MiB), Bridge's (1e9 bytes); the largest of the steps so far."""
-    unit = _MEMORY.search(text)
-    if not unit:
+    scale = {"MB": MIB, "GB": GB}[match[1]]
+    sizes_bytes = {}
+    for name, pattern in _PEAKS.items():
+        size = _figure(pattern.search(text))
+        if size is not None:
+            sizes_bytes[name] = size * scale
+    if not sizes_bytes:
         return None
-    scale = MIB if unit[1] == "MB" else GB
-    sizes = {
-        name: _number(match[1]) * scale
-        for name, pattern in _PEAKS.items()
-        if (match := pattern.search(text))
-    }
-    rank = _RANK.search(text)
-    if not sizes:
-        return None
-    return Memory(
-        int(rank[1]) if rank else None,
-        sizes.get("allocated"),
-        sizes.get("reserved"),
-        sizes.get("device"),
-    )
+    return Memory(_int(_figure(_RANK.search(text))), **sizes_bytes)
 
 
-def _see(text: str) -> Memory | None:
+def _see(match: re.Match[str], text: str) -> Memory:
     """DeepSpeed's see_memory_usage: GiB, and the peak reserved in whole ones."""
-    match = _SEE.search(text)
-    return (
-        Memory(None, _number(match[1]) * GIB, max(_number(match[2]), _number(match[3])) * GIB)
-        if match
-        else None
-    )
+    reserved = max(_number(match[2]), _number(match[3]))
+    return Memory(None, _number(match[1]) * GIB, reserved * GIB)
+
+
+_STYLES: tuple[tuple[str, re.Pattern[str], Callable[..., Step | Memory | None]], ...] = (
+    ("elapsed time per iteration", _FIELDS["elapsed"], _megatron),
+    ("memory (", _MEMORY, _memory),
+    ("Max_MA", _SEE, _see),
+    ("Step Time :", _BRIDGE, _bridge),
+    ("iter time (s):", _PIPE, _pipe),
+    ("SamplesPerSec=", _THROUGHPUT, _timer),
+    ("train_step_timing", _NEMO, _nemo),
+    ("time_per_iteration_ms", _NANOTRON, _nanotron),
+    ("'train_samples_per_second'", _TRAINER, _trainer),
+    ("ps: ", _TITAN, _titan),
+)
+"""A word by which a line is known, what must be in it then, and who reads that; first come, first
+served.
+"""
 
 
 def _field(text: str, name: str) -> float | None:
-    match = _FIELDS[name].search(text)
-    return _number(match[1]) if match else None
+    return _figure(_FIELDS[name].search(text))
+
+
+def _figure(match: re.Match[str] | None, group: int = 1) -> float | None:
+    """The number in a group; None where the line has none."""
+    return _number(match[group]) if match and match[group] else None
 
 
 def _number(word: str) -> float:
     return float(word.replace(",", ""))
 
 
-def _whole(value: float | None) -> int | None:
+def _int(value: float | None) -> int | None:
     return int(value) if value is not None and math.isfinite(value) else None
 
 
+def _is_nan(loss: float | None) -> int:
+    """1 where the loss is not a number."""
+    return int(loss is not None and math.isnan(loss))
+
+
 def _scaled(word: str) -> float:
-    return float(word.rstrip("KMGTB")) * _SCALE[word[-1] if word[-1] in "KMGTB" else ""]
+    number = word.rstrip("KMGTB")
+    return float(number) * _SCALE[word[len(number) :]]

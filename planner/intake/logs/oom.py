@@ -50,7 +50,7 @@ _FIELDS = {
     "allowed_bytes": rf"{_SIZE} allowed;",
 }
 _FIELD_PATTERNS = {name: re.compile(pattern) for name, pattern in _FIELDS.items()}
-_DEVICE = re.compile(r"\b(GPU|NPU|XPU|HPU|MLU) (\d{1,5})\b")
+_DEVICE = re.compile(r"\b(?:GPU|NPU|XPU|HPU|MLU) (\d{1,5})\b")
 _VENDOR = re.compile(r"\b(CUDA|HIP|XPU|NPU|MUSA)\b.{0,12}out of memory")
 _OTHERS = re.compile(rf"\bProcess (\d{{1,10}}) has {_SIZE} memory in use")
 _RANK = re.compile(r"\[(?:rank|default|Rank )(\d{1,7})\]")
@@ -135,9 +135,8 @@ def _without_size(text: str) -> Oom | None:
     if match is None:
         return None
     message = _line_around(text, match.start())
-    vendor = _VENDOR.search(message)
     place: Place = "host" if _HOST.search(message) and not _SILENT.search(message) else "device"
-    return Oom(message, place, vendor=vendor.group(1) if vendor else None, rank=_rank(message))
+    return Oom(message, place, vendor=_group(_VENDOR, message), rank=_rank(message))
 
 
 def _sized(message: str) -> Oom:
@@ -146,26 +145,23 @@ def _sized(message: str) -> Oom:
     for name, pattern in _FIELD_PATTERNS.items():
         match = pattern.search(message)
         if match:
-            number, unit = (group for group in match.groups() if group is not None)
+            number, unit = filter(None, match.groups())
             sizes[name], ranges[name] = _printed(number, unit)
-    if (
-        "reserved_bytes" not in sizes
-        and "unallocated_bytes" in sizes
-        and "allocated_bytes" in sizes
-    ):
+    if "reserved_bytes" not in sizes and sizes.keys() >= {"allocated_bytes", "unallocated_bytes"}:
         sizes["reserved_bytes"] = sizes["allocated_bytes"] + sizes["unallocated_bytes"]
-        low, high = ranges["allocated_bytes"], ranges["unallocated_bytes"]
-        ranges["reserved_bytes"] = (low[0] + high[0], low[1] + high[1])
-    device, vendor = _DEVICE.search(message), _VENDOR.search(message)
+        tensors, rest = ranges["allocated_bytes"], ranges["unallocated_bytes"]
+        ranges["reserved_bytes"] = (tensors[0] + rest[0], tensors[1] + rest[1])
+    others = {}
+    for pid, number, unit in _OTHERS.findall(message):
+        others[int(pid)], _ = _printed(number, unit)
+    device = _group(_DEVICE, message)
     return Oom(
         text=message.strip()[:WINDOW],
         place="host" if _HOST.search(message) else "device",
-        device=int(device.group(2)) if device else None,
-        vendor=vendor.group(1) if vendor else None,
+        device=int(device) if device else None,
+        vendor=_group(_VENDOR, message),
         rank=_rank(message),
-        others_bytes={
-            int(pid): _printed(number, unit)[0] for pid, number, unit in _OTHERS.findall(message)
-        },
+        others_bytes=others,
         ranges=ranges,
         **sizes,
     )
@@ -176,20 +172,27 @@ def _printed(number: str, unit: str) -> tuple[float, Range]:
     either way.
     """
     decimals = len(number.partition(".")[2])
-    half = 0.0 if _UNITS[unit][1] == 1.0 and not decimals else 0.5 * 10.0**-decimals
     low, high = _UNITS[unit]
-    return float(number) * high, (
-        max(0.0, (float(number) - half) * low),
-        (float(number) + half) * high,
-    )
+    half = 0.5 * 10.0**-decimals
+    if high == 1.0 and not decimals:
+        half = 0.0
+    size = float(number)
+    return size * high, (max(0.0, (size - half) * low), (size + half) * high)
+
+
+def _group(pattern: re.Pattern[str], text: str) -> str | None:
+    """What the pattern's group holds where the text has it."""
+    match = pattern.search(text)
+    return match[1] if match else None
 
 
 def _rank(message: str) -> int | None:
-    match = _RANK.search(message.lstrip().partition("\n")[0])
-    return int(match.group(1)) if match else None
+    rank = _group(_RANK, message.lstrip().partition("\n")[0])
+    return int(rank) if rank else None
 
 
 def _line_around(text: str, at: int) -> str:
-    start = text.rfind("\n", max(0, at - WINDOW // 2), at) + 1
-    end = text.find("\n", at, at + WINDOW // 2)
-    return text[max(start, at - WINDOW // 2) : end if end >= 0 else at + WINDOW // 2].strip()
+    """The line of a position, or what of it lies within half a window of that."""
+    before = text[max(0, at - WINDOW // 2) : at].rpartition("\n")[2]
+    after = text[at : at + WINDOW // 2].partition("\n")[0]
+    return (before + after).strip()

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from planner.errors import InputError
+from planner.intake.documents.scalars import is_positive_int
 from planner.intake.logs import argument_blocks, oom
 from planner.intake.logs.lines import Memory, Step, parse
 from planner.intake.logs.oom import Oom
@@ -96,13 +98,13 @@ def read(path: str | Path) -> Log:
     """
     seen = _Seen()
     name = Path(path).name
-    for found in stretches(path):
-        if found.kind == "line":
-            _line(seen, found.text)
-        elif found.kind == "oom":
-            _oom(seen, found.text)
+    for stretch in stretches(path):
+        if stretch.kind == "line":
+            _line(seen, stretch.text)
+        elif stretch.kind == "oom":
+            _oom(seen, stretch.text)
         else:
-            _block(seen, found.kind, found.text, name)
+            _block(seen, stretch.kind, stretch.text, name)
     return _log(seen, str(path))
 
 
@@ -115,103 +117,93 @@ def is_log(text: str) -> bool:
         return False
     if "- arguments -" in head and " ...." in head:
         return True
-    return (
-        any(parse(line) is not None for line in head.split("\n")[:2000])
-        or oom.parse(head) is not None
-    )
+    lines = head.split("\n")[:2000]
+    return any(map(parse, lines)) or oom.parse(head) is not None
 
 
 def _line(seen: _Seen, text: str) -> None:
     seen.order += 1
     if len(seen.steps) >= MAX_STEPS and seen.order % 16 and "memory (" not in text:
         return
-    said = parse(text)
-    if isinstance(said, Memory):
-        kept = seen.memories.get(said.rank)
-        seen.memories[said.rank] = _larger(kept, said) if kept else said
-    elif said is not None:
-        key = (said.style, said.number, 0 if said.number is not None else seen.order)
-        seen.steps.setdefault(key, said)
+    entry = parse(text)
+    if isinstance(entry, Memory):
+        pair = (seen.memories.get(entry.rank, entry), entry)
+        seen.memories[entry.rank] = Memory(
+            entry.rank,
+            _largest(pair, "allocated_bytes"),
+            _largest(pair, "reserved_bytes"),
+            _largest(pair, "device_bytes"),
+        )
+    elif entry is not None:
+        key = (entry.style, entry.number, 0 if entry.number is not None else seen.order)
+        seen.steps.setdefault(key, entry)
 
 
 def _oom(seen: _Seen, text: str) -> None:
-    line = text.partition("\n")[0]
-    found = oom.parse(text if "ried to allocate " in line else line)
-    if found is not None and len(seen.ooms) < MAX_OOMS:
-        seen.ooms.append(found)
+    if "ried to allocate " not in text:
+        text = text.partition("\n")[0]
+    message = oom.parse(text)
+    if message is not None and len(seen.ooms) < MAX_OOMS:
+        seen.ooms.append(message)
 
 
 def _block(seen: _Seen, kind: str, text: str, name: str) -> None:
     if kind == "json":
-        seen.reading = argument_blocks.joined(
-            seen.reading, argument_blocks.configuration(text, name)
-        )
+        configuration = argument_blocks.configuration(text, name)
+        seen.reading = argument_blocks.joined(seen.reading, configuration)
         return
-    found = argument_blocks.arguments(text, name)
-    if found is not None:
+    arguments = argument_blocks.arguments(text, name)
+    if arguments is not None:
         seen.runs += 1
-        seen.reading = found
-        for kept in (seen.steps, seen.memories, seen.ooms):
-            kept.clear()
-
-
-def _larger(one: Memory, other: Memory) -> Memory:
-    return Memory(
-        one.rank,
-        _most((one.allocated_bytes, other.allocated_bytes)),
-        _most((one.reserved_bytes, other.reserved_bytes)),
-        _most((one.device_bytes, other.device_bytes)),
-    )
+        seen.reading = arguments
+        seen.steps.clear()
+        seen.memories.clear()
+        seen.ooms.clear()
 
 
 def _log(seen: _Seen, path: str) -> Log:
-    styles = [style for style, _, _ in seen.steps]
-    style = max((one for one in STYLES if one in styles), key=styles.count) if styles else None
-    every = [step for (kind, _, _), step in seen.steps.items() if kind == style]
-    steps = [step for step in every if step.number != 1 or len(every) < 3]
-    timed = steps[min(WARM_UP, len(steps) // 3) :]
-    others = [step for (kind, _, _), step in seen.steps.items() if kind != style]
-    peaks = [
-        *seen.memories.values(),
-        *(Memory(None, step.allocated_bytes, step.reserved_bytes) for step in seen.steps.values()),
-    ]
-    notes = (
-        [f"{seen.runs} runs in one log: the last one's arguments count"] if seen.runs > 1 else []
-    )
-    losses = [step.loss for step in every if step.loss is not None]
+    counts = Counter(step.style for step in seen.steps.values())
+    style = max(STYLES, key=lambda name: counts[name]) if counts else None
+    logged: list[Step] = []
+    others: list[Step] = []
+    for step in seen.steps.values():
+        (logged if step.style == style else others).append(step)
+    warm = [step for step in logged if step.number != 1 or len(logged) < 3]
+    timed = warm[min(WARM_UP, len(warm) // 3) :]
+    memories = list(seen.memories.values())
+    peaks: list[Step | Memory] = [*memories, *seen.steps.values()]
+    losses = [step.loss for step in logged if step.loss is not None]
     out = Log(
         path,
         seen.reading,
         style,
-        len(every),
+        len(logged),
         len(timed),
-        model_tflops_per_gpu=_median(step.tflops_per_gpu for step in timed)
-        or _median(other.tflops_per_gpu for other in others[-len(timed) :]),
-        tokens_per_s_per_gpu=_median(step.tokens_per_s_per_gpu for step in timed),
-        samples_per_s=_median(step.samples_per_s for step in timed),
+        model_tflops_per_gpu=_median(timed, "tflops_per_gpu")
+        or _median(others[-len(timed) :], "tflops_per_gpu"),
+        tokens_per_s_per_gpu=_median(timed, "tokens_per_s_per_gpu"),
+        samples_per_s=_median(timed, "samples_per_s"),
         global_batch_size=_batch(timed, seen.reading),
-        mfu=_median(step.mfu for step in timed),
-        allocated_bytes=_most(one.allocated_bytes for one in peaks),
-        reserved_bytes=_most(one.reserved_bytes for one in peaks),
-        device_bytes=_most(one.device_bytes for one in peaks),
-        ranks=sum(rank is not None for rank in seen.memories),
+        mfu=_median(timed, "mfu"),
+        allocated_bytes=_largest(peaks, "allocated_bytes"),
+        reserved_bytes=_largest(peaks, "reserved_bytes"),
+        device_bytes=_largest(memories, "device_bytes"),
+        ranks=len(seen.memories.keys() - {None}),
         last_loss=losses[-1] if losses else None,
-        nan_steps=sum(step.nan for step in every),
-        skipped_steps=sum(step.skipped for step in every),
+        nan_steps=sum(step.nan for step in logged),
+        skipped_steps=sum(step.skipped for step in logged),
         ooms=tuple(seen.ooms),
-        notes=tuple(notes),
     )
+    if seen.runs > 1:
+        note = f"{seen.runs} runs in one log: the last one's arguments count"
+        out = replace(out, notes=(note,))
     return _with_time(out, timed)
 
 
 def _with_time(out: Log, timed: Sequence[Step]) -> Log:
-    times = sorted(
-        step.step_s
-        for step in timed
-        if step.step_s is not None and math.isfinite(step.step_s) and step.step_s > 0
-    )
+    times = sorted(time for time in _finite(timed, "step_s") if time > 0)
     if times:
-        low, high = (times[min(int(share * len(times)), len(times) - 1)] for share in (0.1, 0.9))
+        low, high = times[int(0.1 * len(times))], times[int(0.9 * len(times))]
         return replace(out, step_s=statistics.median(times), step_s_low=low, step_s_high=high)
     if out.samples_per_s and out.global_batch_size:
         return replace(
@@ -223,39 +215,35 @@ def _with_time(out: Log, timed: Sequence[Step]) -> Log:
 
 
 def _batch(timed: Sequence[Step], reading: Reading | None) -> int | None:
-    stated = [step.global_batch_size for step in timed if step.global_batch_size]
-    if stated:
-        return stated[-1]
-    for name in ("global_batch_size", "deepspeed.train_batch_size"):
-        found = reading.values.get(name) if reading else None
-        if (
-            found
-            and isinstance(found.value, int)
-            and not isinstance(found.value, bool)
-            and found.value > 0
-        ):
-            return found.value
+    """Sequences of a step: as the last line states it, else as the arguments do."""
+    for step in reversed(timed):
+        if step.global_batch_size:
+            return step.global_batch_size
+    if reading is not None:
+        for name in ("global_batch_size", "deepspeed.train_batch_size"):
+            if name in reading.values and is_positive_int(reading.values[name].value):
+                return int(reading.values[name].value)
     return None
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    stated = [value for value in values if value is not None and math.isfinite(value)]
-    return statistics.median(stated) if stated else None
+def _finite(entries: Sequence[Step | Memory], name: str) -> list[float]:
+    """A figure of those that state it."""
+    figures = [getattr(entry, name) for entry in entries]
+    return [figure for figure in figures if figure is not None and math.isfinite(figure)]
 
 
-def _most(values: Iterable[float | None]) -> float | None:
-    stated = [value for value in values if value is not None and math.isfinite(value)]
-    return max(stated) if stated else None
+def _median(steps: Sequence[Step], name: str) -> float | None:
+    figures = _finite(steps, name)
+    return statistics.median(figures) if figures else None
 
 
-def said(out: Log) -> bool:
-    """Whether the log says anything that the program can use."""
-    return bool(out.reading or out.steps or out.ooms or out.allocated_bytes or out.reserved_bytes)
+def _largest(entries: Sequence[Step | Memory], name: str) -> float | None:
+    return max(_finite(entries, name), default=None)
 
 
 def checked(out: Log) -> Log:
     """The log, or InputError where nothing in it is known."""
-    if said(out):
+    if out.reading or out.steps or out.ooms or out.allocated_bytes or out.reserved_bytes:
         return out
     raise InputError(
         f"{Path(out.file).name} must be a log of Megatron-LM, DeepSpeed, NeMo, torchtitan, nanotron"

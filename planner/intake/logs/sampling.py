@@ -53,35 +53,36 @@ BLOCKS = {b"- arguments -": b"end of arguments", b"json = {": b"\n}"}
 Kind = Literal["line", "oom", "arguments", "json"]
 
 
-class Found(NamedTuple):
-    """A stretch of the log, as text, with its place in bytes from the start of the file."""
+class Stretch(NamedTuple):
+    """A part of the log that says something, as text."""
 
     kind: Kind
     text: str
-    at: int
 
 
-def stretches(path: str | Path) -> Iterator[Found]:
+def stretches(path: str | Path) -> Iterator[Stretch]:
     """What the log says, in its order within each piece of 4 MiB. InputError when it cannot be
     read.
     """
-    carry, at = b"", 0
+    carry, read_bytes = b"", 0
     wanted, met = LINES, set[bytes]()
     try:
         with Path(path).open("rb") as stream:
             while block := stream.read(CHUNK):
                 piece = (carry + block).replace(b"\r", b"\n")
                 cut = _cut(piece)
-                met |= {token for token in wanted if token not in met and token in piece}
-                yield from _in(piece[:cut], at, wanted)
-                carry, at = piece[cut:], at + cut
-                wanted = tuple(met) if met and at > SETTLED else LINES
+                met.update(token for token in wanted if token in piece)
+                yield from _of_piece(piece[:cut], wanted)
+                carry = piece[cut:]
+                read_bytes += cut
+                if met and read_bytes > SETTLED:
+                    wanted = tuple(met)
     except (OSError, ValueError) as fault:
         why = getattr(fault, "strerror", None) or fault
         raise InputError(
             f"{str(path)[:200]} must be a log that can be read, but got: {why}"
         ) from None
-    yield from _in(carry, at, wanted)
+    yield from _of_piece(carry, wanted)
 
 
 def _cut(piece: bytes) -> int:
@@ -94,32 +95,34 @@ def _cut(piece: bytes) -> int:
     return cut if len(piece) - cut <= LONGEST_BLOCK else len(piece)
 
 
-def _in(piece: bytes, at: int, wanted: tuple[bytes, ...]) -> Iterator[Found]:
-    found: dict[int, Found] = {}
+def _of_piece(piece: bytes, wanted: tuple[bytes, ...]) -> Iterator[Stretch]:
+    by_start: dict[int, Stretch] = {}
+
+    def text(start: int, end: int) -> str:
+        return piece[start:end].decode("utf-8", "replace")
+
     for token in wanted:
         for start, end in _spans(piece, token):
-            found.setdefault(
-                start, Found("line", piece[start:end].decode("utf-8", "replace"), at + start)
-            )
+            by_start.setdefault(start, Stretch("line", text(start, end)))
     for start, end in _blocks(piece, b"- arguments -"):
-        found[start] = Found("arguments", piece[start:end].decode("utf-8", "replace"), at + start)
+        by_start[start] = Stretch("arguments", text(start, end))
     for start, end in _blocks(piece, b"json = {"):
-        found[start] = Found("json", piece[start + 7 : end].decode("utf-8", "replace"), at + start)
+        by_start[start] = Stretch("json", text(start + len("json = "), end))
     for token in OOMS:
         for start, _ in _spans(piece, token):
-            text = piece[start : start + MESSAGE].decode("utf-8", "replace")
-            found.setdefault(start, Found("oom", text, at + start))
-    yield from (found[start] for start in sorted(found))
+            by_start.setdefault(start, Stretch("oom", text(start, start + MESSAGE)))
+    for _, stretch in sorted(by_start.items()):
+        yield stretch
 
 
 def _spans(piece: bytes, token: bytes) -> Iterator[tuple[int, int]]:
     position = piece.find(token)
     while position >= 0:
-        start = max(
-            piece.rfind(b"\n", max(0, position - AROUND), position) + 1, position - AROUND, 0
-        )
+        farthest = max(0, position - AROUND)
+        start = max(piece.rfind(b"\n", farthest, position) + 1, farthest)
         end = piece.find(b"\n", position, position + AROUND)
-        end = end if end >= 0 else min(position + AROUND, len(piece))
+        if end < 0:
+            end = min(position + AROUND, len(piece))
         yield start, end
         position = piece.find(token, max(end, position + 1))
 

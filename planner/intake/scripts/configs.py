@@ -18,8 +18,7 @@ from planner.intake.documents.tree import Leaf, leaves
 from planner.intake.frameworks import companions
 from planner.intake.frameworks import megatron_flags as table
 from planner.intake.frameworks.nemo_recipes import SPELLED
-from planner.intake.frameworks.vocabulary import Named, merged
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Named, make_reading, merged
 from planner.intake.reading import Edit, Reading
 from planner.intake.scripts.argparse_like import Parsed, leaf
 from planner.intake.scripts.classify import overrides
@@ -78,7 +77,7 @@ def reading(
         from planner.intake.frameworks import swift
 
         named = [name for flat in parsed.leaves for name in swift.names(flat)]
-        out = made(str(path), "swift", "megatron", named, unresolved=parsed.unresolved)
+        out = make_reading(str(path), "swift", "megatron", named, unresolved=parsed.unresolved)
         return companions.joined(merged(out, launched), str(path), sets)
     return _configured(kind, parsed, work, path, launched, sets)
 
@@ -94,7 +93,7 @@ def _megatron(
     ]
     deep = kind == "megatron-deepspeed"
     version, why = (None, "") if deep else table.version(parsed.flags)
-    out = made(
+    out = make_reading(
         str(path),
         kind,
         "deepspeed" if deep else "megatron",

@@ -15,8 +15,7 @@ from planner.intake.bash.interpreter import follow
 from planner.intake.bash.state import Work
 from planner.intake.bash.traced_text import Text, known, places, plain, shown, stretch
 from planner.intake.frameworks.megatron_flags import flags
-from planner.intake.frameworks.vocabulary import Named
-from planner.intake.frameworks.vocabulary import reading as made
+from planner.intake.frameworks.vocabulary import Named, make_reading
 from planner.intake.reading import APPEND, Edit, Reading, Unresolved, Value
 from planner.intake.scripts import argparse_like, classify, configs
 from planner.intake.scripts.argparse_like import Parsed, leaf
@@ -146,7 +145,9 @@ def _launched(command: TrainingCommand, parsed: Parsed, work: Work, path: Path) 
         if known(value) and len(plain(value)) <= LONGEST
     ][:MAX_VARIABLES]
     names += [_variable(name, value, work) for name, value in named]
-    return made(str(path), "megatron", "megatron", names, unresolved=opened, notes=counted.notes)
+    return make_reading(
+        str(path), "megatron", "megatron", names, unresolved=opened, notes=counted.notes
+    )
 
 
 def _variable(name: str, value: Text, work: Work) -> Named:
