@@ -21,38 +21,44 @@ _USEFUL = ("gemm_s", "attention_s")
 
 
 def _terms(time: StepTime) -> dict[str, float]:
-    return {f.name: float(getattr(time, f.name)) for f in fields(time)}
+    return {field.name: float(getattr(time, field.name)) for field in fields(time)}
 
 
 def limit(best: Estimate) -> str:
     """What costs most beside the model's own matrix products and attention."""
-    lost = {name: s for name, s in _terms(best.time).items() if name not in _USEFUL}
-    name = max(lost, key=lambda n: lost[n])
-    return f"{TERMS[name]}: {lost[name] / float(best.step_s):.0%} of the step"
+    terms = _terms(best.time)
+    for name in _USEFUL:
+        del terms[name]
+    name = max(terms, key=terms.__getitem__)
+    return f"{TERMS[name]}: {terms[name] / float(best.step_s):.0%} of the step"
 
 
 def why(
     recipe: Recipe, plans: list[tuple[Layout, Estimate]], rank: int, ladder: Ladder = ()
 ) -> tuple[str, ...]:
     """Sentences about the plan of this rank (0 = best)."""
-    layout, said = plans[rank]
+    layout, estimate = plans[rank]
     if rank:
         return (_behind(plans[0], plans[rank]),)
-    peak = (
-        "bf16"
-        if recipe.precision != "fp16" and "bf16" in recipe.hardware.gpu.peak_tflops
-        else "fp16"
-    )
+    peak = "bf16"
+    if recipe.precision == "fp16" or peak not in recipe.hardware.gpu.peak_tflops:
+        peak = "fp16"
     sentences = [
         (
-            f"{said.mfu:.1%} of the {peak} peak by the causal count; beyond matrix products and"
-            f" attention the most goes to {limit(said)}"
+            f"{estimate.mfu:.1%} of the {peak} peak by the causal count; beyond matrix products and"
+            f" attention the most goes to {limit(estimate)}"
         ),
-        _memory(layout, said),
+        _memory(layout, estimate),
     ]
     if layout.pp > 1:
-        sentences += [_pipeline(layout, said), *_starved(layout, said)]
-    sentences += _deepspeed(recipe, layout, said)
+        sentences.append(_pipeline(layout, estimate))
+        if estimate.bubble_share >= STARVED:
+            sentences.append(
+                f"the batch leaves each pipeline only {layout.m} micro-batches; a larger"
+                " --global-batch-size shrinks the bubble"
+            )
+    if recipe.framework == "deepspeed":
+        sentences += _deepspeed(layout, estimate)
     if len(ladder) > 1:
         sentences.append(_virtual(ladder))
     if len(plans) > 1:
@@ -60,119 +66,101 @@ def why(
     return tuple(sentences)
 
 
-def _memory(layout: Layout, said: Estimate) -> str:
-    held, limit_gib = said.memory_bytes / GIB, said.memory_limit_bytes / GIB
+def _memory(layout: Layout, estimate: Estimate) -> str:
+    used, limit_gib = estimate.memory_bytes / GIB, estimate.memory_limit_bytes / GIB
     return (
-        f"{held:.1f} of {limit_gib:.1f} GiB on the fullest stage, {said.oom_probability:.0%} chance"
-        f" to run out; recomputation {RECOMPUTE[layout.recompute]}"
+        f"{used:.1f} of {limit_gib:.1f} GiB on the fullest stage,"
+        f" {estimate.oom_probability:.0%} chance to run out;"
+        f" recomputation {RECOMPUTE[layout.recompute]}"
     )
 
 
-def _deepspeed(recipe: Recipe, layout: Layout, said: Estimate) -> list[str]:
+def _deepspeed(layout: Layout, estimate: Estimate) -> list[str]:
     """What is the framework's own: no virtual stages, states on the host."""
-    if recipe.framework != "deepspeed":
-        return []
-    out = ["DeepSpeed's pipeline is plain 1F1B: there is no interleaving, so v is 1"] * (
-        layout.pp > 1
-    )
+    sentences = []
+    if layout.pp > 1:
+        sentences.append("DeepSpeed's pipeline is plain 1F1B: there is no interleaving, so v is 1")
     if layout.offload:
-        held, most = said.host_bytes / GIB, said.host_limit_bytes / GIB
-        memory = f"{held:,.0f} of {most:,.0f} GiB of each node's memory"
-        out.append(
-            f"offload {OFFLOADS[layout.offload]}: {memory}, {said.time.offload_s:.2f} s a step"
+        used, limit_gib = estimate.host_bytes / GIB, estimate.host_limit_bytes / GIB
+        sentences.append(
+            f"offload {OFFLOADS[layout.offload]}: {used:,.0f} of {limit_gib:,.0f} GiB of each"
+            f" node's memory, {estimate.time.offload_s:.2f} s a step"
         )
-    return out
+    return sentences
 
 
-def _pipeline(layout: Layout, said: Estimate) -> str:
+def _pipeline(layout: Layout, estimate: Estimate) -> str:
     share = (layout.pp - 1) / (layout.v * layout.m + layout.pp - 1)
     return (
-        f"pp {layout.pp}, v {layout.v}, m {layout.m}: bubble {said.bubble_share:.1%} of the"
+        f"pp {layout.pp}, v {layout.v}, m {layout.m}: bubble {estimate.bubble_share:.1%} of the"
         f" pipeline's time ((p-1)/(v m + p-1) = {share:.1%} with equal stages)"
     )
 
 
-def _starved(layout: Layout, said: Estimate) -> list[str]:
-    """What only the asker can change: the batch decides how many micro-batches fill the
-    pipeline.
-    """
-    if said.bubble_share < STARVED:
-        return []
-    return [
-        f"the batch leaves each pipeline only {layout.m} micro-batches; a larger"
-        " --global-batch-size shrinks the bubble"
-    ]
-
-
 def _virtual(ladder: Ladder) -> str:
     """Where raising v stops paying: the first v that fits and that no larger one beats by more than
-    PAYS.
+    PAYS. Where none fits, all count.
     """
-    fastest = min(
-        (seconds for _, seconds, fits in ladder if fits),
-        default=min(seconds for _, seconds, _ in ladder),
-    )
-    enough = next(
-        v
-        for v, seconds, fits in ladder
-        if seconds <= fastest * (1 + PAYS) and (fits or not any(one[2] for one in ladder))
-    )
-    steps = ", ".join(
-        f"v {v} {seconds:.4g} s{'' if fits else ' but does not fit'}" for v, seconds, fits in ladder
-    )
-    beyond = (
-        f"raising v beyond {enough} does not pay"
-        if enough < ladder[-1][0]
-        else f"v pays up to {enough}"
-    )
-    return f"{beyond} on this network (pipeline simulated: {steps})"
+    usable = [rung for rung in ladder if rung[2]] or ladder
+    fastest = min(seconds for _, seconds, _ in usable)
+    enough = next(v for v, seconds, _ in usable if seconds <= fastest * (1 + PAYS))
+    steps = []
+    for v, seconds, fits in ladder:
+        steps.append(f"v {v} {seconds:.4g} s" + " but does not fit" * (not fits))
+    verdict = f"v pays up to {enough}"
+    if enough < ladder[-1][0]:
+        verdict = f"raising v beyond {enough} does not pay"
+    return f"{verdict} on this network (pipeline simulated: {', '.join(steps)})"
 
 
-def _differences(one: Estimate, other: Estimate) -> list[tuple[str, float]]:
-    a, b = _terms(one.time), _terms(other.time)
-    return sorted(((name, b[name] - a[name]) for name in a), key=lambda pair: -pair[1])
+def _differences(first: Estimate, second: Estimate) -> list[tuple[str, float]]:
+    """Seconds by which each term of the second is longer, the largest first."""
+    before, after = _terms(first.time), _terms(second.time)
+    differences = [(name, after[name] - before[name]) for name in before]
+    return sorted(differences, key=lambda difference: -difference[1])
 
 
 def describe(layout: Layout) -> str:
     """The knobs that tell layouts apart."""
-    more = f" v {layout.v}" if layout.v > 1 else ""
-    kind = RECOMPUTE[layout.recompute]
-    part = (
-        f" ({layout.recompute_layers} layer{'s' * (layout.recompute_layers > 1)})"
-        if layout.recompute_layers
-        else ""
-    )
-    again = "" if kind == "none" else f" {kind} recompute{part}"
-    cp = f" cp {layout.cp}" if layout.cp > 1 else ""
-    return (
-        f"tp {layout.tp} pp {layout.pp} dp {layout.dp}{cp}{more} mbs"
-        f" {layout.mbs}{sharded(layout)}{again}"
-    )
+    words = f"tp {layout.tp} pp {layout.pp} dp {layout.dp}"
+    if layout.cp > 1:
+        words += f" cp {layout.cp}"
+    if layout.v > 1:
+        words += f" v {layout.v}"
+    words += f" mbs {layout.mbs}"
+    if layout.zero > 1 or layout.offload:
+        words += f" zero {zero(layout)}"
+    if RECOMPUTE[layout.recompute] != "none":
+        words += f" {RECOMPUTE[layout.recompute]} recompute"
+        if layout.recompute_layers:
+            words += f" ({layout.recompute_layers} layer{'s' * (layout.recompute_layers > 1)})"
+    return words
 
 
-def sharded(layout: Layout) -> str:
-    """Sharding beyond the optimizer's, in words: ` zero 3 params-cpu`; empty where there is
-    none.
-    """
-    away = f" {OFFLOADS[layout.offload]}" if layout.offload else ""
-    copies = f" hpz {layout.hpz}" if layout.hpz > 1 else ""
-    return f" zero {layout.zero}{away}{copies}" if layout.zero > 1 or away else ""
+def zero(layout: Layout) -> str:
+    """The sharding stage with what DeepSpeed adds to it: `3 params-cpu`, `3 hpz 8`."""
+    words = f"{layout.zero}"
+    if layout.offload:
+        words += f" {OFFLOADS[layout.offload]}"
+    if layout.hpz > 1:
+        words += f" hpz {layout.hpz}"
+    return words
 
 
 def _ahead(best: tuple[Layout, Estimate], second: tuple[Layout, Estimate]) -> str:
     gap = float(second[1].step_s / best[1].step_s - 1)
-    won = [(name, s) for name, s in _differences(best[1], second[1]) if s > 0.001 * best[1].step_s][
-        :2
-    ]
-    saved = (
-        " and ".join(f"{s * 1e3:,.0f} ms less in {TERMS[name]}" for name, s in won)
-        or "less memory at the same speed"
-    )
-    return f"{gap:.1%} faster than the next ({describe(second[0])}): {saved}"
+    saved = []
+    for name, seconds in _differences(best[1], second[1])[:2]:
+        if seconds > 0.001 * best[1].step_s:
+            saved.append(f"{seconds * 1e3:,.0f} ms less in {TERMS[name]}")
+    reason = " and ".join(saved) or "less memory at the same speed"
+    return f"{gap:.1%} faster than the next ({describe(second[0])}): {reason}"
 
 
 def _behind(best: tuple[Layout, Estimate], other: tuple[Layout, Estimate]) -> str:
     gap = float(other[1].step_s / best[1].step_s - 1)
-    lost = [(name, s) for name, s in _differences(best[1], other[1]) if s > 0][:1]
-    costs = f"{lost[0][1] * 1e3:,.0f} ms more in {TERMS[lost[0][0]]}" if lost else "the same terms"
+    name, seconds = _differences(best[1], other[1])[0]
+    costs = "the same terms"
+    if seconds > 0:
+        costs = f"{seconds * 1e3:,.0f} ms more in {TERMS[name]}"
     return f"{gap:.1%} slower than the best: {costs}"

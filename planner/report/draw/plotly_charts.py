@@ -376,16 +376,21 @@ def _sample(count: int, front: np.ndarray) -> np.ndarray:
     )
 
 
+def degrees(layout: Layout, space: str = "") -> list[str]:
+    """Degrees above 1 with their names."""
+    words = []
+    for name in ("tp", "pp", "dp", "cp", "ep", "v"):
+        degree = getattr(layout, name)
+        if degree > 1:
+            words.append(f"{name}{space}{degree}")
+    return words
+
+
 def _knobs(layout: Layout) -> str:
     """A layout in a line, degrees of 1 left out."""
-    words = [
-        f"{name} {getattr(layout, name)}"
-        for name in ("tp", "pp", "dp", "cp", "ep", "v")
-        if getattr(layout, name) > 1
-    ]
     return ", ".join(
         [
-            *words,
+            *degrees(layout, " "),
             f"mbs {layout.mbs}",
             f"m {layout.m}",
             f"zero {layout.zero}",

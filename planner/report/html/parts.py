@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 
 from planner.cost.goodput import Goodput
-from planner.cost.terms import Estimate, Memory, StepTime
+from planner.cost.terms import Estimate
 from planner.layout import SCHEDULES, Layout
 from planner.pipeline.plan_timeline import plan_timeline
+from planner.reasons import zero
 from planner.references import REFERENCES
 from planner.report.draw import plotly_charts
-from planner.report.formulas import Formula, cost_formulas, keys, meanings
+from planner.report.formulas import Formula, cost_formulas, keys
 from planner.report.html.page import Grid, More, Section
-from planner.report.text import simulate
-from planner.report.text.parts import experts, tflops, zero
+from planner.report.text import explain, simulate
+from planner.report.text.parts import BATCH, GPUS, experts, figures, product, tflops
 from planner.report.text.parts import goodput as goodput_lines
+from planner.report.text.parts import question as question_line
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
@@ -24,11 +25,7 @@ Rows = Sequence[tuple[str, Layout, Estimate]]
 
 def question(recipe: Recipe) -> str:
     """The question in a line."""
-    return (
-        f"{recipe.model.name} on {recipe.gpus:,} x {recipe.hardware.name}:"
-        f" {recipe.global_batch_size:,} sequences of {recipe.seq_length:,} tokens a step,"
-        f" {recipe.precision}, {recipe.framework} {recipe.framework_version} ({recipe.stack.name})."
-    )
+    return f"{question_line(recipe).plain}."
 
 
 def headline(estimate: Estimate) -> tuple[tuple[str, str], ...]:
@@ -72,80 +69,41 @@ def layouts(rows: Rows, first: str) -> Grid:
         "memory, GiB",
         "OOM",
     )
-    cells = tuple(
-        (
-            name,
-            f"{one.gpus:,} = {one.tp} x {one.pp} x {one.dp} x {one.cp}",
-            experts(one),
-            f"{one.gbs:,} = {one.dp} x {one.mbs} x {one.m}",
-            str(one.v),
-            SCHEDULES[one.schedule],
-            zero(one),
-            one.recomputation.replace(",", ", "),
-            f"{said.step_s:.3f}",
-            tflops(said),
-            f"{said.mfu:.1%}",
-            f"{said.bubble_share:z.1%}",
-            f"{said.memory_bytes / GIB:.1f}",
-            f"{said.oom_probability:.0%}",
+    cells = []
+    for name, layout, estimate in rows:
+        cells.append(
+            (
+                name,
+                f"{layout.gpus:,} = {product(layout, GPUS, ' x ')}",
+                experts(layout),
+                f"{layout.gbs:,} = {product(layout, BATCH, ' x ')}",
+                str(layout.v),
+                SCHEDULES[layout.schedule],
+                zero(layout),
+                layout.recomputation.replace(",", ", "),
+                *figures(estimate),
+            )
         )
-        for name, one, said in rows
-    )
-    return Grid(head, cells)
+    return Grid(head, tuple(cells))
 
 
 def short(layout: Layout) -> str:
     """A layout's degrees as one label of a chart."""
-    words = [
-        f"{name}{getattr(layout, name)}"
-        for name in ("tp", "pp", "dp", "cp", "ep", "v")
-        if getattr(layout, name) > 1
-    ]
-    return " ".join([*words, f"mbs{layout.mbs}"])
+    return " ".join([*plotly_charts.degrees(layout), f"mbs{layout.mbs}"])
 
 
 def time_terms(estimate: Estimate) -> Grid:
     """Every term of the step in milliseconds, with what it is."""
-    means = meanings(StepTime)
-    terms = [(f.name, float(getattr(estimate.time, f.name))) for f in fields(estimate.time)]
-    rows = [
-        (
-            name.removesuffix("_s"),
-            means[name],
-            f"{value * 1e3:,.1f}",
-            f"{value / estimate.step_s:.1%}",
-        )
-        for name, value in terms
-        if value
-    ]
-    return Grid(
-        ("term", "what it is", "ms", "share"),
-        (*rows, ("step", "", f"{estimate.step_s * 1e3:,.1f}", "100%")),
-        2,
-        (len(rows),),
-    )
+    return _terms("ms", explain.time_rows(estimate))
 
 
 def memory_terms(estimate: Estimate) -> Grid:
     """Every term of the worst stage's memory in GiB, with what it is."""
-    means = meanings(Memory)
-    terms = [(f.name, float(getattr(estimate.memory, f.name))) for f in fields(estimate.memory)]
-    rows = [
-        (
-            name.removesuffix("_bytes"),
-            means[name],
-            f"{value / GIB:.2f}",
-            f"{value / estimate.memory_bytes:.1%}",
-        )
-        for name, value in terms
-        if value
-    ]
-    return Grid(
-        ("term", "what it is", "GiB", "share"),
-        (*rows, ("device", "", f"{estimate.memory_bytes / GIB:.2f}", "100%")),
-        2,
-        (len(rows),),
-    )
+    return _terms("GiB", explain.memory_rows(estimate))
+
+
+def _terms(unit: str, rows: list[explain.TermRow]) -> Grid:
+    return Grid(("term", "what it is", unit, "share"), tuple(rows), 2, (len(rows) - 1,))
 
 
 def stages(estimate: Estimate) -> Grid:
@@ -159,82 +117,58 @@ def stages(estimate: Estimate) -> Grid:
         "in flight, stages",
         "memory, GiB",
     )
-    rows = tuple(
-        (
-            str(one.stage),
-            str(one.layers),
-            f"{one.params:,}",
-            f"{one.forward_s * 1e3:.3f}",
-            f"{one.backward_s * 1e3:.3f}",
-            f"{one.in_flight:.2f}",
-            f"{one.memory_bytes / GIB:.2f}",
-        )
-        for one in estimate.stages
-    )
-    return Grid(head, rows)
+    return Grid(head, tuple(explain.stage_rows(estimate)))
 
 
 def memory(estimate: Estimate) -> Section:
     """Memory of every stage with the limit, terms and stages behind a click."""
-    more = (
-        More("Terms of the worst stage", grid=memory_terms(estimate)),
-        More("Stage by stage", grid=stages(estimate)),
-    )
-    chart = (
-        plotly_charts.memory_by_stage(estimate)
-        if estimate.stages
-        else plotly_charts.memory_by_term([("worst stage", estimate)])
-    )
-    return Section("Memory by stage", charts=(chart,), more=more if estimate.stages else more[:1])
+    terms = More("Terms of the worst stage", grid=memory_terms(estimate))
+    if not estimate.stages:
+        chart = plotly_charts.memory_by_term([("worst stage", estimate)])
+        return Section("Memory by stage", charts=(chart,), more=(terms,))
+    chart = plotly_charts.memory_by_stage(estimate)
+    more = (terms, More("Stage by stage", grid=stages(estimate)))
+    return Section("Memory by stage", charts=(chart,), more=more)
 
 
 def timeline(recipe: Recipe, layout: Layout) -> tuple[Section, ...]:
     """The Gantt chart of a plan's pipeline; nothing without one."""
-    done = plan_timeline(recipe, layout)
-    if done is None:
+    simulated = plan_timeline(recipe, layout)
+    if simulated is None:
         return ()
-    return (
-        Section(
-            "The pipeline's timeline",
-            (*(f"{one}." for one in done.assumed),),
-            charts=(plotly_charts.gantt(simulate.chart(done)),),
-        ),
-    )
+    chart = plotly_charts.gantt(simulate.chart(simulated))
+    return (Section("The pipeline's timeline", full_stops(simulated.assumed), charts=(chart,)),)
 
 
 def assumed(recipe: Recipe, estimate: Estimate | None, goodput: Goodput | None = None) -> Section:
     """What was not stated or measured, and what interrupts the run."""
-    every = tuple(dict.fromkeys((*recipe.assumed, *(estimate.assumed if estimate else ()))))
-    return Section(
-        "Assumed",
-        tuple(f"{one}." for one in every) + tuple(line.plain for line in goodput_lines(goodput)),
-    )
+    assumptions = dict.fromkeys(recipe.assumed)
+    if estimate is not None:
+        assumptions |= dict.fromkeys(estimate.assumed)
+    failures = tuple(line.plain for line in goodput_lines(goodput))
+    return Section("Assumed", full_stops(assumptions) + failures)
+
+
+def full_stops(clauses: Iterable[str]) -> tuple[str, ...]:
+    """Each clause as a sentence."""
+    return tuple(f"{clause}." for clause in clauses)
 
 
 def formulas(used: list[Formula] | None = None, note: str = "") -> Section:
     """Formulas with source and assumptions, behind clicks by room: those used, or every one of the
     cost model.
     """
-    found = cost_formulas() if used is None else used
-    rooms = dict.fromkeys(one.room for one in found)
-    said = {
-        room: tuple((one.name, _formula(one)) for one in found if one.room == room)
-        for room in rooms
-    }
-    more = tuple(More(room, lines) for room, lines in said.items())
-    cited = sorted({key for one in found for key in keys(one.source)})
-    return Section(
-        "Formulas and sources",
-        (note,) if note else (),
-        more=(*more, More("Sources", tuple((key, REFERENCES[key]) for key in cited))),
-    )
+    rooms: dict[str, list[tuple[str, str]]] = {}
+    cited: set[str] = set()
+    for formula in cost_formulas() if used is None else used:
+        rooms.setdefault(formula.room, []).append((formula.name, _formula(formula)))
+        cited.update(keys(formula.source))
+    more = [More(room, tuple(lines)) for room, lines in rooms.items()]
+    more.append(More("Sources", tuple((key, REFERENCES[key]) for key in sorted(cited))))
+    return Section("Formulas and sources", (note,) * bool(note), more=tuple(more))
 
 
 def _formula(formula: Formula) -> str:
     return (
         f"{formula.says}\n{formula.formula}\nSource: {formula.source}\nAssumes: {formula.assumes}"
     )
-
-
-def bullets(lines: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"- {line}" for line in lines)

@@ -29,7 +29,7 @@ def page(answer: Recommendation) -> Page:
     )
     sections = (
         Section("Plans", grid=parts.layouts(rows, "plan")),
-        *([Section("Why plan 1", parts.bullets(best.why))] if best.why else []),
+        *([Section("Why plan 1", tuple(f"- {line}" for line in best.why))] if best.why else []),
         Section(
             "Time of a step",
             charts=(plotly_charts.time_by_term(named),),

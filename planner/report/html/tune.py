@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.layout import SCHEDULES, Layout
+from planner.reasons import zero
 from planner.report.draw import plotly_charts, trial_charts
 from planner.report.draw.chart import Chart
 from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text import tune
-from planner.report.text.parts import zero
 from planner.specs import switches
 from planner.tune.study.trials import FAILED, Row
 from planner.tune.tune import Tuned

@@ -8,7 +8,8 @@ from rich.console import Group
 from rich.text import Text
 
 from planner.advice.comparison import Comparison, Row
-from planner.report.text.parts import NO_PROGRESS, bullets, grid, paragraph, zero
+from planner.reasons import zero
+from planner.report.text.parts import NO_PROGRESS, bullets, grid, paragraph
 from planner.units import GIB
 
 

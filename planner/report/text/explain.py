@@ -22,6 +22,8 @@ from planner.report.text.parts import goodput, grid, heading, more_assumed, plan
 from planner.units import GIB, MIB
 
 MILLI = 1e3
+TermRow = tuple[str, str, str, str]
+"""Of a term its name, what it is, its value, its share."""
 SIMULATED = (
     "Bubble, transfers between stages and activations in flight are simulated"
     " (planner.simulator.simulate) from the order of {schedule}, not given by a closed form."
@@ -35,7 +37,9 @@ def text(answer: Explanation, formulas: bool = True) -> Group:
         Text(f"Breaks a rule ({breach.rule}): {breach.message}", "bold red")
         for breach in answer.breaches
     ]
-    stages: list[Any] = [title("Stage by stage"), stage_table(estimate)] if estimate.stages else []
+    stages: list[Any] = []
+    if estimate.stages:
+        stages = [title("Stage by stage"), stage_table(estimate)]
     return Group(
         heading(answer.recipe),
         plans([(unusual(answer.layout), answer.layout, estimate)]),
@@ -63,43 +67,52 @@ def title(text: str) -> Text:
 
 def time_table(estimate: Estimate) -> Table:
     """Every term, in milliseconds and as a share; terms that are 0 are left out."""
-    table = grid("term", "ms", "share", "what it is")
-    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
-    means = meanings(StepTime)
-    for f in fields(estimate.time):
-        value = getattr(estimate.time, f.name)
-        if value:
-            table.add_row(
-                f.name.removesuffix("_s"),
-                f"{value * MILLI:,.1f}",
-                f"{value / estimate.step_s:.1%}",
-                means[f.name],
-            )
     low, high = estimate.step_s_low * MILLI, estimate.step_s_high * MILLI
     spread = f"80% of runs like it: {low:,.0f} to {high:,.0f} ms"
-    table.add_row("step", f"{estimate.step_s * MILLI:,.1f}", "100%", spread, style="bold")
-    return table
+    return _term_table("ms", time_rows(estimate), spread)
 
 
 def memory_table(estimate: Estimate) -> Table:
-    table = grid("term", "GiB", "share", "what it is")
-    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
-    means = meanings(Memory)
-    for f in fields(estimate.memory):
-        value = getattr(estimate.memory, f.name)
-        if value:
-            table.add_row(
-                f.name.removesuffix("_bytes"),
-                f"{value / GIB:.2f}",
-                f"{value / estimate.memory_bytes:.1%}",
-                means[f.name],
-            )
     limit = (
         f"of {estimate.memory_limit_bytes / GIB:.2f} GiB usable: out of memory with probability"
         f" {estimate.oom_probability:.0%}"
     )
-    table.add_row("device", f"{estimate.memory_bytes / GIB:.2f}", "100%", limit, style="bold")
+    return _term_table("GiB", memory_rows(estimate), limit)
+
+
+def _term_table(unit: str, rows: list[TermRow], note: str) -> Table:
+    """The terms, and in bold their sum with a note."""
+    table = grid("term", unit, "share", "what it is")
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    for name, meaning, value, share in rows[:-1]:
+        table.add_row(name, value, share, meaning)
+    name, _, value, share = rows[-1]
+    table.add_row(name, value, share, note, style="bold")
     return table
+
+
+def time_rows(estimate: Estimate) -> list[TermRow]:
+    """The terms of the step in milliseconds that are not 0, last the step."""
+    return _term_rows(estimate.time, "step", float(estimate.step_s), MILLI, ",.1f")
+
+
+def memory_rows(estimate: Estimate) -> list[TermRow]:
+    """The terms of the worst stage's memory in GiB that are not 0, last the device's."""
+    return _term_rows(estimate.memory, "device", float(estimate.memory_bytes), 1 / GIB, ".2f")
+
+
+def _term_rows(
+    terms: StepTime | Memory, sum_name: str, total: float, scale: float, digits: str
+) -> list[TermRow]:
+    means = meanings(type(terms))
+    rows = []
+    for field in fields(terms):
+        value = float(getattr(terms, field.name))
+        if value:
+            name = field.name.rpartition("_")[0]
+            figure = f"{value * scale:{digits}}"
+            rows.append((name, means[field.name], figure, f"{value / total:.1%}"))
+    return [*rows, (sum_name, "", f"{total * scale:{digits}}", "100%")]
 
 
 def stage_table(estimate: Estimate) -> Table:
@@ -112,8 +125,15 @@ def stage_table(estimate: Estimate) -> Table:
         "in flight",
         "memory GiB",
     )
-    for stage in estimate.stages:
-        table.add_row(
+    for row in stage_rows(estimate):
+        table.add_row(*row)
+    return table
+
+
+def stage_rows(estimate: Estimate) -> list[tuple[str, ...]]:
+    """Stage, layers, parameters a GPU, forward and backward ms, stages in flight, memory GiB."""
+    return [
+        (
             str(stage.stage),
             str(stage.layers),
             f"{stage.params:,}",
@@ -122,7 +142,8 @@ def stage_table(estimate: Estimate) -> Table:
             f"{stage.in_flight:.2f}",
             f"{stage.memory_bytes / GIB:.2f}",
         )
-    return table
+        for stage in estimate.stages
+    ]
 
 
 def in_flight_table(answer: Explanation) -> Table:
@@ -132,24 +153,21 @@ def in_flight_table(answer: Explanation) -> Table:
     table = grid(
         "schedule", "in flight", "activations GiB", "memory GiB", "limit GiB", "bubble", "step s"
     )
-    layout = answer.layout
-    held = max((stage.in_flight for stage in answer.estimate.stages), default=0.0)
-    own = (f"{SCHEDULES[layout.schedule]}, v {layout.v} (this plan)", held, answer.estimate)
-    plain = [
-        one for one in answer.beside if (one.schedule, 1) != (SCHEDULES[layout.schedule], layout.v)
-    ]
-    for name, in_flight, row_estimate in (
-        own,
-        *((f"{one.schedule}, v 1", one.in_flight, one.estimate) for one in plain),
-    ):
+    schedule, v = SCHEDULES[answer.layout.schedule], answer.layout.v
+    in_flight = max((stage.in_flight for stage in answer.estimate.stages), default=0.0)
+    rows = [(f"{schedule}, v {v} (this plan)", in_flight, answer.estimate)]
+    for plain in answer.beside:
+        if (plain.schedule, 1) != (schedule, v):
+            rows.append((f"{plain.schedule}, v 1", plain.in_flight, plain.estimate))
+    for name, in_flight, plan in rows:
         table.add_row(
             name,
             f"{in_flight:.2f}",
-            f"{row_estimate.memory.activations_bytes / GIB:,.2f}",
-            f"{row_estimate.memory_bytes / GIB:,.2f}",
-            f"{row_estimate.memory_limit_bytes / GIB:.2f}",
-            f"{row_estimate.bubble_share:z.1%}",
-            f"{row_estimate.step_s:.3f}",
+            f"{plan.memory.activations_bytes / GIB:,.2f}",
+            f"{plan.memory_bytes / GIB:,.2f}",
+            f"{plan.memory_limit_bytes / GIB:.2f}",
+            f"{plan.bubble_share:z.1%}",
+            f"{plan.step_s:.3f}",
         )
     return table
 
@@ -157,7 +175,8 @@ def in_flight_table(answer: Explanation) -> Table:
 def in_flight(answer: Explanation) -> str:
     """Micro-batches that the first stage holds under 1F1B and under GPipe."""
     p, m = answer.layout.pp, answer.layout.m
-    plain = f"min(m, p) = min({m}, {p}) = {min(m, p)} micro-batch{'es' * (min(m, p) > 1)}"
+    fewer = min(m, p)
+    plain = f"min(m, p) = min({m}, {p}) = {fewer} micro-batch{'es' * (fewer > 1)}"
     return f"The first stage holds {plain} under 1F1B, O(p); m = {m} under GPipe, O(m)."
 
 
@@ -165,13 +184,12 @@ def p2p_table(estimate: Estimate) -> Table:
     table = grid(
         "activation tensors a step", "MiB a tensor", "MiB a link, one way, a step", "MiB a step"
     )
-    sizes = (
-        estimate.p2p.bytes_per_tensor,
-        estimate.p2p.bytes_per_link_per_step,
-        estimate.p2p.bytes_per_step,
-    )
+    p2p = estimate.p2p
     table.add_row(
-        f"{estimate.p2p.tensors_per_step:,.0f}", *(f"{size / MIB:,.2f}" for size in sizes)
+        f"{p2p.tensors_per_step:,.0f}",
+        f"{p2p.bytes_per_tensor / MIB:,.2f}",
+        f"{p2p.bytes_per_link_per_step / MIB:,.2f}",
+        f"{p2p.bytes_per_step / MIB:,.2f}",
     )
     return table
 
@@ -185,27 +203,27 @@ def used_formulas(answer: Explanation) -> tuple[list[Formula], str]:
     return formulas, SIMULATED.format(schedule=schedule) if simulated else ""
 
 
-def written(found: list[Formula], note: str = "") -> list[Any]:
+def written(formulas: list[Formula], note: str = "") -> list[Any]:
     """Formulas below a note, and the works that they cite."""
-    cited = dict.fromkeys(key for one in found for key in keys(one.source))
-    sources = [
-        Text.assemble((f"[{key}] ", "bold"), REFERENCES[key]) for key in cited if key in REFERENCES
-    ]
-    head = [title("Formulas"), *([Text(note)] if note else [])]
-    return [*head, *(formula(one) for one in found), title("Sources"), *sources]
+    lines: list[Any] = [title("Formulas")]
+    if note:
+        lines.append(Text(note))
+    lines += map(_formula, formulas)
+    lines.append(title("Sources"))
+    for key in dict.fromkeys(keys(" ".join(formula.source for formula in formulas))):
+        if key in REFERENCES:
+            lines.append(Text.assemble((f"[{key}] ", "bold"), REFERENCES[key]))
+    return lines
 
 
-def formula(formula: Formula) -> Group:
+def _formula(formula: Formula) -> Group:
     """A formula with its source and its assumptions, indented below its name."""
-    head = (f"{formula.room}.{formula.name}", "bold")
-    titled = (
-        Text.assemble(head, f": {formula.says}")
-        if not formula.says.startswith("Formula:")
-        else Text.assemble(head)
-    )
-    said = [("Source: ", formula.source), ("Assumes: ", formula.assumes)]
-    below = [
-        Text(f"= {formula.formula}"),
-        *(Text(f"{label}{text}", "dim") for label, text in said if text),
-    ]
-    return Group(titled, *(Padding(line, (0, 0, 0, 2), expand=False) for line in below))
+    head = Text(f"{formula.room}.{formula.name}", "bold")
+    if not formula.says.startswith("Formula:"):
+        head = Text.assemble(head, f": {formula.says}")
+    lines = [Text(f"= {formula.formula}")]
+    if formula.source:
+        lines.append(Text(f"Source: {formula.source}", "dim"))
+    if formula.assumes:
+        lines.append(Text(f"Assumes: {formula.assumes}", "dim"))
+    return Group(head, *(Padding(line, (0, 0, 0, 2), expand=False) for line in lines))

@@ -4,7 +4,7 @@ paragraphs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console, Group
@@ -13,7 +13,8 @@ from rich.text import Text
 
 from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
-from planner.layout import OFFLOADS, SCHEDULES, Layout, Numeric
+from planner.layout import SCHEDULES, Layout, Numeric
+from planner.reasons import zero
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
@@ -32,42 +33,38 @@ def heading(recipe: Recipe, batch: str = "") -> Group:
     """The question in a line, and below it what was not stated. A batch that varies is given in
     words.
     """
-    line = Text.assemble(
+    return Group(question(recipe, batch), *sentences("Assumed", recipe.assumed))
+
+
+def question(recipe: Recipe, batch: str = "") -> Text:
+    """The question in a line."""
+    batch = batch or f"{recipe.global_batch_size:,}"
+    return Text.assemble(
         (recipe.model.name, "bold"),
         " on ",
         (f"{recipe.gpus:,} x {recipe.hardware.name}", "bold"),
-        f": {batch or f'{recipe.global_batch_size:,}'} sequences of {recipe.seq_length:,} tokens a"
-        f" step, {recipe.precision}, {recipe.framework} {recipe.framework_version}"
-        f" ({recipe.stack.name})",
-    )
-    return Group(
-        line, *([paragraph("Assumed", "; ".join(recipe.assumed) + ".")] if recipe.assumed else [])
+        f": {batch} sequences of {recipe.seq_length:,} tokens a step, {recipe.precision},"
+        f" {recipe.framework} {recipe.framework_version} ({recipe.stack.name})",
     )
 
 
-def plans(rows: Iterable[tuple[str, Layout, Estimate]], first: str = "") -> Table:
+def plans(rows: Sequence[tuple[str, Layout, Estimate]], first: str = "") -> Table:
     """Layouts with the arithmetic of their columns: GPUs and batch as products."""
-    listed = list(rows)
-    cp = any(layout.cp > 1 for _, layout, _ in listed)
-    wide = _plans(listed, first, cp, " x ")
-    return (
-        wide
-        if not cp and Console(width=4 * WIDTH).measure(wide).maximum <= WIDTH
-        else _plans(listed, first, cp, "*")
-    )
+    cp = any(layout.cp > 1 for _, layout, _ in rows)
+    spaced = _plans(rows, first, cp, " x ")
+    if cp or Console(width=4 * WIDTH).measure(spaced).maximum > WIDTH:
+        return _plans(rows, first, cp, "*")
+    return spaced
 
 
-def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, times: str) -> Table:
-    gpus, batch = (
-        " or ".join(f"{n:,}" for n in sorted({count(one) for _, one, _ in listed}))
-        for count in (_gpus, _batch)
-    )
-    split = any(layout.ep * layout.etp > 1 for _, layout, _ in listed)
+def _plans(rows: Sequence[tuple[str, Layout, Estimate]], first: str, cp: bool, times: str) -> Table:
+    gpu_words = GPUS[: 3 + cp]
+    split = any(layout.ep * layout.etp > 1 for _, layout, _ in rows)
     table = grid(
         first,
-        f"{gpus} = {times.join(GPUS[: 3 + cp])}",
+        f"{_counts(layout.gpus for _, layout, _ in rows)} = {times.join(gpu_words)}",
         *["ep"] * split,
-        f"{batch} = {times.join(BATCH)}",
+        f"{_counts(layout.gbs for _, layout, _ in rows)} = {times.join(BATCH)}",
         "v",
         "zero",
         "recompute",
@@ -80,27 +77,40 @@ def _plans(listed: list[tuple[str, Layout, Estimate]], first: str, cp: bool, tim
     )
     table.columns[0].no_wrap = True
     table.columns[5 + split].no_wrap = False
-    for name, layout, said in listed:
-        degrees, batch = (
-            times.join(str(getattr(layout, word)) for word in words)
-            for words in (GPUS[: 3 + cp], BATCH)
-        )
+    for name, layout, estimate in rows:
         table.add_row(
             name,
-            degrees,
+            product(layout, gpu_words, times),
             *[experts(layout)] * split,
-            batch,
+            product(layout, BATCH, times),
             str(layout.v),
             zero(layout),
             layout.recomputation.replace(",", ", "),
-            f"{said.step_s:.3f}",
-            tflops(said),
-            f"{said.mfu:.1%}",
-            f"{said.bubble_share:z.1%}",
-            f"{said.memory_bytes / GIB:.1f}",
-            f"{said.oom_probability:.0%}",
+            *figures(estimate),
         )
     return table
+
+
+def _counts(counts: Iterable[Numeric]) -> str:
+    """The different numbers, the smallest first: `64 or 128`."""
+    return " or ".join(f"{count:,}" for count in sorted(set(map(int, counts))))
+
+
+def product(layout: Layout, words: Iterable[str], times: str) -> str:
+    """Degrees of a layout as factors: `8 x 4 x 2`."""
+    return times.join(str(getattr(layout, word)) for word in words)
+
+
+def figures(estimate: Estimate) -> tuple[str, ...]:
+    """Seconds of a step, TFLOP/s of a GPU, MFU, bubble, GiB of the worst stage, OOM probability."""
+    return (
+        f"{estimate.step_s:.3f}",
+        tflops(estimate),
+        f"{estimate.mfu:.1%}",
+        f"{estimate.bubble_share:z.1%}",
+        f"{estimate.memory_bytes / GIB:.1f}",
+        f"{estimate.oom_probability:.0%}",
+    )
 
 
 def tflops(estimate: Estimate, grouped: str = "") -> str:
@@ -108,46 +118,30 @@ def tflops(estimate: Estimate, grouped: str = "") -> str:
     for thousands.
     """
     rate = float(estimate.model_tflops_per_gpu)
-    return (
-        f"{rate:{grouped}.0f}"
-        if rate >= 9.95
-        else f"{rate:#.2g}"
-        if rate >= 1e-4
-        else f"{rate:.1e}"
-    )
+    if rate >= 9.95:
+        return f"{rate:{grouped}.0f}"
+    return f"{rate:#.2g}" if rate >= 1e-4 else f"{rate:.1e}"
 
 
 def experts(layout: Layout) -> str:
     """Ranks over which experts are split: ep, and etp where it is not 1."""
-    return f"{layout.ep}" + (f" etp {layout.etp}" if layout.etp > 1 else "")
-
-
-def _gpus(layout: Layout) -> int:
-    return int(layout.gpus)
-
-
-def _batch(layout: Layout) -> int:
-    return int(layout.gbs)
+    return f"{layout.ep}" + f" etp {layout.etp}" * (layout.etp > 1)
 
 
 def grid(*headers: str) -> Table:
     """A plain table: numbers to the right, the first column to the left."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")
-    for at, header in enumerate(headers):
-        table.add_column(header, justify="left" if at == 0 else "right", no_wrap=at > 0)
+    table.add_column(headers[0])
+    for header in headers[1:]:
+        table.add_column(header, justify="right", no_wrap=True)
     return table
-
-
-def zero(layout: Layout) -> str:
-    """The sharding stage with what DeepSpeed adds to it: `3 params-cpu`, `3 hpz 8`."""
-    away = f" {OFFLOADS[layout.offload]}" if layout.offload else ""
-    return f"{layout.zero}{away}" + (f" hpz {layout.hpz}" if layout.hpz > 1 else "")
 
 
 def unusual(layout: Layout) -> str:
     """The schedule's name where v does not say it."""
     name = SCHEDULES[layout.schedule]
-    return "" if name == ("interleaved" if layout.v > 1 else "1f1b") else name
+    usual = "interleaved" if layout.v > 1 else "1f1b"
+    return "" if name == usual else name
 
 
 def splits(recipe: Recipe, rows: Iterable[tuple[str, Layout]]) -> list[Text]:
@@ -155,28 +149,22 @@ def splits(recipe: Recipe, rows: Iterable[tuple[str, Layout]]) -> list[Text]:
     share then.
     """
     named: dict[tuple[str, ...], list[str]] = {}
-    listed = list(rows)
-    for name, layout in listed:
+    dealt = []
+    for name, layout in rows:
         ends = tuple(end for end in ENDS if getattr(layout, f"account_for_{end}"))
         named.setdefault(ends, []).append(name)
-    dealt = [
-        paragraph(
-            "Layers",
-            f"{f'in plan {name} ' if name else ''}the stages hold {layout.stage_layout} "
-            "(--pipeline-model-parallel-layout).",
-        )
-        for name, layout in listed
-        if layout.stage_layout
-    ]
-    return [
-        paragraph("Layers", _split(recipe.model.num_layers, ends, names))
-        for ends, names in named.items()
-        if ends
-    ] + dealt
+        if layout.stage_layout:
+            where = f"in plan {name} " * bool(name)
+            dealt.append(
+                f"{where}the stages hold {layout.stage_layout} (--pipeline-model-parallel-layout)."
+            )
+    named.pop((), None)
+    shared = [_split(recipe.model.num_layers, ends, names) for ends, names in named.items()]
+    return [paragraph("Layers", text) for text in shared + dealt]
 
 
 def _split(layers: int, ends: tuple[str, ...], names: list[str]) -> str:
-    where = f"in plan {', '.join(names)} " if any(names) else ""
+    where = f"in plan {', '.join(names)} " * any(names)
     parts = " + ".join([str(layers), *(f"1 for the {end}" for end in ends)])
     flags = " ".join(f"--account-for-{end}" for end in ends)
     return f"{where}the stages share {parts} = {layers + len(ends)} ({flags})."
@@ -186,10 +174,15 @@ def paragraph(label: str, text: str) -> Text:
     return Text.assemble((f"{label}: ", "bold"), text)
 
 
+def sentences(label: str, clauses: Sequence[str]) -> list[Text]:
+    """Clauses under one label; nothing without any."""
+    return [paragraph(label, "; ".join(clauses) + ".")] * bool(clauses)
+
+
 def more_assumed(recipe: Recipe, estimate: Estimate) -> list[Text]:
     """What an estimate assumed beyond what the heading names."""
-    more = [one for one in estimate.assumed if one not in recipe.assumed]
-    return [paragraph("Assumed too", "; ".join(more) + ".")] if more else []
+    more = [text for text in estimate.assumed if text not in recipe.assumed]
+    return sentences("Assumed too", more)
 
 
 def goodput(goodput: Goodput | None) -> list[Text]:
@@ -211,14 +204,7 @@ def goodput(goodput: Goodput | None) -> list[Text]:
             f" {goodput.lost_share:.1%}; {goodput.days_per_trillion_tokens:,.1f} days a trillion"
             " tokens."
         )
-    return [
-        paragraph("Goodput", text),
-        *(
-            [paragraph("Assumed of failures", "; ".join(goodput.assumed) + ".")]
-            if goodput.assumed
-            else []
-        ),
-    ]
+    return [paragraph("Goodput", text), *sentences("Assumed of failures", goodput.assumed)]
 
 
 def duration(seconds: Numeric) -> str:
@@ -230,7 +216,7 @@ def duration(seconds: Numeric) -> str:
 
 
 def bullets(lines: Iterable[str]) -> Table:
-    """Sentences under a label, long ones indented."""
+    """A bullet a line, long ones indented."""
     table = Table.grid(padding=(0, 1))
     for line in lines:
         table.add_row("  -", line)
