@@ -4,12 +4,14 @@ result unknown.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 from planner.intake.bash.state import State, assign, certain, lookup, unknown_text
-from planner.intake.bash.traced_text import Text, computed, first_unknown, plain
+from planner.intake.bash.traced_text import Text, computed, concatenated, first_unknown, plain
 
 _TOKEN = re.compile(
     r"\s*(\d+#[0-9a-zA-Z@_]+|0[xX][0-9a-fA-F]+|\d[\d_]*|[A-Za-z_]\w*"
@@ -37,21 +39,26 @@ _BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "**": (12, lambda a, b: a ** _small(b)),
 }
 _SET = ("=", "+=", "-=", "*=", "/=", "%=")
-_MOST = 1 << 63
-_DEEPEST = 40
+_MAX_VALUE = 1 << 63
+_MAX_DEPTH = 40
 
 
 class _Unknown(Exception):
     """An operand that nobody knows, or no expression at all."""
 
+    def __init__(self, operand: Text = ()) -> None:
+        self.operand = operand
 
-class _Reading(NamedTuple):
+
+@dataclass(slots=True)
+class _Reading:
     state: State
     tokens: list[str]
-    at: list[int]
-    """One number: the next token."""
-    used: list[Text]
-    depth: list[int]
+    at: int = 0
+    """The next token."""
+    used: list[Text] = field(default_factory=list)
+    """Values of the variables that count."""
+    depth: int = 0
 
 
 def arithmetic(state: State, text: Text) -> Text:
@@ -62,15 +69,15 @@ def arithmetic(state: State, text: Text) -> Text:
     try:
         value, used = _evaluate(state, plain(text))
     except _Unknown as fault:
-        return (
-            fault.args[0] if fault.args else unknown_text(f"$(({plain(text)[:60]}))", unset=False)
-        )
-    return computed(str(value), tuple(piece for one in (text, *used) for piece in one))
+        if fault.operand:
+            return fault.operand
+        return unknown_text(f"$(({plain(text)[:60]}))", unset=False)
+    return computed(str(value), concatenated([text, *used]))
 
 
 def number(state: State, text: Text) -> int | None:
     """The value as a number; None where it is not known."""
-    value = certain(arithmetic(state, text)) if first_unknown(text) is None else None
+    value = certain(arithmetic(state, text))
     return int(value) if value and re.fullmatch(r"-?\d+", value) else None
 
 
@@ -82,7 +89,7 @@ def _evaluate(state: State, text: str) -> tuple[int, list[Text]]:
         raise _Unknown
     if not tokens:
         return 0, []
-    reading = _Reading(state, tokens, [0], [], [0])
+    reading = _Reading(state, tokens)
     value = _comma(reading)
     if _peek(reading):
         raise _Unknown
@@ -90,12 +97,12 @@ def _evaluate(state: State, text: str) -> tuple[int, list[Text]]:
 
 
 def _peek(reading: _Reading) -> str:
-    return reading.tokens[reading.at[0]] if reading.at[0] < len(reading.tokens) else ""
+    return reading.tokens[reading.at] if reading.at < len(reading.tokens) else ""
 
 
 def _take(reading: _Reading) -> str:
     token = _peek(reading)
-    reading.at[0] += 1
+    reading.at += 1
     return token
 
 
@@ -108,8 +115,8 @@ def _comma(reading: _Reading) -> int:
 
 
 def _choice(reading: _Reading) -> int:
-    reading.depth[0] += 1
-    if reading.depth[0] > _DEEPEST:
+    reading.depth += 1
+    if reading.depth > _MAX_DEPTH:
         raise _Unknown
     value = _binary(reading, 0)
     if _peek(reading) == "?":
@@ -119,29 +126,33 @@ def _choice(reading: _Reading) -> int:
             raise _Unknown
         no = _choice(reading)
         value = yes if value else no
-    reading.depth[0] -= 1
+    reading.depth -= 1
     return value
 
 
 def _binary(reading: _Reading, least: int) -> int:
     value = _unary(reading)
-    while (token := _peek(reading)) in _BINARY and _BINARY[token][0] > least:
-        _take(reading)
+    while _peek(reading) in _BINARY:
+        token = _peek(reading)
         rank, apply = _BINARY[token]
-        value = _bounded(apply(value, _binary(reading, rank if token != "**" else rank - 1)))
+        if rank <= least:
+            break
+        _take(reading)
+        right = _binary(reading, rank - (token == "**"))
+        value = _bounded(apply(value, right))
     return value
 
 
 def _unary(reading: _Reading) -> int:
     token = _take(reading)
     if token in ("-", "+", "!", "~", "++", "--"):
-        reading.depth[0] += 1
-        if reading.depth[0] > _DEEPEST:
+        reading.depth += 1
+        if reading.depth > _MAX_DEPTH:
             raise _Unknown
         if token in ("++", "--"):
-            return _store(reading, _take(reading), "+=" if token == "++" else "-=", 1)
+            return _store(reading, _take(reading), f"{token[0]}=", 1)
         value = _unary(reading)
-        reading.depth[0] -= 1
+        reading.depth -= 1
         return {"-": -value, "+": value, "!": int(not value), "~": ~value}[token]
     if token == "(":
         value = _comma(reading)
@@ -170,23 +181,24 @@ def _name(reading: _Reading, name: str) -> int:
         return _store(reading, name, _take(reading), _choice(reading))
     value = _value(reading, name)
     if _peek(reading) in ("++", "--"):
-        _store(reading, name, "+=" if _take(reading) == "++" else "-=", 1)
+        _store(reading, name, f"{_take(reading)[0]}=", 1)
     return value
 
 
 def _value(reading: _Reading, name: str) -> int:
-    found = lookup(reading.state, name)
-    text = found[0] if isinstance(found, list) and found else found
+    text = lookup(reading.state, name)
+    if isinstance(text, list) and text:
+        text = text[0]
     if not isinstance(text, tuple):
         raise _Unknown(unknown_text(name))
     first = first_unknown(text)
     if first:
         raise _Unknown((first,))
     reading.used.append(text)
-    stated = plain(text).strip()
-    if not re.fullmatch(r"[-+]?\d[\d_]*", stated):
+    digits = plain(text).strip()
+    if not re.fullmatch(r"[-+]?\d[\d_]*", digits):
         raise _Unknown
-    return int(stated)
+    return int(digits)
 
 
 def _store(reading: _Reading, name: str, how: str, value: int) -> int:
@@ -200,7 +212,7 @@ def _store(reading: _Reading, name: str, how: str, value: int) -> int:
 def _divide(a: int, b: int) -> int:
     if b == 0:
         raise _Unknown
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return math.trunc(Fraction(a, b))
 
 
 def _small(value: int) -> int:
@@ -210,6 +222,6 @@ def _small(value: int) -> int:
 
 
 def _bounded(value: int) -> int:
-    if abs(value) >= _MOST:
+    if abs(value) >= _MAX_VALUE:
         raise _Unknown
     return value

@@ -7,28 +7,30 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from planner.intake.bash import coreutils, slurm_header
 from planner.intake.bash.arithmetic import arithmetic
 from planner.intake.bash.conditions import Truth, tested
-from planner.intake.bash.files import beside
+from planner.intake.bash.files import read_beside
 from planner.intake.bash.state import (
     Command,
     State,
     assign,
-    certain,
-    child,
     environment,
     lookup,
     note,
     spend,
+    subshell,
     unknown_text,
 )
 from planner.intake.bash.traced_text import (
     Piece,
     Text,
     computed,
+    concatenated,
     cut,
+    first_unknown,
     known,
     plain,
     shown,
@@ -99,17 +101,17 @@ def command(
     printed = _printed(state, posixpath.basename(name), words[1:])
     state.out.append(printed)
     if not state.silent and name not in coreutils.PURE and len(state.work.commands) < MAX_COMMANDS:
-        state.work.commands.append(
-            Command(words, {**environment(state), **given}, where, state.outer)
-        )
+        variables = environment(state) | given
+        state.work.commands.append(Command(words, variables, where, state.outer))
     return True if known(printed) else None
 
 
 def _printed(state: State, name: str, arguments: list[Text]) -> Text:
     """The output of a pure command; an UNKNOWN for any other."""
-    if name in ("cat", "head") and arguments and (file := beside(state, arguments[-1])):
-        content = (*file[1],)
-        return content if name == "cat" else _pure(state, name, arguments[:-1], content)
+    if name in ("cat", "head") and arguments:
+        file = read_beside(state, arguments[-1])
+        if file:
+            return file[1] if name == "cat" else _pure(state, name, arguments[:-1], file[1])
     if name == "cat" and not arguments:
         return state.stdin
     if name == "echo" and arguments and not plain(arguments[0]).startswith("-"):
@@ -118,19 +120,21 @@ def _printed(state: State, name: str, arguments: list[Text]) -> Text:
 
 
 def _pure(state: State, name: str, arguments: list[Text], stdin: Text) -> Text:
-    if name in coreutils.PURE or name in ("pwd", "realpath", "readlink"):
-        texts = [*arguments, stdin]
-        first = next((piece for text in texts for piece in text if piece.unknown), None)
-        if first:
-            return (first,)
-        here = lookup(state, "PWD")
-        folder = state.path.parent if not isinstance(here, tuple) else type(state.path)(plain(here))
-        made = coreutils.output(
-            name, [plain(argument) for argument in arguments], plain(stdin), folder
-        )
-        if made is not None:
-            return computed(made, tuple(piece for text in texts for piece in text))
-    return unknown_text("$", unset=False)
+    if name not in (*coreutils.PURE, "pwd", "realpath", "readlink"):
+        return unknown_text("$", unset=False)
+    inputs = concatenated([*arguments, stdin])
+    first = first_unknown(inputs)
+    if first:
+        return (first,)
+    folder = state.path.parent
+    here = lookup(state, "PWD")
+    if isinstance(here, tuple):
+        folder = Path(plain(here))
+    names = [plain(argument) for argument in arguments]
+    printed = coreutils.output(name, names, plain(stdin), folder)
+    if printed is None:
+        return unknown_text("$", unset=False)
+    return computed(printed, inputs)
 
 
 def _call(state: State, name: str, arguments: list[Text]) -> Truth:
@@ -140,7 +144,7 @@ def _call(state: State, name: str, arguments: list[Text]) -> Truth:
     state.positional, state.depth = arguments, state.depth + 1
     status = state.work.follow(state, src, [body], 0)
     state.positional, state.depth = before, state.depth - 1
-    if state.branches == 0 and state.ended:
+    if state.branches == 0:
         state.ended = False
     return status
 
@@ -148,39 +152,53 @@ def _call(state: State, name: str, arguments: list[Text]) -> Truth:
 def _started(state: State, words: list[Text], given: dict[str, Text], where: str) -> bool:
     """Follows a script, a string or a heredoc that the command hands to another shell."""
     names = [plain(word) for word in words]
-    inner = child(
+    inner = subshell(
         state, outer=(*state.outer, words), depth=state.depth + 1, branches=0, out=state.out
     )
     for name, value in given.items():
         assign(inner, name, value)
         inner.exported[name] = None
+    base = posixpath.basename(names[0])
     for index, name in enumerate(names):
-        if posixpath.basename(name) in SHELLS and (at := _string(names, index + 1)):
+        at = _string(names, index + 1) if posixpath.basename(name) in SHELLS else 0
+        if at:
             inner.positional = words[at + 2 :]
-            inner.outer = (*state.outer, words[:index]) if index else state.outer
+            inner.outer = _behind(state, words[:index])
             return _text(inner, words[at])
-    if names[0] == "sbatch" and (wrapped := _wrapped(words, names)):
+    wrapped = _wrapped(words, names)
+    if wrapped and names[0] == "sbatch":
         return _text(inner, wrapped)
-    if posixpath.basename(names[0]) in REMOTE and len(names) > 2 and " " in names[-1].strip():
+    if base in REMOTE and len(names) > 2 and " " in names[-1].strip():
         return _text(inner, words[-1])
-    at = next((index for index, name in enumerate(names) if SCRIPT.match(name)), -1)
-    if (
-        at >= 0
-        and (at == 0 or posixpath.basename(names[0]) in STARTERS)
-        and not any(name.endswith(".py") for name in names[:at])
-    ):
-        return _script(inner, state, words, at, where)
-    if state.stdin and posixpath.basename(names[0]) in ("sbatch", *SHELLS, "ssh"):
+    script = _first_script(names)
+    if script == 0 or (script is not None and base in STARTERS):
+        return _script(inner, state, words, script, where)
+    if state.stdin and base in ("sbatch", *SHELLS, "ssh"):
         slurm_header.header(inner, source(state.stdin))
         return _text(inner, state.stdin)
     return False
+
+
+def _first_script(names: list[str]) -> int | None:
+    """The index of the first shell script, unless a Python program stands before it."""
+    for index, name in enumerate(names):
+        if SCRIPT.match(name):
+            return index
+        if name.endswith(".py"):
+            break
+    return None
+
+
+def _behind(state: State, words: list[Text]) -> tuple[list[Text], ...]:
+    """The commands outside, with the words before a script or string as the innermost."""
+    return (*state.outer, words) if words else state.outer
 
 
 def _string(names: list[str], at: int) -> int:
     """The index of the string after `-c`; 0 without one."""
     while at < len(names) and names[at].startswith("-"):
         if re.fullmatch(r"-[a-z]*c", names[at]):
-            return at + 1 if at + 1 < len(names) else 0
+            return (at + 1) % len(names)
         at += 2 if names[at] in ("-o", "+o") else 1
     return 0
 
@@ -200,7 +218,7 @@ def _text(inner: State, text: Text) -> bool:
 
 
 def _script(inner: State, state: State, words: list[Text], at: int, where: str) -> bool:
-    file = beside(state, words[at])
+    file = read_beside(state, words[at])
     if file is None:
         return False
     path = state.path.parent / file[0]
@@ -208,12 +226,10 @@ def _script(inner: State, state: State, words: list[Text], at: int, where: str) 
         note(state, f"{where}: {file[0]} is not followed further")
         return False
     inner.file, inner.positional = path.name, words[at + 1 :]
-    inner.outer = (*state.outer, words[:at]) if at else state.outer
-    inner.variables = {
-        name: value
-        for name, value in inner.variables.items()
-        if name in inner.exported or name == "PWD"
-    }
+    inner.outer = _behind(state, words[:at])
+    for name in list(inner.variables):
+        if name not in inner.exported and name != "PWD":
+            del inner.variables[name]
     src = source(file[1])
     slurm_header.header(inner, src)
     inner.work.run(inner, src)
@@ -241,12 +257,11 @@ def _eval(state: State, words: list[Text], where: str) -> Truth:
 def _source(state: State, words: list[Text], where: str) -> Truth:
     if not words:
         return None
-    file = beside(state, words[0])
+    file = read_beside(state, words[0])
     if file is None:
         if not state.silent:
-            note(
-                state, f"{where}: {shown(words[0])[:100]} is not beside the script and is not read"
-            )
+            name = shown(words[0])[:100]
+            note(state, f"{where}: {name} is not beside the script and is not read")
         return None
     before = state.file, state.positional
     state.file, state.depth = file[0], state.depth + 1
@@ -270,25 +285,23 @@ def _set(state: State, words: list[Text], where: str) -> Truth:
 
 
 def _shift(state: State, words: list[Text], where: str) -> Truth:
-    count = (
-        int(plain(words[0]))
-        if words and plain(words[0]).isdigit() and len(plain(words[0])) < 6
-        else 1
-    )
-    state.positional = state.positional[count:]
+    digits = plain(words[0]) if words else "1"
+    if not digits.isdigit() or len(digits) > 5:
+        digits = "1"
+    state.positional = state.positional[int(digits) :]
     return True
 
 
 def _read(state: State, words: list[Text], where: str) -> Truth:
-    names = [plain(word) for word in words]
-    skipped = {at + 1 for at, name in enumerate(names) if re.fullmatch(r"-[a-z]*[dnNptui]", name)}
-    targets = [
-        name
-        for at, name in enumerate(names)
-        if at not in skipped and re.fullmatch(r"[A-Za-z_]\w*", name)
-    ]
-    if targets and state.stdin:
-        assign(state, targets[-1], state.stdin)
+    target = ""
+    before = ""
+    for word in words:
+        name = plain(word)
+        if re.fullmatch(r"[A-Za-z_]\w*", name) and not re.fullmatch(r"-[a-z]*[dnNptui]", before):
+            target = name
+        before = name
+    if target and state.stdin:
+        assign(state, target, state.stdin)
     return True
 
 
@@ -299,12 +312,13 @@ def _let(state: State, words: list[Text], where: str) -> Truth:
 
 
 def _cd(state: State, words: list[Text], where: str) -> Truth:
-    stated = certain(words[-1]) if words else None
+    if not words:
+        return True
+    folder = words[-1]
     here = lookup(state, "PWD")
-    if stated and known(words[-1]) and isinstance(here, tuple) and stated != "-":
-        state.variables["PWD"] = computed(posixpath.normpath(posixpath.join(plain(here), stated)))
-    elif words:
-        state.variables["PWD"] = words[-1]
+    if known(folder) and isinstance(here, tuple) and plain(folder) not in ("", "-"):
+        folder = computed(posixpath.normpath(posixpath.join(plain(here), plain(folder))))
+    state.variables["PWD"] = folder
     return True
 
 
@@ -316,14 +330,19 @@ def _exit(state: State, words: list[Text], where: str) -> Truth:
     return True
 
 
-def _test(state: State, words: list[Text], where: str) -> Truth:
-    return tested(state, words, where)
-
-
-def _pushed(state: State, words: list[Text], where: str) -> Truth:
-    return True
-
-
+WITHOUT_EFFECT = (
+    "true",
+    ":",
+    "pushd",
+    "popd",
+    "trap",
+    "shopt",
+    "ulimit",
+    "wait",
+    "module",
+    "clear",
+)
+"""Succeed, and change nothing that a launch depends on."""
 BUILTINS: dict[str, Callable[[State, list[Text], str], Truth]] = {
     "eval": _eval,
     "source": _source,
@@ -335,16 +354,7 @@ BUILTINS: dict[str, Callable[[State, list[Text], str], Truth]] = {
     "cd": _cd,
     "exit": _exit,
     "return": _exit,
-    "test": _test,
-    "true": lambda *_: True,
-    ":": lambda *_: True,
+    "test": lambda state, words, where: tested(state, words),
     "false": lambda *_: False,
-    "pushd": _pushed,
-    "popd": _pushed,
-    "trap": _pushed,
-    "shopt": _pushed,
-    "ulimit": _pushed,
-    "wait": _pushed,
-    "module": _pushed,
-    "clear": _pushed,
+    **dict.fromkeys(WITHOUT_EFFECT, lambda *_: True),
 }

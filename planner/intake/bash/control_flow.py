@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.intake.bash.arithmetic import arithmetic
+from planner.intake.bash.arithmetic import number
 from planner.intake.bash.conditions import Truth
 from planner.intake.bash.parameters import glob
-from planner.intake.bash.state import State, assign, certain, line, lookup, note
+from planner.intake.bash.state import State, assign, certain, lookup, note, place
 from planner.intake.bash.traced_text import (
     EMPTY,
     UNKNOWN,
@@ -19,6 +20,7 @@ from planner.intake.bash.traced_text import (
     computed,
     cut,
     plain,
+    source,
 )
 from planner.intake.bash.words import text, words
 
@@ -27,23 +29,23 @@ if TYPE_CHECKING:
 
 MAX_TURNS = 256
 """Of one loop."""
+_COUNTED = re.compile(r"for\s*\(\((?P<start>.*?);(?P<condition>.*?);(?P<step>.*?)\)\)", re.DOTALL)
 
 
 def follow(state: State, src: Source, nodes: list[Node], nested: int) -> Truth:
     return state.work.follow(state, src, nodes, nested)
 
 
-def follow_one(state: State, src: Source, node: Node, nested: int) -> Truth:
-    return state.work.follow(state, src, [node], nested)
+def node_place(state: State, src: Source, node: Node) -> str:
+    """'train.sh:12' of a node's begin; the script's name where it stands in no file."""
+    begin = cut(src, node.start_byte, node.start_byte + 1)
+    return place(begin, state.work.texts) or Path(state.file).name
 
 
-def place(state: State, src: Source, node: Node) -> str:
-    return line(state, cut(src, node.start_byte, node.start_byte + 1))
-
-
-def truth_of(state: State, src: Source, start: int, end: int) -> Truth:
-    value = certain(arithmetic(state, text(state, src, start, end, quoted=True)))
-    return int(value) != 0 if value and re.fullmatch(r"-?\d+", value) else None
+def arithmetic_truth(state: State, src: Source, start: int, end: int) -> Truth:
+    """Whether the expression between the offsets is other than 0."""
+    value = number(state, text(state, src, start, end, quoted=True))
+    return None if value is None else value != 0
 
 
 def if_(state: State, src: Source, node: Node, nested: int) -> Truth:
@@ -51,18 +53,18 @@ def if_(state: State, src: Source, node: Node, nested: int) -> Truth:
     state.branches += 1
     try:
         for part, condition, body in _branches(node):
-            holds = True if condition is None else follow(state, src, condition, nested)
-            if holds is None and condition is not None:
-                asked = " ".join(
-                    src.text[condition[0].start_byte : condition[-1].end_byte].split()
-                )[:80]
-                note(
-                    state,
-                    f"{place(state, src, part)}: whether `{asked}` holds is not known; taken"
-                    " as not",
-                )
+            if not condition:
+                return follow(state, src, body, nested)
+            holds = follow(state, src, condition, nested)
             if holds:
                 return follow(state, src, body, nested)
+            if holds is None:
+                stretch = src.text[condition[0].start_byte : condition[-1].end_byte]
+                note(
+                    state,
+                    f"{node_place(state, src, part)}: whether `{' '.join(stretch.split())[:80]}`"
+                    " holds is not known; taken as not",
+                )
         _none(state, src, node)
         return True
     finally:
@@ -73,14 +75,12 @@ def _none(state: State, src: Source, node: Node) -> None:
     """A note where no branch of several is taken because nobody sets what they ask for."""
     if not any(child.type == "elif_clause" for child in node.children) or state.silent:
         return
-    asked = src.text[node.start_byte : node.end_byte].partition("then")[0]
-    unset = [name for name in re.findall(r"\$\{?(\w+)", asked) if _unset(state, name)]
+    condition = src.text[node.start_byte : node.end_byte].partition("then")[0]
+    unset = [name for name in re.findall(r"\$\{?(\w+)", condition) if _unset(state, name)]
     if unset:
         listed = ", ".join(f"${name}" for name in dict.fromkeys(unset[:4]))
-        note(
-            state,
-            f"{place(state, src, node)}: none of the branches is taken, as nobody sets {listed}",
-        )
+        where = node_place(state, src, node)
+        note(state, f"{where}: none of the branches is taken, as nobody sets {listed}")
         state.work.undecided = True
 
 
@@ -89,14 +89,12 @@ def _unset(state: State, name: str) -> bool:
     return value is None or (isinstance(value, tuple) and any(piece.unset for piece in value))
 
 
-def _branches(node: Node) -> Iterator[tuple[Node, list[Node] | None, list[Node]]]:
-    """(where, condition, body) of if, elif and else; the condition of else is None."""
-    for part in (
-        node,
-        *(child for child in node.children if child.type in ("elif_clause", "else_clause")),
-    ):
+def _branches(node: Node) -> Iterator[tuple[Node, list[Node], list[Node]]]:
+    """(where, condition, body) of if, elif and else; else has no condition."""
+    clauses = [child for child in node.children if child.type in ("elif_clause", "else_clause")]
+    for part in (node, *clauses):
         if part.type == "else_clause":
-            yield part, None, part.children
+            yield part, [], part.children
             continue
         condition: list[Node] = []
         body: list[Node] = []
@@ -111,28 +109,29 @@ def _branches(node: Node) -> Iterator[tuple[Node, list[Node] | None, list[Node]]
 
 
 def case_(state: State, src: Source, node: Node, nested: int) -> Truth:
+    subject = EMPTY
     subject_node = node.child_by_field_name("value")
-    subject = (
-        text(state, src, subject_node.start_byte, subject_node.end_byte) if subject_node else EMPTY
-    )
+    if subject_node:
+        subject = text(state, src, subject_node.start_byte, subject_node.end_byte)
     value = certain(subject)
     if value is None:
-        asked = plain(subject).replace(UNKNOWN, "?")[:40]
+        known = plain(subject).replace(UNKNOWN, "?")[:40]
         note(
             state,
-            f"{place(state, src, node)}: which case `{asked}` is, is not known; the default is"
+            f"{node_place(state, src, node)}: which case `{known}` is, is not known; the default is"
             " taken",
         )
     state.branches += 1
     try:
-        for item in (child for child in node.children if child.type == "case_item"):
-            closing = next(
-                (child.start_byte for child in item.children if child.type == ")"), item.start_byte
-            )
-            patterns = src.text[item.start_byte : closing].lstrip("( \t\n").split("|")
-            bodies = [child for child in item.children if child.start_byte > closing]
+        for item in node.children:
+            if item.type != "case_item":
+                continue
+            bars = [child.start_byte for child in item.children if child.type == ")"]
+            end = bars[0] if bars else item.start_byte
+            patterns = src.text[item.start_byte : end].lstrip("( \t\n").split("|")
             if any(_matches(state, pattern.strip(), value) for pattern in patterns):
-                return follow(state, src, bodies, nested)
+                body = [child for child in item.children if child.start_byte > end]
+                return follow(state, src, body, nested)
         return True
     finally:
         state.branches -= 1
@@ -141,8 +140,7 @@ def case_(state: State, src: Source, node: Node, nested: int) -> Truth:
 def _matches(state: State, pattern: str, value: str | None) -> bool:
     if value is None:
         return pattern == "*"
-    piece = Source(pattern, (Piece(pattern),), [0]) if pattern else Source("", (), [])
-    wanted = plain(text(state, piece, 0, len(pattern)))
+    wanted = plain(text(state, source((Piece(pattern),)), 0, len(pattern)))
     return bool(glob(wanted).match(value[:4000]))
 
 
@@ -151,50 +149,47 @@ def for_(state: State, src: Source, node: Node, nested: int) -> Truth:
     body = node.child_by_field_name("body")
     if name is None or body is None:
         return None
-    listed = [
-        word for one in node.children_by_field_name("value") for word in _items(state, src, one)
-    ]
+    listed: list[Text] = []
+    for value in node.children_by_field_name("value"):
+        listed += _items(state, src, value)
     if not any(child.type == "in" for child in node.children):
         listed = list(state.positional)
     if len(listed) > MAX_TURNS:
-        note(
-            state,
-            f"{place(state, src, node)}: only the first {MAX_TURNS} turns of the loop are followed",
-        )
+        where = node_place(state, src, node)
+        note(state, f"{where}: only the first {MAX_TURNS} turns of the loop are followed")
     state.branches += 1
     for item in listed[:MAX_TURNS]:
         assign(state, src.text[name.start_byte : name.end_byte], item)
-        follow_one(state, src, body, nested)
+        follow(state, src, [body], nested)
     state.branches -= 1
     return True
 
 
 def _items(state: State, src: Source, node: Node) -> list[Text]:
-    braces = re.fullmatch(
-        r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}", src.text[node.start_byte : node.end_byte]
-    )
-    if braces:
-        first, last = int(braces[1]), int(braces[2])
+    """`{1..8}`, `{a,b}` or any other word of a for."""
+    raw = src.text[node.start_byte : node.end_byte]
+    numbers = re.fullmatch(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}", raw)
+    if numbers:
+        first, last = int(numbers[1]), int(numbers[2])
         step = 1 if last >= first else -1
-        return [computed(str(one)) for one in range(first, last + step, step)[: MAX_TURNS + 1]]
-    listed = re.fullmatch(r"\{([^{}\s$]*,[^{}\s$]*)\}", src.text[node.start_byte : node.end_byte])
-    return (
-        [computed(one) for one in listed[1].split(",")]
-        if listed
-        else words(state, src, node.start_byte, node.end_byte)
-    )
+        turns = range(first, last + step, step)[: MAX_TURNS + 1]
+        return [computed(str(turn)) for turn in turns]
+    listed = re.fullmatch(r"\{([^{}\s$]*,[^{}\s$]*)\}", raw)
+    if listed:
+        return [computed(item) for item in listed[1].split(",")]
+    return words(state, src, node.start_byte, node.end_byte)
 
 
 def loop_(state: State, src: Source, node: Node, nested: int) -> Truth:
     """while, until: as long as the condition is known to hold."""
     body = node.child_by_field_name("body")
-    condition = [one for one in node.children_by_field_name("condition") if one.is_named]
+    condition = [part for part in node.children_by_field_name("condition") if part.is_named]
     wanted = not (node.children and node.children[0].type == "until")
     state.branches += 1
     for _ in range(MAX_TURNS):
         if not condition or body is None or follow(state, src, condition, nested) is not wanted:
             break
-        follow_one(state, src, body, nested)
+        follow(state, src, [body], nested)
         if state.ended:
             break
     state.branches -= 1
@@ -203,22 +198,17 @@ def loop_(state: State, src: Source, node: Node, nested: int) -> Truth:
 
 def counted_(state: State, src: Source, node: Node, nested: int) -> Truth:
     """for ((i = 0; i < n; i++))"""
-    match = re.match(
-        r"for\s*\(\((.*?);(.*?);(.*?)\)\)", src.text[node.start_byte : node.end_byte], re.DOTALL
-    )
+    match = _COUNTED.match(src.text, node.start_byte, node.end_byte)
     body = node.child_by_field_name("body")
     if not match or body is None:
         return None
-    spans = [
-        (node.start_byte + match.start(one), node.start_byte + match.end(one)) for one in (1, 2, 3)
-    ]
-    truth_of(state, src, *spans[0])
+    arithmetic_truth(state, src, *match.span("start"))
     state.branches += 1
     for _ in range(MAX_TURNS):
-        if not truth_of(state, src, *spans[1]):
+        if not arithmetic_truth(state, src, *match.span("condition")):
             break
-        follow_one(state, src, body, nested)
-        truth_of(state, src, *spans[2])
+        follow(state, src, [body], nested)
+        arithmetic_truth(state, src, *match.span("step"))
     state.branches -= 1
     return True
 
@@ -231,18 +221,16 @@ def list_(state: State, src: Source, node: Node, nested: int) -> Truth:
     while node.type == "list":
         chain += reversed(node.children[1:])
         node = node.children[0]
-    status = _lenient(node, follow_one(state, src, node, nested))
+    status = _lenient(node, follow(state, src, [node], nested))
     operator = ""
-    for one in reversed(chain):
-        if not one.is_named:
-            operator = one.type
-            continue
-        if status is None or (operator == "&&") != status:
-            continue
-        inside = 0 if node.type == "command" else 1
-        state.branches += inside
-        status = _lenient(one, follow_one(state, src, one, nested))
-        state.branches -= inside
+    inside = int(node.type != "command")
+    for part in reversed(chain):
+        if not part.is_named:
+            operator = part.type
+        elif status is not None and (operator == "&&") == status:
+            state.branches += inside
+            status = _lenient(part, follow(state, src, [part], nested))
+            state.branches -= inside
     return status
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 MAX_OUTPUT = 100_000
@@ -15,14 +17,18 @@ def output(name: str, arguments: list[str], stdin: str, folder: Path) -> str | N
     """What the command prints; None for one that is not pure, or in a form that is not known
     here.
     """
-    made = PURE.get(name)
-    if made is None:
-        return str(folder) + "\n" if name == "pwd" else _path(name, arguments, folder)
+    if name == "pwd":
+        return f"{folder}\n"
+    command = PURE.get(name)
+    if command is None:
+        return _path(name, arguments, folder)
     try:
-        found = made(arguments, stdin)
+        printed = command(arguments, stdin)
     except (ValueError, IndexError, ZeroDivisionError, OverflowError, re.error):
         return None
-    return found if found is None or len(found) <= MAX_OUTPUT else None
+    if printed is None or len(printed) > MAX_OUTPUT:
+        return None
+    return printed
 
 
 def _path(name: str, arguments: list[str], folder: Path) -> str | None:
@@ -40,8 +46,8 @@ def _echo(arguments: list[str], stdin: str) -> str:
     flags = 0
     while flags < len(arguments) and re.fullmatch(r"-[neE]+", arguments[flags]):
         flags += 1
-    ends = "" if any("n" in argument for argument in arguments[:flags]) else "\n"
-    return " ".join(arguments[flags:]) + ends
+    text = " ".join(arguments[flags:])
+    return text if "n" in "".join(arguments[:flags]) else text + "\n"
 
 
 def _printf(arguments: list[str], stdin: str) -> str | None:
@@ -49,12 +55,12 @@ def _printf(arguments: list[str], stdin: str) -> str | None:
     out = ""
     for _ in range(max(len(rest), 1)):
         used = len(rest)
-        out += re.sub(r"%(0?\d*)([sdi%])", lambda found: _formatted(found, rest), form)
+        out += re.sub(r"%(0?\d*)([sdi%])", lambda match: _formatted(match, rest), form)
         if not rest or used == len(rest):
             break
-    return (
-        out.replace("\\n", "\n").replace("\\t", "\t") if "%" not in re.sub(r"%%", "", out) else None
-    )
+    if "%" in out.replace("%%", ""):
+        return None
+    return out.replace("\\n", "\n").replace("\\t", "\t")
 
 
 def _formatted(match: re.Match[str], rest: list[str]) -> str:
@@ -69,8 +75,8 @@ def _formatted(match: re.Match[str], rest: list[str]) -> str:
 
 def _basename(arguments: list[str], stdin: str) -> str:
     names = [argument for argument in arguments if argument != "--"]
-    base = posixpath.basename(names[0].rstrip("/"))
-    return (base.removesuffix(names[1]) if len(names) > 1 else base) + "\n"
+    suffix = "".join(names[1:2])
+    return posixpath.basename(names[0].rstrip("/")).removesuffix(suffix) + "\n"
 
 
 def _dirname(arguments: list[str], stdin: str) -> str:
@@ -82,32 +88,31 @@ def _seq(arguments: list[str], stdin: str) -> str | None:
     separator = "\n"
     if arguments[0] == "-s":
         separator, arguments = arguments[1], arguments[2:]
-    ends = [int(argument) for argument in arguments]
-    first, step, last = (
-        (1, 1, ends[0])
-        if len(ends) == 1
-        else (ends[0], 1, ends[1])
-        if len(ends) == 2
-        else (ends[0], ends[1], ends[2])
-    )
+    bounds = [int(argument) for argument in arguments]
+    if len(bounds) == 1:
+        bounds.insert(0, 1)
+    if len(bounds) == 2:
+        bounds.insert(1, 1)
+    first, step, last = bounds
     numbers = range(first, last + (1 if step > 0 else -1), step)
-    return separator.join(map(str, numbers)) + "\n" if len(numbers) < MAX_OUTPUT // 10 else None
+    if len(numbers) >= MAX_OUTPUT // 10:
+        return None
+    return separator.join(map(str, numbers)) + "\n"
 
 
 def _expr(arguments: list[str], stdin: str) -> str | None:
     if len(arguments) != 3 or arguments[1] not in ("+", "-", "*", "/", "%"):
         return None
     a, b = int(arguments[0]), int(arguments[2])
-    quotient = (
-        abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if arguments[1] in ("/", "%") else 0
-    )
+    quotient = math.trunc(Fraction(a, b)) if arguments[1] in ("/", "%") else 0
     results = {"+": a + b, "-": a - b, "*": a * b, "/": quotient, "%": a - quotient * b}
     return f"{results[arguments[1]]}\n"
 
 
 def _wc(arguments: list[str], stdin: str) -> str | None:
     counts = {"-l": stdin.count("\n"), "-w": len(stdin.split()), "-c": len(stdin)}
-    return f"{counts[arguments[0]]}\n" if len(arguments) == 1 and arguments[0] in counts else None
+    count = counts.get(" ".join(arguments))
+    return None if count is None else f"{count}\n"
 
 
 def _tr(arguments: list[str], stdin: str) -> str | None:
@@ -119,13 +124,13 @@ def _tr(arguments: list[str], stdin: str) -> str | None:
         "A-Z": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
         "a-z": "abcdefghijklmnopqrstuvwxyz",
     }
-    sets = [named.get(argument, argument) for argument in arguments]
-    if len(sets) == 2 and sets[0] == "-d":
-        return "".join(char for char in stdin if char not in sets[1])
-    if len(sets) != 2 or not sets[1] or any("-" in one[1:-1] or "[" in one for one in sets):
+    before, after = [named.get(argument, argument) for argument in arguments]
+    if before == "-d":
+        return stdin.translate(dict.fromkeys(map(ord, after)))
+    if not after or "[" in before + after or "-" in before[1:-1] + after[1:-1]:
         return None
-    target = sets[1].ljust(len(sets[0]), sets[1][-1])
-    return stdin.translate(str.maketrans(sets[0], target[: len(sets[0])]))
+    target = after.ljust(len(before), after[-1])
+    return stdin.translate(str.maketrans(before, target[: len(before)]))
 
 
 def _cut(arguments: list[str], stdin: str) -> str | None:
@@ -133,15 +138,16 @@ def _cut(arguments: list[str], stdin: str) -> str | None:
     match = re.fullmatch(r"-d ?(?P<by>.) -f ?(?P<field>\d+)", text)
     if not match:
         return None
-    field = int(match["field"])
-    split = [one.split(match["by"]) for one in stdin.splitlines()]
-    return "\n".join(one[field - 1] if len(one) >= field else "" for one in split) + "\n"
+    end = int(match["field"])
+    lines = stdin.splitlines()
+    return "\n".join("".join(line.split(match["by"])[end - 1 : end]) for line in lines) + "\n"
 
 
 def _head(arguments: list[str], stdin: str) -> str | None:
-    match = re.fullmatch(r"-n ?(\d+)|-(\d+)", " ".join(arguments))
-    count = int(match[1] or match[2]) if match else 10 if not arguments else None
-    return None if count is None else "".join(stdin.splitlines(keepends=True)[:count])
+    match = re.fullmatch(r"-n ?(\d+)|-(\d+)", " ".join(arguments) or "-10")
+    if not match:
+        return None
+    return "".join(stdin.splitlines(keepends=True)[: int(match[1] or match[2])])
 
 
 def _xargs(arguments: list[str], stdin: str) -> str | None:

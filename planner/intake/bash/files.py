@@ -10,32 +10,32 @@ from planner.intake.bash.traced_text import UNKNOWN, Piece, Text, plain
 MAX_FILES = 100
 
 
-def beside(state: State, stated: Text) -> tuple[str, Text] | None:
+def read_beside(state: State, text: Text) -> tuple[str, Text] | None:
     """Name and text of a file that the script names, if it lies in the script's folder or below; a
     file that it writes itself first.
     """
-    name = plain(stated).strip()
+    name = plain(text).strip()
     written = state.work.written.get(name) or state.work.written.get(name.removeprefix("./"))
     if written:
         return name, written
-    path = found(state, name)
+    path = _located(state, name)
     if path is None:
         return None
-    told = told_path(state, path)
-    if told not in state.work.texts and len(state.work.texts) >= MAX_FILES:
+    shown = _shown_path(state, path)
+    if shown not in state.work.texts and len(state.work.texts) >= MAX_FILES:
         return None
     try:
         if path.stat().st_size > MAX_TEXT:
-            note(state, f"{told} is larger than {MAX_TEXT:,} bytes and is not read")
+            note(state, f"{shown} is larger than {MAX_TEXT:,} bytes and is not read")
             return None
-        text = path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+        content = path.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
     except (OSError, ValueError):
         return None
-    state.work.texts[told] = text
-    return told, (Piece(text, told, 0),)
+    state.work.texts[shown] = content
+    return shown, (Piece(content, shown, 0),)
 
 
-def told_path(state: State, path: Path) -> str:
+def _shown_path(state: State, path: Path) -> str:
     """A path as the user would write it: beside the script as that was named."""
     try:
         return str(state.path.parent / path.relative_to(state.path.parent.resolve()))
@@ -43,11 +43,13 @@ def told_path(state: State, path: Path) -> str:
         return str(path)
 
 
-def found(state: State, name: str) -> Path | None:
+def _located(state: State, name: str) -> Path | None:
     """The file of a name, relative to the script's folder; a front that nobody knows is taken as
     that folder.
     """
-    cleaned = name[name.rfind(UNKNOWN) + 1 :].lstrip("/") if UNKNOWN in name else name
+    cleaned = name
+    if UNKNOWN in name:
+        cleaned = name.rpartition(UNKNOWN)[2].lstrip("/")
     if not cleaned or len(cleaned) > 1000 or "\0" in cleaned:
         return None
     try:

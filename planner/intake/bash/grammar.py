@@ -37,9 +37,8 @@ def parse(text: str, name: str) -> Node:
             f"{short} must be a launch script, with at most {MAX_HEREDOCS} heredocs and"
             f" {MAX_BARS:,} bars, but has more"
         )
-    plain = _TEMPLATE.sub(
-        lambda found: "_" * len(found[0]), re.sub(r"[^\x01-\x7f]", "_", text)
-    ).encode()
+    ascii_text = re.sub(r"[^\x01-\x7f]", "_", text)
+    plain = _TEMPLATE.sub(lambda match: "_" * len(match[0]), ascii_text).encode()
     end = thread_time() + LIMIT_S
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 

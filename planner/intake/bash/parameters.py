@@ -8,15 +8,17 @@ from collections.abc import Callable
 from planner.intake.bash.arithmetic import number
 from planner.intake.bash.state import State, Variable, assign, blank, lookup, unknown_text
 from planner.intake.bash.traced_text import (
-    BREAK,
     EMPTY,
     Part,
     Piece,
     Source,
     Text,
     computed,
+    cut,
+    elements,
     first_unknown,
     joined,
+    parts,
     plain,
     source,
 )
@@ -36,32 +38,25 @@ def parameter(
     """Parts of `${...}`, whose inside stands between the offsets."""
     match = _FORM.match(src.text, start, end)
     if not match:
-        return (
-            [Part(Piece(str(len(state.positional))))]
-            if src.text[start:end] == "#"
-            else _unknown(src, start, end)
-        )
+        form = src.text[start:end]
+        if form == "#":
+            return [Part(Piece(str(len(state.positional))))]
+        return parts(unknown_text(f"${{{form[:40]}}}", unset=False))
     name, index, rest = match["name"], match["index"], match.end()
     value = _indirect(state, name) if match["bang"] else lookup(state, name)
     if index in ("@", "*") or name in ("@", "*"):
         return _all(state, match, value, src, (rest, end), quoted)
-    one = _element(state, value, index)
+    element = _element(state, value, index)
     if match["count"]:
-        return _count(one, name)
+        return _count(element)
     operator = _DEFAULT.match(src.text, rest, end)
     if operator:
         return _defaulted(
-            state, (name, one, operator[0]), src, (operator.end(), end), quoted, expand
+            state, (name, element, operator[0]), src, (operator.end(), end), quoted, expand
         )
-    if one is None:
-        return [Part(piece, not quoted) for piece in unknown_text(name)]
-    return [Part(piece, not quoted) for piece in _cut(state, one, src, (rest, end), expand)]
-
-
-def _unknown(src: Source, start: int, end: int) -> list[Part]:
-    return [
-        Part(piece) for piece in unknown_text("${" + src.text[start:end][:40] + "}", unset=False)
-    ]
+    if element is None:
+        return parts(unknown_text(name), not quoted)
+    return parts(_changed(state, element, src, (rest, end), expand), not quoted)
 
 
 def _indirect(state: State, name: str) -> Variable | None:
@@ -79,42 +74,37 @@ def _all(
     quoted: bool,
 ) -> list[Part]:
     """`${a[@]}`, `${#a[@]}`, `${a[@]:1:2}`."""
-    items = (
-        state.positional
-        if match["name"] in ("@", "*")
-        else value
-        if isinstance(value, list)
-        else []
-        if value is None
-        else [value]
-    )
+    positional = match["name"] in ("@", "*")
+    items: list[Text] = []
+    if positional:
+        items = state.positional
+    elif isinstance(value, list):
+        items = value
+    elif value is not None:
+        items = [value]
     if match["count"]:
         return [Part(Piece(str(len(items))))]
-    rest = src.text[span[0] : span[1]]
-    bounds = re.fullmatch(r":\s*(\d+)(?::\s*(\d+))?", rest)
+    bounds = re.fullmatch(r":\s*(\d+)(?::\s*(\d+))?", src.text[span[0] : span[1]])
     if bounds:
-        first = max(int(bounds[1]) - (match["name"] in ("@", "*")), 0)
-        items = items[first : first + int(bounds[2]) if bounds[2] else None]
-    apart = quoted and "*" not in (match["name"], match["index"])
-    out: list[Part] = []
-    for position, item in enumerate(items):
-        if position:
-            out.append(BREAK if apart else Part(Piece(" "), not quoted))
-        out += [Part(piece, not quoted) for piece in item] or ([Part(Piece(""))] if quoted else [])
-    return out
+        items = items[max(int(bounds[1]) - positional, 0) :]
+        items = items[: int(bounds[2] or len(items))]
+    return elements(items, quoted and "*" not in (match["name"], match["index"]), quoted)
 
 
 def _element(state: State, value: Variable | None, index: str | None) -> Text | None:
-    if isinstance(value, list):
-        at = number(state, (Piece(index or "0"),)) if index != "" else 0
-        return value[at] if at is not None and -len(value) <= at < len(value) else None
-    return value
+    if not isinstance(value, list):
+        return value
+    at = number(state, (Piece(index or "0"),))
+    if at is None or not -len(value) <= at < len(value):
+        return None
+    return value[at]
 
 
-def _count(value: Text | None, name: str) -> list[Part]:
-    if value is not None and (first := first_unknown(value)):
-        return [Part(first)]
-    return [Part(piece) for piece in computed(str(len(plain(value or EMPTY))))]
+def _count(value: Text | None) -> list[Part]:
+    """`${#x}`: the length."""
+    text = value or EMPTY
+    first = first_unknown(text)
+    return [Part(first)] if first else parts(computed(str(len(plain(text)))))
 
 
 def _defaulted(
@@ -127,18 +117,16 @@ def _defaulted(
 ) -> list[Part]:
     """`${x:-word}` and its kin; a variable that nobody sets counts as empty."""
     name, value, operator = what
-    there = (
-        value is not None and not blank(value)
-        if operator[0] == ":"
-        else value is not None and not (value and blank(value))
-    )
+    there = value is not None and not blank(value)
+    if operator[0] != ":":
+        there = there or value == EMPTY
     sign = operator[-1]
     if sign == "+":
         return _word(state, src, span, quoted, expand) if there else []
     if there and value is not None:
-        return [Part(piece, not quoted) for piece in value]
+        return parts(value, not quoted)
     if sign == "?":
-        return [Part(piece, not quoted) for piece in unknown_text(name)]
+        return parts(unknown_text(name), not quoted)
     word = _word(state, src, span, quoted, expand)
     if sign == "=":
         assign(state, name, joined(word))
@@ -148,18 +136,14 @@ def _defaulted(
 def _word(
     state: State, src: Source, span: tuple[int, int], quoted: bool, expand: Expand
 ) -> list[Part]:
-    parts: list[Part] = expand(state, src, *span)
-    if quoted:
-        return [replace_split(part, False) for part in parts]
-    raw = src.text[span[0] : span[1]]
-    return [replace_split(part, True) for part in parts] if not re.search(r"[\"']", raw) else parts
+    """The word after the operator; where it holds no quotes, it is split as the whole is."""
+    word: list[Part] = expand(state, src, *span)
+    if not quoted and re.search(r"[\"']", src.text[span[0] : span[1]]):
+        return word
+    return [part._replace(split=not quoted) for part in word]
 
 
-def replace_split(part: Part, split: bool) -> Part:
-    return part if part.piece is None else Part(part.piece, split)
-
-
-def _cut(state: State, value: Text, src: Source, span: tuple[int, int], expand: Expand) -> Text:
+def _changed(state: State, value: Text, src: Source, span: tuple[int, int], expand: Expand) -> Text:
     """Operators that change the value: an unknown value stays unknown."""
     operator = src.text[span[0] : span[1]]
     if not operator or operator[0] == "@":
@@ -171,31 +155,29 @@ def _cut(state: State, value: Text, src: Source, span: tuple[int, int], expand: 
     if operator[0] in "#%":
         longest = operator[:2] in ("##", "%%")
         pattern = plain(joined(expand(state, src, span[0] + 1 + longest, span[1])))
-        return _kept(value, *_stripped(text, pattern, operator[0], longest))
+        return cut(source(value), *_stripped(text, pattern, operator[0], longest))
     if operator[0] == "/":
         return computed(_replaced(state, text, src, span, expand), value)
     if operator[0] in "^,":
         changed = text.upper() if operator[0] == "^" else text.lower()
-        return computed(changed if operator[:2] in ("^^", ",,") else changed[:1] + text[1:], value)
+        if operator[:2] not in ("^^", ",,"):
+            changed = changed[:1] + text[1:]
+        return computed(changed, value)
     if operator[0] == ":":
         return _sliced(state, value, text, operator)
     return value
 
 
-def _kept(value: Text, low: int, high: int) -> Text:
-    from planner.intake.bash.traced_text import cut
-
-    return cut(source(value), low, high)
-
-
 def _sliced(state: State, value: Text, text: str, operator: str) -> Text:
     offset, _, length = operator[1:].partition(":")
     low = number(state, (Piece(offset.strip() or "0"),))
-    size = number(state, (Piece(length.strip()),)) if length.strip() else len(text)
+    size = number(state, (Piece(length.strip() or str(len(text))),))
     if low is None or size is None:
         return unknown_text("${..." + operator[:30] + "}", unset=False)
-    low = max(low + len(text), 0) if low < 0 else low
-    return _kept(value, low, min(low + size if size >= 0 else len(text) + size, len(text)))
+    if low < 0:
+        low = max(low + len(text), 0)
+    end = low + size if size >= 0 else len(text) + size
+    return cut(source(value), low, min(end, len(text)))
 
 
 def glob(pattern: str) -> re.Pattern[str]:
@@ -205,8 +187,9 @@ def glob(pattern: str) -> re.Pattern[str]:
     import fnmatch
 
     short = re.sub(r"\*{2,}", "*", pattern[:200])
-    translated = fnmatch.translate(short if short.count("*") <= 4 else re.sub(r"\*", "", short))
-    return re.compile(translated)
+    if short.count("*") > 4:
+        short = short.replace("*", "")
+    return re.compile(fnmatch.translate(short))
 
 
 def _stripped(text: str, pattern: str, side: str, longest: bool) -> tuple[int, int]:
@@ -215,13 +198,9 @@ def _stripped(text: str, pattern: str, side: str, longest: bool) -> tuple[int, i
     """
     size = len(text)
     if not re.search(r"[*?\[]", pattern):
-        if side == "#" and text.startswith(pattern):
-            return len(pattern), size
-        return (
-            (0, size - len(pattern))
-            if side == "%" and pattern and text.endswith(pattern)
-            else (0, size)
-        )
+        if side == "#":
+            return size - len(text.removeprefix(pattern)), size
+        return 0, len(text.removesuffix(pattern))
     wanted = glob(pattern)
     if size > 4000:
         return 0, size
@@ -236,7 +215,7 @@ def _stripped(text: str, pattern: str, side: str, longest: bool) -> tuple[int, i
 def _replaced(state: State, text: str, src: Source, span: tuple[int, int], expand: Expand) -> str:
     raw = src.text[span[0] + 1 : span[1]]
     every = raw.startswith("/")
-    middle = _slash(raw[every:]) + every
+    middle = min(unescaped(raw, "/", every, len(raw)), len(raw))
     begin = span[0] + 1
     pattern = plain(joined(expand(state, src, begin + every, begin + middle)))
     new = plain(joined(expand(state, src, min(begin + middle + 1, span[1]), span[1])))
@@ -244,13 +223,17 @@ def _replaced(state: State, text: str, src: Source, span: tuple[int, int], expan
     wanted = glob(pattern[len(where) :]).pattern.removesuffix(r"\z").removesuffix(r"\Z")
     if not pattern or len(text) > 4000:
         return text
-    anchored = "^" + wanted if where == "#" else wanted + r"\Z" if where == "%" else wanted
-    return re.sub(anchored, lambda _: new, text, count=0 if every else 1)
+    if where == "#":
+        wanted = "^" + wanted
+    elif where == "%":
+        wanted += r"\Z"
+    return re.sub(wanted, lambda _: new, text, count=0 if every else 1)
 
 
-def _slash(raw: str) -> int:
-    """Where the pattern ends: the first slash that is not escaped."""
-    at = 0
-    while at < len(raw) and raw[at] != "/":
-        at += 2 if raw[at] == "\\" else 1
-    return min(at, len(raw))
+def unescaped(script: str, char: str, at: int, end: int) -> int:
+    """The offset of the first such character from `at` on that no backslash precedes; `end` or one
+    more where there is none.
+    """
+    while at < end and script[at] != char:
+        at += 2 if script[at] == "\\" else 1
+    return at

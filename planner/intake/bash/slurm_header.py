@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from planner.intake.bash.state import State, assign
-from planner.intake.bash.traced_text import Piece, Source, Text, computed, cut, plain, shown, source
+from planner.intake.bash.traced_text import Piece, Source, Text, computed, cut, plain, source
 
 _LINE = re.compile(r"^#SBATCH[ \t]+(?P<options>[^\n]*)", re.MULTILINE)
 _FIRST = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
@@ -30,6 +30,11 @@ NAMED = (
     "--partition",
     "--export",
 )
+_GPUS = {
+    "--gpus-per-node": re.compile(r"^(?:([A-Za-z][\w.-]*):)?(\d+)\Z"),
+    "--gres": re.compile(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?(?:\(|,|$)"),
+}
+"""Kind and number."""
 
 
 def header(state: State, src: Source) -> None:
@@ -38,22 +43,20 @@ def header(state: State, src: Source) -> None:
     """
     words: list[Text] = []
     first = _FIRST.search(src.text)
-    for found in _LINE.finditer(src.text, 0, first.start() if first else len(src.text)):
-        options = found["options"].split(" #")[0].split("\t#")[0]
-        begin = found.start("options")
-        words += [
-            cut(src, begin + match.start(), begin + match.end())
-            for match in re.finditer(r"\S+", options)
-        ]
+    end = first.start() if first else len(src.text)
+    for line in _LINE.finditer(src.text, 0, end):
+        options = line["options"].split(" #")[0].split("\t#")[0]
+        begin = line.start("options")
+        for match in re.finditer(r"\S+", options):
+            words.append(cut(src, begin + match.start(), begin + match.end()))
     if words:
         state.outer = (*state.outer, [(Piece("sbatch", via="#SBATCH"),), *words])
     for name, value in variables(facts(state.outer)).items():
         if name not in state.variables:
-            assign(
-                state,
-                name,
-                tuple(Piece(one.text, one.file, one.start, name, "environment") for one in value),
-            )
+            pieces = [
+                Piece(part.text, part.file, part.start, name, "environment") for part in value
+            ]
+            assign(state, name, tuple(pieces))
 
 
 def facts(outer: tuple[list[Text], ...]) -> dict[str, Text]:
@@ -70,12 +73,12 @@ def options(words: list[Text]) -> dict[str, Text]:
     out: dict[str, Text] = {}
     names = [plain(word) for word in words]
     for at, name in enumerate(names):
-        stated, equals, _ = name.partition("=")
-        short = SHORT.get(name[:2]) if not name.startswith("--") else None
+        option, equals, _ = name.partition("=")
+        short = SHORT.get(name[:2])
         if short and len(name) > 2:
             out[short] = _rest(words[at], 2)
-        elif stated in NAMED and equals:
-            out[stated] = _rest(words[at], len(stated) + 1)
+        elif option in NAMED and equals:
+            out[option] = _rest(words[at], len(option) + 1)
         elif (short or name in NAMED) and at + 1 < len(words):
             out[short or name] = words[at + 1]
     return out
@@ -87,59 +90,46 @@ def _rest(word: Text, start: int) -> Text:
 
 def count(text: Text | None) -> int | None:
     """A whole number that is stated, of nodes also the larger of a range."""
-    match = re.fullmatch(r"\s*(?:\d+-)?(\d{1,7})\s*", plain(text)) if text else None
+    match = re.fullmatch(r"\s*(?:\d+-)?(\d{1,7})\s*", plain(text or ()))
     return int(match[1]) if match else None
 
 
-def gpus_per_node(found: dict[str, Text]) -> tuple[Text, int | None, str] | None:
-    """(as stated, number, kind) of --gpus-per-node or --gres=gpu:kind:n."""
-    for name in ("--gpus-per-node", "--gres"):
-        if name not in found:
+def gpus_per_node(job: dict[str, Text]) -> tuple[Text, int | None, str] | None:
+    """(as stated, number, kind) of --gpus-per-node or --gres=gpu:kind:n.
+
+    job: options by their long name, as `facts` gives them.
+    """
+    for name, pattern in _GPUS.items():
+        if name not in job:
             continue
-        text = plain(found[name])
-        gpu = (
-            re.search(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?(?:\(|,|$)", text)
-            if name == "--gres"
-            else re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(\d+)", text)
-        )
+        text = plain(job[name])
+        gpu = pattern.search(text)
+        if gpu and gpu[2]:
+            return cut(source(job[name]), *gpu.span(2)), int(gpu[2]), gpu[1] or ""
         if gpu:
-            return (
-                _number(found[name], gpu),
-                int(gpu[2]) if gpu[2] else (1 if name == "--gres" else None),
-                gpu[1] or "",
-            )
+            return job[name], 1, gpu[1] or ""
         if "gpu" in text or name == "--gpus-per-node":
-            return found[name], None, ""
+            return job[name], None, ""
     return None
 
 
-def _number(text: Text, gpu: re.Match[str]) -> Text:
-    return cut(source(text), *gpu.span(2)) if gpu[2] else text
-
-
-def variables(found: dict[str, Text]) -> dict[str, Text]:
+def variables(job: dict[str, Text]) -> dict[str, Text]:
     """What Slurm sets for the job."""
     out: dict[str, Text] = {}
-    if count(found.get("--nodes")):
+    nodes = count(job.get("--nodes"))
+    tasks = count(job.get("--ntasks"))
+    each = count(job.get("--ntasks-per-node"))
+    gpus = gpus_per_node(job)
+    if nodes:
+        out |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODES"), job["--nodes"])
+    if each:
         out |= dict.fromkeys(
-            ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODES"), found["--nodes"]
+            ("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), job["--ntasks-per-node"]
         )
-    if count(found.get("--ntasks-per-node")):
-        out |= dict.fromkeys(
-            ("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), found["--ntasks-per-node"]
-        )
-    gpus = gpus_per_node(found)
     if gpus and gpus[1]:
         out |= dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), gpus[0])
-    tasks, nodes, each = (
-        count(found.get(name)) for name in ("--ntasks", "--nodes", "--ntasks-per-node")
-    )
     if tasks:
-        out |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), found["--ntasks"])
+        out |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), job["--ntasks"])
     elif nodes and each:
         out |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), computed(str(nodes * each)))
     return out
-
-
-def told(text: Text) -> str:
-    return shown(text)[:60]

@@ -14,9 +14,17 @@ from time import thread_time
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake.bash.traced_text import EMPTY, UNKNOWN, Piece, Source, Text, plain
+from planner.intake.bash.traced_text import (
+    EMPTY,
+    UNKNOWN,
+    Piece,
+    Source,
+    Text,
+    concatenated,
+    first_placed,
+)
 
-DEEPEST = 24
+MAX_DEPTH = 24
 """Nested substitutions, calls and files."""
 MAX_WORK = 3_000_000
 """Characters and statements looked at: a loop or a doubling variable ends here."""
@@ -106,18 +114,13 @@ def note(state: State, text: str) -> None:
         state.work.notes[text] = None
 
 
-def line(state: State, text: Text) -> str:
-    """'train.sh:12' of the first stretch that stands in a file."""
-    found = next((piece for piece in text if piece.start >= 0), None)
-    return (
-        f"{found.file.rpartition('/')[2]}:{line_of(state.work.texts, found)}"
-        if found
-        else Path(state.file).name
-    )
-
-
-def line_of(texts: Mapping[str, str], piece: Piece) -> int:
-    return bisect_right(newlines(texts.get(piece.file, "")), piece.start - 1) + 1
+def place(text: Text, texts: Mapping[str, str]) -> str:
+    """'train.sh:12' of the first piece that stands in a file; '' where none does."""
+    piece = first_placed(text)
+    if piece is None:
+        return ""
+    line = bisect_right(newlines(texts.get(piece.file, "")), piece.start - 1) + 1
+    return f"{Path(piece.file).name}:{line}"
 
 
 @lru_cache(maxsize=8)
@@ -126,18 +129,15 @@ def newlines(text: str) -> tuple[int, ...]:
     return tuple(match.start() for match in re.finditer("\n", text))
 
 
-def child(state: State, **changes: Any) -> State:
-    """A subshell: it sees everything and changes nothing."""
-    return replace(
-        state,
-        **{
-            "variables": dict(state.variables),
-            "exported": dict(state.exported),
-            "out": [],
-            "ended": False,
-            **changes,
-        },
-    )
+def subshell(state: State, **changes: Any) -> State:
+    """A shell that sees everything and changes nothing."""
+    own: dict[str, Any] = {
+        "variables": dict(state.variables),
+        "exported": dict(state.exported),
+        "out": [],
+        "ended": False,
+    }
+    return replace(state, **(own | changes))
 
 
 def assign(state: State, name: str, value: Variable) -> None:
@@ -147,20 +147,16 @@ def assign(state: State, name: str, value: Variable) -> None:
     if name in state.work.sets:
         state.work.used.add(name)
         return
-    texts = value if isinstance(value, list) else [value]
-    if (
-        sum(len(piece.text) for text in texts for piece in text) > MAX_TEXT
-        or sum(map(len, texts)) > MAX_TEXT // 8
-    ):
+    pieces = concatenated(value) if isinstance(value, list) else value
+    if sum(len(piece.text) for piece in pieces) > MAX_TEXT or len(pieces) > MAX_TEXT // 8:
         raise InputError(
             f"{state.file}: {name} must stay below {MAX_TEXT:,} characters, but grows beyond"
         )
-    spend(state, sum(map(len, texts)))
-    state.variables[name] = (
-        [_through(text, name) for text in value]
-        if isinstance(value, list)
-        else _through(value, name)
-    )
+    spend(state, len(pieces))
+    if isinstance(value, list):
+        state.variables[name] = [_through(text, name) for text in value]
+    else:
+        state.variables[name] = _through(value, name)
 
 
 def _through(text: Text, name: str) -> Text:
@@ -180,16 +176,9 @@ def lookup(state: State, name: str) -> Variable | None:
         return (Piece(state.work.sets[name], via=name, origin="option"),)
     if name.isdigit():
         index = int(name[:6])
-        return (
-            state.positional[index - 1]
-            if 0 < index <= len(state.positional)
-            else _zero(state, index)
-        )
+        parameters = [(Piece(str(state.path)),), *state.positional]
+        return parameters[index] if index < len(parameters) else None
     return state.variables.get(name)
-
-
-def _zero(state: State, index: int) -> Text | None:
-    return (Piece(str(state.path)),) if index == 0 else None
 
 
 def unknown_text(name: str, unset: bool = True) -> Text:
@@ -205,18 +194,16 @@ def certain(text: Text) -> str | None:
     """The string, with variables that nobody sets as empty; None where a command would have to be
     run.
     """
-    return (
-        None
-        if any(piece.unknown and not piece.unset for piece in text)
-        else plain(tuple(piece for piece in text if not piece.unknown))
-    )
+    if any(piece.unknown and not piece.unset for piece in text):
+        return None
+    return "".join(piece.text for piece in text if not piece.unknown)
 
 
 def environment(state: State) -> dict[str, Text]:
     """Exported variables that are known to be set."""
-    found: dict[str, Text] = {}
+    out: dict[str, Text] = {}
     for name in state.exported:
         value = lookup(state, name)
         if value is not None and not isinstance(value, list):
-            found[name] = value
-    return found
+            out[name] = value
+    return out

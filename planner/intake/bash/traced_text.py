@@ -8,15 +8,13 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from planner.intake.reading import Edit, Origin
 
 UNKNOWN = "\ue000"
 """Stands for what nobody knows: one character of a piece whose `unknown` says what."""
-
-
 MAX_SITES = 60
 """Substitutions that a text is followed through; beyond, its place is lost."""
 
@@ -85,26 +83,34 @@ BREAK = Part(None)
 
 def source(text: Text) -> Source:
     """Ready to be cut."""
-    kept = tuple(piece for piece in text if piece.text)
-    starts = [0, *accumulate(len(piece.text) for piece in kept)][: len(kept)]
-    return Source("".join(piece.text for piece in kept), kept, starts)
+    pieces: list[Piece] = []
+    starts: list[int] = []
+    size = 0
+    for piece in text:
+        if piece.text:
+            pieces.append(piece)
+            starts.append(size)
+            size += len(piece.text)
+    return Source(plain(text), tuple(pieces), starts)
 
 
-def cut(whole: Source, start: int, end: int) -> Text:
+def cut(src: Source, start: int, end: int) -> Text:
     """The text between two offsets."""
     out: list[Piece] = []
-    index = max(bisect_right(whole.starts, start) - 1, 0)
-    while start < end and index < len(whole.pieces):
-        piece = whole.pieces[index]
-        low, high = start - whole.starts[index], min(end - whole.starts[index], len(piece.text))
+    index = max(bisect_right(src.starts, start) - 1, 0)
+    while start < end and index < len(src.pieces):
+        piece = src.pieces[index]
+        low, high = start - src.starts[index], min(end - src.starts[index], len(piece.text))
         if high > low:
-            out.append(piece if (low, high) == (0, len(piece.text)) else _slice(piece, low, high))
-            start = whole.starts[index] + high
+            out.append(_slice(piece, low, high))
+            start = src.starts[index] + high
         index += 1
     return tuple(out)
 
 
 def _slice(piece: Piece, low: int, high: int) -> Piece:
+    if (low, high) == (0, len(piece.text)):
+        return piece
     start = piece.start + low if piece.start >= 0 else -1
     return Piece(
         piece.text[low:high],
@@ -126,15 +132,19 @@ def plain(text: Text) -> str:
 
 def shown(text: Text) -> str:
     """For people: what is not known as the variable or command that it stands for."""
-    return "".join(_dollar(piece.unknown) if piece.unknown else piece.text for piece in text)
-
-
-def _dollar(name: str) -> str:
-    return name if name.startswith("$") else f"${name}"
+    out = ""
+    for piece in text:
+        if not piece.unknown:
+            out += piece.text
+        elif piece.unknown.startswith("$"):
+            out += piece.unknown
+        else:
+            out += f"${piece.unknown}"
+    return out
 
 
 def known(text: Text) -> bool:
-    return not any(piece.unknown for piece in text)
+    return first_unknown(text) is None
 
 
 def first_unknown(text: Text) -> Piece | None:
@@ -142,55 +152,87 @@ def first_unknown(text: Text) -> Piece | None:
     return next((piece for piece in text if piece.unknown), None)
 
 
+def first_placed(text: Text) -> Piece | None:
+    """The first piece that stands in a file."""
+    return next((piece for piece in text if piece.start >= 0), None)
+
+
+def concatenated(texts: Iterable[Text]) -> Text:
+    return tuple(chain.from_iterable(texts))
+
+
 def computed(value: str, of: Text = ()) -> Text:
     """A result; it comes through the same variable as what it was computed of."""
-    via = next((piece.via for piece in of if piece.via), "")
-    option = any(piece.origin == "option" for piece in of)
-    return (Piece(value, via=via, origin="option" if option else "variable"),)
+    via = ""
+    origin: Origin = "variable"
+    for piece in of:
+        via = via or piece.via
+        if piece.origin == "option":
+            origin = "option"
+    return (Piece(value, via=via, origin=origin),)
 
 
 def split(piece: Piece) -> Iterator[Piece]:
     """Words and blanks of a piece, each with its own place."""
     for match in re.finditer(r"[ \t\n]+|[^ \t\n]+", piece.text):
-        yield piece if match.span() == (0, len(piece.text)) else _slice(piece, *match.span())
+        yield _slice(piece, *match.span())
+
+
+def parts(text: Text, split: bool = False) -> list[Part]:
+    """Parts of a word, all of them split at blanks or none."""
+    return [Part(piece, split) for piece in text]
+
+
+def elements(items: Iterable[Text], apart: bool, quoted: bool) -> list[Part]:
+    """Elements of an array: `apart` as words of their own, else parted by blanks."""
+    out: list[Part] = []
+    for index, item in enumerate(items):
+        if index:
+            out.append(BREAK if apart else Part(Piece(" "), not quoted))
+        out += parts(item, not quoted)
+        if quoted and not item:
+            out.append(Part(Piece("")))
+    return out
 
 
 def fields(parts: Iterable[Part]) -> list[Text]:
     """Words of a command after word splitting."""
-    out: list[Text] = []
-    current: list[Piece] | None = None
-    for piece, splits in parts:
+    out: list[list[Piece]] = []
+    inside = False
+    for piece in _runs(parts):
         if piece is None:
-            out += [tuple(current)] if current is not None else []
-            current = None
-        elif not splits or piece.unknown:
-            current = current if current is not None else []
-            current.append(piece)
+            inside = False
+        elif inside:
+            out[-1].append(piece)
         else:
-            for one in split(piece):
-                if one.text.isspace():
-                    out += [tuple(current)] if current is not None else []
-                    current = None
-                else:
-                    current = current if current is not None else []
-                    current.append(one)
-    return [*out, tuple(current)] if current is not None else out
+            out.append([piece])
+            inside = True
+    return [tuple(word) for word in out]
+
+
+def _runs(parts: Iterable[Part]) -> Iterator[Piece | None]:
+    """Pieces after word splitting; None where a word ends."""
+    for piece, splits in parts:
+        if piece is None or not splits or piece.unknown:
+            yield piece
+            continue
+        for run in split(piece):
+            yield None if run.text.isspace() else run
 
 
 def joined(parts: Iterable[Part]) -> Text:
     """One text, without word splitting; elements of an array are parted by blanks."""
-    return tuple(
-        part.piece if part.piece is not None else Piece(" ")
-        for part in parts
-        if part.piece is None or part.piece.text
-    )
+    pieces = [part.piece or Piece(" ") for part in parts]
+    return tuple(piece for piece in pieces if piece.text)
 
 
 def spaced(words: Iterable[Text]) -> Text:
     """Words joined by blanks."""
     out: list[Piece] = []
     for word in words:
-        out += [Piece(" "), *word] if out else word
+        if out:
+            out.append(Piece(" "))
+        out += word
     return tuple(out)
 
 
@@ -208,7 +250,7 @@ def substituted(text: Text, stood: Text, word: bool = False) -> Text:
         return text
     first, last = stood[0], stood[-1]
     above = [*_sites(first), Site(first.file, first.start, last.start + len(last.text))]
-    size = sum(len(piece.text) for piece in text) if word else 0
+    size = len(plain(text)) if word else 0
     out = []
     for piece in text:
         site = piece.site
@@ -235,8 +277,10 @@ def places(piece: Piece) -> list[Site]:
     """Where a piece stands: the substitutions that it came through, outermost first, then the place
     where it is written.
     """
-    own = [Site(piece.file, piece.start, piece.start + len(piece.text))] if piece.start >= 0 else []
-    return [*_sites(piece), *own]
+    out = list(_sites(piece))
+    if piece.start >= 0:
+        out.append(Site(piece.file, piece.start, piece.start + len(piece.text)))
+    return out
 
 
 def stretch(words: Sequence[Text], texts: Mapping[str, str]) -> Edit | None:
@@ -245,8 +289,9 @@ def stretch(words: Sequence[Text], texts: Mapping[str, str]) -> Edit | None:
 
     texts: of the files that words stand in.
     """
-    paths = [places(piece) for word in words for piece in word if piece.text or piece.site]
-    size = sum(len(piece.text) for word in words for piece in word)
+    text = concatenated(words)
+    paths = [places(piece) for piece in text if piece.text or piece.site]
+    size = len(plain(text))
     for depth in range(min(map(len, paths), default=0)):
         level = [path[depth] for path in paths]
         one_place = all(_span(site) == _span(level[0]) for site in level)
@@ -265,12 +310,12 @@ def _joined(sites: list[Site], texts: Mapping[str, str]) -> Edit | None:
     """From the first to the last, where nothing but blanks stands between them."""
     if any(site.start < 0 for site in sites):
         return None
-    whole = texts.get(sites[0].file, "")
+    text = texts.get(sites[0].file, "")
     for before, after in pairwise(sites):
         if _span(before) == _span(after):
             continue
         if before.file != after.file or before.end > after.start:
             return None
-        if not _GAP.fullmatch(whole, before.end, after.start):
+        if not _GAP.fullmatch(text, before.end, after.start):
             return None
     return Edit(sites[0].file, sites[0].start, sites[-1].end)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from planner.intake.bash.state import blank, line_of
+from planner.intake.bash.state import blank, place
 from planner.intake.bash.traced_text import (
     Piece,
     Text,
@@ -236,9 +235,3 @@ def _origin(word: Text, pieces: list[Piece]) -> tuple[Origin, str]:
         None,
     )
     return ("variable", through.via) if through else ("flag", "")
-
-
-def place(text: Text, texts: Mapping[str, str]) -> str:
-    """'train.sh:12'."""
-    found = next((piece for piece in text if piece.start >= 0), None)
-    return f"{Path(found.file).name}:{line_of(texts, found)}" if found else ""

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from planner.intake.bash import slurm_header
+from planner.intake.bash.state import place
 from planner.intake.bash.traced_text import Piece, Text, computed, first_unknown, plain
 from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks.vocabulary import Named
 from planner.intake.reading import Unresolved
-from planner.intake.scripts.argparse_like import asked, leaf, place
+from planner.intake.scripts.argparse_like import asked, leaf
 from planner.intake.scripts.launchers import TrainingCommand, option
 
 VISIBLE = (
