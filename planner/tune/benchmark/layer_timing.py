@@ -9,10 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from planner.cost.params.layer import padded_vocab
-from planner.layout import RECOMPUTE_CODE, Layout, module_names
+from planner.layout import RECOMPUTE_CODE, Layout
 from planner.specs.recipe import Recipe
-from planner.tune.benchmark.network import Block, Cut, Embedding, Head, fill
+from planner.tune.benchmark.network import Block, Cut, Embedding, Head, cut_of, fill
 from planner.tune.benchmark.parallel import Place, place, split
 from planner.tune.benchmark.pipelined import Stage
 from planner.tune.benchmark.timing import Spans, settle, taken, timed
@@ -25,41 +24,26 @@ def built(
     ends.
     """
     here = place(Layout(tp=request["ranks"]), device)
-    cut = _cut(recipe, layout, request)
-    depth = max(piece["layers"] for piece in request["pieces"])
-    kinds = {piece["kind"] for piece in request["pieces"]}
+    cut = cut_of(recipe, layout, request["ranks"], request["share"])
+    blocks: dict[str, list[nn.Module]] = {}
     with torch.device(device):
-        blocks = {
-            kind: [
-                _put(Block(cut, kind == "experts"), here, cut, number) for number in range(depth)
-            ]
-            for kind in sorted(kinds)
+        for piece in sorted(request["pieces"], key=lambda piece: piece["kind"]):
+            stack = blocks.setdefault(piece["kind"], [])
+            while len(stack) < piece["layers"]:
+                stack.append(_put(Block(cut, piece["kind"] == "experts"), here, cut, len(stack)))
+        ends = {
+            "embedding": _put(Embedding(cut), here, cut),
+            "head": _put(Head(cut), here, cut),
         }
-        embedding, head = _put(Embedding(cut), here, cut), _put(Head(cut), here, cut)
-    repeated = depth if layout.recompute == RECOMPUTE_CODE["full"] and request["recompute"] else 0
-
-    def stack(piece: dict[str, Any]) -> Stage:
-        ends = embedding if piece.get("embedding") else None, head if piece.get("head") else None
-        return Stage(ends[0], blocks[piece["kind"]][: piece["layers"]], ends[1], repeated, parts=1)
-
-    return {piece["name"]: stack(piece) for piece in request["pieces"]}
-
-
-def _cut(recipe: Recipe, layout: Layout, request: dict[str, Any]) -> Cut:
-    modules = (
-        module_names(layout.recompute_modules)
-        if layout.recompute == RECOMPUTE_CODE["selective"]
-        else ()
-    )
-    return Cut(
-        recipe.model,
-        int(padded_vocab(recipe.model, layout.tp)),
-        tp=request["ranks"],
-        share=request["share"],
-        ep=layout.ep,
-        sequence=bool(layout.sp) and request["ranks"] > 1,
-        recompute=frozenset(modules),
-    )
+    repeated = 0
+    if layout.recompute == RECOMPUTE_CODE["full"] and request["recompute"]:
+        repeated = max(map(len, blocks.values()))
+    stacks: dict[str, nn.Module] = {}
+    for piece in request["pieces"]:
+        embedding, head = (ends[end] if piece.get(end) else None for end in ("embedding", "head"))
+        layers = blocks[piece["kind"]][: piece["layers"]]
+        stacks[piece["name"]] = Stage(embedding, layers, head, repeated, parts=1)
+    return stacks
 
 
 def _put(module: nn.Module, here: Place, cut: Cut, number: int = 0) -> nn.Module:
@@ -77,30 +61,28 @@ def measured(
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, request["element"]))
     stacks = built(recipe, layout, request, device)
-    inputs = {
-        name: _inputs(recipe, layout, request, device, stack) for name, stack in stacks.items()
-    }
+    pieces: dict[str, dict[str, Any]] = {}
+    inputs: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, stack in stacks.items():
+        pieces[name] = {"name": name, "forward_s": [], "backward_s": [], "kept_bytes": None}
+        inputs[name] = _inputs(recipe, layout, request, device, stack)
     torch.set_default_dtype(before)
     spans = Spans(device.type == "cuda")
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in stacks}
-    kept_bytes: dict[str, float | None] = {}
+    steps_s: list[float] = []
     warmup = max(request["warmup"], 1)
-    for turn in range(warmup + request["steps"]):
+    for turn in range(-warmup, request["steps"]):
+        turn_s = 0.0
         for name, stack in stacks.items():
-            *took, kept_bytes[name] = _pass(stack, *inputs[name], spans)
-            times[name].append((took[0], took[1]))
-        turn_s = sum(sum(times[name][-1]) for name in stacks)
-        report("step" if turn >= warmup else "warmup", turn, turn_s)
-    kept = {name: list(zip(*all_turns[warmup:], strict=True)) for name, all_turns in times.items()}
-    pieces = [
-        {"name": name, "forward_s": forward, "backward_s": backward, "kept_bytes": kept_bytes[name]}
-        for name, (forward, backward) in kept.items()
-    ]
-    steps = [
-        sum(sum(times[name][turn]) for name in stacks)
-        for turn in range(warmup, warmup + request["steps"])
-    ]
-    return {"pieces": pieces, "steps_s": steps}
+            forward_s, backward_s, kept_bytes = _pass(stack, *inputs[name], spans)
+            turn_s += forward_s + backward_s
+            if turn >= 0:
+                pieces[name]["forward_s"].append(forward_s)
+                pieces[name]["backward_s"].append(backward_s)
+                pieces[name]["kept_bytes"] = kept_bytes
+        if turn >= 0:
+            steps_s.append(turn_s)
+        report("step" if turn >= 0 else "warmup", warmup + turn, turn_s)
+    return {"pieces": list(pieces.values()), "steps_s": steps_s}
 
 
 def _inputs(
@@ -109,18 +91,14 @@ def _inputs(
     """What goes into a stack, and its targets."""
     sequences, length = layout.mbs, recipe.seq_length
     source = torch.Generator().manual_seed(request["seed"])
-    tokens = torch.randint(recipe.model.vocab_size, (sequences, length), generator=source).to(
-        device
-    )
+    tokens = torch.randint(recipe.model.vocab_size, (sequences, length), generator=source)
+    tokens = tokens.to(device)
     if stack.embedding is not None:
         return tokens, tokens
-    here = length // request["ranks"] if layout.sp else length
-    return (
-        torch.randn(sequences, here, recipe.model.hidden_size, generator=source).to(
-            device, getattr(torch, request["element"])
-        ),
-        tokens,
-    )
+    if layout.sp:
+        length //= request["ranks"]
+    hidden = torch.randn(sequences, length, recipe.model.hidden_size, generator=source)
+    return hidden.to(device, getattr(torch, request["element"])), tokens
 
 
 def _pass(

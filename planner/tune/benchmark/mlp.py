@@ -43,7 +43,8 @@ class Mlp(nn.Module):
         self.down = nn.Linear(width, hidden, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.act(self.gate(x)) * self.up(x) if self.gate else self.act(self.up(x))
+        inner = self.up(x)
+        inner = self.act(inner) if self.gate is None else self.act(self.gate(x)) * inner
         out: Tensor = self.down(inner)
         return out
 
@@ -63,19 +64,20 @@ class Experts(nn.Module):
         self.local = moe.num_experts // ep
         width = moe.expert_ffn_size
         self.router = nn.Linear(hidden, moe.num_experts, bias=moe.router_bias == "linear")
-        self.gate = (
-            nn.Parameter(torch.empty(self.local, width, hidden)) if model.gated_mlp else None
-        )
-        self.up = nn.Parameter(torch.empty(self.local, width, hidden))
-        self.down = nn.Parameter(torch.empty(self.local, hidden, width))
-        for parameter in (self.gate, self.up, self.down):
-            if parameter is not None:
-                rank = dist.get_rank(group) if group else 0
-                parameter.first_expert = self.local * rank  # type: ignore[attr-defined]
+        first = self.local * dist.get_rank(group) if group else 0
+
+        def weights(rows: int, columns: int) -> nn.Parameter:
+            made = nn.Parameter(torch.empty(self.local, rows, columns))
+            made.first_expert = first  # type: ignore[attr-defined]
+            return made
+
+        self.gate = weights(width, hidden) if model.gated_mlp else None
+        self.up = weights(width, hidden)
+        self.down = weights(hidden, width)
+        self.shared: Mlp | None = None
         shared = moe.shared_ffn_size // share
-        self.shared = (
-            Mlp(hidden, shared, model.gated_mlp, model.activation, bias=False) if shared else None
-        )
+        if shared:
+            self.shared = Mlp(hidden, shared, model.gated_mlp, model.activation, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(0, -2)
@@ -83,17 +85,14 @@ class Experts(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         copies = flat[order // self.moe.experts_per_token]
         counts = torch.bincount(chosen.flatten(), minlength=self.moe.num_experts)
-        done = (
-            self.exchanged(copies, counts, self.group)
-            if self.group
-            else self.run(copies, self.here(counts))
-        )
+        if self.group is None:
+            done = self.run(copies, self.here(counts))
+        else:
+            done = self.exchanged(copies, counts, self.group)
         back = torch.zeros_like(done).index_copy(0, order, done)
-        mixed = (
-            back.view(len(flat), -1, flat.shape[-1]) * weights.unsqueeze(-1).to(back.dtype)
-        ).sum(1)
-        out: Tensor = mixed.reshape(x.shape)
-        return out + self.shared(x) if self.shared else out
+        weighted = back.view(*chosen.shape, -1) * weights.unsqueeze(-1).to(back.dtype)
+        out: Tensor = weighted.sum(1).reshape(x.shape)
+        return out if self.shared is None else out + self.shared(x)
 
     def route(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """(tokens, k) weights and experts."""
@@ -101,9 +100,8 @@ class Experts(nn.Module):
         if self.moe.router_score == "softmax":
             best, chosen = logits.topk(k)
             return best.softmax(-1), chosen
-        scores = (
-            logits.softmax(-1) if self.moe.router_score == "softmax_first" else logits.sigmoid()
-        )
+        softmax_first = self.moe.router_score == "softmax_first"
+        scores = logits.softmax(-1) if softmax_first else logits.sigmoid()
         best, chosen = scores.topk(k)
         return best * self.moe.router_scale, chosen
 
@@ -118,12 +116,11 @@ class Experts(nn.Module):
         """Tokens to the ranks of their experts, through these, and back."""
         theirs = torch.empty_like(counts)
         dist.all_to_all_single(theirs, counts, group=group)
-        sent, come = (sizes.view(self.ep, self.local).sum(1).tolist() for sizes in (counts, theirs))
+        sent = counts.view(self.ep, self.local).sum(1).tolist()
+        come = theirs.view(self.ep, self.local).sum(1).tolist()
         arrived = all_to_all_single_autograd(copies, come, sent, group)
-        by_expert = (
-            torch.arange(self.local, device=copies.device).repeat(self.ep).repeat_interleave(theirs)
-        )
-        order = by_expert.argsort(stable=True)
+        experts = torch.arange(self.local, device=copies.device).repeat(self.ep)
+        order = experts.repeat_interleave(theirs).argsort(stable=True)
         done = self.run(arrived[order], self.here(theirs))
         restored = torch.zeros_like(done).index_copy(0, order, done)
         out: Tensor = all_to_all_single_autograd(restored, sent, come, group)
@@ -131,14 +128,12 @@ class Experts(nn.Module):
 
     def run(self, tokens: Tensor, counts: list[int]) -> Tensor:
         """Each expert on its run of tokens."""
-        parts = torch.split(tokens, counts)
-        return torch.cat([self.one(expert, part) for expert, part in enumerate(parts)])
-
-    def one(self, expert: int, tokens: Tensor) -> Tensor:
-        up = functional.linear(tokens, self.up[expert])
-        inner = (
-            self.act(functional.linear(tokens, self.gate[expert])) * up
-            if self.gate is not None
-            else self.act(up)
-        )
-        return functional.linear(inner, self.down[expert])
+        out = []
+        for expert, part in enumerate(torch.split(tokens, counts)):
+            inner = functional.linear(part, self.up[expert])
+            if self.gate is None:
+                inner = self.act(inner)
+            else:
+                inner = self.act(functional.linear(part, self.gate[expert])) * inner
+            out.append(functional.linear(inner, self.down[expert]))
+        return torch.cat(out)

@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from planner.cost.params.layer import padded_vocab
+from planner.layout import RECOMPUTE_CODE, Layout, module_names
 from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
 from planner.tune.benchmark.mlp import Experts, Mlp
 from planner.tune.benchmark.vocab_parallel_loss import vocabulary_loss
 
@@ -46,6 +49,29 @@ class Cut:
         return max(self.model.num_kv_heads, self.tp * self.share)
 
 
+def cut_of(
+    recipe: Recipe,
+    layout: Layout,
+    tp: int,
+    share: int = 1,
+    ep_group: torch.distributed.ProcessGroup | None = None,
+) -> Cut:
+    """What a rank of a layout builds, split over so many tensor-parallel ranks."""
+    modules: list[str] = []
+    if layout.recompute == RECOMPUTE_CODE["selective"]:
+        modules = module_names(layout.recompute_modules)
+    return Cut(
+        recipe.model,
+        int(padded_vocab(recipe.model, layout.tp)),
+        tp,
+        share,
+        layout.ep,
+        ep_group,
+        sequence=bool(layout.sp) and tp > 1,
+        recompute=frozenset(modules),
+    )
+
+
 def again(cut: Cut, module: str, run: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """Runs it; where the module is recomputed, its inputs alone are kept."""
     if module in cut.recompute and torch.is_grad_enabled():
@@ -55,11 +81,13 @@ def again(cut: Cut, module: str, run: Callable[..., Tensor], *inputs: Tensor) ->
 
 
 def norm(model: ModelSpec, width: int) -> nn.Module:
-    return (
-        nn.RMSNorm(width, eps=1e-5)
-        if model.norm == "rmsnorm"
-        else nn.LayerNorm(width, bias=model.norm == "layernorm")
-    )
+    if model.norm == "rmsnorm":
+        return nn.RMSNorm(width, eps=1e-5)
+    return nn.LayerNorm(width, bias=model.norm == "layernorm")
+
+
+def norm_or_none(model: ModelSpec, wanted: bool) -> nn.Module:
+    return norm(model, model.hidden_size) if wanted else nn.Identity()
 
 
 class Attention(nn.Module):
@@ -74,17 +102,19 @@ class Attention(nn.Module):
         self.wk = nn.Linear(model.hidden_size, keys, bias=bias != "none")
         self.wv = nn.Linear(model.hidden_size, keys, bias=bias != "none")
         self.wo = nn.Linear(queries, model.hidden_size, bias=bias == "qkvo")
-        self.q_norm = nn.RMSNorm(model.head_dim, eps=1e-5) if model.qk_norm else nn.Identity()
-        self.k_norm = nn.RMSNorm(model.head_dim, eps=1e-5) if model.qk_norm else nn.Identity()
-        for head_norm in (self.q_norm, self.k_norm):
-            mark(head_norm, cut.tp > 1)
+        self.q_norm: nn.Module = nn.Identity()
+        self.k_norm: nn.Module = nn.Identity()
+        if model.qk_norm:
+            self.q_norm = nn.RMSNorm(model.head_dim, eps=1e-5)
+            self.k_norm = nn.RMSNorm(model.head_dim, eps=1e-5)
+        mark(self.q_norm, cut.tp > 1)
+        mark(self.k_norm, cut.tp > 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            projection(x).unflatten(-1, (-1, self.head_dim))
-            for projection in (self.wq, self.wk, self.wv)
-        )
-        query, key = self.q_norm(query), self.k_norm(key)
+        heads = (-1, self.head_dim)
+        query = self.q_norm(self.wq(x).unflatten(-1, heads))
+        key = self.k_norm(self.wk(x).unflatten(-1, heads))
+        value = self.wv(x).unflatten(-1, heads)
         if self.cut.model.position == "rope":
             query, key = rotated(query, self.cut.model), rotated(key, self.cut.model)
         out = again(self.cut, "core_attn", core, query, key, value)
@@ -94,9 +124,12 @@ class Attention(nn.Module):
 
 def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """(b, s, heads, d) each; keys and values may have fewer heads."""
-    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     out = functional.scaled_dot_product_attention(
-        query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        is_causal=True,
+        enable_gqa=query.shape[2] != key.shape[2],
     )
     return out.transpose(1, 2)
 
@@ -121,33 +154,21 @@ class Block(nn.Module):
     def __init__(self, cut: Cut, experts: bool) -> None:
         super().__init__()
         model = cut.model
-        before, after = (
-            model.norm_place in ("before", "both"),
-            model.norm_place
-            in (
-                "after",
-                "both",
-            ),
-        )
-        self.cut, self.kind = cut, "moe" if experts else "mlp"
-        self.attention_norm = norm(model, model.hidden_size) if before else nn.Identity()
+        before, after = model.norm_place != "after", model.norm_place != "before"
+        self.cut = cut
+        self.attention_norm = norm_or_none(model, before)
         self.attention = Attention(cut)
-        self.attention_after = norm(model, model.hidden_size) if after else nn.Identity()
-        self.mlp_norm = norm(model, model.hidden_size) if before else nn.Identity()
-        self.mlp: nn.Module = (
-            Experts(model, cut.share, cut.ep, cut.ep_group)
-            if experts
-            else Mlp(
-                model.hidden_size,
-                model.ffn_size // cut.share,
-                model.gated_mlp,
-                model.activation,
-                model.mlp_bias,
-            )
-        )
-        self.mlp_after = norm(model, model.hidden_size) if after else nn.Identity()
+        self.attention_after = norm_or_none(model, after)
+        self.mlp_norm = norm_or_none(model, before)
+        self.mlp: nn.Module
         if experts:
+            self.kind, self.mlp = "moe", Experts(model, cut.share, cut.ep, cut.ep_group)
             mark(self.mlp, cut.sequence)
+        else:
+            width, bias = model.ffn_size // cut.share, model.mlp_bias
+            self.kind = "mlp"
+            self.mlp = Mlp(model.hidden_size, width, model.gated_mlp, model.activation, bias)
+        self.mlp_after = norm_or_none(model, after)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention_after(
@@ -166,14 +187,11 @@ class Embedding(nn.Module):
         model = cut.model
         self.rows = cut.vocab_size // cut.share
         self.tokens = nn.Embedding(self.rows, model.hidden_size)
-        self.positions = (
-            nn.Embedding(model.position_rows, model.hidden_size)
-            if model.position == "learned"
-            else None
-        )
-        self.norm = norm(model, model.hidden_size) if model.embedding_norm else nn.Identity()
-        if self.positions:
+        self.positions: nn.Embedding | None = None
+        if model.position == "learned":
+            self.positions = nn.Embedding(model.position_rows, model.hidden_size)
             mark(self.positions, cut.sequence)
+        self.norm = norm_or_none(model, model.embedding_norm)
         mark(self.norm, cut.sequence)
         self.first = 0
         """Place of this rank's slice among those of the tensor-parallel group."""
@@ -218,7 +236,7 @@ def fill(module: nn.Module, name: str, seed: int) -> None:
         first = getattr(parameter, "first_expert", None)
         with torch.no_grad():
             if parameter.dim() == 1:
-                parameter.fill_(0.0 if path.endswith("bias") else 1.0)
+                parameter.fill_(float(not path.endswith("bias")))
             elif first is None:
                 _draw(parameter, f"{seed} {name} {path}")
             else:
@@ -227,8 +245,5 @@ def fill(module: nn.Module, name: str, seed: int) -> None:
 
 
 def _draw(weights: Tensor, word: str) -> None:
-    weights.normal_(
-        0.0,
-        INITIAL_SPREAD,
-        generator=torch.Generator(weights.device).manual_seed(zlib.crc32(word.encode())),
-    )
+    source = torch.Generator(weights.device).manual_seed(zlib.crc32(word.encode()))
+    weights.normal_(0.0, INITIAL_SPREAD, generator=source)

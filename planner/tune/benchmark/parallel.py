@@ -69,17 +69,21 @@ def _expert_groups(layout: Layout) -> tuple[dist.ProcessGroup | None, dist.Proce
     spreads them.
     """
     stage, ep = layout.dp * layout.tp, layout.ep
-    mine, alike = None, None
+    experts, alike = None, None
+
+    def group(members: range, mine: Any) -> Any:
+        """Every rank makes every group, and keeps the one that it is in."""
+        made = dist.new_group(list(members))
+        return made if dist.get_rank() in members else mine
+
     for base in range(0, layout.gpus, stage):
-        for first in range(base, base + stage, ep):
-            made = dist.new_group(list(range(first, first + ep))) if ep > 1 else None
-            mine = made if first <= dist.get_rank() < first + ep else mine
+        if ep > 1:
+            for first in range(base, base + stage, ep):
+                experts = group(range(first, first + ep), experts)
         for first in range(base, base + ep):
-            members = list(range(first, base + stage, ep))
-            made = dist.new_group(members)
-            alike = made if dist.get_rank() in members else alike
+            alike = group(range(first, base + stage, ep), alike)
     assert alike is not None
-    return mine, alike
+    return experts, alike
 
 
 def split(module: nn.Module, mesh: DeviceMesh, sequence: bool) -> None:
@@ -97,20 +101,23 @@ def split(module: nn.Module, mesh: DeviceMesh, sequence: bool) -> None:
     else:
         assert isinstance(module, Head)
         module.group = mesh.get_group()
-        plan = {"output": ColwiseParallel(input_layouts=edge)} | (
-            {"norm": SequenceParallel()} if sequence else {}
-        )
+        plan = {"output": ColwiseParallel(input_layouts=edge)}
+        if sequence:
+            plan["norm"] = SequenceParallel()
     parallelize_module(module, mesh, plan, src_data_rank=None)
 
 
 def _block(block: Block, edge: Any) -> dict[str, ParallelStyle]:
     """Columns going in, rows coming out; between them one gather and one reduction each way."""
-    inward, outward = (
-        PrepareModuleInput(input_layouts=(edge,), desired_input_layouts=(_WHOLE,)),
-        RowwiseParallel(output_layouts=edge),
-    )
-    plan: dict[str, ParallelStyle] = {"attention": inward, "attention.wo": outward}
-    plan |= {f"attention.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")}
+    inward = PrepareModuleInput(input_layouts=(edge,), desired_input_layouts=(_WHOLE,))
+    outward = RowwiseParallel(output_layouts=edge)
+    plan: dict[str, ParallelStyle] = {
+        "attention": inward,
+        "attention.wq": ColwiseParallel(),
+        "attention.wk": ColwiseParallel(),
+        "attention.wv": ColwiseParallel(),
+        "attention.wo": outward,
+    }
     mlp = "mlp" if block.kind == "mlp" else "mlp.shared"
     if block.kind == "mlp" or block.mlp.shared is not None:
         plan |= {
@@ -123,13 +130,14 @@ def _block(block: Block, edge: Any) -> dict[str, ParallelStyle]:
         plan |= {
             "attention_norm": SequenceParallel(),
             "mlp_norm": SequenceParallel(use_local_output=block.kind == "moe"),
+            "attention_after": SequenceParallel(use_local_output=True),
+            "mlp_after": SequenceParallel(use_local_output=True),
         }
-        plan |= {
-            name: SequenceParallel(use_local_output=True)
-            for name in ("attention_after", "mlp_after")
-        }
-    there = {name for name, module in block.named_modules() if not isinstance(module, nn.Identity)}
-    return {name: style for name, style in plan.items() if name in there}
+    modules = dict(block.named_modules())
+    for name in list(plan):
+        if isinstance(modules.get(name), nn.Identity | None):
+            del plan[name]
+    return plan
 
 
 def shard(module: nn.Module, where: Place, zero: int, dtype: torch.dtype) -> None:
@@ -138,20 +146,18 @@ def shard(module: nn.Module, where: Place, zero: int, dtype: torch.dtype) -> Non
     """
     narrow = None if dtype == torch.float32 else dtype
     policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32)
-    partial = {
-        name
-        for name, parameter in module.named_parameters()
-        if getattr(parameter, "tp_partial", False)
-    }
+    partial = [getattr(parameter, "tp_partial", False) for parameter in module.parameters()]
     fully_shard(module, mesh=where.dp, reshard_after_forward=zero >= 3, mp_policy=policy)
-    for name, parameter in module.named_parameters():  # which are new objects
-        parameter.tp_partial = name in partial  # type: ignore[attr-defined]
+    for parameter, mark in zip(module.parameters(), partial, strict=True):  # new objects
+        parameter.tp_partial = mark  # type: ignore[attr-defined]
 
 
 def ahead(blocks: list[Any], layers: int) -> None:
     """Weights of so many layers are asked for before a layer runs, in both directions; 0 leaves it
     to fully_shard, which asks for the next while one runs, in the backward pass alone."""
-    for place, block in enumerate(blocks if layers else ()):
+    if layers == 0:
+        return
+    for place, block in enumerate(blocks):
         block.set_modules_to_forward_prefetch(blocks[place + 1 : place + 1 + layers])
         block.set_modules_to_backward_prefetch(blocks[max(place - layers, 0) : place][::-1])
 

@@ -72,12 +72,11 @@ def alone(stage: nn.Module, count: int, spans: Spans) -> Step:
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor:
         total = torch.zeros((), device=tokens.device)
-        for place, (inputs, labels) in enumerate(
-            zip(tokens.chunk(count), targets.chunk(count), strict=True)
-        ):
+        micro_batches = zip(tokens.chunk(count), targets.chunk(count), strict=True)
+        for place, micro_batch in enumerate(micro_batches):
             if isinstance(stage, DistributedDataParallel):
                 stage.require_backward_grad_sync = place == count - 1
-            loss = forward(inputs, labels).sum()
+            loss = forward(*micro_batch).sum()
             backward(loss)
             total += loss.detach()
         return total
@@ -92,36 +91,33 @@ def piped(
     of what stages hand on.
     """
     count, last = request["layout"]["m"], len(request["rank_of_stage"]) - 1
-    tokens = torch.zeros(
-        hidden.shape[0], request["recipe"]["seq_length"], dtype=torch.int64, device=hidden.device
-    )
-
-    def made(index: int, module: nn.Module) -> Any:
-        # NOTE: tried torch's inference of forms from a first micro-batch: its trial backward pass
-        # breaks DDP's count of gradients.
-        forms = (
-            tokens if index == 0 else hidden,
-            (torch.zeros(1, device=hidden.device, requires_grad=True) if index == last else hidden),
-        )
+    device, length = hidden.device, request["recipe"]["seq_length"]
+    # NOTE: tried torch's inference of forms from a first micro-batch: its trial backward pass
+    # breaks DDP's count of gradients.
+    inputs = {0: torch.zeros(hidden.shape[0], length, dtype=torch.int64, device=device)}
+    outputs = {last: torch.zeros(1, device=device, requires_grad=True)}
+    made = []
+    for index, module in stages.items():
         stage = PipelineStage(
             module,
             index,
             last + 1,
-            hidden.device,
-            input_args=forms[0],
-            output_args=forms[1],
+            device,
+            input_args=inputs.get(index, hidden),
+            output_args=outputs.get(index, hidden),
             group=pp,
         )
-        return _watched(stage, spans)
-
-    runner = _schedule([made(index, module) for index, module in stages.items()], request, count)
-    begins, ends = 0 in stages, last in stages
+        made.append(_watched(stage, spans))
+    runner = _schedule(made, request, count)
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
+        begin = (tokens,) if 0 in stages else ()
+        if last not in stages:
+            runner.step(*begin, return_outputs=False)
+            return None
         losses: list[Tensor] = []
-        more = {"target": targets, "losses": losses, "targets": targets} if ends else {}
-        runner.step(*((tokens,) if begins else ()), return_outputs=False, **more)
-        return torch.stack([loss.detach() for loss in losses]).sum() if ends else None
+        runner.step(*begin, return_outputs=False, target=targets, losses=losses, targets=targets)
+        return torch.stack(losses).detach().sum()
 
     return step
 

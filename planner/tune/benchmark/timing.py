@@ -60,18 +60,17 @@ def settle(cuda: bool) -> None:
 def communication_s(run: Callable[[], Any], cuda: bool) -> float:
     """Seconds of one run in which a collective or transfer is under way, as the profiler sees it:
     waiting for other ranks is in it, and what lies beside computation too."""
-    watched = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with profile(activities=watched) as seen:
+    watched, word, kind = [ProfilerActivity.CPU], "gloo:", "CPU"
+    if cuda:
+        watched, word, kind = [*watched, ProfilerActivity.CUDA], "nccl", "CUDA"
+    with profile(activities=watched) as profiled:
         run()
         settle(cuda)
-    word = "nccl" if cuda else "gloo:"
-    events = (
-        event
-        for event in seen.events()
-        if event.name.startswith(word) and (event.device_type.name == "CUDA") == cuda
-    )
-    intervals = sorted((event.time_range.start, event.time_range.end) for event in events)
-    return covered(intervals) * 1e-6
+    intervals = []
+    for event in profiled.events():
+        if event.name.startswith(word) and event.device_type.name == kind:
+            intervals.append((event.time_range.start, event.time_range.end))
+    return covered(sorted(intervals)) * 1e-6
 
 
 def covered(spans: list[tuple[float, float]]) -> float:

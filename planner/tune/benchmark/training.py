@@ -12,13 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from planner.cost.params.layer import padded_vocab
 from planner.cost.pipeline import stage_layers
-from planner.layout import RECOMPUTE_CODE, Layout, module_names
+from planner.layout import RECOMPUTE_CODE, Layout
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.tune.benchmark import zero1
-from planner.tune.benchmark.network import Block, Cut, Embedding, Head, fill
+from planner.tune.benchmark.network import Block, Embedding, Head, cut_of, fill
 from planner.tune.benchmark.parallel import Place, ahead, replicate, shard, split
 from planner.tune.benchmark.pipelined import Stage, Step, alone, piped
 from planner.tune.benchmark.timing import Spans, timed
@@ -39,69 +38,52 @@ def has_experts(model: ModelSpec, layer: int) -> bool:
     return moe is not None and layer >= moe.first_dense_layers and (layer + 1) % moe.moe_every == 0
 
 
-def cut(recipe: Recipe, layout: Layout, where: Place) -> Cut:
-    modules = (
-        module_names(layout.recompute_modules)
-        if layout.recompute == RECOMPUTE_CODE["selective"]
-        else ()
-    )
-    return Cut(
-        recipe.model,
-        int(padded_vocab(recipe.model, layout.tp)),
-        tp=layout.tp,
-        ep=layout.ep,
-        ep_group=where.experts,
-        sequence=bool(layout.sp) and layout.tp > 1,
-        recompute=frozenset(modules),
-    )
-
-
 def stages(
     recipe: Recipe, layout: Layout, request: dict[str, Any], where: Place
 ) -> dict[int, nn.Module]:
     """This rank's stages by index, filled, split and sharded; one block at a time, so that never
     more than one is whole.
     """
-    layers = [int(count) for count in stage_layers(recipe, layout)]
-    what, total, narrow = (
-        cut(recipe, layout, where),
-        len(layers),
-        getattr(torch, request["element"]),
-    )
+    cut = cut_of(recipe, layout, layout.tp, ep_group=where.experts)
+    narrow = getattr(torch, request["element"])
 
     def put(module: nn.Module, name: str) -> nn.Module:
         fill(module, name, request["seed"])
-        split(module, where.tp, what.sequence)
+        split(module, where.tp, cut.sequence)
         if layout.zero >= 2 and isinstance(module, Block):
             shard(module, where, layout.zero, narrow)
         return module
 
     out: dict[int, nn.Module] = {}
-    for index in (i for i, rank in enumerate(request["rank_of_stage"]) if rank == where.pp_rank):
-        begin = sum(layers[:index])
+    layers = list(map(int, stage_layers(recipe, layout)))
+    for index, rank in enumerate(request["rank_of_stage"]):
+        if rank != where.pp_rank:
+            continue
+        begin, blocks, embedding, head = sum(layers[:index]), [], None, None
         with torch.device(where.device):
-            blocks = [
-                put(Block(what, has_experts(recipe.model, i)), f"layer {i}")
-                for i in range(begin, begin + layers[index])
-            ]
-            embedding = put(Embedding(what), "embedding") if index == 0 else None
-            head = put(Head(what), "head") if index == total - 1 else None
-        stage = Stage(embedding, blocks, head, _repeated(layout, layers[index]), layout.m)
+            for layer in range(begin, begin + layers[index]):
+                block = Block(cut, has_experts(recipe.model, layer))
+                blocks.append(put(block, f"layer {layer}"))
+            if index == 0:
+                embedding = put(Embedding(cut), "embedding")
+            if index == len(layers) - 1:
+                head = put(Head(cut), "head")
+        stage: nn.Module = Stage(
+            embedding, blocks, head, _repeated(layout, layers[index]), layout.m
+        )
         if layout.zero >= 2:
             shard(stage, where, layout.zero, narrow)
             ahead(blocks, recipe.switches.get("prefetch_layers", 0))
-        out[index] = (
-            replicate(stage, where, recipe.switches.get("bucket_cap_mb"))
-            if by_ddp(recipe, layout)
-            else stage
-        )
+        if by_ddp(recipe, layout):
+            stage = replicate(stage, where, recipe.switches.get("bucket_cap_mb"))
+        out[index] = stage
     return out
 
 
 def _repeated(layout: Layout, layers: int) -> int:
     if layout.recompute != RECOMPUTE_CODE["full"]:
         return 0
-    return min(layout.recompute_layers, layers) if layout.recompute_layers else layers
+    return min(layout.recompute_layers or layers, layers)
 
 
 def by_ddp(recipe: Recipe, layout: Layout) -> bool:
@@ -115,12 +97,11 @@ def training(
     """Builds model, pipeline and optimizer of this rank; every rank calls it."""
     before = torch.get_default_dtype()
     # fully_shard keeps weights wide and narrows what it gathers
-    torch.set_default_dtype(
-        torch.float32 if layout.zero >= 2 else getattr(torch, request["element"])
-    )
+    element = "float32" if layout.zero >= 2 else request["element"]
+    torch.set_default_dtype(getattr(torch, element))
     mine = stages(recipe, layout, request, where)
     torch.set_default_dtype(before)
-    parameters = [parameter for module in mine.values() for parameter in module.parameters()]
+    parameters = list(nn.ModuleList(mine.values()).parameters())
     if layout.pp == 1:
         passes = alone(mine[0], layout.m, spans)
     else:
@@ -149,16 +130,6 @@ def _update(
     moves: tuple[str, float],
 ) -> Callable[[], None]:
     tp = where.tp.get_group()
-    experts = [
-        parameter
-        for parameter in parameters
-        if hasattr(parameter, "first_expert") and layout.zero < 2
-    ]
-    shared = [
-        parameter
-        for parameter in parameters
-        if not hasattr(parameter, "first_expert") or layout.zero >= 2
-    ]
     if layout.zero >= 2:
         mover = zero1.optimizer(parameters, *moves)
 
@@ -168,13 +139,20 @@ def _update(
             mover.zero_grad(set_to_none=True)
 
         return sharded
-    group = where.dp.get_group() if layout.dp > 1 and not by_ddp(recipe, layout) else None
+    experts: list[nn.Parameter] = []
+    shared: list[nn.Parameter] = []
+    for parameter in parameters:
+        (experts if hasattr(parameter, "first_expert") else shared).append(parameter)
+    group, divisor, alike = None, 1, None
+    if layout.dp > 1 and not by_ddp(recipe, layout):
+        group, divisor = where.dp.get_group(), layout.dp
+    if where.alike.size() > 1:
+        alike = where.alike
+    shards = layout.zero >= 1
     numel = recipe.switches.get("reduce_bucket_numel", zero1.BUCKET)
-    parts = zero1.buckets(shared, group, layout.dp if group else 1, layout.zero >= 1, numel)
-    parts += zero1.buckets(
-        experts, where.alike if where.alike.size() > 1 else None, layout.dp, layout.zero >= 1, numel
-    )
-    moved = zero1.optimizer((bucket.main for bucket in parts), *moves)
+    parts = zero1.buckets(shared, group, divisor, shards, numel)
+    parts += zero1.buckets(experts, alike, layout.dp, shards, numel)
+    moved = zero1.optimizer([bucket.main for bucket in parts], *moves)
 
     def update() -> None:
         timed(spans, "reduction", 0, zero1.whole_gradients)(shared, tp)
@@ -201,9 +179,7 @@ def batch(recipe: Recipe, layout: Layout, where: Place, seed: int) -> tuple[Tens
 
 def mean_loss(loss: Tensor | None, where: Place) -> float:
     """The step's loss over all data-parallel ranks, known to every rank."""
-    have = loss is not None
-    both = torch.tensor(
-        [float(loss) if loss is not None else 0.0, float(have)], device=where.device
-    )
+    total_and_count = [0.0, 0.0] if loss is None else [float(loss), 1.0]
+    both = torch.tensor(total_and_count, device=where.device)
     dist.all_reduce(both)
     return float(both[0] / both[1])

@@ -24,7 +24,9 @@ class _SplitLoss(torch.autograd.Function):
         wide = (wide - most.unsqueeze(-1)).exp_()
         total = _added(wide.sum(-1), group)
         rows = logits.shape[-1]
-        local = targets - rows * (dist.get_rank(group) if group else 0)
+        local = targets
+        if group is not None:
+            local = targets - rows * dist.get_rank(group)
         here = (local >= 0) & (local < rows)
         local = local.clamp(0, rows - 1).unsqueeze(-1)
         chosen = (logits.gather(-1, local).squeeze(-1).float() - most) * here
@@ -50,7 +52,7 @@ def vocabulary_loss(logits: Tensor, targets: Tensor, group: dist.ProcessGroup | 
     """(b, s) losses in fp32; without a group the rank has the whole vocabulary (targets beyond its
     rows count as its first ones).
     """
-    losses: Tensor = _SplitLoss.apply(
-        logits, targets if group else targets % logits.shape[-1], group
-    )  # type: ignore[no-untyped-call]
+    if group is None:
+        targets = targets % logits.shape[-1]
+    losses: Tensor = _SplitLoss.apply(logits, targets, group)  # type: ignore[no-untyped-call]
     return losses

@@ -41,39 +41,43 @@ def buckets(
     numel: int = BUCKET,
 ) -> list[Bucket]:
     """Parameters in order, cut where `numel` elements are full."""
-    return [
-        _bucket(part, group, divisor, sharded and group is not None)
-        for part in _cut(parameters, numel)
-    ]
+    out = []
+    for part in _cut(parameters, numel):
+        flat = _flat([local(parameter.data) for parameter in part])
+        if sharded and group is not None:
+            flat = _padded(flat, group).chunk(group.size())[group.rank()].clone()
+        main = nn.Parameter(flat)
+        out.append(Bucket(part, main, group, divisor, sharded and group is not None))
+    return out
 
 
 def _cut(parameters: Iterable[nn.Parameter], numel: int) -> Iterator[tuple[nn.Parameter, ...]]:
     part: list[nn.Parameter] = []
+    count = 0
     for parameter in parameters:
-        if (
-            part
-            and sum(local(member).numel() for member in part) + local(parameter).numel() > numel
-        ):
+        size = local(parameter).numel()
+        if part and count + size > numel:
             yield tuple(part)
-            part = []
+            part, count = [], 0
         part.append(parameter)
+        count += size
     if part:
         yield tuple(part)
 
 
-def _bucket(
-    part: tuple[nn.Parameter, ...], group: dist.ProcessGroup | None, divisor: int, sharded: bool
-) -> Bucket:
-    flat = _flat([local(parameter.data) for parameter in part], group if sharded else None)
-    mine = flat.chunk(group.size())[group.rank()].clone() if sharded and group else flat
-    return Bucket(part, nn.Parameter(mine), group, divisor, sharded)
+def _flat(tensors: list[Tensor]) -> Tensor:
+    """One fp32 vector of all elements."""
+    return torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors])
 
 
-def _flat(tensors: list[Tensor], group: dist.ProcessGroup | None) -> Tensor:
-    """One fp32 vector; padded so that the group's ranks get equal slices."""
-    flat = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors])
-    pad = -flat.numel() % (group.size() if group else 1)
-    return torch.nn.functional.pad(flat, (0, pad)) if pad else flat
+def _padded(flat: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Long enough that the group's ranks get equal slices."""
+    missing = -flat.numel() % group.size()
+    return torch.nn.functional.pad(flat, (0, missing)) if missing else flat
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    return local(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
 
 
 def whole_gradients(parameters: Iterable[nn.Parameter], tp: dist.ProcessGroup) -> None:
@@ -97,26 +101,26 @@ def whole_gradients(parameters: Iterable[nn.Parameter], tp: dist.ProcessGroup) -
     if marked and tp.size() > 1:
         flat = torch.cat([gradient.reshape(-1) for gradient in marked])
         dist.all_reduce(flat, group=tp)
-        for gradient, part in zip(
-            marked, torch.split(flat, [gradient.numel() for gradient in marked]), strict=True
-        ):
-            gradient.copy_(part.view_as(gradient))
+        _copy(flat, marked)
+
+
+def _copy(flat: Tensor, targets: list[Tensor]) -> None:
+    """A vector's elements into tensors, one after the other; padding at its end is left."""
+    begin = 0
+    for target in targets:
+        target.copy_(flat[begin : begin + target.numel()].view_as(target))
+        begin += target.numel()
 
 
 def reduce(bucket: Bucket) -> None:
     """Gradients of the bucket's parameters to the gradient of its fp32 copy; they are freed."""
     group = bucket.group
-    missing = [parameter for parameter in bucket.parameters if parameter.grad is None]
-    for parameter in missing:
-        parameter.grad = torch.zeros_like(parameter)
-    flat = _flat(
-        [local(parameter.grad) for parameter in bucket.parameters if parameter.grad is not None],
-        group if bucket.sharded else None,
-    )
+    flat = _flat([_gradient(parameter) for parameter in bucket.parameters])
     for parameter in bucket.parameters:
         parameter.grad = None
     if bucket.sharded and group:
         mine = torch.empty_like(bucket.main)
+        flat = _padded(flat, group)
         dist.reduce_scatter_tensor(mine, flat, group=group)
         flat = mine
     elif group:
@@ -132,12 +136,7 @@ def spread(bucket: Bucket) -> None:
         gathered = torch.empty(flat.numel() * group.size(), dtype=first.dtype, device=flat.device)
         dist.all_gather_into_tensor(gathered, flat.to(first.dtype), group=group)
         flat = gathered
-    sizes = [local(parameter.data).numel() for parameter in bucket.parameters]
-    for parameter, part in zip(
-        bucket.parameters, torch.split(flat[: sum(sizes)], sizes), strict=True
-    ):
-        target = local(parameter.data)
-        target.copy_(part.view_as(target))
+    _copy(flat, [local(parameter.data) for parameter in bucket.parameters])
 
 
 def optimizer(parameters: Iterable[nn.Parameter], name: str, rate: float) -> torch.optim.Optimizer:

@@ -41,7 +41,7 @@ def arguments(train: ModuleType, request: dict[str, Any]) -> Any:
     return train.options()
 
 
-def say(result: Path, **line: Any) -> None:
+def report(result: Path, **line: Any) -> None:
     """A line of progress, by rank 0."""
     if os.environ["RANK"] == "0":
         with result.with_name(result.name + ".progress").open("a") as file:
@@ -75,15 +75,15 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 def parts(config: dict[str, Any], engine: Any, data: Any) -> dict[str, float | None]:
     """One more step with the device waited for after each part, which the timed steps are not. A
     pipeline's parts run beside each other, so they are not told."""
-    spent = {"forward_s": 0.0, "backward_s": 0.0, "optimizer_s": 0.0}
+    seconds_of = {"forward_s": 0.0, "backward_s": 0.0, "optimizer_s": 0.0}
     for _ in range(config["gradient_accumulation_steps"]):
         tokens, labels = next(data)
         seconds, loss = timed(lambda: engine(tokens, labels))  # noqa: B023 - called at once
-        spent["forward_s"] += seconds
+        seconds_of["forward_s"] += seconds
         share = loss / config.get("sequence_parallel_size", 1)
-        spent["backward_s"] += timed(lambda: engine.backward(share))[0]  # noqa: B023
-        spent["optimizer_s"] += timed(engine.step)[0]
-    return dict(zip(spent, worst(list(spent.values())), strict=True))
+        seconds_of["backward_s"] += timed(lambda: engine.backward(share))[0]  # noqa: B023
+        seconds_of["optimizer_s"] += timed(engine.step)[0]
+    return dict(zip(seconds_of, worst(list(seconds_of.values())), strict=True))
 
 
 def memory(device: str) -> tuple[float, str]:
@@ -107,11 +107,8 @@ TAKEN = {
 
 def taken(engine: Any) -> dict[str, Any]:
     """The switches as the engine's optimizer holds them."""
-    return {
-        word: getattr(engine.optimizer, name)
-        for word, name in TAKEN.items()
-        if hasattr(engine.optimizer, name)
-    }
+    held = {word: getattr(engine.optimizer, name, None) for word, name in TAKEN.items()}
+    return {word: value for word, value in held.items() if value is not None}
 
 
 def steps(
@@ -120,21 +117,18 @@ def steps(
     """Seconds on the slowest rank, and losses, of the steps after the warm-up."""
     import torch
 
-    spent, losses = [], []
-    for number in range(request["warmup"] + request["steps"]):
-        warm = number < request["warmup"]
-        torch.distributed.barrier()
-        seconds, loss = timed(lambda: train.step(args, request["config"], engine, data))
-        say(
-            result,
-            phase="warmup" if warm else "step",
-            step=number if warm else number - request["warmup"],
-            step_s=seconds,
-        )
-        if not warm:
-            spent.append(seconds)
+    seconds: list[float] = []
+    losses: list[float] = []
+    for phase in ("warmup", "step"):
+        seconds.clear()
+        losses.clear()
+        for number in range(request["warmup" if phase == "warmup" else "steps"]):
+            torch.distributed.barrier()
+            step_s, loss = timed(lambda: train.step(args, request["config"], engine, data))
+            report(result, phase=phase, step=number, step_s=step_s)
+            seconds.append(step_s)
             losses.append(loss)
-    return worst(spent), losses
+    return worst(seconds), losses
 
 
 def main() -> None:
@@ -150,17 +144,15 @@ def main() -> None:
     deepspeed.init_distributed(verbose=False)
     torch.manual_seed(request["seed"])
     engine, data = train.engine_of(args, config), train.batches(args, config)
-    spent, losses = steps(train, request, engine, data, args, result)
+    steps_s, losses = steps(train, request, engine, data, args, result)
     held, kind = memory(request["device"])
-    split = (
-        parts(config, engine, data)
-        if args.pipeline_stages == 1
-        else dict.fromkeys(("forward_s", "backward_s", "optimizer_s"))
-    )
+    split: dict[str, float | None] = dict.fromkeys(("forward_s", "backward_s", "optimizer_s"))
+    if args.pipeline_stages == 1:
+        split = parts(config, engine, data)
     if os.environ["RANK"] == "0":
         answer = {
             "request": {"kind": request["kind"], "notes": request["notes"]},
-            "steps_s": spent,
+            "steps_s": steps_s,
             "losses": losses,
             "switches": taken(engine),
             "memory_bytes": held,

@@ -63,11 +63,9 @@ def collected(line: str, warmup: int, steps: list[Step], peaks: list[Memory], re
         peaks.append(parsed)
     elif isinstance(parsed, Step) and parsed.number is not None and parsed.step_s is not None:
         steps.append(parsed)
-        phase, number = (
-            ("warmup", parsed.number - 1)
-            if parsed.number <= warmup
-            else ("step", parsed.number - warmup - 1)
-        )
+        phase, number = "warmup", parsed.number - 1
+        if number >= warmup:
+            phase, number = "step", number - warmup
         with result.with_name(result.name + ".progress").open("a") as file:
             file.write(json.dumps({"phase": phase, "step": number, "step_s": parsed.step_s}) + "\n")
 
@@ -78,8 +76,10 @@ def memory(peaks: list[Memory]) -> tuple[float, str]:
 
     if not torch.cuda.is_available():
         return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB), "resident"
-    printed = [peak.allocated_bytes for peak in peaks if peak.allocated_bytes is not None]
-    return max([float(torch.cuda.max_memory_allocated()), *printed]), "allocated"
+    held = float(torch.cuda.max_memory_allocated())
+    for peak in peaks:
+        held = max(held, peak.allocated_bytes or 0.0)
+    return held, "allocated"
 
 
 def versions() -> dict[str, str]:
@@ -88,16 +88,22 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             out[name] = metadata.version(name)
     core = sys.modules.get("megatron.core")
-    return {**out, "megatron-core": core.__version__} if core is not None else out
+    if core is not None:
+        out["megatron-core"] = core.__version__
+    return out
 
 
 def worst(result: Path, world: int) -> float:
     """The largest peak of the ranks that have told theirs in time."""
     until = time.monotonic() + GATHER_S
-    paths = [_own(result, rank) for rank in range(world)]
-    while not all(path.exists() for path in paths) and time.monotonic() < until:
-        time.sleep(0.05)
-    return max(float(path.read_text()) for path in paths if path.exists())
+    largest = 0.0
+    for rank in range(world):
+        path = _own(result, rank)
+        while not path.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        if path.exists():
+            largest = max(largest, float(path.read_text()))
+    return largest
 
 
 def _own(result: Path, rank: int) -> Path:
@@ -139,21 +145,17 @@ def main() -> None:
 def write(result: Path, request: dict[str, Any], steps: list[Step], held: float, kind: str) -> None:
     import torch
 
+    rows = []
+    for step in steps:
+        row = {"number": step.number, "step_s": step.step_s, "loss": step.loss}
+        rows.append(row | {"tflops_per_gpu": step.tflops_per_gpu})
     answer = {
         "request": {
             "kind": request["kind"],
             "warmup": request["warmup"],
             "notes": request["notes"],
         },
-        "steps": [
-            {
-                "number": step.number,
-                "step_s": step.step_s,
-                "loss": step.loss,
-                "tflops_per_gpu": step.tflops_per_gpu,
-            }
-            for step in steps
-        ],
+        "steps": rows,
         "memory_bytes": held,
         "memory_kind": kind,
         "versions": versions(),

@@ -26,7 +26,7 @@ from planner.launch.process_guard import watch_parent
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 from planner.tune.benchmark import layer_timing
-from planner.tune.benchmark.parallel import Place, place
+from planner.tune.benchmark.parallel import place
 from planner.tune.benchmark.timing import Spans, communication_s, settle, taken
 from planner.tune.benchmark.training import Training, batch, mean_loss, training
 
@@ -94,29 +94,27 @@ def steps(
     recipe: Recipe, layout: Layout, request: dict[str, Any], device: torch.device, report: Report
 ) -> dict[str, Any]:
     """Warm-up and timed training steps, then one more under the profiler."""
-    where, spans = place(layout, device), Spans(device.type == "cuda")
-    work = training(recipe, layout, request, where, spans)
-    seconds, losses, parts = [], [], []
-    tokens = batch(recipe, layout, where, request["seed"])
-    for number in range(request["warmup"] + request["steps"]):
-        if number == request["warmup"] and spans.cuda:
-            torch.cuda.reset_peak_memory_stats()
-        took, loss = _step(work, tokens, spans, device)
+    here, spans = place(layout, device), Spans(device.type == "cuda")
+    work = training(recipe, layout, request, here, spans)
+    steps_s: list[float] = []
+    losses: list[float] = []
+    parts: Parts = []
+    tokens = batch(recipe, layout, here, request["seed"])
+    warmup = request["warmup"]
+    for number in range(warmup + request["steps"]):
+        if number == warmup:
+            steps_s, parts = [], []
+            if spans.cuda:
+                torch.cuda.reset_peak_memory_stats()
+        step_s, loss = _step(work, tokens, spans, device)
         parts.append(taken(spans))
-        seconds.append(took)
-        losses.append(mean_loss(loss, where))
-        report("step" if number >= request["warmup"] else "warmup", number, took)
-    spoken = (
-        communication_s(lambda: _step(work, tokens, spans, device), spans.cuda)
-        if request["profile"]
-        else None
-    )
-    timed = slice(request["warmup"], None)
-    return {
-        "steps_s": seconds[timed],
-        "losses": losses,
-        **_by_part(parts[timed], spoken, layout, where),
-    }
+        steps_s.append(step_s)
+        losses.append(mean_loss(loss, here))
+        report("step" if number >= warmup else "warmup", number, step_s)
+    communication = None
+    if request["profile"]:
+        communication = communication_s(lambda: _step(work, tokens, spans, device), spans.cuda)
+    return {"steps_s": steps_s, "losses": losses, **_by_part(parts, communication, layout)}
 
 
 def _step(
@@ -134,63 +132,56 @@ def _step(
     return took.item(), loss
 
 
-def _by_part(parts: Parts, spoken: float | None, layout: Layout, where: Place) -> dict[str, Any]:
+def _by_part(parts: Parts, communication: float | None, layout: Layout) -> dict[str, Any]:
     """Medians of a step's parts on the rank with most work, and of every stage's passes a
     micro-batch on its slowest rank.
     """
-    mine = {key: median(seconds.get(key, 0.0) for seconds in parts) for key in parts[0]}
+    mine = {key: median([seconds.get(key, 0.0) for seconds in parts]) for key in parts[0]}
     everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, (mine, spoken))
+    dist.all_gather_object(everyone, (mine, communication))
     stages: dict[int, dict[str, float]] = {}
-    for theirs, _ in everyone:
+    slowest: dict[str, Any] = {}
+    longest_s = -1.0
+    for theirs, their_communication in everyone:
+        sums = {"forward_s": 0.0, "backward_s": 0.0, "optimizer_s": 0.0, "reduction_s": 0.0}
         for (part, stage), seconds in theirs.items():
+            sums[f"{part}_s"] += seconds
             if part in ("forward", "backward"):
-                passes = stages.setdefault(
-                    stage, {"stage": float(stage), "forward_s": 0.0, "backward_s": 0.0}
-                )
+                start = {"stage": float(stage), "forward_s": 0.0, "backward_s": 0.0}
+                passes = stages.setdefault(stage, start)
                 passes[f"{part}_s"] = max(passes[f"{part}_s"], seconds / layout.m)
-    slowest, spoken = max(
-        everyone, key=lambda rank: _sum(rank[0], "forward") + _sum(rank[0], "backward")
-    )
-    sums = {f"{part}_s": _sum(slowest, part) for part in ("forward", "backward", "optimizer")}
-    return {
-        **sums,
-        "communication_s": spoken,
-        "stages": [stages[index] for index in sorted(stages)],
-    }
-
-
-def _sum(parts: dict[tuple[str, int], float], part: str) -> float:
-    return sum(seconds for (name, _), seconds in parts.items() if name == part)
+        if sums["forward_s"] + sums["backward_s"] > longest_s:
+            longest_s = sums["forward_s"] + sums["backward_s"]
+            slowest = sums | {"communication_s": their_communication}
+    del slowest["reduction_s"]
+    return slowest | {"stages": [stages[index] for index in sorted(stages)]}
 
 
 def _memory(device: torch.device) -> dict[str, Any]:
     """Peak of the worst rank: what the allocator gave out, or on a CPU the memory that was
     resident.
     """
-    cuda = device.type == "cuda"
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = (
-        torch.cuda.max_memory_allocated()
-        if cuda
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    )
-    most = torch.tensor([float(peak)], dtype=torch.float64, device=device)
-    dist.all_reduce(most, dist.ReduceOp.MAX)
-    return {"memory_bytes": most.item(), "memory_kind": "allocated" if cuda else "resident"}
+    if device.type == "cuda":
+        kind, peak = "allocated", torch.cuda.max_memory_allocated()
+    else:
+        unit = 1 if sys.platform == "darwin" else 1024
+        kind, peak = "resident", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    largest = torch.tensor([float(peak)], dtype=torch.float64, device=device)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return {"memory_bytes": largest.item(), "memory_kind": kind}
 
 
 def _name(device: torch.device) -> str:
-    return (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
-    )
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
 
 
 def _versions(device: torch.device) -> dict[str, str]:
-    cuda = {"cuda": str(torch.version.cuda)} if device.type == "cuda" else {}
-    return {"torch": torch.__version__, "python": platform.python_version(), **cuda}
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    if device.type == "cuda":
+        versions["cuda"] = str(torch.version.cuda)
+    return versions
 
 
 if __name__ == "__main__":
