@@ -163,10 +163,10 @@ def from_text(text: str, previous_stage: Ints | None = None) -> Order:
 def _read_line(line: str, rank: int) -> list[tuple[int, int, int, int]]:
     rows: list[tuple[int, int, int, int]] = []
     position = 0
-    for found in _TOKEN.finditer(line):
-        _nothing_between(line[position : found.start()], rank)
-        position = found.end()
-        rows += _read_token(found.group(), rank)
+    for match in _TOKEN.finditer(line):
+        _nothing_between(line[position : match.start()], rank)
+        position = match.end()
+        rows += _read_token(match.group(), rank)
     _nothing_between(line[position:], rank)
     return rows
 

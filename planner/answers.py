@@ -45,7 +45,7 @@ class Recommendation(TableViews):
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Baseline:
     """The same layout under a plain schedule, v = 1: what that keeps in flight."""
 
     schedule: str
@@ -64,7 +64,7 @@ class Explanation(TableViews):
     layout: Layout
     estimate: Estimate
     breaches: tuple[Breach, ...] = ()
-    beside: tuple[Beside, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
     goodput: Goodput | None = None
     """With failures and checkpoints, when the question states some."""
 
@@ -105,5 +105,5 @@ class Known(Views):
     kind: str
     """models, clusters, schedules or stacks."""
     documents: tuple[dict[str, Any], ...]
-    one: bool
+    by_name: bool
     """Whether one was asked for by name."""

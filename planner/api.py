@@ -22,14 +22,22 @@ from planner.layout import SCHEDULE_CODE
 from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
-from planner.specs.sweep import MOST
+from planner.specs.sweep import MAX_ROWS
 from planner.specs.words import Question, QuestionWords, SimulateWords
 
 if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
     from planner.advice.comparison import Comparison
     from planner.advice.findings import Checked
-    from planner.answers import Beside, Emitted, Explanation, Known, Recommendation, Sweep, SweepRow
+    from planner.answers import (
+        Baseline,
+        Emitted,
+        Explanation,
+        Known,
+        Recommendation,
+        Sweep,
+        SweepRow,
+    )
     from planner.calibrate.calibrate import Calibration
     from planner.launch.capabilities import Diagnosis
     from planner.layout import Layout
@@ -60,7 +68,7 @@ __all__ = [
     "validate",
 ]
 
-BESIDE = ("1f1b", "gpipe")
+BASELINES = ("1f1b", "gpipe")
 """Plain schedules whose activations in flight are set beside those of a plan."""
 SIMULATED = 16_384
 """Micro-batches times ranks up to which their pipelines are simulated as the plan's is; of larger
@@ -123,17 +131,17 @@ def recommend(
     result = search.search(recipe, top=top)
     _check_searched(recipe, result.plans)
     fewest = fewest or result.min_gpus
-    stated = plan_file.stated(question, recipe)
+    complete = plan_file.with_defaults(question, recipe)
     if not result.plans:
-        return Recommendation(stated, recipe, result, fewest)
+        return Recommendation(complete, recipe, result, fewest)
     best = result.plans[0]
     files: tuple[tuple[str, ...], str] = ((), "")
     if folder is not None:
         files = write_plan(
-            folder, stated, recipe, best.layout, best.estimate, launcher, own, format
+            folder, complete, recipe, best.layout, best.estimate, launcher, own, format
         )
     goodput = of_plan(question, recipe, best.estimate)
-    return Recommendation(stated, recipe, result, fewest, *files, goodput=goodput)
+    return Recommendation(complete, recipe, result, fewest, *files, goodput=goodput)
 
 
 def explain(
@@ -156,12 +164,12 @@ def explain(
         # A layout may be too far from legal to be timed; then the rules say it better.
         raise InputError("; ".join(breach.message for breach in broken) or str(fault)) from None
     return Explanation(
-        plan_file.stated(question, recipe),
+        plan_file.with_defaults(question, recipe),
         recipe,
         layout,
         exact,
         broken,
-        _beside(recipe, layout),
+        _baselines(recipe, layout),
         of_plan(question, recipe, exact),
     )
 
@@ -178,9 +186,9 @@ def sweep(
 
     over = over or {}
     count = math.prod(len(values) for values in over.values())
-    if not over or not 1 <= count <= MOST:
+    if not over or not 1 <= count <= MAX_ROWS:
         raise InputError(
-            f"a sweep must have from 1 to {MOST:,} rows, but got {count:,}; name fewer values"
+            f"a sweep must have from 1 to {MAX_ROWS:,} rows, but got {count:,}; name fewer values"
         )
     question = plan_file.restated(question, words, layout=True)
     points = [dict(zip(over, values, strict=True)) for values in product(*over.values())]
@@ -215,7 +223,7 @@ def emit(
     folder = out_folder(out, launcher, format)
     own = training_script(script)
     saved = plan_file.read(plan)
-    question = plan_file.asked(saved, str(plan))
+    question = plan_file.layout_question(saved, str(plan))
     if framework and framework != question.framework:
         question = changed(question, {"framework": framework})
     recipe, layout = resolve.recipe_and_layout(question)
@@ -407,26 +415,26 @@ def stacks(name: str | None = None) -> Known:
     return Known("stacks", known.stacks(name), name is not None)
 
 
-def _beside(recipe: Recipe, layout: Layout) -> tuple[Beside, ...]:
-    from planner.answers import Beside
+def _baselines(recipe: Recipe, layout: Layout) -> tuple[Baseline, ...]:
+    from planner.answers import Baseline
     from planner.cost.schedule_terms import in_flight
     from planner.estimate import estimate
 
     plain = {
         name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="")
-        for name in BESIDE
+        for name in BASELINES
     }
     exact = layout.pp * layout.m <= SIMULATED
     return tuple(
-        Beside(name, float(in_flight(one, 0)), estimate(recipe, one, exact=exact))
-        for name, one in plain.items()
+        Baseline(name, float(in_flight(variant, 0)), estimate(recipe, variant, exact=exact))
+        for name, variant in plain.items()
     )
 
 
-def _check_searched(recipe: Recipe, found: tuple[Plan, ...]) -> None:
+def _check_searched(recipe: Recipe, plans: tuple[Plan, ...]) -> None:
     """A knob that was fixed or bounded but is not searched must not pass in silence."""
     for name, bound in recipe.knobs.items():
-        if any(not bound.low <= getattr(one.layout, name) <= bound.high for one in found):
+        if any(not bound.low <= getattr(plan.layout, name) <= bound.high for plan in plans):
             way_out = "leave it out, or state the whole layout to explain"
             raise InputError(
                 f"knobs must be ones that recommend searches, but got {name}; {way_out}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-MOST = 20
+MAX_NAMES = 20
 """Names that a message lists."""
 
 
@@ -20,8 +20,8 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
 
     names = sorted(known)
     near = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
-    listed = ", ".join(names[:MOST]) + (
-        f", and {len(names) - MOST} more" if len(names) > MOST else ""
+    listed = ", ".join(names[:MAX_NAMES]) + (
+        f", and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     )
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
     return InputError(f"{kind} must be a known name, but got {str(name)[:80]!r}; {hint}")
@@ -33,7 +33,7 @@ def check_installed(verb: str, *modules: str, extra: str = "tune") -> None:
     """
     from importlib.util import find_spec
 
-    absent = [one for one in modules if find_spec(one) is None]
+    absent = [module for module in modules if find_spec(module) is None]
     if absent:
         raise InputError(
             f"{verb} must find {' and '.join(absent)}, but this Python has none; pip install"

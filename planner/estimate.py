@@ -100,7 +100,9 @@ def assemble(recipe: Recipe, layout: Layouts, time: StepTime, worst: Memory) -> 
     """What follows from the terms: totals, rates, range, probability of running out of memory."""
     step_s = time.step_s
     limit = _limit_bytes(recipe)
-    causal, full = (model_flops(recipe, full_attention=whole) for whole in (False, True))
+    causal, full = (
+        model_flops(recipe, full_attention=full_attention) for full_attention in (False, True)
+    )
     per_gpu = causal / step_s / recipe.gpus
     low, high = residual_range(recipe, per_gpu)
     halves = (
@@ -153,10 +155,10 @@ def estimate(recipe: Recipe, layout: Layout, exact: bool = False) -> Estimate:
         return closed_form(recipe, layout)
     why_not = pipeline.refused(recipe, layout)
     if why_not:
-        said = plain(closed_form(recipe, layout))
-        return replace(said, assumed=(*said.assumed, why_not, *sites.said(recipe, layout)))
-    said = _simulated(recipe, layout)
-    return replace(said, assumed=(*said.assumed, *sites.said(recipe, layout)))
+        result = plain(closed_form(recipe, layout))
+        return replace(result, assumed=(*result.assumed, why_not, *sites.said(recipe, layout)))
+    result = _simulated(recipe, layout)
+    return replace(result, assumed=(*result.assumed, *sites.said(recipe, layout)))
 
 
 def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool]:
@@ -173,34 +175,34 @@ def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool
 
 def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
     split, layer, ends, acts = parts(recipe, layout)
-    found = pipeline.simulated(recipe, layout, layer, ends, acts)
-    time = step.step_time(recipe, layout, split, layer.first, ends, found.pipeline)
-    [each] = rank_memory.rank_memories(recipe, layout, acts, (found.ranks,))
+    simulation = pipeline.simulated(recipe, layout, layer, ends, acts)
+    time = step.step_time(recipe, layout, split, layer.first, ends, simulation.pipeline)
+    [each] = rank_memory.rank_memories(recipe, layout, acts, (simulation.ranks,))
     held = np.broadcast_to(each.device_bytes, layout.pp)
     layers, params, in_flight = (
         np.broadcast_to(column, layout.pp)
-        for column in (found.ranks.layers, found.ranks.params, found.ranks.in_flight)
+        for column in (simulation.ranks.layers, simulation.ranks.params, simulation.ranks.in_flight)
     )
-    said = assemble(recipe, layout, time, rank_memory.at(each, int(np.argmax(held))))
+    result = assemble(recipe, layout, time, rank_memory.at(each, int(np.argmax(held))))
     stages = tuple(
         Stage(
             rank,
             int(layers[rank]),
             int(params[rank]),
             float(held[rank]),
-            float(found.forward_s[rank]),
-            float(found.backward_s[rank]),
+            float(simulation.forward_s[rank]),
+            float(simulation.backward_s[rank]),
             float(in_flight[rank]),
         )
         for rank in range(layout.pp)
     )
-    return replace(plain(said), stages=stages)
+    return replace(plain(result), stages=stages)
 
 
-def plain(said: Estimate) -> Estimate:
+def plain(estimate: Estimate) -> Estimate:
     """An estimate of one layout with Python numbers in place of numpy's."""
-    picked = {f.name: getattr(said, f.name) for f in fields(said)}
-    return type(said)(**{k: _plain(x) for k, x in picked.items()})
+    picked = {f.name: getattr(estimate, f.name) for f in fields(estimate)}
+    return type(estimate)(**{k: _plain(x) for k, x in picked.items()})
 
 
 def _plain(value: Any) -> Any:

@@ -14,25 +14,25 @@ SCRIPTS = (".sh", ".sbatch")
 """Suffixes of files that become executable."""
 
 
-def folder(stated: str | Path) -> Path:
+def folder(name: str | Path) -> Path:
     """The folder that a user names: `~` is home, and an empty text is no folder. Raises
     InputError.
     """
-    if not str(stated).strip():
+    if not str(name).strip():
         raise InputError(
             "out must be a folder to write into, but got nothing; `.` is the one you are in"
         )
     try:
-        path = Path(stated).expanduser()
+        path = Path(name).expanduser()
         os.lstat(path)
         return path
     except FileNotFoundError:
         return path
     except (OSError, ValueError) as fault:
-        raise _cannot_enter(Path(stated), fault) from None
+        raise _cannot_enter(Path(name), fault) from None
     except RuntimeError:
         raise InputError(
-            f"out must be a folder to write into, but {str(stated)[:80]} names no user's home"
+            f"out must be a folder to write into, but {str(name)[:80]} names no user's home"
         ) from None
 
 

@@ -21,8 +21,8 @@ Documents = tuple[dict[str, Any], ...]
 
 def models(name: str | None = None) -> Documents:
     """Presets with their parameter counts; one of them (or a config.json) in full."""
-    documents = [library.model(one) for one in ([name] if name is not None else library.models())]
-    return tuple({**one.model_dump(mode="json"), **_counts(one)} for one in documents)
+    documents = [library.model(key) for key in ([name] if name is not None else library.models())]
+    return tuple({**model.model_dump(mode="json"), **_counts(model)} for model in documents)
 
 
 def _counts(model: ModelSpec) -> dict[str, Any]:
@@ -42,16 +42,16 @@ def _counts(model: ModelSpec) -> dict[str, Any]:
 def clusters(name: str | None = None) -> Documents:
     """Hardware profiles: GPU, node, fabric, kernel rates, each group of figures with its source."""
     return tuple(
-        library.hardware(one).model_dump(mode="json")
-        for one in ([name] if name is not None else library.clusters())
+        library.hardware(key).model_dump(mode="json")
+        for key in ([name] if name is not None else library.clusters())
     )
 
 
 def stacks(name: str | None = None) -> Documents:
     """Training software: what it overlaps, fuses and keeps."""
     return tuple(
-        library.stack(one).model_dump(mode="json")
-        for one in ([name] if name is not None else library.stacks())
+        library.stack(key).model_dump(mode="json")
+        for key in ([name] if name is not None else library.stacks())
     )
 
 
@@ -61,13 +61,13 @@ def schedules(name: str | None = None) -> Documents:
 
     if name is not None and name not in SCHEDULES:
         raise unknown("schedule", name, SCHEDULES)
-    able = {one: library.stack(one).schedules for one in library.stacks()}
-    said = (
+    able = {stack: library.stack(stack).schedules for stack in library.stacks()}
+    documents = (
         {
-            "name": one,
-            "says": " ".join((SCHEDULES[one].says or "").split()),
-            "stacks": [stack for stack, runs in able.items() if one in runs],
+            "name": key,
+            "says": " ".join((SCHEDULES[key].says or "").split()),
+            "stacks": [stack for stack, runs in able.items() if key in runs],
         }
-        for one in ([name] if name is not None else SCHEDULES)
+        for key in ([name] if name is not None else SCHEDULES)
     )
-    return tuple(said)
+    return tuple(documents)

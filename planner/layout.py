@@ -214,8 +214,8 @@ class Layout(Generic[Knob]):
             return f"<{self} as columns>"
         named, default = self[0].named(), Layout().named()
         del named["gbs"]
-        stated = [f"{word}={value!r}" for word, value in named.items() if value != default[word]]
-        return f"Layout({', '.join(stated)})"
+        fields = [f"{word}={value!r}" for word, value in named.items() if value != default[word]]
+        return f"Layout({', '.join(fields)})"
 
     @property
     def recomputation(self: Layout) -> str:

@@ -25,7 +25,7 @@ the launch files.
 
 
 def plan_text(
-    asked: Question,
+    question: Question,
     recipe: Recipe,
     layout: Layout,
     estimate: Estimate,
@@ -37,7 +37,7 @@ def plan_text(
     import numpy
 
     saved = SavedPlan(
-        question=_plain(asked.words()),
+        question=_plain(question.words()),
         layout=layout.named(),
         switches=dict(recipe.switches),
         estimate=_plain(named(estimate)),
@@ -50,14 +50,14 @@ def plan_text(
         profile={
             "name": recipe.hardware.name,
             "source": recipe.hardware.gpu.source,
-            "set": list(asked.set),
+            "set": list(question.set),
         },
     )
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    told = saved.model_dump(exclude={"measured", *(() if saved.switches else ("switches",))}) | (
+    content = saved.model_dump(exclude={"measured", *(() if saved.switches else ("switches",))}) | (
         {"measured": measured} if measured else {}
     )
-    return _HEAD + yaml.dump(_plain(told), Dumper=dumper, sort_keys=False, width=120)
+    return _HEAD + yaml.dump(_plain(content), Dumper=dumper, sort_keys=False, width=120)
 
 
 def _plain(value: Any) -> Any:
@@ -71,18 +71,18 @@ def _plain(value: Any) -> Any:
 
 def write_plan(
     out: Path,
-    asked: Question,
+    question: Question,
     recipe: Recipe,
     layout: Layout,
-    said: Estimate,
+    estimate: Estimate,
     launcher: str,
     script: str | None,
     form: str | None = None,
 ) -> tuple[tuple[str, ...], str]:
     """Writes a plan and its launch files; where those cannot be written the plan alone, and why."""
-    texts, refused = {"plan.yaml": plan_text(asked, recipe, layout, said)}, ""
+    texts, refused = {"plan.yaml": plan_text(question, recipe, layout, estimate)}, ""
     try:
-        texts |= launch_texts(recipe, layout, launcher, script, said, form)
+        texts |= launch_texts(recipe, layout, launcher, script, estimate, form)
     except InputError as fault:
         refused = str(fault)
     return write_folder(out, texts), refused
@@ -93,7 +93,7 @@ def launch_texts(
     layout: Layout,
     launcher: str,
     script: str | None,
-    said: Estimate | None = None,
+    estimate: Estimate | None = None,
     form: str | None = None,
 ) -> dict[str, str]:
     """Launch files of one layout by name; form: other software that reads them than the framework's
@@ -111,7 +111,7 @@ def launch_texts(
             f" {broken[0].message}"
         )
     return files(
-        recipe, layout, said or estimated(recipe, layout, exact=True), launcher, script, form
+        recipe, layout, estimate or estimated(recipe, layout, exact=True), launcher, script, form
     )
 
 

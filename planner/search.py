@@ -33,7 +33,7 @@ simulated.
 """
 SPLIT = ("tp", "pp", "dp", "cp", "mbs")
 """Of layouts that agree in these only the best is shown."""
-MOST_GPUS = 131_072
+MAX_GPUS = 131_072
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -160,13 +160,13 @@ def min_gpus(recipe: Recipe) -> int | None:
 
 def fitting(recipe: Recipe, gpus: int) -> tuple[Layout, Estimate] | None:
     """The fastest layout that fits on so many GPUs, closed form."""
-    asked = recipe.model_copy(update={"gpus": gpus})
-    ranked = _rank(asked)
+    resized = recipe.model_copy(update={"gpus": gpus})
+    ranked = _rank(resized)
     if not ranked.fits.any():
         return None
     best = int(np.argmin(np.where(ranked.fits, ranked.step_s, np.inf)))
     layout = ranked.layout[best]
-    return layout, closed_form(asked, layout)
+    return layout, closed_form(resized, layout)
 
 
 def requested(recipe: Recipe) -> str:
@@ -220,8 +220,8 @@ def _finalists(recipe: Recipe, ranked: Ranked, top: int) -> tuple[Plan, ...]:
     best = list(splits.values())[:top]
     ladder = interleaving(recipe, ranked, best[0][0]) if best else ()
     return tuple(
-        Plan(rank + 1, layout, said, reasons.why(recipe, best, rank, ladder))
-        for rank, (layout, said) in enumerate(best)
+        Plan(rank + 1, layout, estimate, reasons.why(recipe, best, rank, ladder))
+        for rank, (layout, estimate) in enumerate(best)
     )
 
 
@@ -280,14 +280,14 @@ def interleaving(recipe: Recipe, ranked: Ranked, best: Layout) -> reasons.Ladder
     legal = sorted(rows)
     own = legal.index(int(best.v))
     shown = sorted({legal[0], *legal[max(own - 1, 0) : own + 2], legal[-1]})
-    said = [(v, estimate(recipe, ranked.layout[rows[v]], exact=True)) for v in shown]
-    return tuple((v, float(one.step_s), bool(one.fits)) for v, one in said)
+    estimates = [(v, estimate(recipe, ranked.layout[rows[v]], exact=True)) for v in shown]
+    return tuple((v, float(estimate.step_s), bool(estimate.fits)) for v, estimate in estimates)
 
 
 def _counts(recipe: Recipe) -> list[int]:
     """GPU counts to try: powers of two up to a node, then doubling nodes."""
     node = recipe.hardware.node.gpus
-    most = min(recipe.hardware.max_gpus or MOST_GPUS, MOST_GPUS)
+    most = min(recipe.hardware.max_gpus or MAX_GPUS, MAX_GPUS)
     small = [n for n in (2**i for i in range(node.bit_length())) if n < node]
     return [n for n in [*small, *(node * 2**i for i in range(most.bit_length()))] if n <= most]
 
@@ -308,19 +308,19 @@ def _nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:
     """Changes that let a layout fit, cheapest first: a limit of the question lifted, another number
     of GPUs.
     """
-    found = []
+    changes = []
     for name in recipe.knobs:
         freed = recipe.model_copy(
             update={"knobs": {k: b for k, b in recipe.knobs.items() if k != name}}
         )
-        found += _change(f"leave {name} to the search", freed, recipe.gpus)
+        changes += _change(f"leave {name} to the search", freed, recipe.gpus)
     if recipe.max_memory_gib:
-        found += _change(
+        changes += _change(
             "lift the memory limit", recipe.model_copy(update={"max_memory_gib": None}), recipe.gpus
         )
     for gpus in sorted({*_usable(recipe), *([fewest] if fewest else [])} - {recipe.gpus}):
-        found += _change(f"use {gpus:,} GPUs", recipe, gpus)
-    return tuple(sorted(found, key=lambda c: abs(c.layout.gpus - recipe.gpus))[:5])
+        changes += _change(f"use {gpus:,} GPUs", recipe, gpus)
+    return tuple(sorted(changes, key=lambda c: abs(c.layout.gpus - recipe.gpus))[:5])
 
 
 def _usable(recipe: Recipe) -> list[int]:
@@ -328,7 +328,7 @@ def _usable(recipe: Recipe) -> list[int]:
     node = recipe.hardware.node.gpus
     below = recipe.gpus // node * node
     near = {below, below + node, 1 << (recipe.gpus.bit_length() - 1), 1 << recipe.gpus.bit_length()}
-    return sorted(n for n in near if 0 < n <= MOST_GPUS and n != recipe.gpus)
+    return sorted(n for n in near if 0 < n <= MAX_GPUS and n != recipe.gpus)
 
 
 def _change(says: str, recipe: Recipe, gpus: int) -> list[Change]:

@@ -169,13 +169,13 @@ def _needs(order: Order, rows: Ints) -> Rows:
     group = _GROUP[kind]
     at = group * stages + stage
     key, place = at * width + microbatch, np.arange(len(rows))
-    found = np.full(3 * stages * width + 1, -1)
-    found[-1] = -2  # where nothing is needed
-    found[key] = place
-    _check_once(rows, np.flatnonzero(found[key] != place))
-    inner = found[np.where(group > 0, key - stages * width, -1)]
+    row_of = np.full(3 * stages * width + 1, -1)
+    row_of[-1] = -2  # where nothing is needed
+    row_of[key] = place
+    _check_once(rows, np.flatnonzero(row_of[key] != place))
+    inner = row_of[np.where(group > 0, key - stages * width, -1)]
     neighbour = np.concatenate((order.previous_stage, order.next_stage, np.full(stages, -1)))[at]
-    outer = found[np.where(neighbour >= 0, key + (neighbour - stage) * width, -1)]
+    outer = row_of[np.where(neighbour >= 0, key + (neighbour - stage) * width, -1)]
     _check_complete(rows, inner, outer, neighbour)
     done = np.append(place + pair, (0, 0))  # a pair's halves end together, with the second row
     own = done[inner]  # of no meaning where inner is -2
@@ -224,18 +224,18 @@ def _spent(order: Order, graph: _Graph, durations: Floats, pair_durations: Float
             f" {str(durations.tolist())[:80]}"
         )
     spent = durations[graph.rows[:, STAGE], graph.rows[:, KIND]]
-    one = np.flatnonzero(graph.rows[:, PAIR])
-    if not len(one):
+    first = np.flatnonzero(graph.rows[:, PAIR])
+    if not len(first):
         return spent
-    total = spent[one] + spent[one + 1]
+    total = spent[first] + spent[first + 1]
     if pair_durations is not None:
-        total = _overlapped(graph.rows, one, total, durations, np.asarray(pair_durations, float))
-    spent[one], spent[one + 1] = 0.0, total
+        total = _overlapped(graph.rows, first, total, durations, np.asarray(pair_durations, float))
+    spent[first], spent[first + 1] = 0.0, total
     return spent
 
 
 def _overlapped(
-    rows: Ints, one: Rows, total: Floats, durations: Floats, pair_durations: Floats
+    rows: Ints, first: Rows, total: Floats, durations: Floats, pair_durations: Floats
 ) -> Floats:
     if (
         pair_durations.shape != durations.shape[:1]
@@ -246,10 +246,10 @@ def _overlapped(
             f" {str(pair_durations.tolist())[:80]}"
         )
     saved = durations[:, F] + durations[:, B] - pair_durations
-    kinds = rows[one, KIND] + rows[one + 1, KIND]
-    kinds_overlap = (kinds == F + B) & (rows[one, KIND] != rows[one + 1, KIND])
-    mean = (saved[rows[one, STAGE]] + saved[rows[one + 1, STAGE]]) / 2
-    halves = [durations[rows[at, STAGE], rows[at, KIND]] for at in (one, one + 1)]
+    kinds = rows[first, KIND] + rows[first + 1, KIND]
+    kinds_overlap = (kinds == F + B) & (rows[first, KIND] != rows[first + 1, KIND])
+    mean = (saved[rows[first, STAGE]] + saved[rows[first + 1, STAGE]]) / 2
+    halves = [durations[rows[at, STAGE], rows[at, KIND]] for at in (first, first + 1)]
     return np.where(kinds_overlap, np.maximum(total - mean, np.maximum(*halves)), total)
 
 
@@ -347,8 +347,8 @@ def _timeline(
     graph: _Graph, start: Floats, end: Floats, spent: Floats, peak: Floats, messages: int
 ) -> Timeline:
     ranks = len(peak)
-    one = np.flatnonzero(graph.rows[:, PAIR])
-    start[one], end[one] = start[one + 1], end[one + 1]
+    first = np.flatnonzero(graph.rows[:, PAIR])
+    start[first], end[first] = start[first + 1], end[first + 1]
     starts, ends = np.split(start, graph.first[1:-1]), np.split(end[:-1], graph.first[1:-1])
     makespan = float(end.max())
     span = max(float(e[-1] - s[0]) for s, e in zip(starts, ends, strict=True) if len(s))

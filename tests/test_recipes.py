@@ -73,7 +73,7 @@ def test_files_are_what_the_recipe_gives(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_saved_plan_states_its_layout(name: str) -> None:
     saved = plan.read(RECIPES / name / "plan.yaml")
-    again = api.explain(plan.asked(saved, name))
+    again = api.explain(plan.layout_question(saved, name))
     named = again.layout.named()
     assert {
         **named,

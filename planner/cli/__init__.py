@@ -34,7 +34,7 @@ COMMANDS = (
 INTERRUPTED = 130
 # Of click, or of the copy inside typer: whichever this version of typer raises.
 _ClickException: type[Exception] = next(
-    one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException"
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
 
@@ -51,8 +51,8 @@ def app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     return made
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(show: bool) -> None:
+    if show:
         typer.echo(f"ppplan {__version__}")
         raise typer.Exit
 

@@ -21,7 +21,7 @@ Devices = Annotated[
         "--devices",
         help="GPUs, or processes on a CPU, at once; default: all GPUs, or 2 processes.",
         metavar="N",
-        parser=o.whole,
+        parser=o.integer,
     ),
 ]
 Limit = Annotated[

@@ -96,8 +96,8 @@ def compare(
     """
     over: dict[str, list[Any]] = {
         "cluster": o.listed(cluster),
-        "gpus": [o.whole(count) for count in o.listed(gpus)],
-        "seq_length": [o.whole(length) for length in o.listed(seq_length)],
+        "gpus": [o.integer(count) for count in o.listed(gpus)],
+        "seq_length": [o.integer(length) for length in o.listed(seq_length)],
         "precision": o.listed(precision),
     }
     over = {word: values for word, values in over.items() if values}
@@ -124,10 +124,10 @@ def compare(
 
 def _check_alone(words: dict[str, Any]) -> None:
     """Saved plans take no words: one that is dropped in silence would look obeyed."""
-    stated = [f"--{name.replace('_', '-')}" for name, value in words.items() if value]
-    if stated:
+    options = [f"--{name.replace('_', '-')}" for name, value in words.items() if value]
+    if options:
         raise InputError(
-            f"saved plans must be compared as they are, but got {', '.join(stated)}; leave it out,"
+            f"saved plans must be compared as they are, but got {', '.join(options)}; leave it out,"
             " or add --model NAME for a question beside the plans"
         )
 

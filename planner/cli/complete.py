@@ -71,4 +71,4 @@ def name(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _begun(names: Iterable[str], incomplete: str) -> list[str]:
-    return [one for one in names if one.startswith(incomplete)]
+    return [name for name in names if name.startswith(incomplete)]

@@ -14,11 +14,11 @@ from planner.specs.words import LAYOUT, Question, Word, declared
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def whole(stated: str | int) -> int:
+def integer(value: str | int) -> int:
     """A whole number as an option (or its default) states it; the range is the question's
     matter.
     """
-    text = str(stated)
+    text = str(value)
     if not (text.isascii() and text.removeprefix("-").isdecimal()):
         raise typer.BadParameter(f"must be a whole number, but got {text[:40]!r}")
     if len(text) > 30:
@@ -28,22 +28,22 @@ def whole(stated: str | int) -> int:
     return int(text)
 
 
-def decimal(stated: str | float) -> float:
+def decimal(value: str | float) -> float:
     """A number as an option states it."""
     try:
-        return float(stated)
+        return float(value)
     except ValueError:
-        raise typer.BadParameter(f"must be a number, but got {str(stated)[:40]!r}") from None
+        raise typer.BadParameter(f"must be a number, but got {str(value)[:40]!r}") from None
 
 
-def share(stated: str | float) -> float:
+def share(value: str | float) -> float:
     """A fraction of 1 (0.1 for 10%), finite and not negative."""
-    value = decimal(stated)
-    if not 0 <= value <= 1e9:
+    number = decimal(value)
+    if not 0 <= number <= 1e9:
         raise typer.BadParameter(
-            f"must be a share of at least 0, such as 0.1 for 10%, but got {str(stated)[:40]!r}"
+            f"must be a share of at least 0, such as 0.1 for 10%, but got {str(value)[:40]!r}"
         )
-    return value
+    return number
 
 
 File = Annotated[
@@ -102,18 +102,17 @@ def takes(
 
     def with_options(command: Command) -> Command:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
-        first = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
-        last = [one for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
-        left_out = {*without, *(one.name for one in own)}
-        between = []
+        left_out = {*without, *(parameter.name for parameter in own)}
+        added = []
         for name in only or declared(kind):
             if name not in left_out:
-                between += _parameters(name, *declared(kind)[name])
-        parameters = [*first, *between, *last]
-        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [one.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in parameters]
-        )
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
+                added += _parameters(name, *declared(kind)[name])
+        parameters = [
+            parameter.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for parameter in sorted([*own, *added], key=_is_keyword_only)
+        ]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
     return with_options
@@ -135,6 +134,10 @@ def _parameters(name: str, kind: Any, word: Word) -> list[inspect.Parameter]:
     return made
 
 
+def _is_keyword_only(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is inspect.Parameter.KEYWORD_ONLY
+
+
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
@@ -151,7 +154,7 @@ def _option(name: str, kind: Any, word: Word) -> Any:
         metavar=word.metavar,
         rich_help_panel=word.panel,
         show_default=False,
-        parser={(int,): whole, (float,): decimal}.get(types),
+        parser={(int,): integer, (float,): decimal}.get(types),
         autocompletion=getattr(complete, word.complete) if word.complete else None,
     )
 
@@ -171,7 +174,7 @@ def _on_the_line(kind: Any) -> Any:
 def _types(kind: Any) -> tuple[Any, ...]:
     """The members of a union without None."""
     if getattr(kind, "__origin__", None) is None and get_args(kind):
-        return tuple(one for one in get_args(kind) if one is not type(None))
+        return tuple(member for member in get_args(kind) if member is not type(None))
     return (kind,)
 
 
@@ -181,20 +184,20 @@ def question_words(words: Mapping[str, Any]) -> dict[str, Any]:
     """
     from planner.errors import InputError
 
-    stated = {}
+    given = {}
     for name, value in words.items():
         if isinstance(value, list):
             value = tuple(part.strip() for text in value for part in text.split(",")) or None
         if value is not None:
-            stated[name] = value
-    if stated.pop("no_recompute", False):
-        if stated.get("recompute", "none") != "none":
+            given[name] = value
+    if given.pop("no_recompute", False):
+        if given.get("recompute", "none") != "none":
             raise InputError(
                 "recompute must be stated once, but got --no-recompute and --recompute"
-                f" {stated['recompute']}"
+                f" {given['recompute']}"
             )
-        stated["recompute"] = "none"
-    return stated
+        given["recompute"] = "none"
+    return given
 
 
 def question(file: str | None, words: Mapping[str, Any], layout: bool = False) -> Question:
@@ -206,7 +209,7 @@ def question(file: str | None, words: Mapping[str, Any], layout: bool = False) -
     return restated(file, question_words(words), "the command line", layout)
 
 
-def listed(stated: list[str] | None) -> list[str]:
+def listed(options: list[str] | None) -> list[str]:
     """Repeated options as one list, each also split at commas, in the order given, none twice."""
-    parts = [part.strip() for text in stated or () for part in text.split(",")]
+    parts = [part.strip() for text in options or () for part in text.split(",")]
     return list(dict.fromkeys(part for part in parts if part))

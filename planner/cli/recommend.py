@@ -15,7 +15,7 @@ def recommend(
     file: o.File = None,
     *,
     top: Annotated[
-        int, typer.Option("--top", help="Plans to show.", metavar="K", parser=o.whole)
+        int, typer.Option("--top", help="Plans to show.", metavar="K", parser=o.integer)
     ] = 5,
     min_gpus: Annotated[
         bool, typer.Option("--min-gpus", help="The smallest GPU count on which a layout fits.")

@@ -51,21 +51,22 @@ def simulate(
 
     check(words["schedule"] == "all", gantt, trace, csv, order)
     check_report(report)
-    found = answer(stated(o.question_words(words)))
-    write_files(contents(found, gantt, trace, csv))
+    result = answer(stated(o.question_words(words)))
+    write_files(contents(result, gantt, trace, csv))
     if as_json:
         from planner.report.json.simulate import document
 
-        print_json(document(found, order))
+        print_json(document(result, order))
     else:
         from planner.report.text import simulate as text
 
         if order:
-            typer.echo(text.order(found), nl=False)
+            typer.echo(text.order(result), nl=False)
         else:
-            print_text(text.text(found, _columns(), [path for path in (gantt, trace, csv) if path]))
-    write_report("simulate", found, report)
-    return 1 if answers_no(found) else 0
+            written = [path for path in (gantt, trace, csv) if path]
+            print_text(text.text(result, _columns(), written))
+    write_report("simulate", result, report)
+    return 1 if answers_no(result) else 0
 
 
 def _columns() -> int:

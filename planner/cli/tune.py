@@ -46,7 +46,7 @@ Limit = Annotated[
     ),
 ]
 Devices = Annotated[
-    int | None, typer.Option("--devices", help=_DEVICES, metavar="N", parser=o.whole)
+    int | None, typer.Option("--devices", help=_DEVICES, metavar="N", parser=o.integer)
 ]
 Out = Annotated[
     str | None,
@@ -69,17 +69,17 @@ def tune(
         str, typer.Argument(help="A plan.yaml of `ppplan recommend --out`.", show_default=False)
     ],
     trials: Annotated[
-        int, typer.Option("--trials", help=_TRIALS, metavar="N", parser=o.whole)
+        int, typer.Option("--trials", help=_TRIALS, metavar="N", parser=o.integer)
     ] = 10,
     runner: Runner = "torch",
     launcher: Launcher = "local",
     storage: Storage = None,
     study: Study = None,
     repeats: Annotated[
-        int, typer.Option("--repeats", help=_REPEATS, metavar="N", parser=o.whole)
+        int, typer.Option("--repeats", help=_REPEATS, metavar="N", parser=o.integer)
     ] = 2,
     switches: Annotated[
-        int, typer.Option("--switches", help=_SWITCHES, metavar="N", parser=o.whole)
+        int, typer.Option("--switches", help=_SWITCHES, metavar="N", parser=o.integer)
     ] = 4,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     limit_s: Limit = 600,
@@ -104,7 +104,7 @@ def tune(
 
     check_report(report)
     tell = tune_progress.teller(Console(stderr=True), trials)
-    found = api.tune(
+    result = api.tune(
         plan,
         trials=trials,
         runner=runner,
@@ -120,6 +120,6 @@ def tune(
         switches=switches,
         tell=tell,
     )
-    show("tune", found, as_json)
-    write_report("tune", found, report)
-    return 0 if found.best is not None else 1
+    show("tune", result, as_json)
+    write_report("tune", result, report)
+    return 0 if result.best is not None else 1

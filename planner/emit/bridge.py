@@ -72,13 +72,13 @@ Tree = dict[str, Any]
 
 def recipe_name(model: ModelSpec) -> str:
     """The recipe of a model. InputError where there is none of these sizes."""
-    found = presets.same(model, RECIPES)
-    if found is None:
+    name = presets.same(model, RECIPES)
+    if name is None:
         raise InputError(
             f"Megatron-Bridge must have a recipe of the model ({', '.join(RECIPES)}), but got"
             f" {model.name}; leave --format out"
         )
-    return f"{RECIPES[found]}_pretrain_config"
+    return f"{RECIPES[name]}_pretrain_config"
 
 
 def check(recipe: Recipe, layout: Layout) -> None:
@@ -106,7 +106,7 @@ def check(recipe: Recipe, layout: Layout) -> None:
 
 def _model(recipe: Recipe, layout: Layout) -> Tree:
     """Degrees and stages; what the recipe may have set and the plan has not is null."""
-    beside = bool(layout.v > 1 and recipe.stack.p2p_overlap)
+    overlaps = bool(layout.v > 1 and recipe.stack.p2p_overlap)
     out: Tree = {
         "tensor_model_parallel_size": layout.tp,
         "pipeline_model_parallel_size": layout.pp,
@@ -124,8 +124,8 @@ def _model(recipe: Recipe, layout: Layout) -> Tree:
         "num_layers_in_first_pipeline_stage": layout.first_layers or None,
         "num_layers_in_last_pipeline_stage": layout.last_layers or None,
         "tp_comm_overlap": bool(recipe.stack.tp_overlap_share > 0 and layout.sp and layout.tp > 1),
-        "overlap_p2p_comm": beside,
-        "batch_p2p_comm": not beside,
+        "overlap_p2p_comm": overlaps,
+        "batch_p2p_comm": not overlaps,
         "overlap_moe_expert_parallel_comm": bool(exchange_overlaps(recipe, layout)),
     }
     if recipe.model.mtp_layers:

@@ -65,11 +65,11 @@ def _zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
         "contiguous_gradients": True,
         "reduce_bucket_size": BUCKET,
     }
-    whole = recipe.optimizer != "muon"  # which needs whole gradients of its matrices
+    scatters = recipe.optimizer != "muon"  # which needs whole gradients of its matrices
     if layout.zero < 3:
         return {
             **out,
-            "reduce_scatter": whole,
+            "reduce_scatter": scatters,
             "allgather_bucket_size": BUCKET,
             **_offload(recipe, layout),
         }
@@ -80,7 +80,7 @@ def _zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
         "stage3_max_reuse_distance": 1_000_000_000,
         "stage3_gather_16bit_weights_on_model_save": True,
     }
-    if not whole:
+    if not scatters:
         out["reduce_scatter"] = False
     if layout.hpz > 1:
         out["zero_hpz_partition_size"] = int(layout.hpz)

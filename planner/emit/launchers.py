@@ -154,10 +154,10 @@ def deepspeed(program: Program) -> str:
         ' "${ADDRESS[@]}" --no_local_rank'
     ]
     # The path is the same on every node, wherever the launcher stands when it starts there.
-    beside = '$(cd "$(dirname "$0")" && pwd)'
+    folder = '$(cd "$(dirname "$0")" && pwd)'
     return bash.text(
         bash.head(program, (), use),
-        [*bash.variables(program, cluster, beside), *_ADDRESS.splitlines()],
+        [*bash.variables(program, cluster, folder), *_ADDRESS.splitlines()],
         [*bash.exports(program), *_everywhere(program)],
         bash.flags(program),
         bash.command(program, start),

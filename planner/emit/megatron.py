@@ -165,27 +165,27 @@ def overlap_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     collectives; parameters are gathered beside the forward pass only where gradients are reduced
     beside the backward pass.
     """
-    told = recipe.switches
+    switches = recipe.switches
     flags: list[Flag] = []
     grads, params = recipe.stack.grad_overlap_share > 0, recipe.stack.param_overlap_share > 0
-    if told.get("overlap_grad_reduce", grads) and not sharded_by_torch(recipe, layout):
+    if switches.get("overlap_grad_reduce", grads) and not sharded_by_torch(recipe, layout):
         flags.append(("--overlap-grad-reduce",))
         flags += [("--overlap-param-gather",)] * bool(
-            told.get("overlap_param_gather", params) and layout.zero >= 1
+            switches.get("overlap_param_gather", params) and layout.zero >= 1
         )
         flags += (
-            [("--ddp-bucket-size", str(told["ddp_bucket_size"]))]
-            if "ddp_bucket_size" in told
+            [("--ddp-bucket-size", str(switches["ddp_bucket_size"]))]
+            if "ddp_bucket_size" in switches
             else []
         )
     if (
-        told.get("tp_comm_overlap", recipe.stack.tp_overlap_share > 0)
+        switches.get("tp_comm_overlap", recipe.stack.tp_overlap_share > 0)
         and layout.sp
         and layout.tp > 1
     ):
         flags.append(("--tp-comm-overlap",))
     flags += [("--no-overlap-p2p-communication",)] * (
-        layout.v > 1 and not told.get("overlap_p2p_comm", recipe.stack.p2p_overlap)
+        layout.v > 1 and not switches.get("overlap_p2p_comm", recipe.stack.p2p_overlap)
     )
     return flags + [("--overlap-moe-expert-parallel-comm",)] * bool(
         exchange_overlaps(recipe, layout)

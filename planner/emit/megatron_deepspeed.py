@@ -40,7 +40,7 @@ PLAIN: dict[str, Any] = {
 
 def missing_features(model: ModelSpec) -> list[str]:
     """What the model has and Megatron-DeepSpeed has no flag for."""
-    found = {
+    features = {
         f"{model.position} positions": model.position == "alibi",
         f"the norm {model.norm}": model.norm not in NORMS,
         f"{'a gated' if model.gated_mlp else 'an ungated'} MLP with {model.activation}": (
@@ -56,7 +56,7 @@ def missing_features(model: ModelSpec) -> list[str]:
         for name, plain in PLAIN.items()
         if getattr(model, name, plain) != plain
     ]
-    return [feature for feature, is_missing in found.items() if is_missing] + other
+    return [feature for feature, is_missing in features.items() if is_missing] + other
 
 
 def model_flags(recipe: Recipe) -> list[Flag]:

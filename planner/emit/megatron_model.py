@@ -50,7 +50,7 @@ def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
     norm = (
         f"{model.norms_per_layer} norms a layer, {NORM_PLACES[model.norm_place]} attention and MLP"
     )
-    found = {
+    features = {
         f"{model.position} positions": model.position not in POSITIONS,
         "a LayerNorm without bias": model.norm == "layernorm_nobias",
         norm: (
@@ -77,7 +77,7 @@ def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
             version < SHARED_GATE and model.moe is not None and model.moe.shared_gate
         ),
     }
-    return [feature for feature, is_missing in found.items() if is_missing]
+    return [feature for feature, is_missing in features.items() if is_missing]
 
 
 def _missing_before(model: ModelSpec) -> dict[str, bool]:

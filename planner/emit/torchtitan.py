@@ -61,9 +61,9 @@ CONVERTERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def flavor(model: ModelSpec) -> tuple[str, str]:
     """torchtitan's module and flavor of a model. InputError where it has none of these sizes."""
-    found = presets.same(model, MODELS)
-    if found:
-        return MODELS[found]
+    name = presets.same(model, MODELS)
+    if name:
+        return MODELS[name]
     raise InputError(
         f"torchtitan's model must be one that it builds ({', '.join(MODELS)}), but got"
         f" {model.name}; try --framework megatron, or --format accelerate with a script of your own"

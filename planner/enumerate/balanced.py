@@ -50,12 +50,21 @@ def cuts(recipe: Recipe, legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -
             yield from _cut(recipe, base)
 
 
-def _different(found: list[Layout]) -> list[Layout]:
+def _different(layouts: list[Layout]) -> list[Layout]:
     """The first of each way to use the GPUs: how its layers are split does not matter here."""
     out: dict[tuple[int, ...], Layout] = {}
-    for one in found:
+    for layout in layouts:
         out.setdefault(
-            (one.tp, one.cp, one.ep, one.etp, one.mbs, one.recompute, one.recompute_modules), one
+            (
+                layout.tp,
+                layout.cp,
+                layout.ep,
+                layout.etp,
+                layout.mbs,
+                layout.recompute,
+                layout.recompute_modules,
+            ),
+            layout,
         )
     return list(out.values())[:BASES]
 
@@ -97,12 +106,16 @@ def stage_layout(model: ModelSpec, pp: int, v: int, embedding: float, head: floa
     load[-1] += head
     counts = [[0] * v for _ in range(pp)]
     for _ in range(model.num_layers):
-        rank = min(range(pp), key=lambda one: (load[one], one == pp - 1, one == 0))
+        rank = min(
+            range(pp), key=lambda candidate: (load[candidate], candidate == pp - 1, candidate == 0)
+        )
         ends = [
             embedding * (rank == 0 and chunk == 0) + head * (rank == pp - 1 and chunk == v - 1)
             for chunk in range(v)
         ]
-        chunk = min(range(v), key=lambda one: (counts[rank][one] + ends[one], one))
+        chunk = min(
+            range(v), key=lambda candidate: (counts[rank][candidate] + ends[candidate], candidate)
+        )
         counts[rank][chunk] += 1
         load[rank] += 1.0
     stages = [counts[rank][chunk] for chunk in range(v) for rank in range(pp)]

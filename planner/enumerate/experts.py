@@ -17,7 +17,7 @@ SHORTEST = 4096
 """Tokens of a sequence that a rank keeps at least when context parallelism is searched unasked:
 below, the ring outlasts attention.
 """
-MOST_RANKS = 64
+MAX_RANKS = 64
 """Largest context-parallel group that is searched unasked."""
 
 
@@ -55,8 +55,10 @@ def expert_splits(
         )
         return rows, ep, etp
     eps = _allowed(divisors[divisors <= recipe.gpus], limits.get("ep"))
-    found = [_split(rows, ep, etp) for ep in eps.tolist() for etp in _widths(tp, limits.get("etp"))]
-    row, ep, etp = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    splits = [
+        _split(rows, ep, etp) for ep in eps.tolist() for etp in _widths(tp, limits.get("etp"))
+    ]
+    row, ep, etp = (np.concatenate(parts) for parts in zip(*splits, strict=True))
     kept = recipe.gpus % (ep * etp * pp[row]) == 0
     if "ep" not in limits:
         layers = moe_layers_below(recipe.model, recipe.model.num_layers)
@@ -103,7 +105,7 @@ def sequence_ranks(recipe: Recipe, divisors: np.ndarray) -> np.ndarray:
     """cp of Megatron's ring when nobody asked: 1, and for long sequences up to 64 as long as ranks
     keep enough of them.
     """
-    most = min(recipe.seq_length // SHORTEST, MOST_RANKS) if recipe.seq_length >= LONG else 1
+    most = min(recipe.seq_length // SHORTEST, MAX_RANKS) if recipe.seq_length >= LONG else 1
     return divisors[divisors <= max(most, 1)]
 
 

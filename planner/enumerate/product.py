@@ -22,9 +22,9 @@ from planner.layout import (
 from planner.schedules.table import schedule
 from planner.specs.recipe import Bounds, Recipe
 
-MOST_MICRO_BATCH = 16
+MAX_MICRO_BATCH = 16
 """Sequences of a micro-batch, unless the question asks for more."""
-MOST_ZERO = {"megatron": 1}
+MAX_ZERO = {"megatron": 1}
 """Sharding stages that are searched: Megatron-FSDP (2, 3) only when the question fixes it, or the
 stack has no other.
 """
@@ -70,9 +70,12 @@ def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
     modules = expert_modules(recipe) or modules
     choices = [(none, 0, 0)] + [(selective, module_mask(m), 0) for m in modules]
     choices += [(full, 0, quarter) for quarter in range(BLOCKS)]
-    stated, blocks = recipe.knobs.get("recompute_modules"), recipe.knobs.get("recompute_layers")
-    if stated:
-        choices = [(selective, stated.low, 0)]
+    modules_knob, blocks = (
+        recipe.knobs.get("recompute_modules"),
+        recipe.knobs.get("recompute_layers"),
+    )
+    if modules_knob:
+        choices = [(selective, modules_knob.low, 0)]
     elif blocks:
         choices = [(full, 0, 0)] if blocks.low else [c for c in choices if not c[2]]
     elif not modules:
@@ -97,7 +100,7 @@ def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
     over the GPUs of a node.
     """
     every = recipe.stack.zero_stages
-    stages = [z for z in every if z <= MOST_ZERO.get(recipe.framework, 3)] or list(every)
+    stages = [z for z in every if z <= MAX_ZERO.get(recipe.framework, 3)] or list(every)
     if "zero" in recipe.knobs:
         stages = [int(z) for z in within(np.array(stages), recipe.knobs["zero"])]
     choices = [(zero, 0, 1) for zero in stages]
@@ -118,13 +121,13 @@ def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
     for name, at in (("offload", 1), ("hpz", 2)):
         allowed = within(np.array([c[at] for c in choices]), recipe.knobs.get(name))
         kept = [c for c in choices if c[at] in allowed]
-        asked = recipe.knobs.get(name)
-        stated = (
-            [(z, asked.low, hpz) if at == 1 else (z, away, asked.low) for z, away, hpz in choices]
-            if asked
+        knob = recipe.knobs.get(name)
+        fixed = (
+            [(z, knob.low, hpz) if at == 1 else (z, away, knob.low) for z, away, hpz in choices]
+            if knob
             else []
         )
-        choices = kept or stated  # for the rules to judge
+        choices = kept or fixed  # for the rules to judge
     return choices
 
 
@@ -153,7 +156,7 @@ def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
         "tp": within(tp, knobs.get("tp")),
         "pp": within(pp[pp <= layers + 2], knobs.get("pp")),
         "cp": _sequence_ranks(recipe),
-        "mbs": within(mbs[mbs <= MOST_MICRO_BATCH], knobs.get("mbs")),
+        "mbs": within(mbs[mbs <= MAX_MICRO_BATCH], knobs.get("mbs")),
         "v": within(
             split[split <= (layers if "interleaved" in recipe.stack.schedules else 1)],
             knobs.get("v"),
@@ -206,19 +209,22 @@ def _ends(
     """Layers of first and last rank, where nothing else makes stages come out; none where the
     question says how it splits.
     """
-    asked = {"first_layers", "last_layers", "account_for_embedding", "account_for_loss"} & set(
-        recipe.knobs
-    )
-    if asked or recipe.framework != "megatron":
+    stated_ends = {
+        "first_layers",
+        "last_layers",
+        "account_for_embedding",
+        "account_for_loss",
+    } & set(recipe.knobs)
+    if stated_ends or recipe.framework != "megatron":
         return np.zeros_like(pp), np.zeros_like(pp)
     first, last = uneven_ends(recipe.model.num_layers, pp, v)
     return first * (uneven == 0), last * (uneven == 0)
 
 
 def _recompute_layers(recipe: Recipe, choice: np.ndarray, part: np.ndarray) -> np.ndarray:
-    stated = recipe.knobs.get("recompute_layers")
+    knob = recipe.knobs.get("recompute_layers")
     full = choice[:, 0] == RECOMPUTE_CODE["full"]
-    return np.where(full, stated.low, 0) if stated else np.where(choice[:, 2] > 0, part, 0)
+    return np.where(full, knob.low, 0) if knob else np.where(choice[:, 2] > 0, part, 0)
 
 
 def _schedules(recipe: Recipe, v: np.ndarray) -> np.ndarray:
@@ -226,13 +232,13 @@ def _schedules(recipe: Recipe, v: np.ndarray) -> np.ndarray:
     judge.
     """
     follows = np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"])
-    asked = recipe.knobs.get("schedule")
+    knob = recipe.knobs.get("schedule")
     other = (
-        asked is not None
-        and asked.low == asked.high
-        and asked.low not in (SCHEDULE_CODE["1f1b"], SCHEDULE_CODE["interleaved"])
+        knob is not None
+        and knob.low == knob.high
+        and knob.low not in (SCHEDULE_CODE["1f1b"], SCHEDULE_CODE["interleaved"])
     )
-    return np.full_like(follows, asked.low) if asked is not None and other else follows
+    return np.full_like(follows, knob.low) if knob is not None and other else follows
 
 
 def _complete(
@@ -249,10 +255,10 @@ def _complete(
     fixed: dict[str, Any] = {
         n: b.low for n, b in recipe.knobs.items() if n in FIXED and b.low == b.high
     }
-    asked = recipe.knobs.get("schedule")
+    knob = recipe.knobs.get("schedule")
     chunks = (
-        schedule(SCHEDULES[asked.low]).chunks
-        if asked is not None and asked.low == asked.high
+        schedule(SCHEDULES[knob.low]).chunks
+        if knob is not None and knob.low == knob.high
         else (1, None)
     )
     layout = Layout(

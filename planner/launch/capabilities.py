@@ -142,14 +142,16 @@ def _megatron(machine: Machine, folder: str | None) -> tuple[bool, str]:
 def _core(folder: Path) -> str:
     """The version of Megatron core that a clone says it is."""
     try:
-        said = (folder / "megatron" / "core" / "package_info.py").read_text()
+        text = (folder / "megatron" / "core" / "package_info.py").read_text()
     except OSError:
         return "Megatron-LM"
-    found = {
+    numbers = {
         name: number
-        for name, number in re.findall(r"^(MAJOR|MINOR|PATCH) = (\d+)", said, re.MULTILINE)
+        for name, number in re.findall(r"^(MAJOR|MINOR|PATCH) = (\d+)", text, re.MULTILINE)
     }
-    return "Megatron core " + ".".join(found.get(name, "0") for name in ("MAJOR", "MINOR", "PATCH"))
+    return "Megatron core " + ".".join(
+        numbers.get(name, "0") for name in ("MAJOR", "MINOR", "PATCH")
+    )
 
 
 def launchers(machine: Machine) -> tuple[Able, ...]:
@@ -193,35 +195,24 @@ def _kubernetes(machine: Machine) -> tuple[bool, str]:
 
 def warnings(machine: Machine) -> tuple[str, ...]:
     """What works now and may fail a trial."""
-    busy = [one for one in machine.gpus if one.used_bytes > 0.05 * one.memory_bytes]
-    kinds = {one.name for one in machine.gpus}
-    little = 0 < machine.shared_memory_bytes < LITTLE_SHARED_MEMORY_BYTES
-    used = sum(gib(one.used_bytes) for one in busy)
-    says = (
-        (
-            bool(busy),
-            f"GPU {', '.join(str(one.index) for one in busy)} in use by others: {used:.1f} GiB",
-        ),
-        (
-            len(kinds) > 1,
-            f"GPUs of several kinds: {', '.join(sorted(kinds))}; a plan counts on one",
-        ),
-        (
-            bool(machine.gpus) and machine.versions["torch"] is not None and not on_gpus(machine),
-            (
-                f"torch is built for {machine.torch_build} and will not use"
-                f" {machine.gpus[0].name if machine.gpus else ''}"
-            ),
-        ),
-        (
-            little,
-            (
-                f"/dev/shm holds {machine.shared_memory_bytes / 2**20:.0f} MiB, which ranks of a"
-                " host may fill (docker run --shm-size)"
-            ),
-        ),
-    )
-    return tuple(text for holds, text in says if holds)
+    out = []
+    busy = [gpu for gpu in machine.gpus if gpu.used_bytes > 0.05 * gpu.memory_bytes]
+    if busy:
+        numbers = ", ".join(str(gpu.index) for gpu in busy)
+        used = sum(gib(gpu.used_bytes) for gpu in busy)
+        out.append(f"GPU {numbers} in use by others: {used:.1f} GiB")
+    kinds = sorted({gpu.name for gpu in machine.gpus})
+    if len(kinds) > 1:
+        out.append(f"GPUs of several kinds: {', '.join(kinds)}; a plan counts on one")
+    if machine.gpus and machine.versions["torch"] is not None and not on_gpus(machine):
+        name = machine.gpus[0].name
+        out.append(f"torch is built for {machine.torch_build} and will not use {name}")
+    if 0 < machine.shared_memory_bytes < LITTLE_SHARED_MEMORY_BYTES:
+        out.append(
+            f"/dev/shm holds {machine.shared_memory_bytes / 2**20:.0f} MiB, which ranks of a host"
+            " may fill (docker run --shm-size)"
+        )
+    return tuple(out)
 
 
 def nearest(machine: Machine) -> Nearest:
@@ -236,20 +227,28 @@ def nearest(machine: Machine) -> Nearest:
             " machine",
         )
     gpu, profiles = machine.gpus[0], [library.hardware(name) for name in library.clusters()]
-    same = [one for one in profiles if gpu.name.lower() in (alias.lower() for alias in one.aliases)]
-    typed = [one for one in profiles if machine.product and f"aws-{machine.product}" in one.aliases]
-    for one in [*typed, *same][:1]:
+    same = [
+        profile
+        for profile in profiles
+        if gpu.name.lower() in (alias.lower() for alias in profile.aliases)
+    ]
+    typed = [
+        profile
+        for profile in profiles
+        if machine.product and f"aws-{machine.product}" in profile.aliases
+    ]
+    for profile in [*typed, *same][:1]:
         named = (
             f"instance type {machine.product}"
-            if one in typed
+            if profile in typed
             else f"{gpu.name} is the GPU of that profile"
         )
         return Nearest(
-            one.name,
+            profile.name,
             True,
-            f"{named}; nodes of {one.node.gpus} there, {len(machine.gpus)} GPUs here",
+            f"{named}; nodes of {profile.node.gpus} there, {len(machine.gpus)} GPUs here",
         )
-    best = max(profiles, key=lambda one: _likeness(gpu, one))
+    best = max(profiles, key=lambda profile: _likeness(gpu, profile))
     if _likeness(gpu, best)[0] == 0:
         return Nearest(
             None,
@@ -272,5 +271,5 @@ def _likeness(gpu: Gpu, profile: HardwareProfile) -> tuple[int, float, int]:
     ours, theirs = (
         set(_PARTS.findall(name.lower())) - _NOISE for name in (gpu.name, profile.gpu.name)
     )
-    models = {one for one in ours & theirs if any(letter.isdigit() for letter in one)}
+    models = {word for word in ours & theirs if any(letter.isdigit() for letter in word)}
     return len(models), -abs(gib(gpu.memory_bytes) - profile.gpu.memory_gib), len(profile.aliases)

@@ -140,14 +140,14 @@ def listen(children: Children, limit_s: float) -> None:
             children.pipes.unregister(key.fileobj)
     if not children.pipes.get_map():
         time.sleep(limit_s)
-    for process, one in zip(children.processes, children.ended, strict=True):
-        if one.code is None and process.poll() is not None:
-            one.order = sum(other.code is not None for other in children.ended)
-            one.code = process.returncode
-            _drain(process, one)
+    for process, rank in zip(children.processes, children.ended, strict=True):
+        if rank.code is None and process.poll() is not None:
+            rank.order = sum(other.code is not None for other in children.ended)
+            rank.code = process.returncode
+            _drain(process, rank)
 
 
-def _drain(process: subprocess.Popen[bytes], one: Ended) -> None:
+def _drain(process: subprocess.Popen[bytes], rank: Ended) -> None:
     """What is in the pipe of a child that has ended; at most the pipe's size, as a grandchild may
     go on writing.
     """
@@ -157,13 +157,13 @@ def _drain(process: subprocess.Popen[bytes], one: Ended) -> None:
             chunk = os.read(process.stdout.fileno(), CHUNK)
             if not chunk:
                 return
-            failures.hear(one, chunk)
+            failures.hear(rank, chunk)
 
 
 def listen_until(children: Children, seconds: float) -> None:
     """Until all have ended, or for so long."""
     until = time.monotonic() + seconds
-    while time.monotonic() < until and any(one.code is None for one in children.ended):
+    while time.monotonic() < until and any(rank.code is None for rank in children.ended):
         listen(children, 0.05)
     listen(children, 0)
 
@@ -176,9 +176,9 @@ def reported(children: Children, progress: Progress | None) -> bool:
     with path.open("rb") as file:
         file.seek(children.read_bytes)
         new = file.read()
-    whole = new[: new.rfind(b"\n") + 1]
-    children.read_bytes += len(whole)
-    for line in whole.splitlines():
+    complete = new[: new.rfind(b"\n") + 1]
+    children.read_bytes += len(complete)
+    for line in complete.splitlines():
         children.heard_at = time.monotonic()
         with contextlib.suppress(ValueError):
             children.last = json.loads(line)

@@ -66,10 +66,10 @@ def ask(words: list[str], limit_s: float = LIMIT_S) -> tuple[str, str]:
     except OSError as fault:
         return "", f"{words[0]} could not be started: {fault.strerror}"
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        lines = (done.stderr or done.stdout).strip().splitlines()
         return (
             "",
-            f"{words[0]} failed: {said[-1][:200] if said else f'exit code {done.returncode}'}",
+            f"{words[0]} failed: {lines[-1][:200] if lines else f'exit code {done.returncode}'}",
         )
     return done.stdout, ""
 
@@ -77,15 +77,15 @@ def ask(words: list[str], limit_s: float = LIMIT_S) -> tuple[str, str]:
 def gpus() -> tuple[tuple[Gpu, ...], str]:
     """The accelerators, and when there are none the reason."""
     nvidia, why_no_nvidia = ask(_NVIDIA)
-    if found := from_nvidia(nvidia):
-        return found, ""
+    listed = from_nvidia(nvidia)
+    if listed:
+        return listed, ""
     amd, why_no_amd = ask(_ROCM)
-    if found := from_rocm(amd):
-        return found, ""
-    return (
-        (),
-        f"{why_no_nvidia or 'nvidia-smi lists no GPU'}; {why_no_amd or 'rocm-smi lists no GPU'}",
-    )
+    listed = from_rocm(amd)
+    if listed:
+        return listed, ""
+    reasons = why_no_nvidia or "nvidia-smi lists no GPU", why_no_amd or "rocm-smi lists no GPU"
+    return (), "; ".join(reasons)
 
 
 def from_nvidia(text: str) -> tuple[Gpu, ...]:
@@ -105,10 +105,10 @@ def from_rocm(text: str) -> tuple[Gpu, ...]:
     except ValueError:
         return ()
     out = []
-    for card, said in cards.items():
+    for card, fields in cards.items():
         words = (
-            {name.lower(): str(value) for name, value in said.items()}
-            if card.startswith("card") and isinstance(said, dict)
+            {name.lower(): str(value) for name, value in fields.items()}
+            if card.startswith("card") and isinstance(fields, dict)
             else {}
         )
         if "vram total memory (b)" in words:
@@ -117,7 +117,7 @@ def from_rocm(text: str) -> tuple[Gpu, ...]:
             )
             name = words.get("card series") or words.get("card model") or "AMD GPU"
             out.append(Gpu(int(card.removeprefix("card")), name, total, used, "", "AMD"))
-    return tuple(sorted(out, key=lambda one: one.index))
+    return tuple(sorted(out, key=lambda gpu: gpu.index))
 
 
 def _number(text: str) -> float:
@@ -154,8 +154,8 @@ def from_topology(text: str) -> Links | None:
     for i, j, kind in pairs:
         kinds[kind] = kinds.get(kind, 0) + 1
         if kind.startswith("NV"):
-            group = [group[i] if one == group[j] else one for one in group]
-    return Links(kinds, max(group.count(one) for one in group))
+            group = [group[i] if label == group[j] else label for label in group]
+    return Links(kinds, max(group.count(label) for label in group))
 
 
 def gib(size_bytes: float) -> float:

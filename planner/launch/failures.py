@@ -79,12 +79,13 @@ class Ended:
 def hear(ended: Ended, chunk: bytes) -> None:
     """More of what a rank wrote."""
     seen = bytes(ended.tail[-LINE:]) + chunk
-    open_ = ended.cut or not ended.memory
-    if open_ and any(word in seen for word in _MEMORY_WORDS) and (found := _MEMORY.search(seen)):
-        ended.memory = max(
-            ended.memory, found.group().decode(errors="replace").strip()[:LINE], key=len
-        )
-        ended.cut = found.end() == len(seen)
+    unfinished = ended.cut or not ended.memory
+    speaks = unfinished and any(word in seen for word in _MEMORY_WORDS)
+    match = _MEMORY.search(seen) if speaks else None
+    if match:
+        line = match.group().decode(errors="replace").strip()[:LINE]
+        ended.memory = max(ended.memory, line, key=len)
+        ended.cut = match.end() == len(seen)
     ended.tail += chunk
     del ended.tail[:-TAIL_BYTES]
 
@@ -104,7 +105,7 @@ def port_taken(ranks: list[Ended]) -> bool:
     """Whether the run failed only because another process took the port between our look and its
     use.
     """
-    return any(one.code and _PORT_TAKEN.search(one.text) for one in ranks)
+    return any(rank.code and _PORT_TAKEN.search(rank.text) for rank in ranks)
 
 
 def failure(
@@ -113,8 +114,8 @@ def failure(
     """(state, one sentence, tail of what the rank to blame wrote) of a run in which at least one
     rank failed.
     """
-    failed = [one for one in ranks if one.code or one.memory]
-    first = min(failed, key=lambda one: (_KINDS.index(_kind(one)), one.order))
+    failed = [rank for rank in ranks if rank.code or rank.memory]
+    first = min(failed, key=lambda rank: (_KINDS.index(_kind(rank)), rank.order))
     short = first.code == -signal.SIGKILL and (
         kills_before is None or kills_now is None or kills_now > kills_before
     )
@@ -126,29 +127,29 @@ def failure(
     )
 
 
-def _kind(one: Ended) -> str:
-    if one.memory:
+def _kind(rank: Ended) -> str:
+    if rank.memory:
         return "memory"
-    if one.code is not None and one.code < 0:
-        return "stopped" if one.code == -signal.SIGTERM else "signal"
-    if _channel(one):
+    if rank.code is not None and rank.code < 0:
+        return "stopped" if rank.code == -signal.SIGTERM else "signal"
+    if _channel(rank):
         return "communication"
-    return "error" if _exception(one) else "exit"
+    return "error" if _exception(rank) else "exit"
 
 
-def _sentence(one: Ended, short: bool) -> str:
-    if one.memory:
-        asked = _ASKED.search(one.memory) or _ASKED.search(one.text)
-        size = f", asking for {_size(asked.group(1), asked.group(2))}" if asked else ""
-        return f"ran out of memory{size}: {one.memory}"
+def _sentence(rank: Ended, short: bool) -> str:
+    if rank.memory:
+        match = _ASKED.search(rank.memory) or _ASKED.search(rank.text)
+        size = f", asking for {_size(match.group(1), match.group(2))}" if match else ""
+        return f"ran out of memory{size}: {rank.memory}"
     if short:
         return "was killed by SIGKILL, as Linux does when the host runs out of memory"
-    if one.code is not None and one.code < 0:
-        return f"was ended by {_signal(-one.code)}"
-    if channel := _channel(one):
-        return f"failed in communication ({channel}): {_exception(one) or _last(one)}"
-    said = _exception(one) or _last(one)
-    return f"ended with exit code {one.code}" + (f": {said}" if said else "")
+    if rank.code is not None and rank.code < 0:
+        return f"was ended by {_signal(-rank.code)}"
+    if channel := _channel(rank):
+        return f"failed in communication ({channel}): {_exception(rank) or _last(rank)}"
+    words = _exception(rank) or _last(rank)
+    return f"ended with exit code {rank.code}" + (f": {words}" if words else "")
 
 
 def _size(number: str, unit: str) -> str:
@@ -162,21 +163,21 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _channel(one: Ended) -> str:
+def _channel(rank: Ended) -> str:
     """Whether what stopped the rank is the network between ranks: its exception says so, or,
     without one, its last lines.
     """
-    said = _exception(one) or one.text[-2000:]
-    return next((name for name, pattern in _COMMUNICATION if pattern.search(said)), "")
+    words = _exception(rank) or rank.text[-2000:]
+    return next((name for name, pattern in _COMMUNICATION if pattern.search(words)), "")
 
 
-def _exception(one: Ended) -> str:
-    found = [
-        line for line in _EXCEPTION.findall(one.text) if "ChildFailedError" not in line
+def _exception(rank: Ended) -> str:
+    lines = [
+        line for line in _EXCEPTION.findall(rank.text) if "ChildFailedError" not in line
     ]  # torchrun's, of a rank that said more
-    return found[-1].strip()[:LINE] if found else ""
+    return lines[-1].strip()[:LINE] if lines else ""
 
 
-def _last(one: Ended) -> str:
-    lines = [line.strip() for line in one.text.splitlines() if line.strip()]
+def _last(rank: Ended) -> str:
+    lines = [line.strip() for line in rank.text.splitlines() if line.strip()]
     return lines[-1][:LINE] if lines else ""

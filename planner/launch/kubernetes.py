@@ -94,14 +94,12 @@ def _apply(manifest: Path) -> None:
 def pods(name: str, settings: RemoteSettings) -> list[dict[str, Any]] | None:
     """As the cluster has them, in the order of their names; None when it does not answer."""
     space = ["-n", settings.namespace] if settings.namespace else []
-    said, fault = ask(
+    listing, fault = ask(
         ["kubectl", "get", "pods", *space, "-l", f"{LABEL}={name}", "-o", "json"], ANSWER_S
     )
-    return (
-        None
-        if fault
-        else sorted(json.loads(said)["items"], key=lambda one: str(one["metadata"]["name"]))
-    )
+    if fault:
+        return None
+    return sorted(json.loads(listing)["items"], key=lambda pod: str(pod["metadata"]["name"]))
 
 
 def _logs(pod: dict[str, Any], settings: RemoteSettings) -> list[str]:
@@ -121,28 +119,23 @@ def _followed(
     started: float | None = None
     while True:
         time.sleep(settings.poll_s)
-        found, now = pods(name, settings), time.monotonic()
+        present, now = pods(name, settings), time.monotonic()
         if cancel is not None and cancel():
             return Outcome("interrupted", None, STOPPED, seconds=now - began)
-        seen = seen or bool(found)
-        lost = lost + 1 if found is None or (seen and not found) else 0
+        seen = seen or bool(present)
+        lost = lost + 1 if present is None or (seen and not present) else 0
         if lost > LOST_LOOKS:
             return Outcome("crashed", None, f"the pods of {name} were lost", seconds=now - began)
-        found = found or []
-        if (over := judged(found, nodes(work.ranks, settings)[0], now - began)) is not None:
-            return (
-                over
-                if over.state != "done"
-                else _answered([_logs(one, settings) for one in found], now - began)
-            )
-        if any(_phase(one) == "Running" for one in found):
+        present = present or []
+        over = judged(present, nodes(work.ranks, settings)[0], now - began)
+        if over is not None and over.state != "done":
+            return over
+        logs = [_logs(pod, settings) for pod in present]
+        if over is not None:
+            return _answered(logs, now - began)
+        if any(_phase(pod) == "Running" for pod in present):
             started = started or now
-            lines = [
-                json.loads(line.removeprefix(PROGRESS))
-                for one in found
-                for line in _logs(one, settings)
-                if line.startswith(PROGRESS)
-            ]
+            lines = _messages(logs, PROGRESS)
             new, heard = lines[heard:], len(lines)
             if progress is not None and any(progress(line) for line in new):
                 return Outcome(
@@ -163,11 +156,11 @@ def _phase(pod: dict[str, Any]) -> str:
     return str(pod.get("status", {}).get("phase", ""))
 
 
-def judged(found: list[dict[str, Any]], count: int, seconds: float) -> Outcome | None:
+def judged(present: list[dict[str, Any]], count: int, seconds: float) -> Outcome | None:
     """None while the pods may still come to an end of their own; "done" when their logs have the
     answer.
     """
-    for pod in found:
+    for pod in present:
         status, name = pod.get("status", {}), pod["metadata"]["name"]
         for container in status.get("containerStatuses", ()):
             state = container.get("state", {})
@@ -186,23 +179,26 @@ def judged(found: list[dict[str, Any]], count: int, seconds: float) -> Outcome |
         if _phase(pod) == "Failed" and status.get("reason"):
             why = f"{status['reason']} {status.get('message', '')}".strip()
             return Outcome("crashed", None, f"pod {name} failed: {why}"[:400], seconds=seconds)
-    over = [one for one in found if _phase(one) in ("Succeeded", "Failed")]
-    failed = any(_phase(one) == "Failed" for one in over)
-    return (
-        Outcome("done", None, seconds=seconds) if failed or (over and len(over) >= count) else None
-    )
+    over = [pod for pod in present if _phase(pod) in ("Succeeded", "Failed")]
+    failed = any(_phase(pod) == "Failed" for pod in over)
+    if failed or (over and len(over) >= count):
+        return Outcome("done", None, seconds=seconds)
+    return None
+
+
+def _messages(logs: list[list[str]], prefix: str) -> list[Any]:
+    """The JSON of the log lines that begin with `prefix`."""
+    lines = (line for log in logs for line in log)
+    return [json.loads(line.removeprefix(prefix)) for line in lines if line.startswith(prefix)]
 
 
 def _answered(logs: list[list[str]], seconds: float) -> Outcome:
     """Of the outcomes that the pods wrote, the worst; else the first that has a result."""
-    said = [
-        json.loads(line.removeprefix(OUTCOME))
-        for lines in logs
-        for line in lines
-        if line.startswith(OUTCOME)
-    ]
-    if not said:
+    outcomes = _messages(logs, OUTCOME)
+    if not outcomes:
         tail = "\n".join(logs[0][-100:]) if logs else ""
         return Outcome("crashed", None, "a pod failed and left no word of why", tail, seconds)
-    worst = min(said, key=lambda one: (_WORST.index(one["state"]), one["result"] is None))
+    worst = min(
+        outcomes, key=lambda outcome: (_WORST.index(outcome["state"]), outcome["result"] is None)
+    )
     return Outcome(worst["state"], worst["result"], worst["reason"], worst["stderr_tail"], seconds)

@@ -74,7 +74,7 @@ def _pod(
     vain.
     """
     where = {"MASTER_ADDR": meet, "MASTER_PORT": str(PORT)} if meet else {}
-    said = {
+    variables = {
         "PPPLAN_EACH": str(each),
         "PPPLAN_WORLD": str(work.ranks),
         "PPPLAN_LIMIT_S": f"{work.limit_s:g}",
@@ -96,7 +96,7 @@ def _pod(
                     work.module,
                     f"{FOLDER}/{REQUEST}",
                 ],
-                "env": [{"name": key, "value": value} for key, value in said.items()],
+                "env": [{"name": key, "value": value} for key, value in variables.items()],
                 **(
                     {"resources": {"limits": {"nvidia.com/gpu": each}}}
                     if work.device == "cuda"

@@ -89,10 +89,10 @@ class Machine:
 def look() -> Machine:
     """Asks all tools beside one another; none can hold the answer up."""
     with ThreadPoolExecutor(max_workers=4) as pool:
-        found, links = pool.submit(devices.gpus), pool.submit(devices.links)
+        asked_gpus, links = pool.submit(devices.gpus), pool.submit(devices.links)
         slurm, kubernetes = pool.submit(_slurm), pool.submit(_kubernetes)
         versions, (total, available) = _versions(), _memory()
-        gpus, no_gpus = found.result()
+        gpus, no_gpus = asked_gpus.result()
         return Machine(
             host=socket.gethostname(),
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -114,8 +114,8 @@ def look() -> Machine:
 
 
 def _versions() -> dict[str, str | None]:
-    found = {name: _version(name) for name in PACKAGES}
-    return {**found, "nccl": next(filter(None, map(_version, NCCL)), None)}
+    versions = {name: _version(name) for name in PACKAGES}
+    return {**versions, "nccl": next(filter(None, map(_version, NCCL)), None)}
 
 
 def _version(name: str) -> str | None:
@@ -138,8 +138,8 @@ def _torch_build() -> str:
 
 def torch_build(text: str) -> str:
     """cuda or hip with its version, else cpu, of the text of torch/version.py."""
-    found = _BUILD.search(text)
-    return f"{found.group(1)} {found.group(2)}" if found else "cpu"
+    match = _BUILD.search(text)
+    return f"{match.group(1)} {match.group(2)}" if match else "cpu"
 
 
 def _nvcc() -> str:
@@ -203,10 +203,10 @@ def _slurm() -> Slurm | None:
 
 
 def _kubernetes() -> Kubernetes | None:
-    said, fault = ask(["kubectl", "version", "--client"])
+    text, fault = ask(["kubectl", "version", "--client"])
     if fault:
         return None
-    version = re.search(r"v\d+\.\d+\.\d+", said)
+    version = re.search(r"v\d+\.\d+\.\d+", text)
     context, _ = ask(["kubectl", "config", "current-context"])
     return Kubernetes(
         version.group() if version else "", context.strip(), "KUBERNETES_SERVICE_HOST" in os.environ

@@ -29,8 +29,8 @@ def ranks(
     words = [sys.executable, "-m", work.module, str(children.request), str(children.result)]
     out = []
     for local in range(work.ranks):
-        found = environment(work, local, int(meet[1]), children.token)
-        found.pop("GLOO_SOCKET_IFNAME", None)  # other pods are not on the loopback
+        variables = environment(work, local, int(meet[1]), children.token)
+        variables.pop("GLOO_SOCKET_IFNAME", None)  # other pods are not on the loopback
         place = {
             "RANK": str(first + local),
             "WORLD_SIZE": str(world),
@@ -39,7 +39,9 @@ def ranks(
         }
         out.append(
             Command(
-                words, {**found, **place, **work.environment}, f"rank {first + local} of {world}"
+                words,
+                {**variables, **place, **work.environment},
+                f"rank {first + local} of {world}",
             )
         )
     return out

@@ -99,17 +99,17 @@ def _of_runs() -> dict[int, dict[str, str]]:
     """Variables of each live process that some run started, whatever group or session it moved to;
     none without /proc.
     """
-    found, marked = {}, f"{TOKEN}=".encode()
+    processes, marked = {}, f"{TOKEN}=".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             text = (entry / "environ").read_bytes()
             if marked in text and started_at(int(entry.name)):
-                found[int(entry.name)] = dict(
+                processes[int(entry.name)] = dict(
                     line.split("=", 1)
                     for line in text.decode(errors="replace").split("\0")
                     if "=" in line
                 )
-    return found
+    return processes
 
 
 def _holders(token: str) -> set[int]:
@@ -157,7 +157,7 @@ def main() -> None:
     its stdin are process groups, and commands as JSON that end what runs elsewhere."""
     token, folder = sys.argv[1:3]
     lines = [json.loads(line) for line in sys.stdin]
-    for words in (one for one in lines if isinstance(one, list)):
+    for words in (line for line in lines if isinstance(line, list)):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(
                 words,
@@ -166,7 +166,7 @@ def main() -> None:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-    sweep(token, tuple(one for one in lines if isinstance(one, int)))
+    sweep(token, tuple(line for line in lines if isinstance(line, int)))
     shutil.rmtree(folder, ignore_errors=True)
 
 

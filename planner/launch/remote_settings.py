@@ -45,10 +45,10 @@ class RemoteSettings:
 
 def from_environment() -> RemoteSettings:
     """As VARIABLES say; InputError names the one that is wrong."""
-    said = {name: os.environ.get(name, "") for name in VARIABLES}
+    values = {name: os.environ.get(name, "") for name in VARIABLES}
     ranks, kind = (
-        said["PPPLAN_RANKS_PER_NODE"] or str(RANKS_PER_NODE),
-        said["PPPLAN_KUBERNETES_KIND"] or "Job",
+        values["PPPLAN_RANKS_PER_NODE"] or str(RANKS_PER_NODE),
+        values["PPPLAN_KUBERNETES_KIND"] or "Job",
     )
     if not (ranks.isascii() and ranks.isdecimal() and 1 <= int(ranks) <= 1024):
         raise InputError(
@@ -59,13 +59,13 @@ def from_environment() -> RemoteSettings:
         raise InputError(
             f"PPPLAN_KUBERNETES_KIND must be Job, JobSet or PyTorchJob, but got {kind[:40]!r}"
         )
-    folder = Path(said["PPPLAN_SHARED_DIR"] or ".").resolve()
+    folder = Path(values["PPPLAN_SHARED_DIR"] or ".").resolve()
     if not folder.is_dir():
         raise InputError(
             f"PPPLAN_SHARED_DIR must be {VARIABLES['PPPLAN_SHARED_DIR']}, but {folder} is no folder"
         )
     try:
-        words = tuple(shlex.split(said["PPPLAN_SBATCH"]))
+        words = tuple(shlex.split(values["PPPLAN_SBATCH"]))
     except ValueError as fault:
         raise InputError(
             f"PPPLAN_SBATCH must be words as a shell reads them, but {fault}"
@@ -74,9 +74,9 @@ def from_environment() -> RemoteSettings:
         folder,
         int(ranks),
         words,
-        said["PPPLAN_ENDPOINT"],
-        said["PPPLAN_IMAGE"],
-        said["PPPLAN_NAMESPACE"],
+        values["PPPLAN_ENDPOINT"],
+        values["PPPLAN_IMAGE"],
+        values["PPPLAN_NAMESPACE"],
         kind,
     )
 

@@ -58,12 +58,8 @@ def run(
     """A step with srun inside an allocation, else a job with sbatch; the limit counts from the
     start of the job, not from its submission. InputError when Slurm takes no job."""
     settings = settings or from_environment()
-    inside = bool(os.environ.get("SLURM_JOB_ID"))
-    return (
-        _step(work, progress, cancel, settings)
-        if inside
-        else _job(work, progress, cancel, settings)
-    )
+    start = _step if os.environ.get("SLURM_JOB_ID") else _job
+    return start(work, progress, cancel, settings)
 
 
 def sizes(work: Work, settings: RemoteSettings) -> list[str]:
@@ -163,7 +159,7 @@ def _submit(work: Work, children: Children, settings: RemoteSettings) -> str:
         _SCRIPT.format(python=python, folder=folder, command=shlex.join(_task(work, children)))
     )
     # Whole nodes: a neighbour's job would be part of what is measured.
-    whole = ["--exclusive"] if work.device == "cuda" else []
+    exclusive = ["--exclusive"] if work.device == "cuda" else []
     words = [
         "sbatch",
         "--parsable",
@@ -171,7 +167,7 @@ def _submit(work: Work, children: Children, settings: RemoteSettings) -> str:
         f"--output={children.folder}/job.log",
         f"--chdir={children.folder}",
         "--no-requeue",
-        *whole,
+        *exclusive,
         *sizes(work, settings),
         str(script),
     ]
@@ -185,9 +181,9 @@ def _submit(work: Work, children: Children, settings: RemoteSettings) -> str:
             " would work here"
         ) from None
     if done.returncode:
-        said = " ".join(done.stderr.split())[-300:]
+        message = " ".join(done.stderr.split())[-300:]
         raise InputError(
-            f"sbatch must take the trial's job, but said: {said}; set PPPLAN_SBATCH for more"
+            f"sbatch must take the trial's job, but said: {message}; set PPPLAN_SBATCH for more"
             " options"
         )
     return done.stdout.strip().split(";")[0]
@@ -205,7 +201,7 @@ def _followed(
     started, lost = None, 0
     while True:
         time.sleep(settings.poll_s)
-        said, now = slurm_status.job(number), time.monotonic()
+        job, now = slurm_status.job(number), time.monotonic()
         if reported(children, progress):
             return Outcome(
                 "pruned",
@@ -215,10 +211,10 @@ def _followed(
             )
         if cancel is not None and cancel():
             return Outcome("interrupted", None, STOPPED, seconds=now - began)
-        lost = lost + 1 if not said.state else 0
-        if said.state in slurm_status.ENDED or lost >= LOST_LOOKS:
-            return _judged(work, children, number, said, now - began)
-        if said.state in slurm_status.RUNNING:
+        lost = lost + 1 if not job.state else 0
+        if job.state in slurm_status.ENDED or lost >= LOST_LOOKS:
+            return _judged(work, children, number, job, now - began)
+        if job.state in slurm_status.RUNNING:
             started = started or now
             if passed := late(work, now - started, now - max(started, children.heard_at)):
                 tail = slurm_status.tasks(children.folder, work.ranks)[0].text
@@ -231,25 +227,25 @@ def _followed(
                 )
 
 
-def _judged(work: Work, children: Children, number: str, said: Job, seconds: float) -> Outcome:
+def _judged(work: Work, children: Children, number: str, job: Job, seconds: float) -> Outcome:
     ranks = slurm_status.tasks(children.folder, work.ranks)
-    state = slurm_status.ENDED.get(said.state, "crashed")
+    state = slurm_status.ENDED.get(job.state, "crashed")
     if state == "done" and children.result.exists():
         return Outcome("done", json.loads(children.result.read_text()), "", ranks[0].text, seconds)
-    how = f"job {number} ended as {said.state or 'lost'}" + (
-        f" ({said.reason})" if said.reason not in ("", "None") else ""
+    how = f"job {number} ended as {job.state or 'lost'}" + (
+        f" ({job.reason})" if job.reason not in ("", "None") else ""
     )
     if state in ("oom", "timeout"):
         return Outcome(state, None, how, ranks[0].text, seconds)
-    if any(one.code or one.memory for one in ranks):
-        found, why, tail = failures.failure(ranks, 0, 0)
-        return Outcome(found, None, f"{why} ({how})", tail, seconds)
+    if any(rank.code or rank.memory for rank in ranks):
+        state, why, tail = failures.failure(ranks, 0, 0)
+        return Outcome(state, None, f"{why} ({how})", tail, seconds)
     log = children.folder / "job.log"
     tail = log.read_text(errors="replace")[-failures.TAIL_BYTES :] if log.exists() else ""
     return Outcome(
         "crashed",
         None,
-        f"{how} without a result" if state == "done" else f"{how}, exit code {said.code}",
+        f"{how} without a result" if state == "done" else f"{how}, exit code {job.code}",
         tail,
         seconds,
     )

@@ -57,16 +57,16 @@ class Job:
 
 def job(number: str) -> Job:
     """The controller's word; of a job that it has forgotten, the accounting's."""
-    said, fault = ask(["scontrol", "show", "job", "-o", number], ANSWER_S)
+    text, fault = ask(["scontrol", "show", "job", "-o", number], ANSWER_S)
     if not fault:
-        return from_scontrol(said)
+        return from_scontrol(text)
     listed, _ = ask(["sacct", "-n", "-X", "-P", "-j", number, "-o", "State,ExitCode"], ANSWER_S)
     return from_sacct(listed) if listed.strip() else Job("", fault)
 
 
 def from_scontrol(line: str) -> Job:
-    found = dict(_FIELD.findall(line))
-    return Job(found.get("JobState", ""), found.get("Reason", ""), found.get("ExitCode", ""))
+    fields = dict(_FIELD.findall(line))
+    return Job(fields.get("JobState", ""), fields.get("Reason", ""), fields.get("ExitCode", ""))
 
 
 def from_sacct(text: str) -> Job:
@@ -78,27 +78,27 @@ def from_sacct(text: str) -> Job:
 def tasks(folder: Path, count: int) -> list[Ended]:
     """The ranks as their logs and srun's complaints in the job's log tell."""
     ranks = [Ended(rank, 0, order=count) for rank in range(count)]
-    for one in ranks:
-        _read(folder / f"task-{one.rank}.log", one)
+    for ended in ranks:
+        _read(folder / f"task-{ended.rank}.log", ended)
     log = folder / "job.log"
     complaints = _TASKS.findall(log.read_text(errors="replace")) if log.exists() else []
     for order, (numbers, what) in enumerate(complaints):
+        code = _code(what)
+        if order and "Killed" in what:  # after a failure srun ends the others
+            code = -signal.SIGTERM
         for rank in numbered(numbers):
             if rank < count and not ranks[rank].code:
-                # Once a task has failed srun terminates the others, and kills those that stay.
-                ranks[rank].code, ranks[rank].order = (
-                    (-signal.SIGTERM if order and "Killed" in what else _code(what)),
-                    order,
-                )
-                ranks[rank].memory = ranks[rank].memory or (what if "Out Of Memory" in what else "")
+                ranks[rank].code, ranks[rank].order = code, order
+                if "Out Of Memory" in what and not ranks[rank].memory:
+                    ranks[rank].memory = what
     return ranks
 
 
-def _read(path: Path, one: Ended) -> None:
+def _read(path: Path, rank: Ended) -> None:
     if path.exists():
         with path.open("rb") as file:
             while chunk := file.read(1 << 20):
-                failures.hear(one, chunk)
+                failures.hear(rank, chunk)
 
 
 def numbered(text: str) -> list[int]:
@@ -111,6 +111,7 @@ def numbered(text: str) -> list[int]:
 
 
 def _code(what: str) -> int:
-    if found := _CODE.search(what):
-        return int(found.group(1))
+    match = _CODE.search(what)
+    if match:
+        return int(match.group(1))
     return next((-number for word, number in _WORDS.items() if word in what), 1)

@@ -67,7 +67,7 @@ def supervise(
         if (
             outcome.state == "crashed"
             and not answers
-            and all(one.code == 0 for one in children.ended)
+            and all(rank.code == 0 for rank in children.ended)
         ):
             outcome = replace(outcome, state="done", reason="")
         return outcome, outcome.state == "crashed" and failures.port_taken(children.ended)
@@ -97,7 +97,7 @@ def _until_the_end(
             )
         if cancel is not None and cancel():
             return Outcome("interrupted", None, STOPPED, seconds=now - began)
-        codes = [one.code for one in children.ended]
+        codes = [rank.code for rank in children.ended]
         if any(codes) or (_short(children) and now - children.heard_at > STUCK_S):
             return _failed(children, kills, began)
         if all(code == 0 for code in codes):
@@ -111,7 +111,7 @@ def _until_the_end(
 
 
 def _short(children: Children) -> bool:
-    return any(one.memory for one in children.ended)
+    return any(rank.memory for rank in children.ended)
 
 
 def late(work: Work, seconds: float, silent_s: float) -> str:
@@ -125,7 +125,7 @@ def late(work: Work, seconds: float, silent_s: float) -> str:
 
 def _hung(children: Children, passed: str, began: float) -> Outcome:
     """The children still running are aborted, which makes Python write where each of them stood."""
-    waiting = [one.rank for one in children.ended if one.code is None]
+    waiting = [rank.rank for rank in children.ended if rank.code is None]
     for rank in waiting:
         with contextlib.suppress(ProcessLookupError):
             children.processes[rank].send_signal(signal.SIGABRT)

@@ -61,8 +61,10 @@ def _nvme(recipe: Recipe, layout: Layouts) -> Mask:
 
 
 def _hpz_group(recipe: Recipe, layout: Layouts) -> Mask:
-    whole = (layout.hpz >= 1) & (layout.hpz <= recipe.gpus) & divides(layout.hpz, recipe.gpus)
-    return whole & ((layout.hpz == 1) | (layout.tp == 1))
+    divides_gpus = (
+        (layout.hpz >= 1) & (layout.hpz <= recipe.gpus) & divides(layout.hpz, recipe.gpus)
+    )
+    return divides_gpus & ((layout.hpz == 1) | (layout.tp == 1))
 
 
 def _ulysses_heads(recipe: Recipe, layout: Layouts) -> Mask:

@@ -105,8 +105,8 @@ def _alone(recipe: Recipe, layout: Layouts) -> Mask:
 
 
 def _overlap_recomputes(recipe: Recipe, layout: Layouts) -> Mask:
-    whole = (layout.recompute == RECOMPUTE_CODE["full"]) | (layout.recomputes("moe") > 0)
-    return _alone(recipe, layout) | (whole == 0)
+    recomputes = (layout.recompute == RECOMPUTE_CODE["full"]) | (layout.recomputes("moe") > 0)
+    return _alone(recipe, layout) | (recomputes == 0)
 
 
 def modules(recipe: Recipe) -> int:

@@ -12,7 +12,7 @@ from planner.rules.rule import Rule, divides, quotient
 from planner.specs.recipe import Recipe
 
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
-LEAST_COMPUTE = {
+MIN_COMPUTE = {
     "bf16": 8.0,
     "fp8-delayed": 8.9,
     "fp8-tensorwise": 8.9,
@@ -21,7 +21,7 @@ LEAST_COMPUTE = {
     "nvfp4": 10.0,
 }
 """CUDA compute capability that a precision needs."""
-LEAST_GFX = {"bf16": 9.0, "fp8-delayed": 9.4, "fp8-tensorwise": 9.4, "mxfp8": 9.5}
+MIN_GFX = {"bf16": 9.0, "fp8-delayed": 9.4, "fp8-tensorwise": 9.4, "mxfp8": 9.5}
 """Of AMD's, as HIP reports them (gfx942 is 9.4, gfx950 9.5); ROCm's Transformer Engine has no other
 recipe of 8 or 4 bits.
 
@@ -72,10 +72,10 @@ def _precision_known(recipe: Recipe, layout: Layouts) -> Mask:
 def _precision_runs(recipe: Recipe, layout: Layouts) -> Mask:
     gpu, precision = recipe.hardware.gpu, recipe.precision
     if gpu.vendor == "AMD":
-        return precision in (*WIDE, *LEAST_GFX) and gpu.compute_capability >= LEAST_GFX.get(
+        return precision in (*WIDE, *MIN_GFX) and gpu.compute_capability >= MIN_GFX.get(
             precision, 0.0
         )
-    return gpu.compute_capability >= LEAST_COMPUTE.get(precision, 0.0)
+    return gpu.compute_capability >= MIN_COMPUTE.get(precision, 0.0)
 
 
 def _alignment(recipe: Recipe) -> int:

@@ -88,21 +88,21 @@ def _one_way(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _uneven_split(recipe: Recipe, layout: Layouts) -> Mask:
     layers, stages = _middle(recipe, layout)
-    whole = (
+    even = (
         (layers >= 0) & (stages >= 0) & ((layers == 0) == (stages == 0)) & divides(stages, layers)
     )
-    return _by_string(layout) | ~np.asarray(_uneven(layout)) | whole
+    return _by_string(layout) | ~np.asarray(_uneven(layout)) | even
 
 
 def _uneven_virtual(recipe: Recipe, layout: Layouts) -> Mask:
     layers, stages = _middle(recipe, layout)
     per_stage = quotient(layers, stages)
-    whole = (
+    even = (
         divides(layout.v, layout.first_layers)
         & divides(layout.v, layout.last_layers)
         & divides(layout.v, per_stage)
     )
-    return _by_string(layout) | ~np.asarray(_uneven(layout)) | whole
+    return _by_string(layout) | ~np.asarray(_uneven(layout)) | even
 
 
 def layout_fault(recipe: Recipe, layout: Layout) -> str:
@@ -112,7 +112,7 @@ def layout_fault(recipe: Recipe, layout: Layout) -> str:
     except InputError as fault:
         return str(fault)
     letters = "".join(stages)
-    found = letters.count("t")
+    layers = letters.count("t")
     if len(stages) != layout.pp * layout.v:
         return (
             f"it must have pp * v = {layout.pp * layout.v} stages, but has {len(stages)}; separate"
@@ -129,8 +129,8 @@ def layout_fault(recipe: Recipe, layout: Layout) -> str:
             f"it must hold {recipe.model.mtp_layers} m, one a multi-token-prediction layer, but has"
             f" {letters.count('m')}"
         )
-    if found != recipe.model.num_layers:
-        return f"it must hold {recipe.model.num_layers} t, one a layer, but has {found}"
+    if layers != recipe.model.num_layers:
+        return f"it must hold {recipe.model.num_layers} t, one a layer, but has {layers}"
     return experts.chunk_of_predictions(stages, layout.pp)
 
 

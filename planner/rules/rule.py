@@ -81,6 +81,6 @@ def try_knob(knob: str, number: int, wanted: int) -> str:
 
 def breach(rule: Rule, recipe: Recipe, layout: Layout) -> Breach:
     """The sentence for one layout that breaks the rule."""
-    said = rule.says.format(recipe=recipe, layout=layout, knobs=layout.named())
+    sentence = rule.says.format(recipe=recipe, layout=layout, knobs=layout.named())
     out = rule.way_out(recipe, layout)
-    return Breach(rule.name, f"{said}; {out}" if out else said)
+    return Breach(rule.name, f"{sentence}; {out}" if out else sentence)

@@ -96,4 +96,4 @@ def nearest_refusal(recipe: Recipe, layout: Layouts) -> str:
     broken = sum(
         ~np.broadcast_to(rule.holds(recipe, layout), len(layout)) for rule in rules_for(recipe)
     )
-    return "; ".join(one.message for one in breaches(recipe, layout[int(np.argmin(broken))]))
+    return "; ".join(breach.message for breach in breaches(recipe, layout[int(np.argmin(broken))]))

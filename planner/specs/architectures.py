@@ -28,35 +28,35 @@ ATTENTION = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TextModel:
     """The architecture of the text model, the fields that describe it, and the whole model's where
     it is multimodal.
     """
 
     name: str
     text: dict[str, Any]
-    whole: str = ""
+    multimodal: str = ""
 
 
-def architecture(config: dict[str, Any], where: str) -> Found:
+def architecture(config: dict[str, Any], where: str) -> TextModel:
     """InputError for one that is not understood, naming it and those that are, and for hybrids."""
     names = _names(config)
     text = next((config[part] for part in TEXT_PARTS if isinstance(config.get(part), dict)), None)
-    whole = next((name for name in names if name in MULTIMODAL), "")
-    own = text if whole and text is not None else config
+    multimodal = next((name for name in names if name in MULTIMODAL), "")
+    own = text if multimodal and text is not None else config
     _refuse_hybrids(names, own, where)
-    if whole:
+    if multimodal:
         inner = {"tie_word_embeddings": config.get("tie_word_embeddings"), **own}
         inner = {
             key: x for key, x in inner.items() if key != "tie_word_embeddings" or x is not None
         }
-        name = MULTIMODAL[whole] or _known(_names(own))
+        name = MULTIMODAL[multimodal] or _known(_names(own))
         if name:
-            return Found(name, inner, whole)
-        names = [f"{whole} around {', '.join(_names(own)) or 'an unnamed text part'}"]
-    found = _known(names)
-    if found:
-        return Found(found, config)
+            return TextModel(name, inner, multimodal)
+        names = [f"{multimodal} around {', '.join(_names(own)) or 'an unnamed text part'}"]
+    known = _known(names)
+    if known:
+        return TextModel(known, config)
     got = ", ".join(names)[:120] or "neither architectures nor model_type"
     way_out = (
         f"understood are {', '.join([*FAMILIES, *MULTIMODAL])}; other models can be written as a"

@@ -31,13 +31,13 @@ products overflow.
 
 def _fields(loader: Any, node: Any, deep: bool = False) -> dict[Any, Any]:
     """The fields of a mapping. Raises for a field stated twice, of which YAML keeps the last."""
-    stated = [
+    keys = [
         key.value
         for key, _ in node.value
         if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"
     ]
-    if len(set(stated)) < len(stated):
-        twice = next(key for key, _ in node.value if stated.count(key.value) > 1)
+    if len(set(keys)) < len(keys):
+        twice = next(key for key, _ in node.value if keys.count(key.value) > 1)
         raise yaml.MarkedYAMLError(
             problem=f"{str(twice.value)[:60]!r} is stated twice", problem_mark=twice.start_mark
         )

@@ -30,7 +30,7 @@ def merged(path: Path, find: Find) -> dict[str, Any]:
     while "extends" in documents[-1]:
         base = _base(documents[-1].pop("extends"), chain[-1], find)
         if _same(base) in map(_same, chain):
-            circle = " -> ".join(one.name for one in (*chain, base))
+            circle = " -> ".join(profile.name for profile in (*chain, base))
             raise InputError(
                 f"{path.name}: extends must end at a profile that extends nothing, but goes in a"
                 f" circle: {circle}"
@@ -43,17 +43,17 @@ def merged(path: Path, find: Find) -> dict[str, Any]:
     return out
 
 
-def _base(said: Any, where: Path, find: Find) -> Path:
+def _base(base: object, where: Path, find: Find) -> Path:
     """The path of the base profile; a relative path starts at the document that names it."""
-    if not isinstance(said, str) or not said.strip():
+    if not isinstance(base, str) or not base.strip():
         raise InputError(
             f"{where.name}: extends must be the name or the path of one profile, but got"
-            f" {repr(said)[:60]}; leave it out where every figure is stated"
+            f" {repr(base)[:60]}; leave it out where every figure is stated"
         )
-    beside = where.parent / said
+    path = where.parent / base
     try:
-        there = said.lower().endswith(_SUFFIXES) and beside.is_file()
-        return beside if there else find(said)
+        there = base.lower().endswith(_SUFFIXES) and path.is_file()
+        return path if there else find(base)
     except (InputError, OSError, ValueError) as fault:
         raise InputError(f"{where.name}: extends: {fault}") from None
 

@@ -54,8 +54,8 @@ def _falcon(config: Fields) -> Fields:
 def _ernie(config: Fields) -> Fields:
     """Its experts begin and end at a layer."""
     last = config.get("moe_layer_end_index")
-    whole = last in (None, -1) or last == config.get("num_hidden_layers", 28) - 1
-    return {"moe_to_the_end": whole}
+    to_the_end = last in (None, -1) or last == config.get("num_hidden_layers", 28) - 1
+    return {"moe_to_the_end": to_the_end}
 
 
 def _qwen_moe(config: Fields) -> Fields:

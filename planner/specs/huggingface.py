@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, PositiveFloat
 
 from planner.errors import InputError
-from planner.specs.architectures import Found, architecture
+from planner.specs.architectures import TextModel, architecture
 from planner.specs.documents import build
 from planner.specs.families import FAMILIES, Family
 from planner.specs.model import Count, ModelSpec, Width
@@ -95,9 +95,9 @@ def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpe
 
     Of a multimodal model the text part alone, which its note says.
     """
-    found = architecture(config, where)
-    family = FAMILIES[found.name]
-    plain = _plain(family, found.text)
+    text_model = architecture(config, where)
+    family = FAMILIES[text_model.name]
+    plain = _plain(family, text_model.text)
     _check(family, plain, where)
     read = _read(family, plain, where)
     fields = {
@@ -115,7 +115,7 @@ def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpe
         **_positions(read, family, where),
         **_experts(read, family, where),
         "window": _window(read, where),
-        "note": _note(read, found),
+        "note": _note(read, text_model),
     }
     fields.setdefault("activation", _activation(read, where))
     for switch, more in family.switches.items():
@@ -129,12 +129,12 @@ def _read(family: Family, config: dict[str, Any], where: str) -> _Config:
     try:
         return build(_Config, _named(family, config), where)
     except InputError as fault:
-        said = re.sub(
+        message = re.sub(
             r"\b(\w+)(?= must | is missing)",
-            lambda found: family.names.get(found[1], found[1]),
+            lambda match: family.names.get(match[1], match[1]),
             str(fault),
         )
-        raise InputError(said) from None
+        raise InputError(message) from None
 
 
 def _plain(family: Family, config: dict[str, Any]) -> dict[str, Any]:
@@ -180,12 +180,13 @@ def _check(family: Family, config: dict[str, Any], where: str) -> None:
 
 
 def _activation(read: _Config, where: str) -> str:
-    said = read.hidden_activation or read.hidden_act or "silu"
-    if said not in _ACTIVATIONS:
+    activation = read.hidden_activation or read.hidden_act or "silu"
+    if activation not in _ACTIVATIONS:
         raise InputError(
-            f"{where}: hidden_act must be one of {', '.join(_ACTIVATIONS)}, but got {said[:60]!r}"
+            f"{where}: hidden_act must be one of {', '.join(_ACTIVATIONS)}, but got"
+            f" {activation[:60]!r}"
         )
-    return _ACTIVATIONS[said]
+    return _ACTIVATIONS[activation]
 
 
 def _attention(read: _Config, family: Family, where: str) -> dict[str, Any]:
@@ -266,15 +267,16 @@ def _rope(read: _Config, key: str, where: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _pattern(whole: Sequence[bool], layers: int, field: str, where: str) -> tuple[int, int]:
+def _pattern(entries: Sequence[bool], layers: int, field: str, where: str) -> tuple[int, int]:
     """(first, every): entry i is true when i < first or (i + 1) % every == 0; every 0: nowhere
     beyond the first.
     """
-    if len(whole) < layers:
+    if len(entries) < layers:
         raise InputError(
-            f"{where}: {field} must have an entry for each of {layers} layers, but has {len(whole)}"
+            f"{where}: {field} must have an entry for each of {layers} layers, but has"
+            f" {len(entries)}"
         )
-    flags = list(whole[:layers])
+    flags = list(entries[:layers])
     leading = next((i for i, x in enumerate(flags) if not x), layers)
     for first, every in ((f, e) for f in sorted({0, leading}) for e in (0, *range(2, layers + 1))):
         if all(
@@ -390,12 +392,12 @@ def _first_dense(read: _Config, where: str) -> int:
     return first if first >= every else 0
 
 
-def _note(read: _Config, found: Found) -> str:
+def _note(read: _Config, text_model: TextModel) -> str:
     """What of the released model is left out."""
-    said = [f"the text part of {found.whole} alone"] if found.whole else []
-    said += (
+    notes = [f"the text part of {text_model.multimodal} alone"] if text_model.multimodal else []
+    notes += (
         [f"without the {read.num_mtp_modules} multi-token-prediction modules that the file names"]
         if read.num_mtp_modules
         else []
     )
-    return f"model: {', '.join(said)}" if said else ""
+    return f"model: {', '.join(notes)}" if notes else ""

@@ -129,8 +129,8 @@ def local_cluster() -> str | None:
     """The profile of the GPUs in this machine; None without GPUs, without a profile, or with
     several kinds of them.
     """
-    found = {_find(name, profiles_folder()) for name in local_gpus()}
-    path = found.pop() if len(found) == 1 else None
+    profiles = {_find(name, profiles_folder()) for name in local_gpus()}
+    path = profiles.pop() if len(profiles) == 1 else None
     return path.stem if path else None
 
 
@@ -173,9 +173,9 @@ def _document(name: str, folder: Path, known: Callable[[], list[str]], kind: str
     there = _exists(path)
     if there and (looks or len(path.parts) > 1):
         return path
-    found = None if looks else _find(name, folder)
-    if found is not None or there:
-        return found or path
+    preset = None if looks else _find(name, folder)
+    if preset is not None or there:
+        return preset or path
     if looks:
         raise InputError(
             f"{kind} must be a known name or an existing path, but there is no {name[:200]}"
@@ -212,8 +212,8 @@ def _aliases(path: Path) -> list[str]:
     """The one line `aliases: [...]`, read without the rest of the document: a scan of all presets
     takes milliseconds.
     """
-    found = re.search(r"^aliases: *\[(.*)\]", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return [alias.strip() for alias in found.group(1).split(",")] if found else []
+    match = re.search(r"^aliases: *\[(.*)\]", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return [alias.strip() for alias in match.group(1).split(",")] if match else []
 
 
 def _set(data: dict[str, Any], profile: HardwareProfile, override: str) -> None:

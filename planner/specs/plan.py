@@ -70,11 +70,9 @@ def read_question(path: str | Path) -> Question:
 def read_layout(path: str | Path) -> Question:
     """The question that states the layout of a saved plan; a recipe file's own words else."""
     data = read_mapping(Path(path))
-    return (
-        asked(build(SavedPlan, data, str(path)), str(path))
-        if "layout" in data
-        else from_words(data, str(path))
-    )
+    if "layout" in data:
+        return layout_question(build(SavedPlan, data, str(path)), str(path))
+    return from_words(data, str(path))
 
 
 def restated(
@@ -98,7 +96,7 @@ def restated(
     return from_words(words, where)
 
 
-def asked(saved: SavedPlan, where: str) -> Question:
+def layout_question(saved: SavedPlan, where: str) -> Question:
     """The question that states the saved layout: what `explain` and `emit` resolve again."""
     _check_layout(saved.layout, where)
     kept = {word: value for word, value in saved.question.items() if word not in LAYOUT_WORDS}
@@ -136,7 +134,7 @@ def _check_layout(layout: dict[str, Any], where: str) -> None:
         )
 
 
-def stated(words: Question, recipe: Recipe) -> Question:
+def with_defaults(words: Question, recipe: Recipe) -> Question:
     """The question with its defaults written out, so that it reads the same on another machine and
     with another version.
     """

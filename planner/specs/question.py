@@ -57,9 +57,9 @@ def from_words(words: Mapping[str, Any], where: str = "the question") -> Questio
     """The question from stated words; every faulty word in one InputError, unknown names answered
     with the nearest.
     """
-    stated = {word: value for word, value in words.items() if value is not None}
+    given = {word: value for word, value in words.items() if value is not None}
     for word in RANGED:
-        value = stated.get(word)
+        value = given.get(word)
         if isinstance(value, (list, tuple)):
             raise InputError(
                 f"{where}: {word} must be a whole number or a range such as 1..8, but got a list;"
@@ -70,7 +70,7 @@ def from_words(words: Mapping[str, Any], where: str = "the question") -> Questio
                 f"{where}: {word} must be a whole number or a range such as 1..8, but got"
                 f" {str(value)[:40]}"
             )
-    checked = build(_Checked, stated, where)
+    checked = build(_Checked, given, where)
     question = Question(**{word: getattr(checked, word) for word in declared(Question)})
     _check_batch(question, where)
     _check_progress(question, where)

@@ -46,9 +46,9 @@ def _nearest(recipe: Recipe, index: int) -> tuple[float, float]:
         ("", recipe.hardware.gpu.name),
         ("", ""),
     ):
-        for one in _ranges():
-            if (one["stack"], one["gpu"], one["regime"]) == (*names, index):
-                return one["low"], one["high"]
+        for entry in _ranges():
+            if (entry["stack"], entry["gpu"], entry["regime"]) == (*names, index):
+                return entry["low"], entry["high"]
     return 0.5, 2.0
 
 

@@ -48,43 +48,40 @@ class Chosen(NamedTuple):
     says: str
 
 
-def recipe(asked: Question) -> Recipe:
+def recipe(question: Question) -> Recipe:
     """The question for the search. InputError when a name is unknown or words contradict one
     another.
     """
-    if asked.gpus is None:
+    if question.gpus is None:
         raise InputError("gpus must be stated, but got none; add --gpus N")
-    return _recipe(asked, asked.gpus, 1)
+    return _recipe(question, question.gpus, 1)
 
 
-def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
+def recipe_and_layout(question: Question) -> tuple[Recipe, Layout]:
     """The question that states one layout: degrees not stated are 1, dp follows from the GPUs, m
     from the batch.
     """
-    degree = {word: _one(asked, word) for word in RANGED}
+    degree = {word: _one(question, word) for word in RANGED}
     tp, pp, cp = degree["tp"] or 1, degree["pp"] or 1, degree["cp"] or 1
-    gpus, dp = _gpus_and_dp(asked.gpus, degree["dp"], tp, pp, cp)
+    gpus, dp = _gpus_and_dp(question.gpus, degree["dp"], tp, pp, cp)
     mbs, v = degree["mbs"] or 1, degree["v"] or 1
     unit = dp * mbs * (pp if v > 1 else 1)
-    stated = (
-        replace(asked, global_batch_size=dp * mbs * degree["m"])
-        if degree["m"] and not _batch_stated(asked)
-        else asked
+    sized = (
+        replace(question, global_batch_size=dp * mbs * degree["m"])
+        if degree["m"] and not _batch_stated(question)
+        else question
     )
-    question = _recipe(stated, gpus, unit)
-    m = _micro_batches(question.global_batch_size, dp, mbs, degree["m"])
-    stack = question.stack
-    kept: dict[str, Any] = {
-        word: int(value)
-        for word in (*SWITCHES, *LAYERS)
-        if (value := getattr(asked, word)) is not None
-    }
+    recipe = _recipe(sized, gpus, unit)
+    m = _micro_batches(recipe.global_batch_size, dp, mbs, degree["m"])
+    stack = recipe.stack
+    knobs = {word: getattr(question, word) for word in (*SWITCHES, *LAYERS)}
+    kept: dict[str, Any] = {word: int(x) for word, x in knobs.items() if x is not None}
     kept.setdefault("sp", int(tp > 1 and stack.sequence_parallel))
     zero = stack.zero if degree["zero"] is None else degree["zero"]
-    schedule = SCHEDULE_CODE[asked.schedule or ("interleaved" if v > 1 else "1f1b")]
-    if asked.group and v == 1:
+    schedule = SCHEDULE_CODE[question.schedule or ("interleaved" if v > 1 else "1f1b")]
+    if question.group and v == 1:
         raise InputError(
-            f"group must go with virtual stages, v above 1, but got group {asked.group} and v 1;"
+            f"group must go with virtual stages, v above 1, but got group {question.group} and v 1;"
             " leave one out"
         )
     layout = Layout(
@@ -93,20 +90,20 @@ def recipe_and_layout(asked: Question) -> tuple[Recipe, Layout]:
         dp=dp,
         cp=cp,
         ep=degree["ep"] or 1,
-        etp=degree["etp"] or _etp(question, tp),
+        etp=degree["etp"] or _etp(recipe, tp),
         v=v,
         mbs=mbs,
         m=m,
         zero=zero,
         hpz=degree["hpz"] or 1,
         cp_a2a=degree["cp_a2a"] or 1,
-        offload=OFFLOAD_CODE[asked.offload or "none"],
+        offload=OFFLOAD_CODE[question.offload or "none"],
         schedule=schedule,
-        stage_layout=asked.stage_layout or "",
+        stage_layout=question.stage_layout or "",
         **kept,
-        **_recompute(asked),
+        **_recompute(question),
     )
-    return question, layout
+    return recipe, layout
 
 
 def _etp(question: Recipe, tp: int) -> int:
@@ -114,30 +111,30 @@ def _etp(question: Recipe, tp: int) -> int:
     return tp if question.model.moe and question.framework == "megatron" else 1
 
 
-def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
-    model = library.model(asked.model)
-    cluster = _cluster(asked)
-    hardware = library.hardware(cluster.value, asked.set)
+def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
+    model = library.model(question.model)
+    cluster = _cluster(question)
+    hardware = library.hardware(cluster.value, question.set)
     if hardware.max_gpus and gpus > hardware.max_gpus:
         raise InputError(
             f"gpus must be at most the {hardware.max_gpus:,} that {hardware.name} has (max_gpus),"
             f" but got {gpus:,}"
         )
-    stack = _stack(asked, hardware.gpu.architecture)
-    _recompute(asked)  # words that contradict one another are refused before any search
-    precision = _precision(asked, hardware)
-    seq_length = _seq_length(asked, model)
+    stack = _stack(question, hardware.gpu.architecture)
+    _recompute(question)  # words that contradict one another are refused before any search
+    precision = _precision(question, hardware)
+    seq_length = _seq_length(question, model)
     _refuse_uncosted(model)
-    batch = _batch(asked, seq_length.value, gpus, unit)
-    version = asked.framework_version or VERSIONS[stack.framework]
+    batch = _batch(question, seq_length.value, gpus, unit)
+    version = question.framework_version or VERSIONS[stack.framework]
     version_of(stack.framework, version)
-    attention = _attention(asked, stack, hardware)
+    attention = _attention(question, stack, hardware)
     rates = Chosen(
         None,
         hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}",
     )
-    note, other = Chosen(None, model.note), _requested(asked, stack)
-    trained = tuning.trained(asked, model, stack, seq_length.value)
+    note, other = Chosen(None, model.note), _requested(question, stack)
+    trained = tuning.trained(question, model, stack, seq_length.value)
     return Recipe(
         **trained.words,
         hardware=hardware,
@@ -148,12 +145,12 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
         framework=stack.framework,
         framework_version=version,
         attention=attention.value,
-        knobs=limits(asked),
-        max_memory_gib=asked.max_memory_gib,
+        knobs=limits(question),
+        max_memory_gib=question.max_memory_gib,
         assumed=(
             *(
-                one.says
-                for one in (
+                choice.says
+                for choice in (
                     cluster,
                     _nodes(gpus, hardware),
                     precision,
@@ -164,17 +161,17 @@ def _recipe(asked: Question, gpus: int, unit: int) -> Recipe:
                     note,
                     other,
                 )
-                if one.says
+                if choice.says
             ),
             *trained.assumed,
         ),
     )
 
 
-def _attention(asked: Question, stack: Stack, hardware: HardwareProfile) -> Chosen:
+def _attention(question: Question, stack: Stack, hardware: HardwareProfile) -> Chosen:
     """As asked, else the stack's; Megatron's flash kernels need Ampere or later."""
-    if asked.attention is not None:
-        return Chosen(_of("attention", asked.attention, ATTENTIONS), "")
+    if question.attention is not None:
+        return Chosen(_of("attention", question.attention, ATTENTIONS), "")
     if (
         stack.framework == "megatron"
         and stack.attention == "flash"
@@ -198,9 +195,9 @@ def _refuse_uncosted(model: ModelSpec) -> None:
         )
 
 
-def _cluster(asked: Question) -> Chosen:
-    if asked.cluster:
-        return Chosen(asked.cluster, "")
+def _cluster(question: Question) -> Chosen:
+    if question.cluster:
+        return Chosen(question.cluster, "")
     local = library.local_cluster()
     if local:
         return Chosen(local, f"cluster: {local}, the GPUs of this machine")
@@ -223,26 +220,26 @@ def _nodes(gpus: int, hardware: HardwareProfile) -> Chosen:
     )
 
 
-def _requested(asked: Question, stack: Stack) -> Chosen:
+def _requested(question: Question, stack: Stack) -> Chosen:
     """A schedule that the stack cannot run is planned on request, and marked."""
-    if asked.schedule is None or asked.schedule in stack.schedules:
-        return Chosen(asked.schedule, "")
+    if question.schedule is None or question.schedule in stack.schedules:
+        return Chosen(question.schedule, "")
     return Chosen(
-        asked.schedule,
-        f"schedule: {asked.schedule}, which {stack.name} does not run; planned on request, not to"
-        " be launched",
+        question.schedule,
+        f"schedule: {question.schedule}, which {stack.name} does not run; planned on request, not"
+        " to be launched",
     )
 
 
-def _stack(asked: Question, architecture: str) -> Stack:
+def _stack(question: Question, architecture: str) -> Stack:
     """The stack named, else that of the framework on such a device; the two must agree."""
-    framework = _of("framework", asked.framework, tuple(STACKS))
+    framework = _of("framework", question.framework, tuple(STACKS))
     name = (
-        asked.stack
+        question.stack
         or (ON_PROCESSORS.get(framework or "") if architecture == "cpu" else None)
         or STACKS[framework or "megatron"]
     )
-    if not asked.stack and name not in library.stacks():
+    if not question.stack and name not in library.stacks():
         raise InputError(
             f"framework must be one that this version has a stack for ({_covered()}), but got"
             f" {framework}"
@@ -260,16 +257,16 @@ def _covered() -> str:
     return ", ".join(framework for framework, name in STACKS.items() if name in library.stacks())
 
 
-def _precision(asked: Question, hardware: HardwareProfile) -> Chosen:
+def _precision(question: Question, hardware: HardwareProfile) -> Chosen:
     """bf16, or fp16 on GPUs that have no bf16 (V100, T4), or fp32 where fp16 is no faster
     (processors).
     """
     peaks = hardware.gpu.peak_tflops
-    if asked.precision is None:
+    if question.precision is None:
         half = "fp16" if peaks["fp16"] > peaks["fp32"] else "fp32"
         older = Chosen(half, f"precision: {half}, as {hardware.gpu.name} has no bf16")
         return Chosen("bf16", "precision: bf16") if "bf16" in peaks else older
-    precision = _of("precision", asked.precision, PRECISIONS)
+    precision = _of("precision", question.precision, PRECISIONS)
     if operand(str(precision)) not in peaks:
         raise InputError(
             f"precision must be one that {hardware.gpu.name} computes ({', '.join(peaks)}), but got"
@@ -283,34 +280,34 @@ def operand(precision: str) -> str:
     return {"mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision.split("-")[0])
 
 
-def _seq_length(asked: Question, model: ModelSpec) -> Chosen:
+def _seq_length(question: Question, model: ModelSpec) -> Chosen:
     """4,096 for models up to 4k, else 8,192; a learned position table ends where it ends."""
-    if asked.seq_length:
-        return Chosen(asked.seq_length, "")
+    if question.seq_length:
+        return Chosen(question.seq_length, "")
     length = 4096 if model.max_seq_length <= 4096 else 8192
     if model.position == "learned":
         length = min(length, model.position_rows)
     return Chosen(length, f"seq_length: {length:,} tokens")
 
 
-def _batch_stated(asked: Question) -> bool:
-    return bool(asked.global_batch_size or asked.global_batch_tokens)
+def _batch_stated(question: Question) -> bool:
+    return bool(question.global_batch_size or question.global_batch_tokens)
 
 
-def _batch(asked: Question, seq_length: int, gpus: int, unit: int) -> Chosen:
+def _batch(question: Question, seq_length: int, gpus: int, unit: int) -> Chosen:
     """Sequences a step: as stated, or about 4M tokens in a number that the GPUs (or dp * mbs of one
     layout) can share.
     """
-    if asked.global_batch_size:
-        return Chosen(asked.global_batch_size, "")
-    wanted = (asked.global_batch_tokens or TOKENS) / seq_length
+    if question.global_batch_size:
+        return Chosen(question.global_batch_size, "")
+    wanted = (question.global_batch_tokens or TOKENS) / seq_length
     size = _shared(wanted, gpus) if unit == 1 else max(round(wanted / unit), 1) * unit
-    if asked.global_batch_tokens:
+    if question.global_batch_tokens:
         near = (
             f"global_batch_size: {size:,}, {size * seq_length:,} tokens, near the"
-            f" {asked.global_batch_tokens:,} asked for"
+            f" {question.global_batch_tokens:,} asked for"
         )
-        return Chosen(size, "" if size * seq_length == asked.global_batch_tokens else near)
+        return Chosen(size, "" if size * seq_length == question.global_batch_tokens else near)
     return Chosen(
         size, f"global_batch_size: {size:,} sequences, {size * seq_length / 1e6:.1f}M tokens"
     )
@@ -328,9 +325,9 @@ def _shared(wanted: float, gpus: int) -> int:
     return max(round(wanted / unit), 1) * unit
 
 
-def _one(asked: Question, word: str) -> int | None:
+def _one(question: Question, word: str) -> int | None:
     """The one value of a knob; a range belongs to recommend."""
-    bound = bounds(word, getattr(asked, word))
+    bound = bounds(word, getattr(question, word))
     if bound and bound.low != bound.high:
         out = f"ranges are for recommend, --sweep {word}={bound.low},{bound.high} gives a table"
         raise InputError(
@@ -372,23 +369,27 @@ def _micro_batches(size: int, dp: int, mbs: int, m: int | None) -> int:
     return size // share
 
 
-def _recompute(asked: Question) -> dict[str, int]:
+def _recompute(question: Question) -> dict[str, int]:
     """Named modules mean selective, a count of layers means full; selective alone is the attention
     core, as in Megatron.
     """
-    name = asked.recompute or (
-        "selective" if asked.recompute_modules else "full" if asked.recompute_layers else "none"
+    name = question.recompute or (
+        "selective"
+        if question.recompute_modules
+        else "full"
+        if question.recompute_layers
+        else "none"
     )
-    if asked.recompute_modules and name != "selective":
+    if question.recompute_modules and name != "selective":
         raise InputError(
             f"recompute_modules must go with recompute selective, but got recompute {name}; leave"
             " one out"
         )
-    if asked.recompute_layers and name != "full":
+    if question.recompute_layers and name != "full":
         raise InputError(
             f"recompute_layers must go with recompute full, but got recompute {name}; leave one out"
         )
-    modules = asked.recompute_modules or (("core_attn",) if name == "selective" else ())
+    modules = question.recompute_modules or (("core_attn",) if name == "selective" else ())
     return {"recompute": RECOMPUTE_CODE[name], "recompute_modules": module_mask(list(modules))}
 
 

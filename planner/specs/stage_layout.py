@@ -12,7 +12,7 @@ from planner.errors import InputError
 
 _GROUP = re.compile(r"\(([^()]+)\)\*(\d+)")
 _LETTER = re.compile(r"([A-Za-z|])\*(\d+)")
-_LONGEST = 100_000
+_MAX_LETTERS = 100_000
 
 
 def stages(text: str) -> tuple[str, ...]:
@@ -24,11 +24,11 @@ def stages(text: str) -> tuple[str, ...]:
     """
     plain = text.replace(",", "").replace(" ", "")
     for pattern in (_GROUP, _LETTER):
-        if sum(int(times) * len(part) for part, times in pattern.findall(plain)) > _LONGEST:
+        if sum(int(times) * len(part) for part, times in pattern.findall(plain)) > _MAX_LETTERS:
             raise InputError(
-                f"a stage layout must stay under {_LONGEST:,} letters, but got {text[:60]!r}"
+                f"a stage layout must stay under {_MAX_LETTERS:,} letters, but got {text[:60]!r}"
             )
-        plain = pattern.sub(lambda found: found[1] * int(found[2]), plain)
+        plain = pattern.sub(lambda match: match[1] * int(match[2]), plain)
     strange = sorted(set(plain) - set("EtmL|"))
     if strange:
         raise InputError(

@@ -21,7 +21,7 @@ WORDS = (
     "cluster",
 )
 """What may be swept."""
-MOST = 2000
+MAX_ROWS = 2000
 """Rows of a sweep."""
 _SHORT = {"gbs": "global_batch_size", "microbatches": "m"}
 _SWITCH = {
@@ -61,9 +61,9 @@ def sweeps(texts: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def _values(word: str, text: str) -> list[Any]:
-    found = _RANGE.fullmatch(text)
-    if found and int(found[2]) - int(found[1]) < MOST:
-        return list(range(int(found[1]), int(found[2]) + 1))
+    match = _RANGE.fullmatch(text)
+    if match and int(match[2]) - int(match[1]) < MAX_ROWS:
+        return list(range(int(match[1]), int(match[2]) + 1))
     if word in SWITCHES:
         if text.lower() not in _SWITCH:
             raise InputError(f"--sweep {word} must get on or off, but got {text[:40]!r}")

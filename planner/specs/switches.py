@@ -41,7 +41,7 @@ after it, the size of its buckets (MiB), the size of buckets where gradients are
 pass (elements), and how many layers fully_shard gathers ahead."""
 ZERO = ("stage3_prefetch_bucket_size", "prefetch_layers")
 """Sizes that may be 0."""
-MOST = 10**11
+MAX_SIZE = 10**11
 
 
 def check(switches: Switches, where: str) -> None:
@@ -56,11 +56,11 @@ def check(switches: Switches, where: str) -> None:
             )
         least = 0 if word in ZERO else 1
         if kinds[word] is int and (
-            isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST
+            isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_SIZE
         ):
             raise InputError(
-                f"{where}: switches.{word} must be a whole number from {least} to {MOST:,}, but got"
-                f" {str(value)[:40]}"
+                f"{where}: switches.{word} must be a whole number from {least} to {MAX_SIZE:,}, but"
+                f" got {str(value)[:40]}"
             )
 
 
@@ -69,7 +69,7 @@ def of(software: str, switches: Switches) -> dict[str, Value]:
     return {word: value for word, value in switches.items() if word in WORDS.get(software, ())}
 
 
-def said(switches: Switches) -> str:
+def text(switches: Switches) -> str:
     """The switches in one line: `overlap_comm off, reduce_bucket_size 50,000,000`."""
     shown = {
         word: ("on" if value else "off") if isinstance(value, bool) else f"{value:,}"
@@ -89,7 +89,7 @@ def left_out(software: str, switches: Switches) -> tuple[str, ...]:
     return (
         (
             (
-                f"not written: {said(others)}, switches of {' and '.join(whose)} with which the"
+                f"not written: {text(others)}, switches of {' and '.join(whose)} with which the"
                 " plan was measured"
             ),
         )

@@ -26,26 +26,31 @@ class Trained:
     assumed: tuple[str, ...]
 
 
-def trained(asked: Question, model: ModelSpec, stack: Stack, seq_length: int) -> Trained:
+def trained(question: Question, model: ModelSpec, stack: Stack, seq_length: int) -> Trained:
     """What the question says of the training itself. InputError where words contradict one
     another.
     """
-    name = workload.optimizer(asked.optimizer)
-    frozen = _frozen(asked, model)
+    name = workload.optimizer(question.optimizer)
+    frozen = _frozen(question, model)
     lora = workload.lora(
-        asked.lora_rank, asked.lora_targets, model, stack.framework, frozen, asked.lora_base
+        question.lora_rank,
+        question.lora_targets,
+        model,
+        stack.framework,
+        frozen,
+        question.lora_base,
     )
-    said = _lora_said(asked, lora) if lora else ()
+    assumed = _lora_said(question, lora) if lora else ()
     if (lora or frozen) and model.mtp_layers:
         model = model.model_copy(update={"mtp_layers": 0})
-        said = (
-            *said,
+        assumed = (
+            *assumed,
             (
                 "multi-token prediction: left out, as fine-tuning with frozen weights does not"
                 " train it"
             ),
         )
-    packing, length = _samples(asked, seq_length)
+    packing, length = _samples(question, seq_length)
     words = {
         "model": model,
         "stack": _stack(stack, name),
@@ -55,11 +60,11 @@ def trained(asked: Question, model: ModelSpec, stack: Stack, seq_length: int) ->
         "packing": packing,
         "mean_length": length,
     }
-    return Trained(words, (*said, *_samples_said(packing, length, seq_length)))
+    return Trained(words, (*assumed, *_samples_said(packing, length, seq_length)))
 
 
-def _frozen(asked: Question, model: ModelSpec) -> tuple[str, ...]:
-    parts = workload.frozen(asked.frozen)
+def _frozen(question: Question, model: ModelSpec) -> tuple[str, ...]:
+    parts = workload.frozen(question.frozen)
     if model.tied_embeddings and ("embedding" in parts) != ("head" in parts):
         raise InputError(
             f"embedding and head of {model.name} are one table: freeze both or none, but got frozen"
@@ -68,10 +73,10 @@ def _frozen(asked: Question, model: ModelSpec) -> tuple[str, ...]:
     return parts
 
 
-def _lora_said(asked: Question, lora: workload.Lora) -> tuple[str, ...]:
-    stated = () if asked.lora_targets else (f"lora_targets: {', '.join(lora.targets)}",)
+def _lora_said(question: Question, lora: workload.Lora) -> tuple[str, ...]:
+    targets = () if question.lora_targets else (f"lora_targets: {', '.join(lora.targets)}",)
     return (
-        *stated,
+        *targets,
         (
             f"LoRA: frozen weights in {BITS[lora.base]} bits, adapters in 16 bits with 32-bit"
             " states, no dropout before them"
@@ -93,21 +98,21 @@ def _stack(stack: Stack, name: str) -> Stack:
     return stack.model_copy(update={"optimizer_state_bytes": held, "optimizer_bytes": moved})
 
 
-def _samples(asked: Question, seq_length: int) -> tuple[bool | None, int | None]:
+def _samples(question: Question, seq_length: int) -> tuple[bool | None, int | None]:
     """A mean length alone means padding; packing needs a mean length."""
-    if asked.mean_length is None:
-        if asked.packing is not None:
+    if question.mean_length is None:
+        if question.packing is not None:
             raise InputError(
                 "packing must go with the mean tokens of a sample, but got none; add"
                 " --mean-length N"
             )
         return None, None
-    if asked.mean_length > seq_length:
+    if question.mean_length > seq_length:
         raise InputError(
-            f"mean_length must be at most seq_length, but got {asked.mean_length:,} and"
+            f"mean_length must be at most seq_length, but got {question.mean_length:,} and"
             f" {seq_length:,}"
         )
-    return bool(asked.packing), asked.mean_length
+    return bool(question.packing), question.mean_length
 
 
 def _samples_said(packing: bool | None, length: int | None, seq_length: int) -> tuple[str, ...]:

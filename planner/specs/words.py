@@ -369,7 +369,7 @@ def declared(kind: type) -> dict[str, tuple[Any, Word]]:
 def _declared(kind: type) -> Iterator[tuple[str, tuple[Any, Word]]]:
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if hasattr(hint, "__metadata__"):
-            stated, word = get_args(hint)
-            yield name, (stated, word)
+            annotated, word = get_args(hint)
+            yield name, (annotated, word)
         else:
             yield name, declared(Question)[name]

@@ -73,7 +73,7 @@ TARGET_ALIASES = {
 }
 SAME = {"o_proj": "proj", "down_proj": "fc2"}
 _PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "fc1": ("gate_proj", "up_proj")}
-MOST_RANK = 4096
+MAX_RANK = 4096
 BASES = ("16bit", "nf4")
 
 
@@ -118,13 +118,13 @@ def frozen(names: Sequence[str] | None) -> tuple[str, ...]:
     for name in names or ():
         if name not in FROZEN:
             raise unknown("a part to freeze", name, FROZEN)
-    found = tuple(part for part in FROZEN if part in (names or ()))
-    if len(found) == len(FROZEN):
+    parts = tuple(part for part in FROZEN if part in (names or ()))
+    if len(parts) == len(FROZEN):
         raise InputError(
             "something must be trained, but all parts are frozen; leave one out, or train adapters"
             " with --lora-rank"
         )
-    return found
+    return parts
 
 
 def lora(
@@ -155,8 +155,8 @@ def lora(
             "with lora_rank all but the adapters is frozen, but got frozen"
             f" {', '.join(frozen_parts)} too; leave it out"
         )
-    if not 1 <= rank <= min(MOST_RANK, model.hidden_size):
-        most = min(MOST_RANK, model.hidden_size)
+    if not 1 <= rank <= min(MAX_RANK, model.hidden_size):
+        most = min(MAX_RANK, model.hidden_size)
         raise InputError(
             f"lora_rank must be from 1 to {most:,} for {model.name}, but got {rank:,}; 8 to 64 are"
             " usual"
@@ -172,7 +172,7 @@ def lora(
 
 def _targets(names: Sequence[str], model: ModelSpec) -> tuple[str, ...]:
     known = (*TARGETS, *APART)
-    found: list[str] = []
+    targets: list[str] = []
     for name in names:
         plain = TARGET_ALIASES.get(name.lower(), name.lower())
         if plain not in known:
@@ -187,12 +187,12 @@ def _targets(names: Sequence[str], model: ModelSpec) -> tuple[str, ...]:
                 "lora_targets of latent attention must be qkv (all of its projections) or proj,"
                 f" but got {name}; try qkv"
             )
-        found.append(SAME.get(plain, plain))
-    for whole, parts in _PARTS.items():
-        both = [part for part in parts if part in found]
-        if whole in found and both:
+        targets.append(SAME.get(plain, plain))
+    for linear, parts in _PARTS.items():
+        both = [part for part in parts if part in targets]
+        if linear in targets and both:
             raise InputError(
-                f"a linear must have one adapter, but lora_targets name {whole} and its part"
+                f"a linear must have one adapter, but lora_targets name {linear} and its part"
                 f" {both[0]}; leave one out"
             )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(targets))

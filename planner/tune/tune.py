@@ -103,10 +103,10 @@ def tune(
     saved = plans.read(plan)
     question, (recipe, first) = (
         plans.read_question(plan),
-        resolve.recipe_and_layout(plans.asked(saved, str(plan))),
+        resolve.recipe_and_layout(plans.layout_question(saved, str(plan))),
     )
     recipe = recipe.model_copy(
-        update={"knobs": resolve.recipe(plans.stated(question, recipe)).knobs}
+        update={"knobs": resolve.recipe(plans.with_defaults(question, recipe)).knobs}
     )
     bench = table.bench(recipe, runner, launcher, devices, limit_s, megatron_path)
     target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
@@ -213,7 +213,7 @@ def _answer(
     texts = {"trials.csv": refined_plan.table(rows), "study.json": refined_plan.plots(study)}
     fitted, why = None, ""
     if fastest is not None:
-        stated = plans.stated(question, recipe)
+        stated = plans.with_defaults(question, recipe)
         texts["plan.yaml"] = refined_plan.plan(stated, recipe, fastest, before, rows, today)
         fitted, why = corrected(
             recipe, str(stated.cluster), question.set, rows, _source(fastest, bench, today)

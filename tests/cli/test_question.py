@@ -152,13 +152,13 @@ def test_a_saved_layout_reads_back(
     asked = api.question(model="llama3-8b", cluster="h100-sxm", **words)
     recipe, layout = resolve.recipe_and_layout(asked)
     saved = plan.SavedPlan(
-        question=plan.stated(asked, recipe).words(),
+        question=plan.with_defaults(asked, recipe).words(),
         layout=layout.named(),
         estimate={},
         versions={},
         profile={},
     )
-    again, same = resolve.recipe_and_layout(plan.asked(saved, "plan"))
+    again, same = resolve.recipe_and_layout(plan.layout_question(saved, "plan"))
     assert same == layout == Layout.from_named(layout.named())
     assert again.model_copy(update={"assumed": (), "knobs": {}}) == recipe.model_copy(
         update={"assumed": (), "knobs": {}}

@@ -29,7 +29,7 @@ def page(answer: Explanation) -> Page:
             f"{one.estimate.bubble_share:z.1%}",
             f"{one.estimate.step_s:.3f}",
         )
-        for one in answer.beside
+        for one in answer.baselines
     )
     sent = said.p2p
     sections = (

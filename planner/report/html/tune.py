@@ -134,7 +134,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         SCHEDULES[layout.schedule],
         zero(layout),
         layout.recomputation.replace(",", ", "),
-        switches.said(row.switches),
+        switches.text(row.switches),
         row.state,
         f"{row.predicted_s:,.4g}",
         f"{row.measured_s:,.4g}" if row.measured_s else "",

@@ -21,7 +21,7 @@ def document(answer: Explanation) -> dict[str, Any]:
                 "in_flight": baseline.in_flight,
                 "estimate": named(baseline.estimate),
             }
-            for baseline in answer.beside
+            for baseline in answer.baselines
         ],
         "goodput": goodput(answer.goodput),
     }

@@ -9,6 +9,6 @@ from planner.answers import Known
 
 def document(answer: Known) -> dict[str, Any]:
     """The document that was named, or all of a kind under that kind's name."""
-    if answer.one:
+    if answer.by_name:
         return dict(answer.documents[0])
     return {answer.kind: [dict(document) for document in answer.documents]}

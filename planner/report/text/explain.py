@@ -156,7 +156,7 @@ def in_flight_table(answer: Explanation) -> Table:
     schedule, v = SCHEDULES[answer.layout.schedule], answer.layout.v
     in_flight = max((stage.in_flight for stage in answer.estimate.stages), default=0.0)
     rows = [(f"{schedule}, v {v} (this plan)", in_flight, answer.estimate)]
-    for plain in answer.beside:
+    for plain in answer.baselines:
         if (plain.schedule, 1) != (schedule, v):
             rows.append((f"{plain.schedule}, v 1", plain.in_flight, plain.estimate))
     for name, in_flight, plan in rows:

@@ -37,7 +37,7 @@ NOTES = {
 
 def text(answer: Known) -> Group:
     """A table of all documents of a kind, or every field of one."""
-    if not answer.one:
+    if not answer.by_name:
         notes = [Text(note, "dim") for note in NOTES.get(answer.kind, ())]
         return Group(_TABLES[answer.kind](answer.documents), *notes)
     document = answer.documents[0]

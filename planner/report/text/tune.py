@@ -157,7 +157,7 @@ def _best(answer: Tuned) -> Text:
 
 def named_by(row: Row) -> str:
     """A trial's layout and switches in a line."""
-    return said(row.layout) + (f", {switches.said(row.switches)}" if row.switches else "")
+    return said(row.layout) + (f", {switches.text(row.switches)}" if row.switches else "")
 
 
 def switched(rows: Iterable[Row]) -> list[str]:
@@ -165,7 +165,7 @@ def switched(rows: Iterable[Row]) -> list[str]:
     each = combined(rows)
     plain = {one.layout: one for one in each if not one.switches}
     return [
-        f"{switches.said(one.switches)}: {one.measured_s:.4g}"
+        f"{switches.text(one.switches)}: {one.measured_s:.4g}"
         f" s{_change(one, plain.get(one.layout))} (#{one.number})."
         for one in each
         if one.switches
