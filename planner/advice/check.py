@@ -51,11 +51,17 @@ def check_file(
     """
     from planner.intake.read import read
 
-    stated = pairs(sets)
-    told = measured.log_of(file)
-    reading = told.reading if told else read(file, stated)
+    overrides = pairs(sets)
+    logged = measured.log_of(file)
+    reading = logged.reading if logged else read(file, overrides)
     answer = check_reading(
-        reading, cluster, gpus, model, stated, oom, told.log if told else measured.beside(file)
+        reading,
+        cluster,
+        gpus,
+        model,
+        overrides,
+        oom,
+        logged.log if logged else measured.log_beside(file),
     )
     answer = replace(answer, file=str(file))
     return answer if fix is None else fixed(answer, fix)
@@ -85,88 +91,86 @@ def check_reading(
     what the file says.
     """
     launch = interpret(reading, cluster, gpus, model, sets)
-    blind = log is not None and measured.guessed(launch, log)
-    told, said, best, verdict = _blind(launch, log) if log is not None and blind else _told(launch)
+    guessed = log is not None and measured.guessed(launch, log)
+    findings, estimated, best, verdict = _judged(launch, log if guessed else None)
+    figures = None
     if log is not None:
-        told += measured.findings(log, said)
-        oom = oom or (log.ooms[0].text if log.ooms else None)
-        verdict = "oom" if log.ooms and verdict != "invalid" else verdict
-    ranked = sorted(_once(told), key=lambda one: ORDER.index(one.severity))
-    matched = oom_line.matches(launch, oom, said) if oom else None
-    figures = measured.measured(launch, log, said) if log is not None else None
+        findings += measured.findings(log, estimated)
+        figures = measured.measured(launch, log, estimated)
+        if log.ooms:
+            oom = oom or log.ooms[0].text
+            verdict = verdict if verdict == "invalid" else "oom"
+    ranked = sorted(_without_repeats(findings), key=lambda finding: ORDER.index(finding.severity))
+    matched = oom_line.matches(launch, oom, estimated) if oom else None
     return Checked(
-        reading.file, launch, verdict, tuple(ranked), said, best, figures, matched, guessed=blind
-    )
-
-
-Told = tuple[list[Finding], Estimate | None, Best | None, Verdict]
-
-
-def _blind(launch: Launch, log: Log) -> Told:
-    """Of a log whose layout nobody states: it ran, and only that is known."""
-    return [measured.unknown(launch, log)], None, None, "fits"
-
-
-def _told(launch: Launch) -> Told:
-    """All findings of a launch, its estimate, the best plan and the verdict."""
-    illegal = legality.findings(launch)
-    faults = _supposed(
+        reading.file,
         launch,
-        [
-            *parser_errors.findings(launch),
-            *not_in_layout.findings(launch),
-            *traps_deepspeed.findings(launch),
-            *traps_torch.findings(launch),
-            *illegal,
-        ],
-    )
-    silent = (
-        traps.findings(launch)
-        if launch.recipe.framework == "megatron" or launch.reading.kind == "megatron-deepspeed"
-        else []
-    )
-    broken = any(finding.severity == "error" for finding in (*faults, *silent))
-    said = _estimate(launch, any(finding.severity == "error" for finding in illegal))
-    told = [*faults, *silent, *_unknown(launch)]
-    if said is not None and not broken:
-        told += [*memory.findings(launch, said), *gains.findings(launch, said)]
-    best = gains.best(launch, said) if launch.sized and computes(launch.recipe) else None
-    told += gains.best_finding(launch, best, None if broken else said)
-    return (
-        told,
-        said,
+        verdict,
+        tuple(ranked),
+        estimated,
         best,
-        "invalid" if broken else memory.verdict(said) if said is not None else "fits",
+        figures,
+        matched,
+        guessed=guessed,
     )
 
 
-def _supposed(launch: Launch, faults: list[Finding]) -> list[Finding]:
+Judged = tuple[list[Finding], Estimate | None, Best | None, Verdict]
+
+
+def _judged(launch: Launch, log: Log | None = None) -> Judged:
+    """All findings of a launch, its estimate, the best plan and the verdict. `log` is one whose
+    layout nobody states: it ran, and only that is known.
+    """
+    if log is not None:
+        return [measured.unknown_layout(launch, log)], None, None, "fits"
+    illegal = legality.findings(launch)
+    faults = [
+        *parser_errors.findings(launch),
+        *not_in_layout.findings(launch),
+        *traps_deepspeed.findings(launch),
+        *traps_torch.findings(launch),
+        *illegal,
+    ]
+    if launch.reading.undecided:
+        faults = [_undecided(launch, fault) for fault in faults]
+    if launch.recipe.framework == "megatron" or launch.reading.kind == "megatron-deepspeed":
+        faults += traps.findings(launch)
+    broken = _has_error(faults)
+    findings = [*faults, *_unknown(launch)]
+    estimated = _estimate(launch, _has_error(illegal))
+    verdict: Verdict = "fits"
+    if broken:
+        verdict = "invalid"
+    elif estimated is not None:
+        verdict = memory.verdict(estimated)
+        findings += [*memory.findings(launch, estimated), *gains.findings(launch, estimated)]
+    best = gains.best(launch, estimated) if launch.sized and computes(launch.recipe) else None
+    findings += gains.best_finding(launch, best, None if broken else estimated)
+    return findings, estimated, best, verdict
+
+
+def _has_error(findings: list[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
+
+
+def _undecided(launch: Launch, fault: Finding) -> Finding:
     """Where branches of a script hang on what nobody sets, what is missing may be in one of them:
     that is no error yet.
     """
-    if not launch.reading.undecided:
-        return faults
-    return [
-        (
-            replace(
-                fault,
-                severity="warning",
-                message=f"{fault.message}. It may be in a branch that hangs on what nobody sets",
-            )
-            if fault.severity == "error" and _missing(launch, fault)
-            else fault
-        )
-        for fault in faults
-    ]
+    if fault.severity != "error" or not _mended_by_stating(launch, fault):
+        return fault
+    message = f"{fault.message}. It may be in a branch that hangs on what nobody sets"
+    return replace(fault, severity="warning", message=message)
 
 
-def _missing(launch: Launch, finding: Finding) -> bool:
+def _mended_by_stating(launch: Launch, finding: Finding) -> bool:
     """Whether stating what the file does not state would mend it."""
-    return any(
-        value not in (None, False) and name not in launch.reading.values
-        for way in finding.ways
-        for name, value in way.values.items()
-    )
+    for way in finding.ways:
+        for name, value in way.values.items():
+            if value not in (None, False) and name not in launch.reading.values:
+                return True
+    return False
 
 
 def _estimate(launch: Launch, illegal: bool) -> Estimate | None:
@@ -181,40 +185,28 @@ def _estimate(launch: Launch, illegal: bool) -> Estimate | None:
         return None
 
 
-def _once(findings: list[Finding]) -> list[Finding]:
-    """Two ways to the same rule say it once."""
-    return list(
-        {
-            (one.rule, one.message if one.rule == "faster" else ""): one
-            for one in reversed(findings)
-        }.values()
-    )[::-1]
+def _without_repeats(findings: list[Finding]) -> list[Finding]:
+    """Two findings of the same rule say it once: the first speaks, in the place of the last."""
+    by_rule: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.rule, finding.message if finding.rule == "faster" else "")
+        by_rule[key] = by_rule.pop(key, finding)
+    return list(by_rule.values())
 
 
 def _unknown(launch: Launch) -> list[Finding]:
-    """What kept memory and time from being told."""
+    """What kept memory and time from being predicted."""
+    recipe = launch.recipe
     if not launch.sized:
-        why = next(
-            (question.why for question in launch.unresolved if question.name == "model"),
-            "the model is not known",
-        )
-        return [
-            Finding(
-                "warning",
-                "memory and time not known",
-                f"{why}. Only what the file itself states was checked",
-            )
-        ]
-    if not computes(launch.recipe):
-        gpu = launch.recipe.hardware.gpu
-        return [
-            Finding(
-                "warning",
-                "memory and time not known",
-                f"{gpu.name} computes {', '.join(gpu.peak_tflops)}, not {launch.recipe.precision}",
-            )
-        ]
-    return []
+        whys = [question.why for question in launch.unresolved if question.name == "model"]
+        why = whys[0] if whys else "the model is not known"
+        message = f"{why}. Only what the file itself states was checked"
+    elif not computes(recipe):
+        gpu = recipe.hardware.gpu
+        message = f"{gpu.name} computes {', '.join(gpu.peak_tflops)}, not {recipe.precision}"
+    else:
+        return []
+    return [Finding("warning", "memory and time not known", message)]
 
 
 def fixed(answer: Checked, out: str | Path) -> Checked:
@@ -230,48 +222,39 @@ def fixed(answer: Checked, out: str | Path) -> Checked:
             f"--fix must have a script or a configuration to write again, but {answer.file} is a"
             " log without arguments"
         )
-    values = settled(answer)
+    values = changes_to_fit(answer)
     if not values:
-        why = (
-            "it is legal and fits"
-            if answer.verdict in ("fits", "marginal")
-            else "no change near by makes it so"
-        )
+        why = "no change near by makes it so"
+        if answer.verdict in ("fits", "marginal"):
+            why = "it is legal and fits"
         raise InputError(f"--fix must have something to change, but {why}; leave it out")
-    launch = answer.launch
-    written = fixes.rewritten(launch, values)
+    reading = answer.launch.reading
+    written = fixes.rewritten(answer.launch, values)
     target = Path(out)
-    if target.is_dir() or target.resolve() == Path(launch.reading.file).resolve():
+    if target.is_dir() or target.resolve() == Path(reading.file).resolve():
         raise InputError(f"--fix must name another file than the one that is read, but got {out}")
-    files = write_folder(target.parent, _named(launch.reading.file, target, written.texts))
-    left = (
-        f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}"
-        if written.left
-        else ""
-    )
-    return replace(
-        answer, fixed=files, diff=written.diff + left, edits=flags(launch.reading.kind, values)
-    )
+    files = write_folder(target.parent, _named(reading.file, target, written.texts))
+    diff = written.diff
+    if written.left:
+        diff += f"\nnot in the file's text, to be changed by hand: {', '.join(written.left)}"
+    return replace(answer, fixed=files, diff=diff, edits=flags(reading.kind, values))
 
 
-def settled(answer: Checked) -> dict[str, Any]:
+def changes_to_fit(answer: Checked) -> dict[str, Any]:
     """Changes that make the launch legal and let it fit: what is legal may still not fit, so the
-    changed one is asked again.
+    changed one is judged again.
     """
-    launch, findings = answer.launch, answer.findings
+    launch, findings = answer.launch, list(answer.findings)
     out: dict[str, Any] = {}
     for _ in range(ROUNDS):
         broken = tuple(breach.rule for breach in breaches(launch.recipe, launch.layout))
-        more = {
-            name: value
-            for name, value in fixes.needed(list(findings), legality.joint(launch), broken).items()
-            if name not in out
-        }
-        if not more:
+        needed = fixes.needed(findings, legality.way_out_of_all(launch), broken)
+        if needed.keys() <= out.keys():
             break
-        out |= more
+        for name, value in needed.items():
+            out.setdefault(name, value)
         launch = changed(answer.launch, out)
-        findings = tuple(_told(launch)[0])
+        findings = _judged(launch)[0]
     return out
 
 

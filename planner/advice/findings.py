@@ -4,6 +4,7 @@ rule, the values and the way out.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -77,3 +78,9 @@ class Checked(Views):
     @property
     def recipe(self) -> Recipe:
         return self.launch.recipe
+
+
+def caught(launch: Launch, judges: Iterable[Callable[[Launch], Finding | None]]) -> list[Finding]:
+    """What the judges find wrong with a launch, each one thing or nothing."""
+    findings = [judge(launch) for judge in judges]
+    return [finding for finding in findings if finding is not None]

@@ -132,18 +132,18 @@ def _megatron(launch: Launch, word: str, value: Any, words: dict[str, Any]) -> d
 
 
 def _virtual(launch: Launch, v: int, pp: int) -> dict[str, Any]:
-    stated = [name for name in VIRTUAL if launch.plain.get(name)]
-    gone: dict[str, Any] = dict.fromkeys(stated)
+    names = [name for name in VIRTUAL if launch.plain.get(name)]
+    removed: dict[str, Any] = dict.fromkeys(names)
     if v == 1:
-        return gone
-    if stated == ["num_layers_per_virtual_pipeline_stage"]:
-        return {stated[0]: max(launch.recipe.model.num_layers // (pp * v), 1)}
-    return {**gone, (stated[0] if len(stated) == 1 else "num_virtual_stages_per_pipeline_rank"): v}
+        return removed
+    if names == ["num_layers_per_virtual_pipeline_stage"]:
+        return {names[0]: max(launch.recipe.model.num_layers // (pp * v), 1)}
+    return {**removed, (names[0] if len(names) == 1 else "num_virtual_stages_per_pipeline_rank"): v}
 
 
 def _recompute(launch: Launch, kind: int, words: dict[str, Any]) -> dict[str, Any]:
     """All flags of recomputation together: those of one kind are refused beside another's."""
-    gone: dict[str, Any] = {name: None for name in OLD_RECOMPUTE if launch.plain.get(name)}
+    removed: dict[str, Any] = {name: None for name in OLD_RECOMPUTE if launch.plain.get(name)}
     layers = int(words.get("recompute_layers", 0))
     method = {0: (None, None), 1: (None, None), 2: ("block", layers) if layers else ("uniform", 1)}[
         kind
@@ -156,7 +156,7 @@ def _recompute(launch: Launch, kind: int, words: dict[str, Any]) -> dict[str, An
         "recompute_modules": modules if modules and modules != ["core_attn"] else None,
     }
     return {
-        **gone,
+        **removed,
         **{
             name: value
             for name, value in named.items()
@@ -211,18 +211,18 @@ def _batch(launch: Launch, word: str, value: Any) -> dict[str, Any]:
         "m": ("deepspeed.gradient_accumulation_steps", "hf.gradient_accumulation_steps"),
         "gbs": ("deepspeed.train_batch_size", "global_batch_size"),
     }[word]
-    stated = [
+    names = [
         name
         for name in places
         if name in launch.reading.values and launch.plain.get(name) not in (None, "auto")
     ]
     if (
         word == "m"
-        and not stated
+        and not names
         and launch.plain.get("deepspeed.train_batch_size", launch.plain.get("global_batch_size"))
     ):
         return {}  # it follows from the batch
-    return dict.fromkeys(stated or places[:1], value)
+    return dict.fromkeys(names or places[:1], value)
 
 
 def flag(kind: str, name: str) -> str:
@@ -261,12 +261,12 @@ def flags(kind: str, values: dict[str, Any]) -> dict[str, Any]:
     return {flag(kind, name): value for name, value in values.items()}
 
 
-def said(kind: str, values: dict[str, Any]) -> str:
+def flag_line(kind: str, values: dict[str, Any]) -> str:
     """The same in one line: `--micro-batch-size 2, without --recompute-method`."""
-    return ", ".join(_one(flag(kind, name), value) for name, value in values.items())
+    return ", ".join(_with_value(flag(kind, name), value) for name, value in values.items())
 
 
-def _one(name: str, value: Any) -> str:
+def _with_value(name: str, value: Any) -> str:
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     switch = name.startswith("--")
     if value is None or (value is False and switch):

@@ -8,8 +8,9 @@ from typing import Any
 
 from planner.advice import nearby_layouts
 from planner.advice.findings import Best, Finding, Way
-from planner.advice.flag_names import changed, said
-from planner.advice.legality import way
+from planner.advice.flag_names import changed, flag_line
+from planner.advice.legality import way_to
+from planner.advice.memory import MAX_OOM_PROBABILITY
 from planner.cost.terms import Estimate
 from planner.estimate import closed_form, estimate
 from planner.interpret.interpret import Launch
@@ -20,13 +21,11 @@ from planner.search import fitting
 PAYS = 0.01
 """Of a step: a smaller gain is none, given the model's error."""
 TOP = 3
-LOST = 0.9
-"""Above this probability to run out of memory what does not fit either is no advice."""
 STARVED = 0.2
-SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
-    "overlap_grad_reduce": {"stack": {"grad_overlap_share": 1.0}},
-    "overlap_param_gather": {"stack": {"grad_overlap_share": 1.0, "param_overlap_share": 1.0}},
-    "tp_comm_overlap": {"stack": {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0}},
+SWITCHES: dict[str, dict[str, float]] = {
+    "overlap_grad_reduce": {"grad_overlap_share": 1.0},
+    "overlap_param_gather": {"grad_overlap_share": 1.0, "param_overlap_share": 1.0},
+    "tp_comm_overlap": {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0},
 }
 """Megatron's switches that change no layout: what they change of the stack."""
 
@@ -34,75 +33,67 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
 def findings(launch: Launch, now: Estimate) -> list[Finding]:
     """The bottleneck, then the changes that gain most, one of a kind."""
     base = float(closed_form(launch.recipe, launch.layout).step_s)
-    offered = sorted(
-        [*_switches(launch, base), *_layouts(launch, base, now)], key=lambda pair: pair[0]
-    )[:TOP]
-    told = [_gain(launch, base, step_s, one) for step_s, one in offered]
-    return [_bottleneck(now), *_bubble(launch, now), *told]
+    offered = [*_switches(launch, base), *_layouts(launch, base, now)]
+    offered = sorted(offered, key=lambda pair: pair[0])[:TOP]
+    gains = [_gain(launch, base, step_s, way) for step_s, way in offered]
+    return [_bottleneck(now), *_bubble(launch, now), *gains]
 
 
 def best(launch: Launch, now: Estimate | None) -> Best | None:
     """The best layout of all for the same model, GPUs and batch; None where none fits, or none is
     better than what is stated.
     """
-    found = fitting(launch.recipe, launch.recipe.gpus)
-    if found is None:
+    match = fitting(launch.recipe, launch.recipe.gpus)
+    if match is None:
         return None
-    layout, said_of = found
-    told = estimate(launch.recipe, layout, exact=True)
-    better = now is None or not now.fits or told.step_s < now.step_s * (1 - PAYS)
-    return Best(layout, told if told.fits else said_of) if better else None
+    layout, estimated = match
+    exact = estimate(launch.recipe, layout, exact=True)
+    better = now is None or not now.fits or exact.step_s < now.step_s * (1 - PAYS)
+    return Best(layout, exact if exact.fits else estimated) if better else None
 
 
-def best_finding(launch: Launch, found: Best | None, now: Estimate | None) -> list[Finding]:
-    if found is None:
+def best_finding(launch: Launch, plan: Best | None, now: Estimate | None) -> list[Finding]:
+    if plan is None:
         return []
-    words = _difference(launch.layout, found.layout)
-    won = 1 - found.estimate.step_s / now.step_s if now and now.fits else 0.0
-    gained = f", {won:.0%} less than now" if won > 0 else ""
     text = (
-        f"the best plan for the same question is {describe(found.layout)}: a step of"
-        f" {found.estimate.step_s:.3g} s{gained}"
+        f"the best plan for the same question is {describe(plan.layout)}: a step of"
+        f" {plan.estimate.step_s:.3g} s"
     )
-    return [Finding("hint", "best plan", text, (way_of(launch, words),))]
+    if now and now.fits and plan.estimate.step_s < now.step_s:
+        text += f", {1 - plan.estimate.step_s / now.step_s:.0%} less than now"
+    words = _difference(launch.layout, plan.layout)
+    return [Finding("hint", "best plan", text, (Way(changed(launch, words)),))]
 
 
-def way_of(launch: Launch, words: dict[str, Any]) -> Way:
-    return Way(changed(launch, words))
+RECOMPUTE = ("recompute", "recompute_modules", "recompute_layers")
 
 
-def _difference(one: Layout, other: Layout) -> dict[str, Any]:
-    words = (
-        "tp",
-        "pp",
-        "cp",
-        "ep",
-        "etp",
-        "v",
-        "mbs",
-        "zero",
-        "recompute",
-        "recompute_modules",
-        "recompute_layers",
-        "offload",
-        "account_for_embedding",
-        "account_for_loss",
-        "first_layers",
-        "last_layers",
-        "sp",
-    )
-    alone = ("zero",) if other.dp * other.cp == 1 and other.zero < 2 else ()
-    differ = {
-        word: getattr(other, word)
-        for word in words
-        if getattr(one, word) != getattr(other, word) and word not in alone
-    }
-    if any(word.startswith("recompute") for word in differ):
-        differ |= {
-            word: getattr(other, word)
-            for word in ("recompute", "recompute_modules", "recompute_layers")
-        }
-    return differ
+WORDS = (
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "etp",
+    "v",
+    "mbs",
+    "zero",
+    *RECOMPUTE,
+    "offload",
+    "account_for_embedding",
+    "account_for_loss",
+    "first_layers",
+    "last_layers",
+    "sp",
+)
+
+
+def _difference(layout: Layout, other: Layout) -> dict[str, Any]:
+    differ = [word for word in WORDS if getattr(layout, word) != getattr(other, word)]
+    if "zero" in differ and other.dp * other.cp == 1 and other.zero < 2:
+        differ.remove("zero")  # of one rank there is nothing to shard
+    if any(word in RECOMPUTE for word in differ):
+        differ += RECOMPUTE
+    return {word: getattr(other, word) for word in differ}
 
 
 def _bottleneck(now: Estimate) -> Finding:
@@ -128,59 +119,50 @@ def _bubble(launch: Launch, now: Estimate) -> list[Finding]:
         f" more micro-batches shrink it, so a larger global batch (such as {wanted}) or fewer"
         " stages"
     )
-    return [
-        Finding(
-            "warning",
-            "more micro-batches",
-            text,
-            (Way(changed(launch, {"gbs": wanted}), "more micro-batches"),),
-        )
-    ]
+    ways = (Way(changed(launch, {"gbs": wanted}), "more micro-batches"),)
+    return [Finding("warning", "more micro-batches", text, ways)]
 
 
 def _layouts(launch: Launch, base: float, now: Estimate) -> list[tuple[float, Way]]:
     """The fastest of each kind of change that fits at least as surely as now; of equally fast ones
     that with fewest changes.
     """
-    least = now.oom_probability if now.oom_probability < LOST else 0.0
-    found = [
-        neighbour
-        for neighbour in nearby_layouts.around(launch.recipe, launch.layout, 1)
-        if neighbour.words and (neighbour.fits or neighbour.oom_probability <= least)
-    ]
+    allowed = now.oom_probability if now.oom_probability < MAX_OOM_PROBABILITY else 0.0
     kinds: dict[str, tuple[float, Way]] = {}
-    for one in sorted(found, key=lambda one: one.step_s):
-        if one.step_s < base * (1 - PAYS):
-            kinds.setdefault(next(iter(one.words)), (one.step_s, way(launch, one)))
+    neighbours = nearby_layouts.around(launch.recipe, launch.layout, 1)
+    for near in sorted(neighbours, key=lambda near: near.step_s):
+        fits = near.fits or near.oom_probability <= allowed
+        if near.words and fits and near.step_s < base * (1 - PAYS):
+            kinds.setdefault(next(iter(near.words)), (near.step_s, way_to(launch, near)))
     return list(kinds.values())
 
 
 def _switches(launch: Launch, base: float) -> list[tuple[float, Way]]:
-    if launch.recipe.framework != "megatron" or launch.recipe.stack.name != "megatron":
+    recipe, layout = launch.recipe, launch.layout
+    if recipe.framework != "megatron" or recipe.stack.name != "megatron":
         return []
     out = []
     for flag, changes in SWITCHES.items():
-        if (
-            launch.plain.get(flag)
-            or (flag == "tp_comm_overlap" and not launch.layout.sp)
-            or (flag == "overlap_param_gather" and not launch.layout.zero)
-        ):
-            continue
-        other = launch.recipe.model_copy(
-            update={"stack": launch.recipe.stack.model_copy(update=changes["stack"])}
+        useless = (flag == "tp_comm_overlap" and not layout.sp) or (
+            flag == "overlap_param_gather" and not layout.zero
         )
-        step_s = float(closed_form(other, launch.layout).step_s)
+        if launch.plain.get(flag) or useless:
+            continue
+        stack = recipe.stack.model_copy(update=changes)
+        step_s = float(closed_form(recipe.model_copy(update={"stack": stack}), layout).step_s)
         if step_s < base * (1 - PAYS):
-            needs = {"overlap_grad_reduce": True} if flag == "overlap_param_gather" else {}
-            out.append((step_s, Way({**needs, flag: True}, f"a step of {step_s:.3g} s", step_s)))
+            values = {flag: True}
+            if flag == "overlap_param_gather":
+                values = {"overlap_grad_reduce": True, flag: True}
+            out.append((step_s, Way(values, f"a step of {step_s:.3g} s", step_s)))
     return out
 
 
-def _gain(launch: Launch, base: float, step_s: float, one: Way) -> Finding:
+def _gain(launch: Launch, base: float, step_s: float, way: Way) -> Finding:
     text = (
-        f"{said(launch.reading.kind, one.values)} saves {base - step_s:.3g} s of a step"
-        f" ({1 - step_s / base:.0%}): {one.says}"
+        f"{flag_line(launch.reading.kind, way.values)} saves {base - step_s:.3g} s of a step"
+        f" ({1 - step_s / base:.0%}): {way.says}"
     )
     return Finding(
-        "hint", "faster", text, (one,), {"step_s_saved": base - step_s, "share": 1 - step_s / base}
+        "hint", "faster", text, (way,), {"step_s_saved": base - step_s, "share": 1 - step_s / base}
     )

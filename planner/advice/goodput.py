@@ -40,34 +40,43 @@ class Failures(NamedTuple):
     assumed: tuple[str, ...]
 
 
-def failures(asked: Question, recipe: Recipe) -> Failures | None:
+def failures(question: Question, recipe: Recipe) -> Failures | None:
     """None when the question says nothing of failures; else its figures, and published ones for
     those that it leaves out.
     """
-    if asked.mtbf_hours is None and asked.checkpoint_s is None and asked.restart_s is None:
-        return None
-    mtbf_s = (asked.mtbf_hours or GPU_MTBF_HOURS) * HOUR
-    saved = trained_total(recipe) * SAVED_BYTES / (STORAGE_BYTES_PER_S * recipe.gpus)
-    checkpoint_s = asked.checkpoint_s or saved
-    restart_s = RESTART_S if asked.restart_s is None else asked.restart_s
-    said = (
-        asked.mtbf_hours is None
-        and f"an interruption every {GPU_MTBF_HOURS:,.0f} hours of a GPU, as Llama 3 405B had",
-        asked.checkpoint_s is None
-        and f"checkpoints of {saved:.3g} s: 14 bytes a trained parameter at 0.12 GB/s a GPU, as"
-        " Llama 3 405B",
-        asked.restart_s is None and f"restarts of {RESTART_S:.0f} s, as MegaScale found failures",
+    mtbf_hours, checkpoint_s, restart_s = (
+        question.mtbf_hours,
+        question.checkpoint_s,
+        question.restart_s,
     )
-    return Failures(mtbf_s, checkpoint_s, restart_s, tuple(one for one in said if one))
+    if mtbf_hours is None and checkpoint_s is None and restart_s is None:
+        return None
+    assumed = []
+    if mtbf_hours is None:
+        assumed.append(
+            f"an interruption every {GPU_MTBF_HOURS:,.0f} hours of a GPU, as Llama 3 405B had"
+        )
+    saved_s = trained_total(recipe) * SAVED_BYTES / (STORAGE_BYTES_PER_S * recipe.gpus)
+    if checkpoint_s is None:
+        assumed.append(
+            f"checkpoints of {saved_s:.3g} s: 14 bytes a trained parameter at 0.12 GB/s a GPU, as"
+            " Llama 3 405B"
+        )
+    if restart_s is None:
+        restart_s = RESTART_S
+        assumed.append(f"restarts of {RESTART_S:.0f} s, as MegaScale found failures")
+    mtbf_s = (mtbf_hours or GPU_MTBF_HOURS) * HOUR
+    return Failures(mtbf_s, checkpoint_s or saved_s, restart_s, tuple(assumed))
 
 
-def of_plan(asked: Question, recipe: Recipe, estimate: Estimate) -> Goodput | None:
+def of_plan(question: Question, recipe: Recipe, estimate: Estimate) -> Goodput | None:
     """Goodput of one estimate, when the question asks for it."""
-    met = failures(asked, recipe)
-    if met is None:
+    run = failures(question, recipe)
+    if run is None:
         return None
-    found = goodput(
-        recipe.gpus, met.gpu_mtbf_s, met.checkpoint_s, met.restart_s, estimate.step_s, recipe.tokens
+    expected = goodput(
+        recipe.gpus, run.gpu_mtbf_s, run.checkpoint_s, run.restart_s, estimate.step_s, recipe.tokens
     )
-    plain = {f.name: float(getattr(found, f.name)) for f in fields(found) if f.name != "assumed"}
-    return Goodput(**plain, assumed=met.assumed)
+    plain = {f.name: getattr(expected, f.name) for f in fields(expected)}
+    plain = {name: float(value) for name, value in plain.items() if name != "assumed"}
+    return Goodput(**plain, assumed=run.assumed)

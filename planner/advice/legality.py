@@ -5,11 +5,10 @@ it run.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from planner.advice import nearby_layouts
 from planner.advice.findings import Finding, Way
-from planner.advice.flag_names import MEGATRON, changed, flag, said
+from planner.advice.flag_names import MEGATRON, changed, flag, flag_line
 from planner.advice.nearby_layouts import Near
 from planner.interpret.interpret import Launch
 from planner.rules.rule import Breach
@@ -46,26 +45,20 @@ def findings(launch: Launch) -> list[Finding]:
     broken = breaches(launch.recipe, launch.layout)
     if not broken:
         return _other_versions(launch)
-    names = [breach.rule for breach in broken]
-    return _once(
-        [
-            _finding(
-                launch,
-                breach,
-                ways(launch, (breach.rule,), tuple(name for name in names if name != breach.rule)),
-            )
-            for breach in broken
-        ]
-    )
+    out = []
+    for breach in broken:
+        others = tuple(other.rule for other in broken if other.rule != breach.rule)
+        out.append(_finding(launch, breach, ways(launch, (breach.rule,), others)))
+    return _without_repeated_ways(out)
 
 
-def joint(launch: Launch) -> Way | None:
+def way_out_of_all(launch: Launch) -> Way | None:
     """The mildest changes that keep all rules at once, and fit where any do; None where nothing is
     broken or nothing near helps.
     """
     broken = tuple(breach.rule for breach in breaches(launch.recipe, launch.layout))
-    found = ways(launch, broken) if broken else []
-    return way(launch, found[0]) if found else None
+    neighbours = ways(launch, broken) if broken else []
+    return way_to(launch, neighbours[0]) if neighbours else None
 
 
 def ways(launch: Launch, rules: tuple[str, ...], waived: tuple[str, ...] = ()) -> list[Near]:
@@ -74,15 +67,16 @@ def ways(launch: Launch, rules: tuple[str, ...], waived: tuple[str, ...] = ()) -
 
     What is waived may stay broken: it has its own way out.
     """
-    found = nearby_layouts.around(launch.recipe, launch.layout, 1, waived)
+    recipe, layout = launch.recipe, launch.layout
+    neighbours = nearby_layouts.around(recipe, layout, 1, waived)
     if set(rules) & set(BATCH):
-        found += nearby_layouts.batches(launch.recipe, launch.layout, waived) + _accumulated(
-            launch, waived
-        )
-    if not any(one.fits for one in found) and not (found and waived):
-        found += nearby_layouts.around(launch.recipe, launch.layout, 2, waived)
+        neighbours += nearby_layouts.batches(recipe, layout, waived)
+        neighbours += _accumulated(launch, waived)
+    if not any(near.fits for near in neighbours) and not (neighbours and waived):
+        neighbours += nearby_layouts.around(recipe, layout, 2, waived)
     return sorted(
-        found, key=lambda one: (not one.fits and launch.sized, _cost(launch, one), one.step_s)
+        neighbours,
+        key=lambda near: (launch.sized and not near.fits, _cost(launch, near), near.step_s),
     )
 
 
@@ -100,43 +94,37 @@ def _accumulated(launch: Launch, waived: tuple[str, ...]) -> list[Near]:
 
 def _cost(launch: Launch, neighbour: Near) -> int:
     """Flags to change, the harder ones dearer."""
-    return sum(
-        COSTS.get(word, 2) for word in neighbour.words if not word.startswith("recompute_")
-    ) + len(changed(launch, neighbour.words))
+    words = [word for word in neighbour.words if not word.startswith("recompute_")]
+    return sum(COSTS.get(word, 2) for word in words) + len(changed(launch, neighbour.words))
 
 
 def _finding(launch: Launch, broken: Breach, near: list[Near]) -> Finding:
     offered = [*_distinct(launch, near), *_whole_groups(launch, broken)][:MAX_WAYS]
-    note = _note(launch, broken)
-    listed = "; ".join(
-        said(launch.reading.kind, one.values) + (f" ({one.says})" if one.says else "")
-        for one in offered
-    )
-    legal = f"{LEGAL}{listed}" if listed else ""
-    return Finding(
-        "error",
-        broken.rule,
-        f"{broken.message}{_values(launch, broken)}{note}{legal}",
-        tuple(offered),
-    )
+    listed = []
+    for way in offered:
+        says = f" ({way.says})" if way.says else ""
+        listed.append(flag_line(launch.reading.kind, way.values) + says)
+    message = f"{broken.message}{_values(launch, broken)}{_note(launch, broken)}"
+    if listed:
+        message += LEGAL + "; ".join(listed)
+    return Finding("error", broken.rule, message, tuple(offered))
 
 
-def _once(found: list[Finding]) -> list[Finding]:
+def _without_repeated_ways(findings: list[Finding]) -> list[Finding]:
     """Rules that one knob breaks have the same ways out: the list stands with the first that has
     them all.
     """
     listed: list[tuple[set[str], str]] = []
     out = []
-    for one in found:
-        message, _, ways_out = one.message.partition(LEGAL)
-        each = set(ways_out.split("; ")) if ways_out else set()
-        above = next((rule for known, rule in listed if each and each <= known), None)
-        listed.append((each, one.rule))
-        out.append(
-            replace(one, message=f"{message}. The ways out are among those of: {above}")
-            if above
-            else one
-        )
+    for finding in findings:
+        message, _, ways_out = finding.message.partition(LEGAL)
+        each = set(ways_out.split("; "))
+        above = [rule for known, rule in listed if each <= known]
+        if ways_out and above:
+            message = f"{message}. The ways out are among those of: {above[0]}"
+            finding = replace(finding, message=message)
+        out.append(finding)
+        listed.append((each, finding.rule))
     return out
 
 
@@ -154,25 +142,14 @@ def _whole_groups(launch: Launch, broken: Breach) -> list[Way]:
 def _values(launch: Launch, broken: Breach) -> str:
     """Where the values come from that the sentence names."""
     text = f"{broken.rule} {broken.message}".replace("=", " ").replace("*", " ").split()
-    named = [
-        word
-        for word in ("tp", "pp", "ep", "etp", "cp")
-        if word in text and MEGATRON[word] in launch.reading.values
-    ]
-    places = [
-        f"{flag(launch.reading.kind, MEGATRON[word])}"
-        f" from {launch.reading.values[MEGATRON[word]].where}"
-        for word in named
-        if launch.reading.values[MEGATRON[word]].where
-    ]
-    defaulted = (
-        "etp" in text
-        and "expert_tensor_parallel_size" not in launch.reading.values
-        and launch.layout.etp > 1
-    )
-    places += (
-        ["--expert-tensor-parallel-size defaults to the tensor-parallel size"] if defaulted else []
-    )
+    stated, kind = launch.reading.values, launch.reading.kind
+    places = []
+    for word in ("tp", "pp", "ep", "etp", "cp"):
+        name = MEGATRON[word]
+        if word in text and name in stated and stated[name].where:
+            places.append(f"{flag(kind, name)} from {stated[name].where}")
+    if "etp" in text and MEGATRON["etp"] not in stated and launch.layout.etp > 1:
+        places.append("--expert-tensor-parallel-size defaults to the tensor-parallel size")
     return f" [{', '.join(places)}]" if places else ""
 
 
@@ -188,42 +165,28 @@ def _distinct(launch: Launch, near: list[Near]) -> list[Way]:
     """The first of each kind of change."""
     kinds: dict[frozenset[str], Near] = {}
     for neighbour in near:
-        kinds.setdefault(
-            frozenset(word for word in neighbour.words if neighbour.words[word]), neighbour
-        )
-    return [way(launch, one) for one in list(kinds.values())[:MAX_WAYS]]
+        kind = frozenset(word for word, value in neighbour.words.items() if value)
+        kinds.setdefault(kind, neighbour)
+    return [way_to(launch, neighbour) for neighbour in list(kinds.values())[:MAX_WAYS]]
 
 
-def way(launch: Launch, neighbour: Near) -> Way:
+def way_to(launch: Launch, neighbour: Near) -> Way:
     """A layout near by as values to set, with what it gives."""
     values = changed(launch, neighbour.words)
     if not launch.sized:
         return Way(values)
-    fits = f"{neighbour.memory_gib:.1f} GiB" + (
-        ""
-        if neighbour.fits
-        else f", out of memory with probability {neighbour.oom_probability:.0%}"
-    )
-    return Way(
-        values,
-        f"{_stages(neighbour)}a step of {neighbour.step_s:.3g} s, {fits}",
-        neighbour.step_s,
-        neighbour.memory_gib,
-    )
+    says = f"{_stages(neighbour)}a step of {neighbour.step_s:.3g} s, {neighbour.memory_gib:.1f} GiB"
+    if not neighbour.fits:
+        says += f", out of memory with probability {neighbour.oom_probability:.0%}"
+    return Way(values, says, neighbour.step_s, neighbour.memory_gib)
 
 
 def _stages(neighbour: Near) -> str:
     """Layers of each stage, where an end is stated: `stages of 12/12/12/10 layers, `."""
-    first, last, pp = (
-        neighbour.layout.first_layers,
-        neighbour.layout.last_layers,
-        neighbour.layout.pp,
-    )
-    if (
-        not (first or last)
-        or not {"first_layers", "last_layers"} & neighbour.words.keys()
-        or pp > 16
-    ):
+    layout = neighbour.layout
+    first, last, pp = layout.first_layers, layout.last_layers, layout.pp
+    changed_ends = {"first_layers", "last_layers"} & neighbour.words.keys()
+    if not (first or last) or not changed_ends or pp > 16:
         return ""
     middle = pp - (first > 0) - (last > 0)
     each = (neighbour.recipe.model.num_layers - first - last) // max(middle, 1)
@@ -233,20 +196,22 @@ def _stages(neighbour: Near) -> str:
 
 def _other_versions(launch: Launch) -> list[Finding]:
     """Where the version is not stated: rules of other versions that would refuse the launch."""
+    recipe = launch.recipe
     if launch.values["framework_version"].origin != "default":
         return []
-    own: dict[str, list[Any]] = {}
-    for version in KNOWN[launch.recipe.framework]:
-        other = launch.recipe.model_copy(update={"framework_version": version})
+    versions: dict[str, list[str]] = {}
+    messages: dict[str, str] = {}
+    for version in KNOWN[recipe.framework]:
+        other = recipe.model_copy(update={"framework_version": version})
         for broken in breaches(other, launch.layout):
-            own.setdefault(broken.rule, []).append((version, broken.message))
+            versions.setdefault(broken.rule, []).append(version)
+            messages.setdefault(broken.rule, broken.message)
     return [
         Finding(
             "warning",
             rule,
-            f"{launch.recipe.framework} {', '.join(version for version, _ in found)} refuses it:"
-            f" {found[0][1]}; {launch.recipe.framework_version} is taken, as the file states no"
-            " version",
+            f"{recipe.framework} {', '.join(versions[rule])} refuses it: {message};"
+            f" {recipe.framework_version} is taken, as the file states no version",
         )
-        for rule, found in own.items()
+        for rule, message in messages.items()
     ]

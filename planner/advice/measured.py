@@ -16,7 +16,7 @@ from planner.intake.reading import Reading, Value
 from planner.interpret.interpret import Launch
 from planner.units import GIB
 
-HEAD = 200_000
+MAX_HEAD_BYTES = 200_000
 TEXTS = (
     ".sh",
     ".bash",
@@ -59,18 +59,18 @@ LAYOUT = (
 """Values that state a layout: one of them, and the others are the framework's defaults, not
 guesses.
 """
-FAR = 0.2
+FAR_OFF = 0.2
 """A prediction further than this from the measurement is worth a word."""
 
 
-class Told(NamedTuple):
+class LoggedRun(NamedTuple):
     """A log, and what it states of the run."""
 
     log: Log
     reading: Reading
 
 
-def log_of(path: str | Path) -> Told | None:
+def log_of(path: str | Path) -> LoggedRun | None:
     """The log that a path is, with the arguments that it prints; None where it is no log.
     InputError when it cannot be read.
     """
@@ -78,7 +78,7 @@ def log_of(path: str | Path) -> Told | None:
     if file.suffix.lower() in TEXTS or not read_log.is_log(_head(file)):
         return None
     log = read_log.checked(read_log.read(file))
-    return Told(log, log.reading or _bare(path, log))
+    return LoggedRun(log, log.reading or _bare(path, log))
 
 
 def _bare(path: str | Path, log: Log) -> Reading:
@@ -105,42 +105,39 @@ def guessed(launch: Launch, log: Log) -> bool:
     """Whether the layout is nobody's word: the log itself was asked about, it prints no arguments,
     and no option states a size.
     """
-    alone = log.reading is None and log.file == launch.reading.file
-    return alone and not any(
-        name in LAYOUT and value.origin != "default" for name, value in launch.values.items()
-    )
+    if log.reading is not None or log.file != launch.reading.file:
+        return False
+    layout = [value for name, value in launch.values.items() if name in LAYOUT]
+    return all(value.origin == "default" for value in layout)
 
 
-def unknown(launch: Launch, log: Log) -> Finding:
+def unknown_layout(launch: Launch, log: Log) -> Finding:
     """Instead of a prediction for a layout that nobody stated."""
     text = (
         f"{Path(log.file).name} prints no arguments, so nothing is predicted; what it measured"
         " stands below. Name the script with the log beside it, or state the layout"
     )
-    stated = (
-        "--set tensor_model_parallel_size=N and so on"
-        if launch.recipe.framework == "megatron"
-        else ""
-    )
-    return Finding("warning", "layout not known", text + (f": {stated}" if stated else ""))
+    if launch.recipe.framework == "megatron":
+        text += ": --set tensor_model_parallel_size=N and so on"
+    return Finding("warning", "layout not known", text)
 
 
-def beside(path: str | Path) -> Log | None:
+def log_beside(path: str | Path) -> Log | None:
     """The log that lies beside a script under its name (launch.sh, launch.log), if there is one and
     it is one.
     """
     for ending in (".log", ".out"):
         file = Path(path).with_suffix(ending)
         if file != Path(path) and file.is_file():
-            found = log_of(file)
-            return found.log if found else None
+            logged = log_of(file)
+            return logged.log if logged else None
     return None
 
 
 def _head(file: Path) -> str:
     try:
         with plain_file(file).open("rb") as opened:
-            return opened.read(HEAD).decode("utf-8", "replace")
+            return opened.read(MAX_HEAD_BYTES).decode("utf-8", "replace")
     except OSError as fault:
         raise InputError(
             f"{file} must be a file that can be read, but: {fault.strerror or fault}"
@@ -168,13 +165,10 @@ def measured(launch: Launch, log: Log, estimate: Estimate | None) -> dict[str, A
         "out_of_memory": len(log.ooms),
         "notes": list(log.notes),
     }
-    stated = (
-        log
-        if log.reading or guessed(launch, log)
-        else replace(log, reading=replace(launch.reading, values=launch.values))
-    )
+    if not log.reading and not guessed(launch, log):
+        log = replace(log, reading=replace(launch.reading, values=launch.values))
     row = csv_row.row(
-        stated,
+        log,
         model=launch.recipe.model.name if launch.sized else "",
         hardware=launch.recipe.hardware.name,
         gpus=launch.recipe.gpus,
@@ -203,42 +197,26 @@ def findings(log: Log, estimate: Estimate | None) -> list[Finding]:
     """What the log tells of the run that the file does not."""
     out: list[Finding] = []
     if log.ooms:
-        chance = (
-            f", where {estimate.oom_probability:.0%} was predicted" if estimate is not None else ""
-        )
-        out.append(
-            Finding(
-                "error",
-                "the log ran out of memory",
-                f"{Path(log.file).name} has {len(log.ooms)} messages of memory that ran "
-                f"out{chance}: {' '.join(log.ooms[0].text.split())[:200]}",
-            )
-        )
+        text = f"{Path(log.file).name} has {len(log.ooms)} messages of memory that ran out"
+        if estimate is not None:
+            text += f", where {estimate.oom_probability:.0%} was predicted"
+        text += f": {' '.join(log.ooms[0].text.split())[:200]}"
+        out.append(Finding("error", "the log ran out of memory", text))
     if log.nan_steps:
-        out.append(
-            Finding(
-                "warning",
-                "losses broke",
-                f"{log.nan_steps} of {log.steps} steps have no finite loss",
-            )
-        )
+        text = f"{log.nan_steps} of {log.steps} steps have no finite loss"
+        out.append(Finding("warning", "losses broke", text))
     if log.step_s and estimate is not None:
         off = float(estimate.step_s) / log.step_s - 1
-        inside = estimate.step_s_low <= log.step_s <= estimate.step_s_high
+        low, high = estimate.step_s_low, estimate.step_s_high
+        inside = low <= log.step_s <= high
         text = (
             f"a step took {log.step_s:.3g} s (median of {log.timed}), predicted"
-            f" {estimate.step_s:.3g} s"
-            f" ({off:+.0%})"
-            + (
-                ""
-                if inside
-                else (
-                    f", outside of the {estimate.step_s_low:.3g} to {estimate.step_s_high:.3g} s"
-                    " of 80% of such runs"
-                )
-            )
+            f" {estimate.step_s:.3g} s ({off:+.0%})"
         )
-        out.append(Finding("hint" if inside or abs(off) < FAR else "warning", "measured", text))
+        if not inside:
+            text += f", outside of the {low:.3g} to {high:.3g} s of 80% of such runs"
+        near = inside or abs(off) < FAR_OFF
+        out.append(Finding("hint" if near else "warning", "measured", text))
     return out
 
 

@@ -6,41 +6,49 @@ from dataclasses import fields
 from typing import Any
 
 from planner.advice import nearby_layouts
-from planner.advice.findings import Finding, Verdict, Way
-from planner.advice.flag_names import changed, said
-from planner.advice.legality import MAX_WAYS, way
+from planner.advice.findings import Finding, Severity, Verdict, Way
+from planner.advice.flag_names import changed, flag_line
+from planner.advice.legality import MAX_WAYS, way_to
 from planner.advice.nearby_layouts import Near
 from planner.cost.terms import Estimate
 from planner.interpret.interpret import Launch
 from planner.units import GIB
 
-MARGINAL = 0.1
-LOST = 0.9
+MIN_MARGINAL_PROBABILITY = 0.1
+"""To run out of memory: a launch is marginal from here on."""
+MAX_OOM_PROBABILITY = 0.9
+"""Above it a launch does not fit."""
 
 
 def verdict(estimate: Estimate) -> Verdict:
     """By the probability to run out of memory: below 0.1 it fits, above 0.9 it does not."""
-    if estimate.host_bytes > estimate.host_limit_bytes or estimate.oom_probability > LOST:
+    if (
+        estimate.host_bytes > estimate.host_limit_bytes
+        or estimate.oom_probability > MAX_OOM_PROBABILITY
+    ):
         return "oom"
-    return "marginal" if estimate.oom_probability >= MARGINAL else "fits"
+    return "marginal" if estimate.oom_probability >= MIN_MARGINAL_PROBABILITY else "fits"
 
 
 def findings(launch: Launch, estimate: Estimate) -> list[Finding]:
-    if verdict(estimate) == "fits":
+    judged = verdict(estimate)
+    if judged == "fits":
         return []
     offered = [*_cheapest(launch), *_more(launch)]
-    listed = "; ".join(f"{said(launch.reading.kind, one.values)} ({one.says})" for one in offered)
-    lost = estimate.oom_probability > LOST or estimate.host_bytes > estimate.host_limit_bytes
-    gain = _gain(estimate, offered)
-    return [
-        Finding(
-            "error" if lost else "warning",
-            "memory fits the GPU",
-            f"{_needs(launch, estimate)}" + (f". It would fit with: {listed}" if listed else ""),
-            tuple(offered),
-            gain,
-        )
-    ]
+    message = _needs(launch, estimate)
+    gain = None
+    if offered:
+        kind = launch.reading.kind
+        listed = "; ".join(f"{flag_line(kind, way.values)} ({way.says})" for way in offered)
+        message += f". It would fit with: {listed}"
+        freed = offered[0].memory_gib
+        if freed is not None:
+            gain = {
+                "memory_gib_freed": estimate.memory_bytes / GIB - freed,
+                "step_s": offered[0].step_s,
+            }
+    severity: Severity = "error" if judged == "oom" else "warning"
+    return [Finding(severity, "memory fits the GPU", message, tuple(offered), gain)]
 
 
 def _needs(launch: Launch, estimate: Estimate) -> str:
@@ -50,21 +58,19 @@ def _needs(launch: Launch, estimate: Estimate) -> str:
             f"offloaded states take {estimate.host_bytes / GIB:,.0f} GiB of a node's memory, which"
             f" has {estimate.host_limit_bytes / GIB:,.0f} GiB"
         )
-    parts = {
-        f.name.removesuffix("_bytes"): float(getattr(estimate.memory, f.name)) / GIB
-        for f in fields(estimate.memory)
-    }
-    largest = sorted(parts.items(), key=lambda pair: -pair[1])[:4]
+    parts = [(f.name, float(getattr(estimate.memory, f.name))) for f in fields(estimate.memory)]
+    largest = sorted(parts, key=lambda part: -part[1])[:4]
+    listed = [f"{name.removesuffix('_bytes')} {size / GIB:.1f} GiB" for name, size in largest]
     stages = estimate.stages
-    at = max(stages, key=lambda one: one.memory_bytes).stage if len(stages) > 1 else None
-    where = f" on pipeline rank {at} of {len(stages)}" if at is not None else ""
+    where = ""
+    if len(stages) > 1:
+        fullest = max(stages, key=lambda stage: stage.memory_bytes)
+        where = f" on pipeline rank {fullest.stage} of {len(stages)}"
     return (
         f"{estimate.memory_bytes / GIB:.1f} GiB{where} against"
         f" {estimate.memory_limit_bytes / GIB:.1f} GiB usable of a"
         f" {launch.recipe.hardware.gpu.name}: out of memory with probability"
-        f" {estimate.oom_probability:.0%} ("
-        + ", ".join(f"{name} {size:.1f} GiB" for name, size in largest)
-        + ")"
+        f" {estimate.oom_probability:.0%} ({', '.join(listed)})"
     )
 
 
@@ -72,53 +78,31 @@ def _cheapest(launch: Launch) -> list[Way]:
     """Of every kind of change of one knob the fastest that fits; of two knobs where one is not
     enough.
     """
-    found = [
-        neighbour
-        for neighbour in nearby_layouts.around(launch.recipe, launch.layout, 1)
-        if neighbour.fits and neighbour.words
-    ]
-    if not found:
-        found = [
-            neighbour
-            for neighbour in nearby_layouts.around(launch.recipe, launch.layout, 2)
-            if neighbour.fits
-        ]
-    kinds: dict[Any, Near] = {}
-    for one in sorted(found, key=lambda one: one.step_s):
-        kinds.setdefault(_kind(one), one)
-    return [way(launch, neighbour) for neighbour in list(kinds.values())[:MAX_WAYS]]
+    for depth in (1, 2):
+        neighbours = nearby_layouts.around(launch.recipe, launch.layout, depth)
+        kinds: dict[Any, Near] = {}
+        for neighbour in sorted(neighbours, key=lambda neighbour: neighbour.step_s):
+            if neighbour.fits and neighbour.words:
+                kinds.setdefault(_kind(neighbour), neighbour)
+        if kinds:
+            break
+    return [way_to(launch, neighbour) for neighbour in list(kinds.values())[:MAX_WAYS]]
 
 
 def _kind(neighbour: Near) -> tuple[tuple[str, int], ...]:
     """Which knobs change; recomputation by granularity, as its costs are far apart."""
-    words = {
-        word: value for word, value in neighbour.words.items() if not word.startswith("recompute_")
-    }
-    return tuple(
-        sorted((word, value if word == "recompute" else 0) for word, value in words.items())
-    )
+    kind = {word: 0 for word in neighbour.words if not word.startswith("recompute_")}
+    if "recompute" in kind:
+        kind["recompute"] = neighbour.words["recompute"]
+    return tuple(sorted(kind.items()))
 
 
 def _more(launch: Launch) -> list[Way]:
-    found = nearby_layouts.more_gpus(launch.recipe, launch.layout)
-    if found is None:
+    larger = nearby_layouts.more_gpus(launch.recipe, launch.layout)
+    if larger is None:
         return []
-    values = changed(launch, found.words)
-    return [
-        Way(
-            values,
-            f"{found.recipe.gpus} GPUs, {found.memory_gib:.1f} GiB each, a step of"
-            f" {found.step_s:.3g} s",
-            found.step_s,
-            found.memory_gib,
-        )
-    ]
-
-
-def _gain(estimate: Estimate, offered: list[Way]) -> dict[str, Any] | None:
-    if not offered or offered[0].memory_gib is None:
-        return None
-    return {
-        "memory_gib_freed": estimate.memory_bytes / GIB - offered[0].memory_gib,
-        "step_s": offered[0].step_s,
-    }
+    says = (
+        f"{larger.recipe.gpus} GPUs, {larger.memory_gib:.1f} GiB each, a step of"
+        f" {larger.step_s:.3g} s"
+    )
+    return [Way(changed(launch, larger.words), says, larger.step_s, larger.memory_gib)]

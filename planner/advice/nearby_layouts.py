@@ -93,7 +93,7 @@ def _values(recipe: Recipe, layout: Layout) -> dict[str, list[int]]:
     return out
 
 
-def _most_zero(recipe: Recipe) -> int:
+def _max_zero(recipe: Recipe) -> int:
     return 1 if recipe.framework == "megatron" else 3
 
 
@@ -102,7 +102,7 @@ def _zeros(recipe: Recipe, layout: Layout) -> list[int]:
     program.
     """
     least = 2 if recipe.framework == "torch" and layout.zero >= 2 else 0
-    return [stage for stage in recipe.stack.zero_stages if least <= stage <= _most_zero(recipe)]
+    return [stage for stage in recipe.stack.zero_stages if least <= stage <= _max_zero(recipe)]
 
 
 def _near(values: list[int], own: int) -> list[int]:
@@ -114,20 +114,25 @@ def _recomputations(recipe: Recipe, layout: Layout) -> list[Move]:
     choices = [(NONE, 0, 0), (FULL, 0, 0)]
     half = -(-recipe.model.num_layers // (layout.pp * layout.v * 2))
     if recipe.framework == "megatron":
-        known = expert_modules(recipe)
+        model_modules = expert_modules(recipe)
         core = module_mask(["core_attn"])
         masks = ([core] if recipe.attention == "unfused" else []) + [
-            1 << at for at in range(1, len(MODULES)) if known >> at & 1
+            1 << at for at in range(1, len(MODULES)) if model_modules >> at & 1
         ]
-        choices += [(SELECTIVE, one & known, 0) for one in masks if one & known]
+        choices += [
+            (SELECTIVE, modules & model_modules, 0) for modules in masks if modules & model_modules
+        ]
         choices += [(FULL, 0, half)] * (
             half > 0 and recipe.model.num_layers >= 2 * layout.pp * layout.v
         )
     own = (layout.recompute, layout.recompute_modules, layout.recompute_layers)
     return [
-        ("recompute", {"recompute": a, "recompute_modules": b, "recompute_layers": c})
-        for a, b, c in choices
-        if (a, b, c) != own
+        (
+            "recompute",
+            {"recompute": recompute, "recompute_modules": modules, "recompute_layers": layers},
+        )
+        for recompute, modules, layers in choices
+        if (recompute, modules, layers) != own
     ]
 
 
@@ -166,8 +171,8 @@ def _sequence(recipe: Recipe, layout: Layout) -> list[Move]:
 
 
 def _divisors(number: int) -> list[int]:
-    most = min(number, 4096)
-    return [n for n in range(1, most + 1) if number % n == 0]
+    limit = min(number, 4096)
+    return [n for n in range(1, limit + 1) if number % n == 0]
 
 
 def around(
@@ -185,36 +190,36 @@ def around(
     rows = np.flatnonzero(legal)
     if not len(rows):
         return []
-    said = closed_form(recipe, batch[rows])
+    estimated = closed_form(recipe, batch[rows])
     names = ("step_s", "memory_bytes", "oom_probability", "fits")
-    columns = [np.broadcast_to(getattr(said, name), len(rows)) for name in names]
+    columns = [np.broadcast_to(getattr(estimated, name), len(rows)) for name in names]
     return [
         Near(
             _words(recipe, layout, sets[row], batch[int(row)]),
             batch[int(row)],
             recipe,
-            float(columns[0][at]),
-            float(columns[1][at]) / GIB,
-            float(columns[2][at]),
-            bool(columns[3][at]),
+            float(columns[0][column]),
+            float(columns[1][column]) / GIB,
+            float(columns[2][column]),
+            bool(columns[3][column]),
         )
-        for at, row in enumerate(rows.tolist())
+        for column, row in enumerate(rows.tolist())
     ]
 
 
 def _words(
-    recipe: Recipe, layout: Layout, chosen: tuple[Move, ...], found: Layout
+    recipe: Recipe, layout: Layout, chosen: tuple[Move, ...], near: Layout
 ) -> dict[str, Any]:
     """The fields that differ; under DeepSpeed, which is told the accumulation, m with them."""
     words = {
-        k: x
+        name: value
         for _, change in chosen
-        for k, x in change.items()
-        if x != getattr(layout, k) or k == "recompute"
+        for name, value in change.items()
+        if value != getattr(layout, name) or name == "recompute"
     }
-    words |= {"sp": found.sp} if found.sp > layout.sp else {}
+    words |= {"sp": near.sp} if near.sp > layout.sp else {}
     return words | (
-        {"m": found.m} if recipe.framework in ("deepspeed", "torch") and found.m != layout.m else {}
+        {"m": near.m} if recipe.framework in ("deepspeed", "torch") and near.m != layout.m else {}
     )
 
 
@@ -256,21 +261,21 @@ def batches(recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()) -> lis
     """
     unit = layout.dp * layout.mbs * (layout.pp if layout.v > 1 else 1)
     size = recipe.global_batch_size
-    found = []
+    neighbours = []
     for batch in sorted({max(size // unit, 1) * unit, -(-size // unit) * unit} - {size}):
         other = recipe.model_copy(update={"global_batch_size": batch})
-        at = [
+        shared = [
             neighbour
             for neighbour in around(
                 other, replace(layout, m=batch // (layout.dp * layout.mbs)), 0, waived
             )
             if neighbour.layout.gbs == batch
         ]
-        found += [replace(one, words={"gbs": batch}) for one in at]
-    return found
+        neighbours += [replace(neighbour, words={"gbs": batch}) for neighbour in shared]
+    return neighbours
 
 
-def more_gpus(recipe: Recipe, layout: Layout, most: int = 16) -> Near | None:
+def more_gpus(recipe: Recipe, layout: Layout, max_nodes: int = 16) -> Near | None:
     """The fewest GPUs, in whole nodes above the stated count, on which a change of at most one knob
     fits; dp takes the rest.
     """
@@ -279,12 +284,12 @@ def more_gpus(recipe: Recipe, layout: Layout, most: int = 16) -> Near | None:
         if recipe.gpus >= recipe.hardware.node.gpus
         else max(recipe.gpus, 1)
     )
-    for count in (recipe.gpus + unit * step for step in range(1, most + 1)):
+    for count in (recipe.gpus + unit * step for step in range(1, max_nodes + 1)):
         for batch in (recipe.global_batch_size, _shared(recipe, count)):
             other = recipe.model_copy(update={"gpus": count, "global_batch_size": batch})
             fits = [neighbour for neighbour in around(other, layout, 1) if neighbour.fits]
             if fits:
-                best = min(fits, key=lambda one: (one.knobs, one.step_s))
+                best = min(fits, key=lambda neighbour: (neighbour.knobs, neighbour.step_s))
                 return replace(
                     best,
                     words={"gpus": count}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from planner.advice.findings import Finding, Way
+from planner.advice.findings import Finding, Way, caught
 from planner.advice.flag_names import STAGE, VIRTUAL
 from planner.interpret import layout_knobs
 from planner.interpret.interpret import Launch
@@ -29,8 +29,7 @@ def findings(launch: Launch) -> list[Finding]:
         "deepspeed": (_zero_stage,),
         "torch": (_layers_per_stage, _local_batch),
     }[launch.recipe.framework]
-    made = [judge(launch) for judge in judges]
-    return [finding for finding in made if finding is not None]
+    return caught(launch, judges)
 
 
 def _layers_per_virtual_stage(launch: Launch) -> Finding | None:
@@ -115,10 +114,10 @@ def _flag(name: str) -> str:
 
 def _recompute_modules(launch: Launch) -> Finding | None:
     """Source: [megatron-core] core/transformer/transformer_config.py."""
-    stated = launch.plain.get("recompute_modules")
-    if not stated or launch.plain.get("recompute_granularity") != "selective":
+    modules = launch.plain.get("recompute_modules")
+    if not modules or launch.plain.get("recompute_granularity") != "selective":
         return None
-    names = stated if isinstance(stated, list) else str(stated).replace(",", " ").split()
+    names = modules if isinstance(modules, list) else str(modules).replace(",", " ").split()
     unknown = [str(name) for name in names if name not in ALLOWED_MODULES]
     if not unknown:
         return None
@@ -134,13 +133,16 @@ def _recompute_modules(launch: Launch) -> Finding | None:
 
 def _granularity(launch: Launch) -> Finding | None:
     """Source: [megatron-core] training/arguments.py, the choices of the flag."""
-    stated = launch.plain.get("recompute_granularity")
-    if stated in (None, "", "full", "selective") or str(stated).lower() in ("none", "null"):
+    granularity = launch.plain.get("recompute_granularity")
+    if granularity in (None, "", "full", "selective") or str(granularity).lower() in (
+        "none",
+        "null",
+    ):
         return None
     return Finding(
         "error",
         "granularity of recomputation",
-        f"--recompute-granularity must be full or selective, but got {str(stated)[:40]}",
+        f"--recompute-granularity must be full or selective, but got {str(granularity)[:40]}",
     )
 
 

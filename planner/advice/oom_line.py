@@ -19,9 +19,9 @@ from planner.units import GIB, MIB
 BLOCK = 2 * MIB
 """The caching allocator asks for large tensors in multiples of this, and prints what it asks for.
 """
-NEAR = 0.01
+NEAR_SHARE = 0.01
 """A size this close is named as near where none matches to the digit."""
-MOST = 6
+MAX_MATCHES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +41,54 @@ def matches(launch: Launch, text: str, estimate: Estimate | None) -> dict[str, A
 
     Raises InputError when the text is no such message.
     """
-    found = parse(text)
-    if found is None:
+    message = parse(text)
+    if message is None:
         raise InputError(
             "--oom must be the message of an out-of-memory error or a size such as '16.83 GiB',"
             f" but got {text[:80]!r}"
         )
-    asked = found.requested_bytes
-    if asked is None or not launch.sized:
+    requested = message.requested_bytes
+    if requested is None or not launch.sized:
         why = (
             "the message names no size"
-            if asked is None
+            if requested is None
             else "the model is not known; --model NAME supplies it"
         )
-        return {**_message(found), "matches": [], "says": why}
-    low, high = found.ranges["requested_bytes"]
+        return {**_message(message), "matches": [], "says": why}
+    low, high = message.ranges["requested_bytes"]
     ranked = sorted(
         (
-            (_off(tensor, low, high, asked), at, tensor)
+            (_distance(tensor, low, high, requested), at, tensor)
             for at, tensor in enumerate(tensors(launch, estimate))
         ),
         key=lambda item: item[:2],
     )
-    close = [(off, tensor) for off, _, tensor in ranked if off <= NEAR]
+    close = [(off, tensor) for off, _, tensor in ranked if off <= NEAR_SHARE]
     kept = [pair for pair in close if pair[0] == 0.0] or close
-    return {**_message(found), "matches": [_match(off, one) for off, one in kept[:MOST]]}
+    return {
+        **_message(message),
+        "matches": [_match(off, tensor) for off, tensor in kept[:MAX_MATCHES]],
+    }
 
 
-def _off(one: Tensor, low: float, high: float, asked: float) -> float:
+def _distance(tensor: Tensor, low: float, high: float, requested: float) -> float:
     """0 when the tensor prints as the message does, itself or as the allocator rounds it; else how
     far it is from the figure.
     """
-    rounded = -(-one.size_bytes // BLOCK) * BLOCK
-    exact = low <= one.size_bytes <= high or low <= rounded <= high
-    return 0.0 if exact else abs(one.size_bytes / asked - 1) + (0.0 if one.counted else NEAR / 2)
+    rounded = -(-tensor.size_bytes // BLOCK) * BLOCK
+    exact = low <= tensor.size_bytes <= high or low <= rounded <= high
+    return (
+        0.0
+        if exact
+        else abs(tensor.size_bytes / requested - 1) + (0.0 if tensor.counted else NEAR_SHARE / 2)
+    )
 
 
-def _match(off: float, one: Tensor) -> dict[str, Any]:
+def _match(off: float, tensor: Tensor) -> dict[str, Any]:
     return {
-        "tensor": one.name,
-        "arithmetic": f"{one.arithmetic} = {_size(one.size_bytes)}",
-        "bytes": one.size_bytes,
+        "tensor": tensor.name,
+        "arithmetic": f"{tensor.arithmetic} = {_size(tensor.size_bytes)}",
+        "bytes": tensor.size_bytes,
         "exact": off == 0.0,
     }
 
@@ -90,11 +97,11 @@ def _size(size: float) -> str:
     return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / MIB:.2f} MiB"
 
 
-def _message(found: Oom) -> dict[str, Any]:
+def _message(message: Oom) -> dict[str, Any]:
     names = ("requested_bytes", "total_bytes", "allocated_bytes", "reserved_bytes", "free_bytes")
     return {
-        "message": found.text[:400],
-        **{name.replace("_bytes", "_gib"): _gib(getattr(found, name)) for name in names},
+        "message": message.text[:400],
+        **{name.replace("_bytes", "_gib"): _gib(getattr(message, name)) for name in names},
     }
 
 
@@ -107,7 +114,7 @@ def tensors(launch: Launch, estimate: Estimate | None) -> Iterator[Tensor]:
     yield from _logits(launch)
     yield from _states(launch, estimate)
     yield from _experts(launch)
-    yield from _whole(launch)
+    yield from _unpartitioned(launch)
     yield from _scores(launch)
     yield from _matrices(launch)
     yield from _activations(launch)
@@ -207,7 +214,7 @@ def _experts(launch: Launch) -> Iterator[Tensor]:
     )
 
 
-def _whole(launch: Launch) -> Iterator[Tensor]:
+def _unpartitioned(launch: Launch) -> Iterator[Tensor]:
     total = total_params(launch.recipe.model)
     for label, each in (("16-bit", 2), ("fp32", 4)):
         yield Tensor(

@@ -217,8 +217,8 @@ def findings(launch: Launch) -> list[Finding]:
         or launch.recipe.stack.name == "megatron-2021"
     ):
         return []
-    found = [_finding(launch, refusal) for refusal in PARSER if refusal[1](launch.plain)]
-    return [*found, *_fusion(launch), *_no_such(launch), *_unknown(launch)]
+    refused = [_finding(launch, refusal) for refusal in PARSER if refusal[1](launch.plain)]
+    return [*refused, *_fusion(launch), *_never_flags(launch), *_unknown(launch)]
 
 
 def _finding(launch: Launch, refusal: Refusal) -> Finding:
@@ -263,8 +263,8 @@ NO_SUCH = {
 """Flags that articles name and the parser has never had."""
 
 
-def _no_such(launch: Launch) -> list[Finding]:
-    stated = {
+def _never_flags(launch: Launch) -> list[Finding]:
+    names = {
         name.lstrip("-").replace("-", "_"): name
         for name in (*launch.reading.unknown, *launch.reading.values)
     }
@@ -277,7 +277,7 @@ def _no_such(launch: Launch) -> list[Finding]:
             (Way({name: None}),),
         )
         for name, says in NO_SUCH.items()
-        if name in stated
+        if name in names
     ]
 
 

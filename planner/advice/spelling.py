@@ -11,8 +11,8 @@ ALIKE = 0.9
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that this one is nearly."""
-    found = get_close_matches(name[:80], list(known), n=1, cutoff=ALIKE)
-    return found[0] if found else None
+    close = get_close_matches(name[:80], list(known), n=1, cutoff=ALIKE)
+    return close[0] if close else None
 
 
 def with_guesses(names: Iterable[str], known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.advice.findings import Finding, Way
+from planner.advice.findings import Finding, Way, caught
 from planner.advice.flag_names import OLD_RECOMPUTE, changed
 from planner.interpret import megatron_model, stack_choice
 from planner.interpret.interpret import Launch
@@ -19,28 +19,7 @@ OWN_PRECISION = ("nemo", "bridge", "swift")
 
 def findings(launch: Launch) -> list[Finding]:
     """Every trap that the launch is in."""
-    found = [
-        trap(launch)
-        for trap in (
-            _fp32,
-            _sp_alone,
-            _alone,
-            _flash_in_fp32,
-            _core_attn,
-            _starved,
-            _batch_defaults,
-            _connections,
-            _padded,
-            _ungrouped,
-            _across_nodes,
-            _ramp,
-            _copied_heads,
-            _dispatcher,
-            _dropped,
-            _dropout,
-        )
-    ]
-    return [one for one in found if one is not None]
+    return caught(launch, TRAPS)
 
 
 def _fp32(launch: Launch) -> Finding | None:
@@ -90,10 +69,10 @@ def _alone(launch: Launch) -> Finding | None:
 
 
 def _flash_in_fp32(launch: Launch) -> Finding | None:
-    asked = launch.plain.get("use_flash_attn") or str(
+    wanted = launch.plain.get("use_flash_attn") or str(
         launch.plain.get("attention_backend") or ""
     ).endswith("flash")
-    if not asked or launch.recipe.attention == "flash":
+    if not wanted or launch.recipe.attention == "flash":
         return None
     if launch.recipe.precision == "fp32":
         return Finding(
@@ -171,10 +150,10 @@ def _connections(launch: Launch) -> Finding | None:
     """Before Blackwell overlapping tp or cp communication relies on the order of launches."""
     split = launch.layout.tp > 1 or launch.layout.cp > 1
     sharded = launch.layout.zero >= 2
-    stated = launch.plain.get("env.CUDA_DEVICE_MAX_CONNECTIONS")
+    connections = launch.plain.get("env.CUDA_DEVICE_MAX_CONNECTIONS")
     if launch.recipe.framework != "megatron" or launch.reading.kind in OWN_PRECISION:
         return None
-    if sharded and str(stated) == "1":
+    if sharded and str(connections) == "1":
         return Finding(
             "error",
             "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -185,11 +164,11 @@ def _connections(launch: Launch) -> Finding | None:
     if (
         not split
         or sharded
-        or str(stated) == "1"
+        or str(connections) == "1"
         or launch.recipe.hardware.gpu.compute_capability >= BLACKWELL
     ):
         return None
-    got = f"it is {stated}" if stated is not None else "the script does not set it"
+    got = f"it is {connections}" if connections is not None else "the script does not set it"
     return Finding(
         "warning",
         "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -335,4 +314,24 @@ def _dropout(launch: Launch) -> Finding | None:
 
 def _stated(launch: Launch, name: str) -> bool:
     """Whether the file says so itself, in its newest or in an older word."""
-    return any(one in launch.reading.values for one in (name, *OLD_RECOMPUTE))
+    return any(word in launch.reading.values for word in (name, *OLD_RECOMPUTE))
+
+
+TRAPS = (
+    _fp32,
+    _sp_alone,
+    _alone,
+    _flash_in_fp32,
+    _core_attn,
+    _starved,
+    _batch_defaults,
+    _connections,
+    _padded,
+    _ungrouped,
+    _across_nodes,
+    _ramp,
+    _copied_heads,
+    _dispatcher,
+    _dropped,
+    _dropout,
+)

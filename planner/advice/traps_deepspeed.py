@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.advice.findings import Finding, Severity, Way
+from planner.advice.findings import Finding, Severity, Way, caught
 from planner.advice.flag_names import STAGE, changed
 from planner.advice.spelling import nearest, with_guesses
 from planner.intake.frameworks.deepspeed_keys import SECTIONS, TOP, refused
@@ -26,20 +26,17 @@ IGNORED = ("deepspeed.pipeline_num_chunks", "deepspeed.pipeline.pipeline_num_chu
 def findings(launch: Launch) -> list[Finding]:
     if launch.recipe.framework != "deepspeed":
         return []
-    found = [
-        trap(launch)
-        for trap in (
-            _pipeline_module,
-            _nothing_to_shard,
-            _precisions,
-            _offload,
-            _chunks,
-            _auto,
-            _estimator,
-            _fp32,
-        )
-    ]
-    return [*_disagreements(launch), *(one for one in found if one is not None), *_unknown(launch)]
+    traps = (
+        _pipeline_module,
+        _nothing_to_shard,
+        _precisions,
+        _offload,
+        _chunks,
+        _auto,
+        _estimator,
+        _fp32,
+    )
+    return [*_disagreements(launch), *caught(launch, traps), *_unknown(launch)]
 
 
 def _pipeline_module(launch: Launch) -> Finding | None:
@@ -104,15 +101,15 @@ def _offload(launch: Launch) -> Finding | None:
 
 
 def _chunks(launch: Launch) -> Finding | None:
-    stated = [name for name in IGNORED if name in launch.plain]
-    if not stated:
+    ignored = [name for name in IGNORED if name in launch.plain]
+    if not ignored:
         return None
     return Finding(
         "warning",
         "no interleaving",
         "pipeline_num_chunks is no key of DeepSpeed's: it is ignored in silence, and the pipeline"
         " is plain 1F1B",
-        (Way({stated[0]: None}),),
+        (Way({ignored[0]: None}),),
     )
 
 
@@ -177,19 +174,18 @@ def _fp32(launch: Launch) -> Finding | None:
 def _disagreements(launch: Launch) -> list[Finding]:
     out = []
     for key, argument in TRAINER.items():
-        one, other = launch.plain.get(key), launch.plain.get(argument)
-        if one is None or other is None or "auto" in (one, other) or one == other:
+        configured, given = launch.plain.get(key), launch.plain.get(argument)
+        if configured is None or given is None or configured == given:
             continue
-        out.append(
-            Finding(
-                "error",
-                "configuration and Trainer agree",
-                f"{key.removeprefix('deepspeed.')} is {one}, but --{argument.removeprefix('hf.')}"
-                f' is {other}: Hugging Face\'s Trainer refuses values that differ; "auto" takes'
-                " the argument's",
-                (Way({key: other}), Way({key: "auto"})),
-            )
+        if "auto" in (configured, given):
+            continue
+        text = (
+            f"{key.removeprefix('deepspeed.')} is {configured}, but"
+            f" --{argument.removeprefix('hf.')} is {given}: Hugging Face's Trainer refuses values"
+            ' that differ; "auto" takes the argument\'s'
         )
+        ways = (Way({key: given}), Way({key: "auto"}))
+        out.append(Finding("error", "configuration and Trainer agree", text, ways))
     return out
 
 
@@ -197,33 +193,30 @@ def _unknown(launch: Launch) -> list[Finding]:
     """Keys that DeepSpeed does not have: zero_optimization stops at them, 16-bit sections do so of
     late, the top ignores them.
     """
-    said = [name.removeprefix("deepspeed.") for name in launch.reading.unknown]
-    names = [
-        name
-        for name in said
-        if f"deepspeed.{name}" in launch.reading.values and f"deepspeed.{name}" not in IGNORED
-    ]
-    stopped = {name: part for name in names if (part := refused(tuple(name.split("."))))}
-    strict = {name: part for name, part in stopped.items() if part[0] == "zero_optimization"}
-    late = {name: part for name, part in stopped.items() if name not in strict}
-    ignored = [name for name in names if name not in stopped]
-    found = [_refused(launch, strict, "error", "DeepSpeed stops at it")] if strict else []
-    found += (
-        [_refused(launch, late, "warning", "DeepSpeed 0.19 stops at it, old versions ignore it")]
-        if late
-        else []
-    )
-    return found + (
-        [
-            Finding(
-                "hint",
-                "ignored keys",
-                f"not known to DeepSpeed, which ignores them: {with_guesses(ignored[:8], TOP)}",
-            )
-        ]
-        if ignored
-        else []
-    )
+    strict: dict[str, tuple[str, ...]] = {}
+    late: dict[str, tuple[str, ...]] = {}
+    ignored = []
+    for key in launch.reading.unknown:
+        name = key.removeprefix("deepspeed.")
+        if f"deepspeed.{name}" not in launch.reading.values or f"deepspeed.{name}" in IGNORED:
+            continue
+        part = refused(tuple(name.split(".")))
+        if not part:
+            ignored.append(name)
+        elif part[0] == "zero_optimization":
+            strict[name] = part
+        else:
+            late[name] = part
+    findings = []
+    if strict:
+        findings.append(_refused(launch, strict, "error", "DeepSpeed stops at it"))
+    if late:
+        what = "DeepSpeed 0.19 stops at it, old versions ignore it"
+        findings.append(_refused(launch, late, "warning", what))
+    if ignored:
+        text = f"not known to DeepSpeed, which ignores them: {with_guesses(ignored[:8], TOP)}"
+        findings.append(Finding("hint", "ignored keys", text))
+    return findings
 
 
 def _refused(
@@ -238,16 +231,9 @@ def _refused(
         key, section = ".".join(part), ".".join(part[:-1])
         near = nearest(part[-1], SECTIONS[section])
         says.append(f"{section} has no key {part[-1]}" + (f" ({near}?)" if near else ""))
-        change |= {
-            f"deepspeed.{section}.{near}{name.removeprefix(key)}": launch.plain.get(
-                f"deepspeed.{name}"
-            )
-            for name, of in stopped.items()
-            if near and of == part
-        }
-    return Finding(
-        severity,
-        "unknown keys" if severity == "error" else "keys of old versions",
-        f"{', '.join(says[:6])}: {what}",
-        (Way(change),),
-    )
+        for name, refused_part in stopped.items():
+            if near and refused_part == part:
+                renamed = f"deepspeed.{section}.{near}{name.removeprefix(key)}"
+                change[renamed] = launch.plain.get(f"deepspeed.{name}")
+    rule = "unknown keys" if severity == "error" else "keys of old versions"
+    return Finding(severity, rule, f"{', '.join(says[:6])}: {what}", (Way(change),))

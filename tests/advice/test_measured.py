@@ -10,7 +10,7 @@ import pytest
 
 from planner import api
 from planner.advice.check import check_reading
-from planner.advice.measured import beside, log_of
+from planner.advice.measured import log_beside, log_of
 from planner.errors import InputError
 from planner.intake.logs import read_log
 from planner.report.json.check import document
@@ -69,9 +69,9 @@ def test_memory_that_ran_out_is_the_verdict(tmp_path: Path) -> None:
 def test_what_is_a_log_and_what_lies_beside_a_script(tmp_path: Path) -> None:
     script = tmp_path / "launch.sh"
     script.write_text("#!/bin/bash\ntorchrun pretrain_gpt.py\n")
-    assert log_of(script) is None and beside(script) is None
+    assert log_of(script) is None and log_beside(script) is None
     (tmp_path / "launch.log").write_text(lines(500.0))
-    found = beside(script)
+    found = log_beside(script)
     assert found is not None and found.step_s == pytest.approx(0.5)
     told = log_of(tmp_path / "launch.log")
     assert told is not None and told.reading.framework == "megatron"

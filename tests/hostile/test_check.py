@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.advice.check import check_reading, settled
+from planner.advice.check import check_reading, changes_to_fit
 from planner.errors import InputError
 from planner.intake.reading import Reading, Value
 from planner.report.json.check import document
@@ -108,7 +108,7 @@ def answered(reading: Reading) -> None:
         answer = check_reading(reading, "h100-sxm")
         json.dumps(document(answer), allow_nan=False)
         text(answer)
-        settled(answer)
+        changes_to_fit(answer)
     except InputError as fault:
         assert str(fault)
 

@@ -5,7 +5,7 @@ against the best plan, provenance.
 from __future__ import annotations
 
 from planner.advice.findings import Checked, Finding
-from planner.advice.flag_names import said
+from planner.advice.flag_names import flag_line
 from planner.layout import SCHEDULES
 from planner.report.draw import plotly_charts
 from planner.report.html import parts
@@ -71,7 +71,7 @@ def _findings(answer: Checked) -> list[Section]:
 
 def _line(finding: Finding, kind: str) -> str:
     fix = (
-        f" Fix: {said(kind, finding.ways[0].values)}."
+        f" Fix: {flag_line(kind, finding.ways[0].values)}."
         if finding.ways and finding.ways[0].values
         else ""
     )
@@ -81,7 +81,7 @@ def _line(finding: Finding, kind: str) -> str:
 def _ways(finding: Finding, kind: str) -> More:
     rows = tuple(
         (
-            said(kind, way.values),
+            flag_line(kind, way.values),
             way.says,
             "" if way.step_s is None else f"{way.step_s:.3g}",
             "" if way.memory_gib is None else f"{way.memory_gib:.1f}",

@@ -15,7 +15,7 @@ def document(answer: Comparison) -> dict[str, Any]:
 
 
 def row_document(row: Row) -> dict[str, Any]:
-    recipe, spent, question = row.recipe, row.spent, row.asked or {}
+    recipe, spent, question = row.recipe, row.spent, row.words
     return {
         "name": row.name,
         "model": recipe.model.name if recipe else None,

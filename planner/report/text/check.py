@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from planner.advice.findings import Checked, Finding
-from planner.advice.flag_names import said
+from planner.advice.flag_names import flag_line
 from planner.cost.terms import Estimate
 from planner.layout import SCHEDULES, Layout
 from planner.report.text.parts import heading, paragraph, plans
@@ -83,7 +83,7 @@ def _finding(finding: Finding, kind: str) -> Group:
     )
     if not finding.ways or not finding.ways[0].values:
         return Group(head)
-    fix = Text.assemble(("fix: ", "bold"), said(kind, finding.ways[0].values))
+    fix = Text.assemble(("fix: ", "bold"), flag_line(kind, finding.ways[0].values))
     return Group(head, Padding(fix, (0, 0, 0, 2), expand=False))
 
 
