@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.advice.check import check_reading, changes_to_fit
+from planner.advice.check import changes_to_fit, check_reading
 from planner.errors import InputError
 from planner.intake.reading import Reading, Value
 from planner.report.json.check import document
