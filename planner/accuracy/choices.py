@@ -26,9 +26,9 @@ from planner.layout import (
 )
 from planner.specs.recipe import Recipe
 
-MOST_SEQUENCES = 64
+MAX_MICRO_BATCH = 64
 """Largest micro-batch that is tried for a row that states none."""
-MOST_CHUNKS = 128
+MAX_VIRTUAL_STAGES = 128
 """Most virtual stages a rank that are tried."""
 TWO_CHUNKS = ("zbv", "zbv-auto", "v-half", "v-min", "dualpipev")
 """Schedules whose ranks hold two chunks by construction."""
@@ -49,7 +49,7 @@ def layouts(row: Row, recipe: Recipe) -> Choice:
     Errors: Skipped when the row contradicts itself.
     """
     fixed = _degrees(row, recipe)
-    modules, said = _modules(row, recipe)
+    modules, assumed_modules = _modules(row, recipe)
     options = {
         "mbs": _micro_batch(row, recipe, fixed["dp"]),
         "v": _virtual(row, recipe, fixed["pp"]),
@@ -61,21 +61,27 @@ def layouts(row: Row, recipe: Recipe) -> Choice:
     columns = dict(zip(options, grid.T, strict=True))
     recompute = columns.pop("recompute")
     count = len(grid)
-    whole: dict[str, Any] = {name: np.full(count, value) for name, value in fixed.items()} | columns
-    whole |= {
+    fields: dict[str, Any] = {
+        name: np.full(count, value) for name, value in fixed.items()
+    } | columns
+    fields |= {
         "recompute": recompute % 4,
         "recompute_modules": recompute // 4,
         "schedule": _schedules(row, columns["v"]),
     }
-    whole |= _split(row, recipe, fixed["pp"], columns["v"])
-    whole["offload"] = np.full(
+    fields |= _split(row, recipe, fixed["pp"], columns["v"])
+    fields["offload"] = np.full(
         count, OFFLOAD_CODE["optimizer-cpu"] if facts_of(row).optimizer_away else 0
     )
-    whole["m"] = recipe.global_batch_size // (fixed["dp"] * columns["mbs"])
+    fields["m"] = recipe.global_batch_size // (fixed["dp"] * columns["mbs"])
     unstated = [name for name, cell in _CELLS.items() if row[cell] is None]
     open_knobs = tuple(name for name in unstated if len(options[name]) > 1)
-    alone = tuple(_alone(name, options[name][0]) for name in unstated if name not in open_knobs)
-    return Choice(Layout(**whole), open_knobs, (*_degrees_said(row, fixed), *said, *alone))
+    alone = tuple(
+        _only_choice(name, options[name][0]) for name in unstated if name not in open_knobs
+    )
+    return Choice(
+        Layout(**fields), open_knobs, (*_assumed_degrees(row, fixed), *assumed_modules, *alone)
+    )
 
 
 _CELLS = {"mbs": "mbs", "v": "vpp", "recompute": "recompute", "sp": "sp", "zero": "zero"}
@@ -89,7 +95,7 @@ def described(knob: str, layout: Layout) -> str:
     return str(getattr(layout, knob))
 
 
-def _alone(knob: str, value: int) -> str:
+def _only_choice(knob: str, value: int) -> str:
     if knob == "recompute":
         return (
             "recompute"
@@ -107,13 +113,13 @@ def _degrees(row: Row, recipe: Recipe) -> dict[str, int]:
     dp, rest = divmod(recipe.gpus, tp * pp * cp)
     if rest or not dp:
         raise Skipped("gpus is no multiple of tp * pp * cp")
-    said = int(row["dp"] or dp)
+    stated_dp = int(row["dp"] or dp)
     if (
         recipe.global_batch_size % dp
-        and recipe.global_batch_size % said == 0
-        and recipe.gpus % (tp * pp * said) == 0
+        and recipe.global_batch_size % stated_dp == 0
+        and recipe.gpus % (tp * pp * stated_dp) == 0
     ):
-        dp, cp = said, recipe.gpus // (tp * pp * said)
+        dp, cp = stated_dp, recipe.gpus // (tp * pp * stated_dp)
     return {
         "tp": tp,
         "pp": pp,
@@ -124,14 +130,14 @@ def _degrees(row: Row, recipe: Recipe) -> dict[str, int]:
     }
 
 
-def _degrees_said(row: Row, fixed: dict[str, int]) -> tuple[str, ...]:
+def _assumed_degrees(row: Row, fixed: dict[str, int]) -> tuple[str, ...]:
     blank = [f"{name} {fixed[name]}" for name in ("cp", "ep") if row[name] is None]
-    said = [f"{', '.join(blank)}: not stated"] if blank else []
+    sentences = [f"{', '.join(blank)}: not stated"] if blank else []
     if row["dp"] is not None and int(row["dp"]) != fixed["dp"]:
-        said.append(f"dp {fixed['dp']}: gpus / (tp pp cp), the row says {int(row['dp'])}")
+        sentences.append(f"dp {fixed['dp']}: gpus / (tp pp cp), the row says {int(row['dp'])}")
     if row["cp"] is not None and int(row["cp"]) != fixed["cp"]:
-        said.append(f"cp {fixed['cp']}: gpus / (tp pp dp), the row says {int(row['cp'])}")
-    return tuple(said)
+        sentences.append(f"cp {fixed['cp']}: gpus / (tp pp dp), the row says {int(row['cp'])}")
+    return tuple(sentences)
 
 
 def _micro_batch(row: Row, recipe: Recipe, dp: int) -> list[int]:
@@ -139,7 +145,7 @@ def _micro_batch(row: Row, recipe: Recipe, dp: int) -> list[int]:
     if rest or not share:
         raise Skipped("the global batch is no multiple of dp")
     if row["mbs"] is None:
-        return [size for size in range(1, min(share, MOST_SEQUENCES) + 1) if share % size == 0]
+        return [size for size in range(1, min(share, MAX_MICRO_BATCH) + 1) if share % size == 0]
     size = int(row["mbs"])
     if share % size:
         raise Skipped("the global batch is no multiple of dp * mbs")
@@ -158,10 +164,10 @@ def _virtual(row: Row, recipe: Recipe, pp: int) -> list[int]:
         return [2]
     if schedule and not schedule.startswith("interleaved"):
         return [1]
-    least = 2 if schedule else 1
-    most = min(recipe.model.num_layers // pp + 1, MOST_CHUNKS)
+    first = 2 if schedule else 1
+    last = min(recipe.model.num_layers // pp + 1, MAX_VIRTUAL_STAGES)
     return [
-        v for v in range(least, most + 1) if _accounted(recipe.model.num_layers, pp, v) is not None
+        v for v in range(first, last + 1) if _accounted(recipe.model.num_layers, pp, v) is not None
     ] or [1]
 
 
@@ -238,13 +244,19 @@ def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
     if recipe.model.moe and row["recompute_modules"] is None:
         return _selective(recipe), ()
     wanted = [
-        x.strip() for x in str(row["recompute_modules"] or "core_attn").split(",") if x.strip()
+        module.strip()
+        for module in str(row["recompute_modules"] or "core_attn").split(",")
+        if module.strip()
     ]
-    known = [x for x in wanted if x in MODULES]
-    said = [f"recompute module {x[:40]}: not modelled" for x in wanted if x not in MODULES]
+    known = [module for module in wanted if module in MODULES]
+    assumed = [
+        f"recompute module {module[:40]}: not modelled"
+        for module in wanted
+        if module not in MODULES
+    ]
     if row["recompute_modules"] is None:
-        said.append("recompute_modules core_attn: not stated")
-    return [RECOMPUTE_CODE[name] + 4 * module_mask(known)], tuple(said)
+        assumed.append("recompute_modules core_attn: not stated")
+    return [RECOMPUTE_CODE[name] + 4 * module_mask(known)], tuple(assumed)
 
 
 def _selective(recipe: Recipe) -> list[int]:

@@ -13,8 +13,8 @@ import pandas as pd
 from planner.accuracy.columns import COLUMNS, FIGURES, NUMBERS, REQUIRED, SWITCHES
 from planner.errors import InputError, unknown
 
-LARGEST_BYTES = 256 * 10**6
-LARGEST = 1e18
+MAX_BYTES = 256 * 10**6
+MAX_NUMBER = 1e18
 BLANKS = {"", "nan", "na", "n/a", "none", "null", "-"}
 WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
@@ -54,10 +54,9 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 " it first"
             )
         size = path.stat().st_size
-        if size > LARGEST_BYTES:
+        if size > MAX_BYTES:
             raise InputError(
-                f"{path} must be at most {LARGEST_BYTES // 10**6} MB, but it has"
-                f" {size / 1e6:,.0f} MB"
+                f"{path} must be at most {MAX_BYTES // 10**6} MB, but it has {size / 1e6:,.0f} MB"
             )
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(_text_lines(path, file), strict=True)
@@ -117,8 +116,10 @@ def _header(path: Path, header: list[str]) -> list[str]:
 
 
 def _near(name: str, names: list[str]) -> str:
-    said = str(unknown("column", name, [x for x in names if x not in COLUMNS] or names))
-    return f"; {said.rsplit('; ', 1)[1]}" if "did you mean" in said else ""
+    message = str(
+        unknown("column", name, [column for column in names if column not in COLUMNS] or names)
+    )
+    return f"; {message.rsplit('; ', 1)[1]}" if "did you mean" in message else ""
 
 
 def _cells(
@@ -145,8 +146,10 @@ def _column(path: Path, name: str, lines: list[int], cells: list[str]) -> pd.Ser
             [_number(path, name, line, cell) for line, cell in zip(lines, cells, strict=True)],
             dtype=float,
         )
-    if name not in COLUMNS and (found := _as_numbers(cells)) is not None:
-        return pd.Series(found, dtype=float)
+    if name not in COLUMNS:
+        numbers = _as_numbers(cells)
+        if numbers is not None:
+            return pd.Series(numbers, dtype=float)
     # `none` is a word in text columns (recompute none), not a blank.
     return pd.Series(
         [np.nan if cell.lower() in BLANKS - {"none"} else cell for cell in cells], dtype=object
@@ -169,14 +172,12 @@ def _number(path: Path, name: str, line: int, cell: str) -> float:
         value = math.nan if "_" in cell else float(cell)
     except ValueError:
         value = math.nan
-    if not 0 <= value < LARGEST or (name in SWITCHES and value > 1):
-        kind = (
-            "0 or 1"
-            if name in SWITCHES
-            else "a number from 0 to 1e18"
-            if name in FIGURES
-            else "a whole number from 1 to 1e18"
-        )
+    if not 0 <= value < MAX_NUMBER or (name in SWITCHES and value > 1):
+        kind = "a whole number from 1 to 1e18"
+        if name in SWITCHES:
+            kind = "0 or 1"
+        elif name in FIGURES:
+            kind = "a number from 0 to 1e18"
         got = f"must be {kind}, but got {cell[:60]!r}; leave it empty when it is not stated"
         raise InputError(f"{path} line {line}, column {name!r}: {got}")
     return value
@@ -186,6 +187,6 @@ def _completed(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Every column of the contract; a run without a source is of its file."""
     kinds = {name: float if name in NUMBERS else object for name in COLUMNS if name not in frame}
     empty = {name: pd.Series(np.nan, index=frame.index, dtype=kind) for name, kind in kinds.items()}
-    whole = pd.concat([frame, pd.DataFrame(empty)], axis=1) if empty else frame
-    named = whole["source"].where(whole["source"].notna(), path.stem)
-    return whole.assign(source=named.astype(object))
+    completed = pd.concat([frame, pd.DataFrame(empty)], axis=1) if empty else frame
+    named = completed["source"].where(completed["source"].notna(), path.stem)
+    return completed.assign(source=named.astype(object))

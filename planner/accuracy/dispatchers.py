@@ -76,16 +76,19 @@ def facts(notes: str, page: str, hardware: str) -> Facts:
     all-to-all.
     """
     out: dict[str, Any] = {}
-    found = next((name for name, words in _DISPATCHERS if words.search(notes)), None)
-    if found is None and (
+    dispatcher = next((name for name, words in _DISPATCHERS if words.search(notes)), None)
+    if dispatcher is None and (
         "performance item" in notes or ("container 25.11" in page and "nvl72" not in hardware)
     ):
-        found = "alltoall"
-    if found:
-        out |= {"dispatcher": found, "wait_us": library.stack(LIKE[found]).experts.wait_us}
+        dispatcher = "alltoall"
+    if dispatcher:
+        out |= {
+            "dispatcher": dispatcher,
+            "wait_us": library.stack(LIKE[dispatcher]).experts.wait_us,
+        }
     if _OVERLAPPED.search(notes):
         out["overlap_share"] = routing()["hidden_share"]
-    if _GRAPHED.search(notes) or (_OVERLAPPED.search(notes) and found != "alltoall"):
+    if _GRAPHED.search(notes) or (_OVERLAPPED.search(notes) and dispatcher != "alltoall"):
         out["wait_us"] = 0.0
     if _REAL.search(notes):
         out["imbalance"] = routing()["unbalanced"]
@@ -94,10 +97,10 @@ def facts(notes: str, page: str, hardware: str) -> Facts:
 
 def modules(notes: str) -> tuple[str, ...]:
     """What selective recomputation repeats, in Megatron's words."""
-    found = _MODULES.search(notes)
+    match = _MODULES.search(notes)
     return (
-        tuple(_WORDS.get(word, word) for word in re.split(r"[,+]", found[1].lower()))
-        if found
+        tuple(_WORDS.get(word, word) for word in re.split(r"[,+]", match[1].lower()))
+        if match
         else ()
     )
 

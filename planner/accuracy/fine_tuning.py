@@ -38,14 +38,14 @@ def of(row: Row, model: ModelSpec) -> tuple[Tuned, tuple[str, ...]]:
     """
     nemo = PAGES.search(str(row["source_ref"] or "")) is not None
     packed = SQUAD if nemo and _TUNED.search(str(row["model"] or "")) else None
-    said: tuple[str, ...] = (
+    assumed: tuple[str, ...] = (
         (f"samples of {packed} tokens, packed: the page's SQuAD-v1.1",) if packed else ()
     )
     if not facts_of(row).frozen:
-        return Tuned(model, None, packed), said
+        return Tuned(model, None, packed), assumed
     targets: tuple[Any, ...] = ("qkv",) if nemo else TARGETS
-    alone = model.model_copy(update={"mtp_layers": 0}) if model.mtp_layers else model
+    decoder = model.model_copy(update={"mtp_layers": 0}) if model.mtp_layers else model
     adapters = (
         f"lora_rank {RANK}, lora_targets {', '.join(targets)}: not stated, those of the recipes"
     )
-    return Tuned(alone, Lora(rank=RANK, targets=targets), packed), (*said, adapters)
+    return Tuned(decoder, Lora(rank=RANK, targets=targets), packed), (*assumed, adapters)

@@ -111,13 +111,16 @@ def kendall_tau(expected: np.ndarray, real: np.ndarray) -> float:
     NaN where all measurements are equal: there is nothing to rank; 0 where all predictions are:
     they rank nothing.
     """
-    one = np.sign(expected[:, None] - expected[None, :])
-    other = np.sign(real[:, None] - real[None, :])
-    if not other.any():
+    expected_sign = np.sign(expected[:, None] - expected[None, :])
+    real_sign = np.sign(real[:, None] - real[None, :])
+    if not real_sign.any():
         return math.nan
-    if not one.any():
+    if not expected_sign.any():
         return 0.0
-    return float((one * other).sum() / math.sqrt(np.abs(one).sum() * np.abs(other).sum()))
+    return float(
+        (expected_sign * real_sign).sum()
+        / math.sqrt(np.abs(expected_sign).sum() * np.abs(real_sign).sum())
+    )
 
 
 def regret(expected: np.ndarray, real: np.ndarray, tried: int) -> float:
@@ -166,10 +169,10 @@ def _bins(chance: np.ndarray, real: np.ndarray, weight: np.ndarray) -> list[dict
     for step in range(BINS):
         inside = place == step
         if inside.any():
-            said, happened = (
+            predicted, happened = (
                 float(np.average(x[inside], weights=weight[inside])) for x in (chance, real)
             )
-            out.append({"predicted": said, "observed": happened, "rows": int(inside.sum())})
+            out.append({"predicted": predicted, "observed": happened, "rows": int(inside.sum())})
     return out
 
 

@@ -51,12 +51,12 @@ def facts(model: str, notes: str) -> Facts:
     """Read from the model's name and the notes; what concerns the kind of model is looked for in
     both.
     """
-    said = f"{model}; {notes}"
+    text = f"{model}; {notes}"
     head_dim = _HEAD_DIM.search(notes)
     return Facts(
         not_decoder=_NOT_DECODER.search(model) is not None or "not an LLM" in notes,
-        frozen=_FROZEN.search(said) is not None,
-        hybrid=_HYBRID.search(said) is not None,
+        frozen=_FROZEN.search(text) is not None,
+        hybrid=_HYBRID.search(text) is not None,
         offloaded=_OFFLOADED.search(notes) is not None,
         optimizer_away=_OPTIMIZER_AWAY.search(notes) is not None,
         head_dim=int(head_dim[1]) if head_dim else None,

@@ -24,7 +24,7 @@ from planner.rules.table import mask
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
-FITS = 0.1
+MAX_OOM_PROBABILITY = 0.1
 """OOM probability under which a layout counts as fitting."""
 CLOSED = tuple(SCHEDULE_CODE[name] for name in ("naive", "gpipe", "1f1b", "interleaved"))
 """Schedules with a closed form; the others are simulated, one layout at a time."""
@@ -55,7 +55,7 @@ def predicted(runs: pd.DataFrame) -> pd.DataFrame:
     answers: list[dict[str, Any]] = [{} for _ in records]
     groups = _by_question(records, answers)
     batches = {
-        key: (rows[0][1].recipe, joined([found.layouts for _, found in rows]))
+        key: (rows[0][1].recipe, joined([document.layouts for _, document in rows]))
         for key, rows in groups.items()
     }
     for key, figures in _figures(batches).items():
@@ -87,37 +87,39 @@ def _by_question(
     for place, record in enumerate(records):
         row = {name: None if cell != cell else cell for name, cell in record.items()}
         try:
-            found = run(row)
+            document = run(row)
         except Skipped as reason:
             answers[place]["skipped"] = str(reason)
             continue
-        simulated = not set(np.unique(found.layouts.schedule).tolist()) <= set(CLOSED)
-        groups.setdefault((id(found.recipe), simulated), []).append((place, found))
+        simulated = not set(np.unique(document.layouts.schedule).tolist()) <= set(CLOSED)
+        groups.setdefault((id(document.recipe), simulated), []).append((place, document))
     return groups
 
 
 def _figures(batches: dict[Key, tuple[Recipe, Layout]]) -> dict[Key, Columns | InputError]:
     """Closed forms batch by batch; all layouts that are simulated together."""
+    out: dict[Key, Columns | InputError] = {}
     simulated = {key: pair for key, pair in batches.items() if key[1]}
-    found = each(
-        [(recipe, batch[i]) for recipe, batch in simulated.values() for i in range(len(batch))]
-    )
-    out = {key: _closed(*pair) for key, pair in batches.items() if not key[1]}
+    pairs = [(recipe, batch[i]) for recipe, batch in simulated.values() for i in range(len(batch))]
+    answers = each(pairs)
+    for key, (recipe, batch) in batches.items():
+        if key not in simulated:
+            try:
+                out[key] = estimates(recipe, batch)
+            except InputError as fault:
+                out[key] = fault
     for key, (_, batch) in simulated.items():
-        out[key] = _stacked([next(found) for _ in range(len(batch))])
+        out[key] = _stacked([next(answers) for _ in range(len(batch))])
     return out
 
 
-def _closed(recipe: Recipe, batch: Layout) -> Columns | InputError:
-    try:
-        return estimates(recipe, batch)
-    except InputError as fault:
-        return fault
-
-
-def _stacked(found: list[Estimate | InputError]) -> Columns | InputError:
-    fault = next((one for one in found if isinstance(one, InputError)), None)
-    return fault or _joined([_columns(one, 1) for one in found if not isinstance(one, InputError)])
+def _stacked(answers: list[Estimate | InputError]) -> Columns | InputError:
+    parts = []
+    for answer in answers:
+        if isinstance(answer, InputError):
+            return answer
+        parts.append(_columns(answer, 1))
+    return _joined(parts)
 
 
 def _answer(
@@ -132,10 +134,10 @@ def _answer(
             answers[place]["skipped"] = str(figures)
         return
     legal, start = mask(recipe, batch)[0], 0
-    for place, found in rows:
-        end = start + len(found.layouts)
-        best = start + _best(figures, legal, slice(start, end))
-        answers[place] |= _told(recipe, found, batch[best], figures, best, end - start)
+    for place, document in rows:
+        end = start + len(document.layouts)
+        best = start + best_layout(figures, legal, slice(start, end))
+        answers[place] |= _row_answer(recipe, document, batch[best], figures, best, end - start)
         start = end
 
 
@@ -158,30 +160,21 @@ def estimates(recipe: Recipe, batch: Layout) -> Columns:
 
 
 def _joined(parts: list[Columns]) -> Columns:
-    return Columns(
-        **{
-            f.name: np.concatenate([getattr(part, f.name) for part in parts])
-            for f in fields(Columns)
-        }
-    )
+    names = [f.name for f in fields(Columns)]
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return Columns(**columns)
 
 
-def _columns(found: Estimate, count: int) -> Columns:
-    memory = found.memory
-    whole = {
-        name: getattr(memory, name)
-        for name in ("allocated_bytes", "reserved_bytes", "device_bytes")
-    }
-    whole |= {f.name: getattr(found, f.name) for f in fields(Columns) if f.name not in whole}
-    return Columns(
-        **{
-            name: np.broadcast_to(np.asarray(value, dtype=float), (count,))
-            for name, value in whole.items()
-        }
-    )
+def _columns(estimated: Estimate, count: int) -> Columns:
+    columns: dict[str, np.ndarray] = {}
+    for f in fields(Columns):
+        of_memory = f.name in ("allocated_bytes", "reserved_bytes", "device_bytes")
+        value = getattr(estimated.memory if of_memory else estimated, f.name)
+        columns[f.name] = np.broadcast_to(np.asarray(value, dtype=float), (count,))
+    return Columns(**columns)
 
 
-def _best(figures: Columns, legal: np.ndarray, rows: slice) -> int:
+def best_layout(figures: Columns, legal: np.ndarray, rows: slice) -> int:
     """The fastest legal layout that fits; where none does the one most likely to, where none is
     legal as if all were.
     """
@@ -189,31 +182,28 @@ def _best(figures: Columns, legal: np.ndarray, rows: slice) -> int:
     if len(time) == 1:
         return 0
     allowed = allowed if allowed.any() else np.ones_like(allowed)
-    fits = allowed & (oom < FITS)
+    fits = allowed & (oom < MAX_OOM_PROBABILITY)
     if fits.any():
         return int(np.argmin(np.where(fits, time, np.inf)))
     return int(np.lexsort((time, oom, ~allowed))[0])
 
 
-def _told(
-    recipe: Recipe, found: Run, layout: Layout, figures: Columns, at: int, choices: int
+def _row_answer(
+    recipe: Recipe, document: Run, layout: Layout, figures: Columns, at: int, choices: int
 ) -> dict[str, Any]:
-    chosen = [
-        f"{knob} {described(knob, layout)}: not stated, the best of {choices} layouts"
-        for knob in found.open
-    ]
-    out: dict[str, Any] = {"assumed": "; ".join([*found.assumed, *chosen]), "layout": knobs(layout)}
+    assumed = list(document.assumed)
+    for knob in document.open:
+        words = described(knob, layout)
+        assumed.append(f"{knob} {words}: not stated, the best of {choices} layouts")
+    out: dict[str, Any] = {"assumed": "; ".join(assumed), "layout": knobs(layout)}
     out["hfu_flops"] = _hfu_flops(recipe, layout, figures, at)
     for name in _OUT:
-        gib = name.endswith("_gib")
-        value = float(getattr(figures, name.replace("_gib", "_bytes"))[at])
-        out[f"predicted_{name}"] = value / GIB if gib else value
-    if found.of_last and layout.pp > 1:
+        figure = getattr(figures, name.replace("_gib", "_bytes"))[at]
+        out[f"predicted_{name}"] = float(figure / GIB if name.endswith("_gib") else figure)
+    if document.of_last and layout.pp > 1:
         last = last_memory(recipe, layout)
-        out |= {
-            f"predicted_{kind}_gib": float(getattr(last, f"{kind}_bytes")) / GIB
-            for kind in ("allocated", "reserved", "device")
-        }
+        for kind in ("allocated", "reserved", "device"):
+            out[f"predicted_{kind}_gib"] = float(getattr(last, f"{kind}_bytes")) / GIB
     return out
 
 

@@ -28,7 +28,7 @@ from planner.specs.resolve import PRECISIONS, VERSIONS, operand
 from planner.specs.stack import Stack
 
 NEEDED = ("hardware", "gpus", "tp", "pp", "seq", "gbs_sequences")
-MOST = 10**12
+MAX_COUNT = 10**12
 """Larger counts belong to no training run, and would wrap in the products of a formula."""
 UNIT = 1024
 """Tokens of which a sequence length is a multiple that a row's speed may stand for."""
@@ -78,43 +78,33 @@ def run(row: Row) -> Run:
     """
     row = _with_seq(row)
     _needed(row)
-    model, said_model = shape(row)
-    stack, said_stack = _stack(_software(row), facts_of(row))
-    changed = (
-        dispatchers.facts(
-            str(row["notes"] or ""), str(row["source_ref"] or ""), str(row["hardware"])
-        )
-        if model.moe
-        else ()
-    )
-    machine, said_machine = _machine(row, stack)
+    model, assumed_model = shape(row)
+    stack, assumed_stack = _stack(_software(row), facts_of(row))
+    notes, page = str(row["notes"] or ""), str(row["source_ref"] or "")
+    changed = dispatchers.facts(notes, page, str(row["hardware"])) if model.moe else ()
+    machine, assumed_machine = _machine(row, stack)
     cluster = (machine, row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
-    precision, said_precision = _precision(row["precision"], hardware)
-    changed = (*changed, *bridge.states(model.name, str(row["source_ref"] or ""), precision))
-    attention, said_attention = _attention(row, stack)
+    precision, assumed_precision = _precision(row["precision"], hardware)
+    changed = (*changed, *bridge.states(model.name, page, precision))
+    attention, assumed_attention = _attention(row, stack)
     gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
-    tuned, said_tuned = fine_tuning.of(row, model)
+    tuned, assumed_tuned = fine_tuning.of(row, model)
     recipe = _recipe(
         tuned.model, cluster, (stack.name, changed), (gpus, seq, batch), precision, attention, tuned
     )
     choice = layouts(row, recipe)
-    said = (
-        *said_model,
-        *said_stack,
-        *said_machine,
-        *said_precision,
-        *said_attention,
-        *said_tuned,
+    assumed = (
+        *assumed_model,
+        *assumed_stack,
+        *assumed_machine,
+        *assumed_precision,
+        *assumed_attention,
+        *assumed_tuned,
         *choice.assumed,
     )
-    return Run(
-        recipe,
-        _counted(recipe, choice.layouts),
-        choice.open,
-        said,
-        bridge.of_last(str(row["source_ref"] or "")),
-    )
+    columns = _counted(recipe, choice.layouts)
+    return Run(recipe, columns, choice.open, assumed, bridge.of_last(page))
 
 
 def _counted(recipe: Recipe, columns: Layout) -> Layout:
@@ -148,7 +138,7 @@ def _needed(row: Row) -> None:
             raise Skipped(f"{name} not stated")
     for name in COUNTS:
         value = row[name]
-        if value is not None and not (1 <= value <= MOST and value == int(value)):
+        if value is not None and not (1 <= value <= MAX_COUNT and value == int(value)):
             raise Skipped(f"{name} is no whole number of at least 1")
     if facts_of(row).offloaded:
         raise Skipped("offloading activations to the host is not modelled")
@@ -204,10 +194,10 @@ def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> Har
     node, fabric = profile.node, profile.fabric
     if node_gpus and int(node_gpus) != node.gpus:
         gpus = int(node_gpus)
-        inside = node.domain_gpus if node.domain_gpus > node.gpus else min(node.domain_gpus, gpus)
-        whole = gpus % inside == 0 or inside % gpus == 0
+        domain = node.domain_gpus if node.domain_gpus > node.gpus else min(node.domain_gpus, gpus)
+        nested = gpus % domain == 0 or domain % gpus == 0
         node = node.model_copy(
-            update={"gpus": gpus, "domain_gpus": inside if whole else gcd(inside, gpus)}
+            update={"gpus": gpus, "domain_gpus": domain if nested else gcd(domain, gpus)}
         )
     if node_net:
         fabric = fabric.model_copy(update={"nic_gbytes_per_s": node_net / fabric.nics})
@@ -241,20 +231,20 @@ def _software(row: Row) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _stack(name: str | None, said: Facts) -> tuple[Stack, tuple[str, ...]]:
+def _stack(name: str | None, facts: Facts) -> tuple[Stack, tuple[str, ...]]:
     """The stack named, or the document of the kernels it ran with; else its nearest kin, said;
     Megatron of today when none is named.
     """
     if name is None:
         return _document("megatron"), ("stack megatron: not stated",)
     low, known = name.lower(), library.stacks()
-    for own, variant in (
-        (said.fused_norm, "rmsnorm"),
-        (said.first_flash, "flash1"),
-        (said.megatron_kernel, "softmax"),
-        (said.fused_loss, "liger"),
+    for applies, variant in (
+        (facts.fused_norm, "rmsnorm"),
+        (facts.first_flash, "flash1"),
+        (facts.megatron_kernel, "softmax"),
+        (facts.fused_loss, "liger"),
     ):
-        if own and f"{low}-{variant}" in known:
+        if applies and f"{low}-{variant}" in known:
             return _document(f"{low}-{variant}"), ()
     if low in known:
         return _document(low), ()
@@ -271,11 +261,11 @@ def _kin(name: str, known: list[str]) -> str:
     """Eras of one software are ordered by year; other software by its framework."""
     era = re.fullmatch(r"(.*)-(20\d\d)", name)
     if era:
-        years = {
-            int(found[1]): x
-            for x in known
-            if (found := re.fullmatch(re.escape(era[1]) + r"-(20\d\d)", x))
-        }
+        years: dict[int, str] = {}
+        for stack in known:
+            match = re.fullmatch(re.escape(era[1]) + r"-(20\d\d)", stack)
+            if match:
+                years[int(match[1])] = stack
         if years:
             return years[min(years, key=lambda year: abs(year - int(era[2])))]
     return next((kin for word, kin in KIN if word in name and kin in known), "megatron")
@@ -290,15 +280,15 @@ def _precision(cell: str | None, hardware: HardwareProfile) -> tuple[str, tuple[
         usual = "bf16" if "bf16" in peaks else "fp16"
         return usual, (f"precision {usual}: not stated",)
     name = SPELLINGS.get(cell.lower(), cell.lower())
-    said: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
     if name == "fp8":
         name = "fp8-delayed" if hardware.gpu.compute_capability < 10 else "fp8-tensorwise"
-        said = (f"precision {name}: fp8 without its recipe",)
+        assumed = (f"precision {name}: fp8 without its recipe",)
     if name not in PRECISIONS:
         raise Skipped(f"unknown precision: {cell[:60]}")
     if operand(name) not in peaks:
         raise Skipped(f"{hardware.name} does not compute {operand(name)}")
-    return name, said
+    return name, assumed
 
 
 def _attention(row: Row, stack: Stack) -> tuple[str, tuple[str, ...]]:

@@ -80,18 +80,15 @@ def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
     Errors: Skipped when the architecture is not modelled, or layers and hidden size are neither
     stated nor known by name.
     """
-    said = facts_of(row)
+    noted = facts_of(row)
     name = str(row["model"] or "")
-    _modelled(row, name, said)
-    stated = tuple(
-        (field, _as(field, row[cell])) for cell, field in CELLS.items() if row[cell] is not None
-    )
-    found, assumed = _shape(name, stated, int(row["seq"]), str(row["stack"] or ""), said.head_dim)
-    return (
-        found.model_copy(update={"mtp_layers": 0})
-        if found.mtp_layers and _without_mtp(row, name)
-        else found
-    ), assumed
+    _modelled(row, name, noted)
+    stated = [(cell, field) for cell, field in CELLS.items() if row[cell] is not None]
+    fields = tuple((field, _as(field, row[cell])) for cell, field in stated)
+    model, assumed = _shape(name, fields, int(row["seq"]), str(row["stack"] or ""), noted.head_dim)
+    if model.mtp_layers and _without_mtp(row, name):
+        model = model.model_copy(update={"mtp_layers": 0})
+    return model, assumed
 
 
 def _without_mtp(row: Row, name: str) -> bool:
@@ -103,21 +100,21 @@ def _without_mtp(row: Row, name: str) -> bool:
 def _shape(
     name: str, cells: tuple[tuple[str, int], ...], seq: int, stack: str, head_dim: int | None
 ) -> tuple[ModelSpec, tuple[str, ...]]:
-    stated: dict[str, Any] = dict(cells)
+    fields: dict[str, Any] = dict(cells)
     preset = _preset(_plain(name)) if name else None
     if preset is not None and preset.moe:
-        stated.pop("ffn_size", None)  # sources mean the dense MLP or an expert
-    if preset is not None and stated.get("hidden_size", preset.hidden_size) == preset.hidden_size:
-        return _resized(preset, stated, seq, head_dim)
-    if "num_layers" not in stated or "hidden_size" not in stated:
+        fields.pop("ffn_size", None)  # sources mean the dense MLP or an expert
+    if preset is not None and fields.get("hidden_size", preset.hidden_size) == preset.hidden_size:
+        return _resized(preset, fields, seq, head_dim)
+    if "num_layers" not in fields or "hidden_size" not in fields:
         raise Skipped("no layers and hidden size, and no preset of that name")
-    return _built(name, stated, seq, stack, head_dim)
+    return _built(name, fields, seq, stack, head_dim)
 
 
-def _modelled(row: Row, name: str, said: Facts) -> None:
-    if said.not_decoder:
+def _modelled(row: Row, name: str, noted: Facts) -> None:
+    if noted.not_decoder:
         raise Skipped("not a decoder-only language model")
-    if said.hybrid:
+    if noted.hybrid:
         raise Skipped("hybrid architectures are not modelled")
     mixture = (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name)
     known = _preset(_plain(name)) if mixture else None
@@ -149,72 +146,74 @@ def _as(field: str, value: float) -> int | bool:
     return bool(value) if field in ("tied_embeddings", "gated_mlp") else int(value)
 
 
-def _head_dim(said: int | None, hidden: int, heads: int) -> int:
-    if said:
-        return said
+def _head_dim(stated: int | None, hidden: int, heads: int) -> int:
+    if stated:
+        return stated
     if hidden % heads:
         raise Skipped("hidden size is no multiple of the heads")
     return hidden // heads
 
 
 def _resized(
-    preset: ModelSpec, stated: dict[str, Any], seq: int, head_dim: int | None
+    preset: ModelSpec, fields: dict[str, Any], seq: int, head_dim: int | None
 ) -> tuple[ModelSpec, tuple[str, ...]]:
     """The preset with what the row says instead: trimmed layers, another vocabulary."""
-    changed = {field: value for field, value in stated.items() if value != getattr(preset, field)}
+    changed = {field: value for field, value in fields.items() if value != getattr(preset, field)}
     if "num_heads" in changed:
         changed["head_dim"] = _head_dim(head_dim, preset.hidden_size, changed["num_heads"])
         changed.setdefault("num_kv_heads", changed["num_heads"])
     if preset.position == "learned":
         changed["position_rows"] = max(seq, preset.position_rows)
-    blank = [cell for cell, field in CELLS.items() if field not in stated]
-    said = (f"{', '.join(blank)}: those of {preset.name}",) if blank else ()
+    blank = [cell for cell, field in CELLS.items() if field not in fields]
+    assumed = (f"{', '.join(blank)}: those of {preset.name}",) if blank else ()
     # NOTE: no source states it; the memory of SimuMax's two stages of DeepSeek-V3 is that of one
     # dense layer and three with experts.
     if preset.moe and changed.get("num_layers", preset.num_layers) < preset.num_layers:
         dense = min(preset.moe.first_dense_layers, 1)
         changed |= {"moe": preset.moe.model_dump() | {"first_dense_layers": dense}, "mtp_layers": 0}
-        said = (
-            *said,
+        assumed = (
+            *assumed,
             f"trimmed layers: {dense} dense, the others with experts, no multi-token prediction",
         )
-    return _valid(preset.model_dump() | {"parameters": None} | changed), said
+    return _valid(preset.model_dump() | {"parameters": None} | changed), assumed
 
 
 def _built(
-    name: str, stated: dict[str, Any], seq: int, stack: str, head_dim: int | None
+    name: str, row_fields: dict[str, Any], seq: int, stack: str, head_dim: int | None
 ) -> tuple[ModelSpec, tuple[str, ...]]:
-    family = _family(name, stated, stack)
-    heads = stated.get("num_heads") or max(stated["hidden_size"] // 128, 1)
-    gated = stated.get("gated_mlp", FAMILIES[family]["gated_mlp"])
+    family = _family(name, row_fields, stack)
+    heads = row_fields.get("num_heads") or max(row_fields["hidden_size"] // 128, 1)
+    gated = row_fields.get("gated_mlp", FAMILIES[family]["gated_mlp"])
     usual = FAMILIES[family] | {
         "num_heads": heads,
         "num_kv_heads": heads,
-        "ffn_size": _ffn(stated["hidden_size"], gated),
+        "ffn_size": _ffn(row_fields["hidden_size"], gated),
     }
-    blank = {cell: usual[field] for cell, field in CELLS.items() if field not in stated}
-    fields = usual | stated
+    blank = {cell: usual[field] for cell, field in CELLS.items() if field not in row_fields}
+    fields = usual | row_fields
     fields |= {"head_dim": _head_dim(head_dim, fields["hidden_size"], heads), "max_seq_length": seq}
     if fields["position"] == "learned":
         fields["position_rows"] = seq
-    said = (
+    assumed = (
         (", ".join(f"{cell} {value:,}" for cell, value in blank.items()) + f": usual for {family}",)
         if blank
         else ()
     )
-    return _valid(fields | {"name": name or "unnamed", "family": family, "source": "the row"}), said
+    return _valid(
+        fields | {"name": name or "unnamed", "family": family, "source": "the row"}
+    ), assumed
 
 
-def _family(name: str, stated: dict[str, Any], stack: str) -> str:
+def _family(name: str, fields: dict[str, Any], stack: str) -> str:
     """By name; else by the MLP: gated ones came with Llama."""
     low = name.lower()
     if low.startswith("mpt"):
         return "mpt"
-    if "gated_mlp" in stated:
-        return "llama" if stated["gated_mlp"] else "gpt"
+    if "gated_mlp" in fields:
+        return "llama" if fields["gated_mlp"] else "gpt"
     if low.startswith(("gpt", "opt", "bloom", "megatron", "nemotron", "falcon", "pythia", "neox")):
         return "gpt"
-    square = stated.get("ffn_size") == 4 * stated["hidden_size"]
+    square = fields.get("ffn_size") == 4 * fields["hidden_size"]
     return "gpt" if square or re.match(r"megatron-20", stack) else "llama"
 
 

@@ -17,44 +17,44 @@ from planner.estimate import estimate
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 
-FEW = 16
+MIN_PARALLEL = 16
 """So many are estimated sooner than processes start."""
-Asked = tuple[Recipe, Layout]
+Question = tuple[Recipe, Layout]
 
 
-def each(asked: list[Asked]) -> Iterator[Estimate | InputError]:
+def each(questions: list[Question]) -> Iterator[Estimate | InputError]:
     """The exact estimate of every layout, in order; an InputError is an answer too. Other processes
     work before the first is asked for.
     """
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    if len(asked) <= FEW or cores == 1:
-        return map(one, asked)
+    if len(questions) <= MIN_PARALLEL or cores == 1:
+        return map(estimate_or_fault, questions)
     try:
         workers = min(cores, 8)
         pool = ProcessPoolExecutor(workers, mp_context=get_context("fork"))
-        found = pool.map(
-            one, asked, chunksize=max(len(asked) // (4 * workers), 1)
+        estimates = pool.map(
+            estimate_or_fault, questions, chunksize=max(len(questions) // (4 * workers), 1)
         )  # neighbours often share an order
     except OSError:  # a machine that allows no further processes
-        return map(one, asked)
+        return map(estimate_or_fault, questions)
     pool.shutdown(wait=False)  # takes no more, but finishes these
-    return _gathered(found, asked)
+    return _gathered(estimates, questions)
 
 
 def _gathered(
-    found: Iterator[Estimate | InputError], asked: list[Asked]
+    estimates: Iterator[Estimate | InputError], questions: list[Question]
 ) -> Iterator[Estimate | InputError]:
     """What the processes found; what a process that was killed left over is done here."""
     done = 0
     try:
-        for answer in found:
+        for answer in estimates:
             yield answer
             done += 1
     except BrokenProcessPool:
-        yield from map(one, asked[done:])
+        yield from map(estimate_or_fault, questions[done:])
 
 
-def one(pair: Asked) -> Estimate | InputError:
+def estimate_or_fault(pair: Question) -> Estimate | InputError:
     recipe, layout = pair
     try:
         return estimate(recipe, layout, exact=True)

@@ -38,7 +38,7 @@ TEXT_METHODS = (
     "isdigit",
 )
 """Of the texts in a column, after `.str`."""
-LONGEST = 2000
+MAX_CHARACTERS = 2000
 _QUOTED_NAME = re.compile(r"`[^`]*`")
 _NODES = (
     ast.Expression,
@@ -80,8 +80,8 @@ def fault(where: str) -> str:
     and run programs (through `__globals__`); what is allowed is named here, for nothing else is
     known to be harmless.
     """
-    if len(where) > LONGEST:
-        return f"it must have at most {LONGEST:,} characters, but has {len(where):,}"
+    if len(where) > MAX_CHARACTERS:
+        return f"it must have at most {MAX_CHARACTERS:,} characters, but has {len(where):,}"
     try:
         tree = ast.parse(_QUOTED_NAME.sub("quoted", where).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -97,7 +97,7 @@ def test_missing_folder_and_huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "No such file" in said(tmp_path / "none.csv")
     assert "directory" in said(tmp_path).lower()
     assert "device" in said(Path("/dev/zero")) and "null byte" in said(tmp_path / "a\0b")
-    monkeypatch.setattr(csvfile, "LARGEST_BYTES", 10**6)
+    monkeypatch.setattr(csvfile, "MAX_BYTES", 10**6)
     assert "at most 1 MB" in said(put(tmp_path / "big.csv", b"x" * (10**6 + 1)))
 
 

@@ -14,7 +14,7 @@ from planner.estimate import estimate
 from tests.published.runs import row
 
 
-def asked(count: int) -> list[simulated.Asked]:
+def asked(count: int) -> list[simulated.Question]:
     runs = [
         run(row(tp=1, pp=2, dp=4, mbs=1, schedule="zb-h1", gbs_sequences=16 * (i + 1)))
         for i in range(count)
@@ -26,7 +26,7 @@ def steps(found: Iterator[object]) -> list[float]:
     return [one.step_s for one in found]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("count", [0, 1, simulated.FEW + 4])
+@pytest.mark.parametrize("count", [0, 1, simulated.MIN_PARALLEL + 4])
 def test_as_one_by_one(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     pairs = asked(count)
@@ -42,7 +42,7 @@ def test_a_refusal_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_killed_process_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs, here = asked(simulated.FEW + 4), os.getpid()
+    pairs, here = asked(simulated.MIN_PARALLEL + 4), os.getpid()
 
     def dies_elsewhere(*pair: object, exact: bool) -> object:
         return estimate(*pair, exact=exact) if os.getpid() == here else os._exit(1)

@@ -160,15 +160,15 @@ def test_choice_by_fake_figures() -> None:
 
     everything = slice(0, 3)
     legal = np.array([True, True, True])
-    assert predict._best(figures([1, 2, 3], [0.5, 0.0, 0.0]), legal, everything) == 1
+    assert predict.best_layout(figures([1, 2, 3], [0.5, 0.0, 0.0]), legal, everything) == 1
     assert (
-        predict._best(
+        predict.best_layout(
             figures([1, 2, 3], [0.0, 0.0, 0.0]), np.array([False, False, True]), everything
         )
         == 2
     )
-    assert predict._best(figures([1, 2, 3], [0.0, 0.0, 0.0]), ~legal, everything) == 0
-    assert predict._best(figures([1, 2, 3], [0.9, 0.5, 0.5]), legal, everything) == 1
+    assert predict.best_layout(figures([1, 2, 3], [0.0, 0.0, 0.0]), ~legal, everything) == 0
+    assert predict.best_layout(figures([1, 2, 3], [0.9, 0.5, 0.5]), legal, everything) == 1
 
 
 def test_what_the_model_refuses_is_a_reason(

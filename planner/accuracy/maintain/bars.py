@@ -10,7 +10,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import pandas as pd
 import yaml
@@ -47,11 +46,9 @@ class Result:
     def met(self) -> bool:
         if self.rows < self.bar.rows or math.isnan(self.value):
             return False
-        return (
-            self.value >= self.bar.bound
-            if self.bar.figure in AT_LEAST
-            else self.value <= self.bar.bound
-        )
+        if self.bar.figure in AT_LEAST:
+            return self.value >= self.bar.bound
+        return self.value <= self.bar.bound
 
 
 def bars() -> list[Bar]:
@@ -59,11 +56,11 @@ def bars() -> list[Bar]:
     return [Bar(**entry) for entry in yaml.safe_load(FILE.read_text(encoding="utf-8"))]
 
 
-def check(bar: Bar, found: Validation) -> Result:
+def check(bar: Bar, validation: Validation) -> Result:
     """Holds a bar against a validation of the published runs."""
-    rows = select(found.rows, bar.source, bar.where)
+    rows = select(validation.rows, bar.source, bar.where)
     if bar.figure == "seconds":
-        return Result(bar, found.seconds, len(rows), ())
+        return Result(bar, validation.seconds, len(rows), ())
     return Result(bar, figure(bar.figure, rows), counted(bar.figure, rows), _parts(bar, rows))
 
 
@@ -112,9 +109,9 @@ def _parts(bar: Bar, rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
 
 
 def _setting(part: pd.DataFrame) -> str:
-    one = part.iloc[0]
+    run = part.iloc[0]
     return (
-        f"{one['model']}, {one['gpus']:.0f} GPUs, {one['seq']:.0f} x {one['gbs_sequences']:.0f}"
+        f"{run['model']}, {run['gpus']:.0f} GPUs, {run['seq']:.0f} x {run['gbs_sequences']:.0f}"
         f" tokens, {len(part)} layouts"
     )
 
@@ -134,10 +131,10 @@ def worst(rows: pd.DataFrame, count: int, by: str = "error") -> list[str]:
         .head(count)
     )
     return [
-        f"{one[by]:+8.1%} {one[columns[0]]:10.4g} {one[columns[1]]:10.4g} {unit}  {one['source']}:"
-        f" {one['model']} {one['hardware']} seq {one['seq']:.0f} gbs {one['gbs_sequences']:.0f};"
-        f" {one['layout']}; {one['attention']}"
-        for one in order.to_dict("records")
+        f"{row[by]:+8.1%} {row[columns[0]]:10.4g} {row[columns[1]]:10.4g} {unit}  {row['source']}:"
+        f" {row['model']} {row['hardware']} seq {row['seq']:.0f} gbs {row['gbs_sequences']:.0f};"
+        f" {row['layout']}; {row['attention']}"
+        for row in order.to_dict("records")
     ]
 
 
@@ -166,16 +163,13 @@ def main(words: list[str] | None = None) -> int:
     """Prints the bars. 0: all met; 1: some are not; 2: wrong input."""
     from planner.accuracy.predict import predicted
 
-    asked, started = _arguments(words), perf_counter()
+    options, started = _arguments(words), perf_counter()
     try:
-        found = compare(predicted(select(runs(), asked.source)), started)
-        wanted: Any = [bar for bar in bars() if asked.source in (None, bar.source)]
-        results = [check(bar, found) for bar in wanted]
-        furthest = worst(
-            select(found.rows, where=asked.where),
-            asked.worst,
-            "memory_error" if asked.memory else "error",
-        )
+        validation = compare(predicted(select(runs(), options.source)), started)
+        wanted = [bar for bar in bars() if options.source in (None, bar.source)]
+        results = [check(bar, validation) for bar in wanted]
+        rows = select(validation.rows, where=options.where)
+        furthest = worst(rows, options.worst, "memory_error" if options.memory else "error")
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -183,12 +177,13 @@ def main(words: list[str] | None = None) -> int:
         print(line(result))
         for name, value in result.parts:
             print(f"     {value:9.3f}   {name}")
+    met = sum(result.met for result in results)
     print(
-        f"{sum(result.met for result in results)} of {len(results)} bars met; {len(found.rows)}"
-        f" rows in {found.seconds:.1f} s"
+        f"{met} of {len(results)} bars met; {len(validation.rows)} rows in"
+        f" {validation.seconds:.1f} s"
     )
     print("\n".join(furthest), end="\n" if furthest else "")
-    return 0 if all(result.met for result in results) else 1
+    return 0 if met == len(results) else 1
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from planner.accuracy.predict import _best, estimates, joined, predicted
+from planner.accuracy.predict import best_layout, estimates, joined, predicted
 from planner.accuracy.rows import Run, run
 from planner.accuracy.skipped import Skipped
 from planner.accuracy.validate import runs, select
@@ -29,7 +29,7 @@ from planner.layout import Layout
 from planner.rules.table import mask
 from planner.specs.recipe import Recipe
 
-SMALL = 0.05
+SMALL_ERROR = 0.05
 """Errors beyond this count linearly: a few odd runs do not bend a fit."""
 
 
@@ -64,36 +64,38 @@ def fits() -> dict[str, Fit]:
     return {
         name: Fit(
             name,
-            tuple((r["source"], r.get("where")) for r in one["rows"]),
-            {k: tuple(b) for k, b in one["constants"].items()},
-            one.get("figure", "step_s"),
+            tuple((row["source"], row.get("where")) for row in entry["rows"]),
+            {constant: tuple(bounds) for constant, bounds in entry["constants"].items()},
+            entry.get("figure", "step_s"),
         )
-        for name, one in table.items()
+        for name, entry in table.items()
     }
 
 
 def gathered(fit: Fit) -> list[Group]:
     """The rows of a fit as documents; those that cannot be predicted are left out."""
-    every = runs()
+    published = runs()
     column = {"step_s": "measured_step_s"}.get(fit.figure, "peak_mem_gib")
-    found = []
+    groups = []
     for index, (source, where) in enumerate(fit.rows):
-        rows = predicted(select(every, source, where))
-        by: dict[int, list[tuple[Run, float]]] = {}
+        rows = predicted(select(published, source, where))
+        by_recipe: dict[int, list[tuple[Run, float]]] = {}
         for record in rows[rows["skipped"].isna() & rows[column].notna()].to_dict("records"):
             try:
-                one = run({str(k): None if v != v else v for k, v in record.items()})
+                document = run(
+                    {str(name): None if cell != cell else cell for name, cell in record.items()}
+                )
             except Skipped:
                 continue
-            by.setdefault(id(one.recipe), []).append((one, float(record[column])))
-        found += [_group(index, pairs) for pairs in by.values()]
-    return found
+            by_recipe.setdefault(id(document.recipe), []).append((document, float(record[column])))
+        groups += [_group(index, pairs) for pairs in by_recipe.values()]
+    return groups
 
 
 def _group(source: int, pairs: list[tuple[Run, float]]) -> Group:
-    layouts = joined([one.layouts for one, _ in pairs])
-    ends = np.cumsum([0, *(len(one.layouts) for one, _ in pairs)])
-    spans = tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
+    layouts = joined([document.layouts for document, _ in pairs])
+    ends = np.cumsum([0, *(len(document.layouts) for document, _ in pairs)])
+    spans = tuple(slice(int(start), int(end)) for start, end in pairwise(ends))
     recipe = pairs[0][0].recipe
     return Group(
         source,
@@ -128,7 +130,7 @@ def _replaced(document: Any, fields: list[str], value: float) -> Any:
     )
 
 
-def now(groups: list[Group], path: str) -> float:
+def current(groups: list[Group], path: str) -> float:
     """The constant as the documents have it."""
     kind, rest = path.split(" ", 1)
     name, *fields = rest.split(".")
@@ -149,9 +151,11 @@ def errors(
     """(rows,) log of predicted over measured, and the index of each row's source."""
     logs, sources = [], []
     for group in groups:
-        found = estimates(changed(group.recipe, values), group.layouts)
-        column = getattr(found, figure)
-        best = [column[span.start + _best(found, group.legal, span)] for span in group.spans]
+        columns = estimates(changed(group.recipe, values), group.layouts)
+        column = getattr(columns, figure)
+        best = [
+            column[span.start + best_layout(columns, group.legal, span)] for span in group.spans
+        ]
         scale = 1.0 if figure == "step_s" else 2.0**30
         logs.append(np.log(np.array(best) / scale / group.measured))
         sources += [group.source] * len(best)
@@ -165,21 +169,25 @@ def fitted(fit: Fit, groups: list[Group]) -> dict[str, float]:
     from scipy.optimize import least_squares  # heavy, and only here
 
     names = list(fit.constants)
-    low, high = (np.array([fit.constants[n][end] for n in names]) for end in (0, 1))
+    low, high = (np.array([fit.constants[name][end] for name in names]) for end in (0, 1))
     start = np.clip(
-        [now(groups, n) for n in names], low + 1e-6 * (high - low), high - 1e-6 * (high - low)
+        [current(groups, name) for name in names],
+        low + 1e-6 * (high - low),
+        high - 1e-6 * (high - low),
     )
 
     def residuals(unit: np.ndarray) -> np.ndarray:
         logs, sources = errors(
             groups, dict(zip(names, low + unit * (high - low), strict=True)), fit.figure
         )
-        soft = SMALL * np.sign(logs) * np.sqrt(2 * (np.sqrt(1 + (logs / SMALL) ** 2) - 1))
+        soft = (
+            SMALL_ERROR * np.sign(logs) * np.sqrt(2 * (np.sqrt(1 + (logs / SMALL_ERROR) ** 2) - 1))
+        )
         return np.asarray(
             soft / np.sqrt(np.bincount(sources, minlength=sources.max() + 1)[sources])
         )
 
-    found = least_squares(
+    solution = least_squares(
         residuals,
         (start - low) / (high - low),
         bounds=(0, 1),
@@ -188,7 +196,7 @@ def fitted(fit: Fit, groups: list[Group]) -> dict[str, float]:
         xtol=1e-4,
         ftol=1e-4,
     )
-    return dict(zip(names, (low + found.x * (high - low)).tolist(), strict=True))
+    return dict(zip(names, (low + solution.x * (high - low)).tolist(), strict=True))
 
 
 def by_source(
@@ -198,8 +206,11 @@ def by_source(
     logs, sources = errors(groups, values, figure)
     error = np.expm1(logs)
     return {
-        s: (float(np.median(np.abs(error[sources == s]))), float(np.median(error[sources == s])))
-        for s in np.unique(sources).tolist()
+        source: (
+            float(np.median(np.abs(error[sources == source]))),
+            float(np.median(error[sources == source])),
+        )
+        for source in np.unique(sources).tolist()
     }
 
 
@@ -212,20 +223,21 @@ def main(arguments: list[str], tell: Callable[[str], None] = print) -> None:
     before = by_source(groups, {}, fit.figure)
     values = fitted(fit, groups)
     for name, value in values.items():
-        tell(f"{name:60} {now(groups, name):12.4f} -> {value:12.4f}   within {fit.constants[name]}")
+        was = current(groups, name)
+        tell(f"{name:60} {was:12.4f} -> {value:12.4f}   within {fit.constants[name]}")
     after = by_source(groups, values, fit.figure)
     for index, (source, where) in enumerate(fit.rows):
         alone = ""
         if len(fit.rows) > 1 and "--quick" not in arguments:
-            others = fitted(fit, [g for g in groups if g.source != index])
-            own = [g for g in groups if g.source == index]
+            others = fitted(fit, [group for group in groups if group.source != index])
+            own = [group for group in groups if group.source == index]
             alone = f"   left out {by_source(own, others, fit.figure)[index][0]:.3f}"
         if index in after:
-            told = (
+            medians = (
                 f"median {before[index][0]:.3f} -> {after[index][0]:.3f} (bias"
                 f" {after[index][1]:+.3f}){alone}"
             )
-            tell(f"{source:20} {told}   {where or ''}")
+            tell(f"{source:20} {medians}   {where or ''}")
 
 
 if __name__ == "__main__":

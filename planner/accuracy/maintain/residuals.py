@@ -28,10 +28,10 @@ from planner.accuracy.validate import runs
 from planner.specs import residuals as document
 
 INSIDE = 0.8
-FEWEST = 15
+MIN_RUNS = 15
 """Runs that a group must have to speak for itself."""
 LEVELS = (("stack", "gpu"), ("stack",), ("gpu",), ())
-WIDEST = 3.0
+MAX_WIDENING = 3.0
 ASTRAY = math.log(2)
 """A run that takes twice its prediction, or half, speaks of its own software or cluster: it counts
 only for the same stack and GPU.
@@ -61,14 +61,16 @@ def table() -> pd.DataFrame:
     rows = predicted(runs())
     rows = rows[rows["predicted_step_s"].notna() & rows["measured_step_s"].notna()]
     rows = rows[(rows["source"] != "mbridge_cards") | rows["notes"].str.contains(TUNED, na=False)]
-    found = []
+    records = []
     for record in rows.to_dict("records"):
         try:
-            recipe = run({str(k): None if v != v else v for k, v in record.items()}).recipe
+            recipe = run(
+                {str(name): None if cell != cell else cell for name, cell in record.items()}
+            ).recipe
         except Skipped:
             continue
         busy = record["predicted_model_flops"] / record["predicted_step_s"] / recipe.gpus
-        found.append(
+        records.append(
             {
                 "source": record["source"],
                 "stack": recipe.stack.name,
@@ -77,7 +79,7 @@ def table() -> pd.DataFrame:
                 "log": math.log(record["measured_step_s"] / record["predicted_step_s"]),
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(records)
 
 
 def quantiles(rows: pd.DataFrame) -> tuple[float, float]:
@@ -116,7 +118,7 @@ def covered(rows: pd.DataFrame, level: tuple[str, ...], widen: float) -> dict[st
         inside, known = 0, 0
         for (*key, regime), group in own.groupby([*level, "regime"]):
             base = near(like(others, level), level, tuple(key), regime)
-            if len(base) < FEWEST:
+            if len(base) < MIN_RUNS:
                 continue
             low, high = quantiles(base)
             inside += int(((group["log"] >= low * widen) & (group["log"] <= high * widen)).sum())
@@ -130,11 +132,11 @@ def widening(rows: pd.DataFrame, level: tuple[str, ...]) -> float:
     """The smallest factor on the logs with which left-out sources have 80% of their runs inside, on
     average.
     """
-    for widen in np.arange(1.0, WIDEST, 0.1):
+    for widen in np.arange(1.0, MAX_WIDENING, 0.1):
         shares = covered(rows, level, float(widen))
         if not shares or sum(shares.values()) / len(shares) >= INSIDE:
             return float(widen)
-    return WIDEST
+    return MAX_WIDENING
 
 
 def ranges(rows: pd.DataFrame) -> Iterator[Range]:
@@ -142,7 +144,7 @@ def ranges(rows: pd.DataFrame) -> Iterator[Range]:
     for level in LEVELS:
         widen = 1.1 if level == LEVELS[0] else widening(rows, level)
         for (*key, regime), group in like(rows, level).groupby([*level, "regime"]):
-            if len(group) < FEWEST:
+            if len(group) < MIN_RUNS:
                 continue
             low, high = quantiles(group)
             named = {name: str(value) for name, value in zip(level, key, strict=True)}
@@ -152,7 +154,7 @@ def ranges(rows: pd.DataFrame) -> Iterator[Range]:
             )
 
 
-def text(found: list[Range]) -> str:
+def text(groups: list[Range]) -> str:
     """The document."""
     head = (
         "# Measured over predicted step time of published runs: the range that holds 80% of"
@@ -160,32 +162,32 @@ def text(found: list[Range]) -> str:
         " GPU, same stack, same GPU, any.\n# regime: predicted utilisation, see"
         " planner/specs/residuals.py.\nranges:\n"
     )
-    return head + "".join(_line(one) for one in found)
+    return head + "".join(_line(group) for group in groups)
 
 
-def _line(one: Range) -> str:
-    named = f'stack: "{one.stack}", gpu: "{one.gpu}", regime: {one.regime}'
-    return f"  - {{{named}, low: {one.low:.3f}, high: {one.high:.3f}, rows: {one.rows}}}\n"
+def _line(group: Range) -> str:
+    named = f'stack: "{group.stack}", gpu: "{group.gpu}", regime: {group.regime}'
+    return f"  - {{{named}, low: {group.low:.3f}, high: {group.high:.3f}, rows: {group.rows}}}\n"
 
 
 def main(arguments: list[str], tell: Callable[[str], None] = print) -> None:
     rows = table()
-    found = list(ranges(rows))
-    tell(text(found))
+    groups = list(ranges(rows))
+    tell(text(groups))
     for level in LEVELS:
         widen = 1.1 if level == LEVELS[0] else widening(rows, level)
         shares = covered(rows, level, widen)
-        told = (
+        inside = (
             ", ".join(f"{source} {share:.0%}" for source, share in shares.items())
             or "no source has another like it"
         )
         tell(
             f"same {' and '.join(level) or 'anything'}, widened {widen:.1f}: left-out runs inside:"
-            f" {told}"
+            f" {inside}"
         )
     if "--write" in arguments:
         Path(document.__file__).with_name("residuals.yaml").write_text(
-            text(found), encoding="utf-8"
+            text(groups), encoding="utf-8"
         )
 
 

@@ -27,26 +27,20 @@ COLUMNS = (
 )
 
 
-def table(found: Validation) -> str:
+def table(validation: Validation) -> str:
     """Markdown: a line a source and machine, then the sources' average and what was not
     predicted.
     """
     heads = ["source", "cluster", "predicted", *(head for head, _ in COLUMNS)]
     lines = [_line(heads), _line(["---", "---", *["--:"] * (len(heads) - 2)])]
-    lines += [
-        _line(
-            [
-                str(group["source"]),
-                str(group["hardware"] or ""),
-                f"{group['predicted']} of {group['rows']}",
-                *_cells(group),
-            ]
-        )
-        for group in found.groups
-    ]
-    whole = f"{found.predicted} of {len(found.rows)}"
-    lines.append(_line(["**all, sources weighted equally**", "", whole, *_cells(found.overall)]))
-    reasons = "; ".join(f"{reason} ({count})" for reason, count in found.skipped.items())
+    for group in validation.groups:
+        predicted = f"{group['predicted']} of {group['rows']}"
+        lines.append(_line([group["source"], group["hardware"] or "", predicted, *_cells(group)]))
+    predicted = f"{validation.predicted} of {len(validation.rows)}"
+    lines.append(
+        _line(["**all, sources weighted equally**", "", predicted, *_cells(validation.overall)])
+    )
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in validation.skipped.items())
     return "\n".join([*lines, "", f"Not predicted: {reasons or 'nothing'}."])
 
 
@@ -61,13 +55,8 @@ def _cells(figures: dict[str, Any]) -> list[str]:
 def _cell(name: str, value: float) -> str:
     if math.isnan(value):
         return ""
-    return (
-        f"{value:.2f}"
-        if name == "kendall_tau"
-        else f"{value:+.1%}"
-        if name == "bias"
-        else f"{value:.1%}"
-    )
+    formats = {"kendall_tau": ".2f", "bias": "+.1%"}
+    return format(value, formats.get(name, ".1%"))
 
 
 def replaced(text: str, made: str) -> str:
@@ -88,19 +77,19 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m planner.accuracy.table", description=__doc__)
     parser.add_argument("--file", type=Path, default=README)
     parser.add_argument("--print", action="store_true", dest="show", help="print it instead")
-    asked = parser.parse_args(words)
+    options = parser.parse_args(words)
     made = table(validate())
-    if asked.show:
+    if options.show:
         print(made)
         return 0
     try:
-        old = asked.file.read_text(encoding="utf-8")
+        old = options.file.read_text(encoding="utf-8")
         new = replaced(old, made)
     except (OSError, InputError) as error:
-        print(f"{asked.file}: {error}", file=sys.stderr)
+        print(f"{options.file}: {error}", file=sys.stderr)
         return 2
     if new != old:
-        asked.file.write_text(new, encoding="utf-8")
+        options.file.write_text(new, encoding="utf-8")
     return 0
 
 
