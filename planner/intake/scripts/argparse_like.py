@@ -11,6 +11,7 @@ from planner.intake.bash.state import blank, place
 from planner.intake.bash.traced_text import (
     Piece,
     Text,
+    concatenated,
     cut,
     first_unknown,
     plain,
@@ -68,28 +69,32 @@ def parse(words: Sequence[Text], table: Mapping[str, Flag], texts: Mapping[str, 
     while at < len(words):
         name = plain(words[at])
         if not is_flag(name):
-            out.positional += [words[at]] if not blank(words[at]) else []
+            if not blank(words[at]):
+                out.positional.append(words[at])
             at += 1
             continue
         first = at
-        stated, equals, _ = name.partition("=")
-        values = [cut(source(words[at]), len(stated) + 1, len(name))] if equals else []
-        flag = named(stated, table)
+        spelling, equals, _ = name.partition("=")
+        flag = named(spelling, table)
+        values: list[Text] = []
         at += 1
+        if equals:
+            values.append(cut(source(words[first]), len(spelling) + 1, len(name)))
         while not equals and at < len(words) and _takes(flag, values, words[at]):
             values.append(words[at])
             at += 1
-        _state(out, stated, words[first:at], flag, values, texts)
-        _repeated(out, seen, stated, values)
+        _record(out, spelling, words[first:at], flag, values, texts)
+        _note_repeated(out, seen, spelling, values)
     return out
 
 
-def named(stated: str, table: Mapping[str, Flag]) -> Flag | None:
+def named(spelling: str, table: Mapping[str, Flag]) -> Flag | None:
     """The flag as spelled, else with dashes for underscores."""
-    return table.get(stated) or table.get("--" + stated.lstrip("-").replace("_", "-"))
+    return table.get(spelling) or table.get("--" + spelling.lstrip("-").replace("_", "-"))
 
 
 def _takes(flag: Flag | None, values: list[Text], word: Text) -> bool:
+    """Whether a flag with these values takes the next word too."""
     text = plain(word)
     if is_flag(text) or (blank(word) and values):
         return False
@@ -100,93 +105,89 @@ def _takes(flag: Flag | None, values: list[Text], word: Text) -> bool:
     return flag.many or not values
 
 
-def _repeated(out: Parsed, seen: dict[str, str], stated: str, values: list[Text]) -> None:
-    told = " ".join(shown(value) for value in values)
-    key = stated.replace("_", "-")
-    if seen.get(key, told) != told and len(out.notes) < MAX_NOTES:
+def _note_repeated(out: Parsed, seen: dict[str, str], spelling: str, values: list[Text]) -> None:
+    value = " ".join(map(shown, values))
+    key = spelling.replace("_", "-")
+    before = seen.get(key, value)
+    if before != value and len(out.notes) < MAX_NOTES:
         out.notes.append(
-            f"{stated} stands twice, with {seen[key][:40] or 'no value'} and"
-            f" {told[:40] or 'no value'}: the last counts"
+            f"{spelling} stands twice, with {before[:40] or 'no value'} and"
+            f" {value[:40] or 'no value'}: the last counts"
         )
-    seen[key] = told
+    seen[key] = value
 
 
-def _state(
+def _record(
     out: Parsed,
-    stated: str,
+    spelling: str,
     words: Sequence[Text],
     flag: Flag | None,
     values: list[Text],
     texts: Mapping[str, str],
 ) -> None:
     """Records a flag. words: its own and those of its values; values: what it is given."""
-    name = flag.dest if flag else stated.lstrip("-").replace("-", "_")
+    name = spelling.lstrip("-").replace("-", "_")
     if flag is None:
-        out.unknown.append(stated)
+        out.unknown.append(spelling)
+        weighty = True
     else:
         out.flags.append(flag)
-    first = next((found for value in values if (found := first_unknown(value))), None)
-    if (
-        first
-        and (flag is None or flag.kind in ("int", "float") or _WEIGHTY.search(name))
-        and len(values) == 1
-    ):
-        out.unresolved.append(_open(first, stated, words[0], texts))
+        weighty = bool(flag.kind in ("int", "float") or _WEIGHTY.search(flag.dest))
+    unknown = first_unknown(concatenated(values))
+    if unknown and weighty and len(values) == 1:
+        variable = unknown_variable(unknown, name)
+        why = f"{spelling} takes {describe_unknown(unknown)}; --set {variable}=VALUE supplies it"
+        out.unresolved.append(Unresolved(variable, why, place(words[0], texts)))
         return
-    if flag and not values and flag.kind not in ("true", "false") and not flag.optional:
-        out.notes.append(f"{stated} needs a value, but none follows")
-        return
-    value = _value(flag, values, out, stated)
-    out.leaves.append(leaf((name,), value, words[0], values, texts, stated, words))
+    if flag:
+        name = flag.dest
+        if not values and flag.kind not in ("true", "false") and not flag.optional:
+            out.notes.append(f"{spelling} needs a value, but none follows")
+            return
+    value = _value(flag, values, out, spelling)
+    out.leaves.append(leaf((name,), value, words[0], values, texts, spelling, words))
 
 
-def _open(first: Piece, stated: str, word: Text, texts: Mapping[str, str]) -> Unresolved:
-    variable = (
-        first.unknown
-        if re.fullmatch(r"\w+", first.unknown)
-        else stated.lstrip("-").replace("-", "_")
-    )
-    return Unresolved(
-        variable,
-        f"{stated} takes {asked(first)}; --set {variable}=VALUE supplies it",
-        place(word, texts),
-    )
+def unknown_variable(unknown: Piece, name: str) -> str:
+    """What --set calls a value that is not known: its variable, else the name given."""
+    return unknown.unknown if re.fullmatch(r"\w+", unknown.unknown) else name
 
 
-def asked(first: Piece) -> str:
-    """What is not known, in words."""
-    if first.unset:
-        return f"${first.unknown}, which nobody sets"
-    command = (
-        f", which would need running {first.needs_command[:80]}" if first.needs_command else ""
-    )
-    return (
-        f"${first.unknown}{command}"
-        if first.needs_command
-        else f"the output of {first.unknown[:80]}, which is never run"
-    )
+def describe_unknown(unknown: Piece) -> str:
+    """Why a value is not known: what takes the place of `$NAME` in a sentence."""
+    if unknown.unset:
+        return f"${unknown.unknown}, which nobody sets"
+    if unknown.needs_command:
+        return f"${unknown.unknown}, which would need running {unknown.needs_command[:80]}"
+    return f"the output of {unknown.unknown[:80]}, which is never run"
 
 
-def _value(flag: Flag | None, values: list[Text], out: Parsed, stated: str) -> Any:
+def _value(flag: Flag | None, values: list[Text], out: Parsed, spelling: str) -> Any:
+    """The values as Python's, by the flag's kind; one that is no whole number where the flag takes
+    one is noted.
+    """
     words = [shown(value) for value in values]
     if flag is not None and flag.kind in ("true", "false"):
-        said = _BOOLS.get(words[0].lower(), True) if words else True
-        return said if flag.kind == "true" or (words and flag.dest == flag.name) else not said
+        if not words:
+            return flag.kind == "true"
+        value = _BOOLS.get(words[0].lower(), True)
+        as_spelled = flag.kind == "true" or flag.dest == flag.name
+        return value == as_spelled
     if not words:
         return True
     kind = flag.kind if flag else "any"
-    typed = [_typed(word, kind, out, stated) for word in words]
-    return (
-        typed if len(typed) > 1 or (flag and flag.many and flag.name.endswith(LISTS)) else typed[0]
-    )
+    typed = [_typed(word, kind, out, spelling) for word in words]
+    if flag and flag.many and flag.name.endswith(LISTS):
+        return typed
+    return typed if len(typed) > 1 else typed[0]
 
 
-def _typed(word: str, kind: str, out: Parsed, stated: str) -> Any:
+def _typed(word: str, kind: str, out: Parsed, spelling: str) -> Any:
     if kind == "str":
         return word
     value = meaning(word[:200]) if word else word
     if kind == "int" and not isinstance(value, int) and word.lower() not in ("none", "auto"):
-        out.notes.append(f"{stated} takes a whole number, but got {word[:40]!r}")
+        out.notes.append(f"{spelling} takes a whole number, but got {word[:40]!r}")
     if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return word if value is None else value
@@ -207,31 +208,29 @@ def leaf(
     word: the flag's. name: of the flag, for people. words: all that state it, where they may be
     taken out.
     """
-    pieces = [piece for one in values for piece in one if piece.text]
-    alone = (
-        pieces[0]
-        if len(pieces) == 1 and len(values) == 1 and pieces[0].start >= 0 and not pieces[0].unknown
-        else None
-    )
-    span = (alone.start, alone.start + len(alone.text)) if alone else None
+    pieces = [piece for piece in concatenated(values) if piece.text]
     origin, through = _origin(word, pieces)
-    told = place((alone,) if alone else word, texts)
-    where = " ".join(one for one in (told, name, f"through {through}" if through else "") if one)
-    removal = stretch(words, texts) if words else None
-    return Leaf(path, value, alone.file if alone else "", span, origin, where, removal)
+    file, span, at = "", None, place(word, texts)
+    if len(pieces) == 1 and len(values) == 1 and pieces[0].start >= 0 and not pieces[0].unknown:
+        piece = pieces[0]
+        file, span = piece.file, (piece.start, piece.start + len(piece.text))
+        at = place((piece,), texts)
+    where = f"{at} {name}".strip()
+    if through:
+        where = f"{where} through {through}".strip()
+    return Leaf(path, value, file, span, origin, where, stretch(words, texts))
 
 
 def _origin(word: Text, pieces: list[Piece]) -> tuple[Origin, str]:
     """How a value comes, and through which variable: written beside its flag, it is the flag's
     own.
     """
-    stated = next((piece for piece in word if piece.text), Piece(""))
     for origin in ("option", "environment"):
-        found = next((piece for piece in pieces if piece.origin == origin), None)
-        if found:
-            return found.origin, found.via
-    through = next(
-        (piece for piece in pieces if piece.via != stated.via or (piece.start < 0 <= stated.start)),
-        None,
-    )
-    return ("variable", through.via) if through else ("flag", "")
+        for piece in pieces:
+            if piece.origin == origin:
+                return piece.origin, piece.via
+    own = next((piece for piece in word if piece.text), Piece(""))
+    for piece in pieces:
+        if piece.via != own.via or piece.start < 0 <= own.start:
+            return "variable", piece.via
+    return "flag", ""

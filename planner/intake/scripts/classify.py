@@ -28,6 +28,8 @@ model_max_length max_seq_len per_gpu_train_batch_size use_peft attn_implementati
 lr_scheduler_type warmup_ratio torch_dtype
 """)
 """Arguments of the Trainer and of the programs around it."""
+DEEPSPEED = {"deepspeed", "zero_stage", "deepspeed_config"}
+"""Any of these beside Megatron's flags: Megatron-DeepSpeed."""
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w/-]*(\.[\w-]+)*=", re.ASCII)
 
 
@@ -64,19 +66,15 @@ def kind(command: TrainingCommand, parsed: Parsed) -> str:
         hugging(parsed) >= 2 and hugging(parsed) > core
     ):
         return "huggingface"
-    stated = overrides(parsed)
+    hydra = len(overrides(parsed))
     if by_recipe(parsed) and not core:
         return "nemo"
-    if len(stated) >= 2 and len(stated) > core:
+    if hydra >= 2 and hydra > core:
         return "nemo"
     if core:
-        return (
-            "megatron-deepspeed"
-            if _deep(names) or sum(map(deepspeed_only, parsed.flags)) >= 2
-            else "megatron"
-        )
-    return "huggingface" if hugging(parsed) else "nemo" if stated else "config"
-
-
-def _deep(names: set[str]) -> bool:
-    return bool(names & {"deepspeed", "zero_stage", "deepspeed_config"})
+        if names & DEEPSPEED or sum(map(deepspeed_only, parsed.flags)) >= 2:
+            return "megatron-deepspeed"
+        return "megatron"
+    if hugging(parsed):
+        return "huggingface"
+    return "nemo" if hydra else "config"

@@ -7,18 +7,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from planner.errors import InputError
 from planner.intake.bash.state import Work
-from planner.intake.bash.traced_text import UNKNOWN, Piece, Source, Text, cut, plain, shown, source
-from planner.intake.documents.scalars import text_of
+from planner.intake.bash.traced_text import UNKNOWN, Piece, Text, cut, known, plain, shown, source
+from planner.intake.documents import scalars
 from planner.intake.documents.tree import Leaf, leaves
 from planner.intake.frameworks import companions
 from planner.intake.frameworks import megatron_flags as table
 from planner.intake.frameworks.nemo_recipes import SPELLED
-from planner.intake.frameworks.vocabulary import Named, make_reading, merged
+from planner.intake.frameworks.vocabulary import make_reading, merged, named
 from planner.intake.reading import Edit, Reading
 from planner.intake.scripts.argparse_like import Parsed, leaf
 from planner.intake.scripts.classify import overrides
@@ -38,23 +38,25 @@ NAMED = (
     "job.config",
 )
 """Flags that name a whole configuration."""
+ACCELERATE_COUNTS = ("--config-file", "--num-processes", "--num-machines")
+ACCELERATE_KINDS = {
+    "use_deepspeed": "DEEPSPEED",
+    "use_fsdp": "FSDP",
+    "use_megatron_lm": "MEGATRON_LM",
+}
+DEEPSPEED_FILES = ("hf.deepspeed", "deepspeed_config.deepspeed_config_file")
 
 
 def files(parsed: Parsed) -> list[str]:
     """Configurations that the command line names, in order."""
-    flagged = [
-        str(one.value)
-        for one in parsed.leaves
-        if one.path[0] in NAMED and _CONFIG.match(str(one.value))
-    ]
-    return [
-        *flagged,
-        *(
-            shown(word)
-            for word in parsed.positional
-            if _CONFIG.match(plain(word)) and "=" not in plain(word)
-        ),
-    ]
+    out = []
+    for flag in parsed.leaves:
+        if flag.path[0] in NAMED and _CONFIG.match(str(flag.value)):
+            out.append(str(flag.value))
+    for word in parsed.positional:
+        if _CONFIG.match(plain(word)) and "=" not in plain(word):
+            out.append(shown(word))
+    return out
 
 
 def reading(
@@ -76,8 +78,8 @@ def reading(
     if kind == "swift":
         from planner.intake.frameworks import swift
 
-        named = [name for flat in parsed.leaves for name in swift.names(flat)]
-        out = make_reading(str(path), "swift", "megatron", named, unresolved=parsed.unresolved)
+        names = list(chain.from_iterable(map(swift.names, parsed.leaves)))
+        out = make_reading(str(path), "swift", "megatron", names, unresolved=parsed.unresolved)
         return companions.joined(merged(out, launched), str(path), sets)
     return _configured(kind, parsed, work, path, launched, sets)
 
@@ -85,12 +87,10 @@ def reading(
 def _megatron(
     kind: str, parsed: Parsed, work: Work, path: Path, launched: Reading, sets: Mapping[str, str]
 ) -> Reading:
-    names = [Named(one.path[0], one, one.value) for one in parsed.leaves]
-    names += [
-        Named("model", one, one.value)
-        for one in parsed.leaves
-        if one.path[0] in ("hf_checkpoint", "hf_model_path")
-    ]
+    names = [named(flag.path[0], flag) for flag in parsed.leaves]
+    for flag in parsed.leaves:
+        if flag.path[0] in ("hf_checkpoint", "hf_model_path"):
+            names.append(named("model", flag))
     deep = kind == "megatron-deepspeed"
     version, why = (None, "") if deep else table.version(parsed.flags)
     out = make_reading(
@@ -104,14 +104,15 @@ def _megatron(
     )
     out = merged(replace(out, unknown=tuple(dict.fromkeys(parsed.unknown))), launched)
     config = out.values.get("yaml_cfg")
-    if config is not None and (text := text_beside(work, path, (Piece(str(config.value)),))):
+    text = text_beside(work, path, (Piece(str(config.value)),)) if config else None
+    if config and text:
         from planner.intake.frameworks import detect
 
         below = detect.read_texts([(str(config.value), shown(text))], sets, "megatron-yaml")
         out = merged(_placed(below, text), out)
-    named = out.values.get("deepspeed_config")
-    if named is not None and deep:
-        out = _deepspeed(out, str(named.value), work, path)
+    document = out.values.get("deepspeed_config")
+    if document is not None and deep:
+        out = _deepspeed(out, str(document.value), work, path)
     return companions.joined(out, str(path), sets)
 
 
@@ -123,16 +124,14 @@ def _deepspeed(out: Reading, name: str, work: Work, path: Path) -> Reading:
     try:
         return merged(out, _placed(companions.deepspeed_text(_filled(written), name), written))
     except InputError as fault:
-        return replace(
-            out,
-            notes=(*out.notes, f"{name[:80]}, which the script writes, cannot be read: {fault}"),
-        )
+        why = f"{name[:80]}, which the script writes, cannot be read: {fault}"
+        return replace(out, notes=(*out.notes, why))
 
 
 def _written(work: Work, name: str) -> Text | None:
-    by_name = {shown(tuple([Piece(key)])): text for key, text in work.written.items()}
+    """What the script writes to a file: of that path, else of that last part."""
     shorter = {Path(key.replace(UNKNOWN, "?")).name: text for key, text in work.written.items()}
-    return by_name.get(name) or shorter.get(Path(re.sub(r"\$\w+", "?", name)).name)
+    return work.written.get(name) or shorter.get(Path(re.sub(r"\$\w+", "?", name)).name)
 
 
 def _filled(text: Text) -> str:
@@ -148,15 +147,14 @@ def _filled(text: Text) -> str:
 
 def _placed(below: Reading, text: Text) -> Reading:
     """Edits of a text that stands in pieces elsewhere, where each is one piece."""
-    whole: Source = source(text)
+    src = source(text)
     edits: dict[str, Edit] = {}
     for name, edit in below.edits.items():
-        pieces = cut(whole, edit.start, edit.end)
-        exact = len(whole.text) >= edit.end and not any(piece.unknown for piece in text)
+        pieces = cut(src, edit.start, edit.end)
+        exact = len(src.text) >= edit.end and known(text)
         if exact and len(pieces) == 1 and pieces[0].start >= 0:
-            edits[name] = Edit(
-                pieces[0].file, pieces[0].start, pieces[0].start + len(pieces[0].text)
-            )
+            piece = pieces[0]
+            edits[name] = Edit(piece.file, piece.start, piece.start + len(piece.text))
     return replace(below, edits=edits)
 
 
@@ -168,95 +166,82 @@ def _hugging(
     launched: Reading,
     sets: Mapping[str, str],
 ) -> Reading:
-    from planner.intake.frameworks import detect, huggingface
+    from planner.intake.frameworks import huggingface
 
-    own = [
-        replace(one, path=(one.path[0],)) for one in (*parsed.leaves, *_overriding(parsed, work))
-    ]
-    below = [
-        flat
-        for name in files(parsed)
-        if (text := text_beside(work, path, (Piece(name),)))
-        for flat in leaves(detect.parse(shown(text), name))
-    ]
+    own = [*parsed.leaves, *_overriding(parsed, work)]
+    own = [replace(flag, path=(flag.path[0],)) for flag in own]
+    below, _ = _leaves_of(files(parsed), work, path)
     out = huggingface.reading([*below, *own], str(path))
     out = replace(out, unresolved=(*out.unresolved, *parsed.unresolved))
     launcher = _accelerate(command, work, path)
-    out = merged(
-        (
-            merged(launcher, out, kind="huggingface", framework=_stronger(launcher, out))
-            if launcher
-            else out
-        ),
-        launched,
-        framework=_stronger(launcher, out) if launcher else out.framework,
-    )
-    held = out.values.get("hf.deepspeed") or out.values.get(
-        "deepspeed_config.deepspeed_config_file"
-    )
-    written = _written(work, str(held.value)) if held else None
-    if held is None or written is None:
+    if launcher:
+        framework = launcher.framework if out.framework == "torch" else out.framework
+        out = merged(launcher, out, kind="huggingface", framework=framework)
+    out = merged(out, launched)
+    held = {name: out.values[name] for name in DEEPSPEED_FILES if name in out.values}
+    if not held:
         return companions.joined(out, str(path), sets)
-    out = merged(
-        out, _placed(companions.deepspeed_text(_filled(written), str(held.value)), written)
-    )
-    names = ("hf.deepspeed", "deepspeed_config.deepspeed_config_file")
-    without = replace(
-        out, values={name: value for name, value in out.values.items() if name not in names}
-    )
-    joined = companions.joined(without, str(path), sets)
-    return replace(
-        joined,
-        values={
-            **joined.values,
-            **{name: out.values[name] for name in names if name in out.values},
-        },
-    )
+    file = str(next(iter(held.values())).value)
+    written = _written(work, file)
+    if written is None:
+        return companions.joined(out, str(path), sets)
+    out = merged(out, _placed(companions.deepspeed_text(_filled(written), file), written))
+    # what the script writes is merged by now: no file is looked for
+    values = {name: value for name, value in out.values.items() if name not in DEEPSPEED_FILES}
+    joined = companions.joined(replace(out, values=values), str(path), sets)
+    return replace(joined, values=joined.values | held)
 
 
-def _stronger(launcher: Reading | None, out: Reading) -> Any:
-    return launcher.framework if launcher and out.framework == "torch" else out.framework
+def _leaves_of(names: list[str], work: Work, path: Path) -> tuple[list[Leaf], list[str]]:
+    """Leaves of the configurations of these names, and the names of those that are not there."""
+    from planner.intake.frameworks import detect
+
+    out: list[Leaf] = []
+    lost = []
+    for name in names:
+        text = text_beside(work, path, (Piece(name),))
+        if text:
+            out += leaves(detect.parse(shown(text), name))
+        else:
+            lost.append(name)
+    return out, lost
 
 
 def _accelerate(command: TrainingCommand, work: Work, path: Path) -> Reading | None:
     """What accelerate is told: its configuration file, below its own options."""
-    told = command.told.get("accelerate")
-    if told is None:
+    options = command.options.get("accelerate")
+    if options is None:
         return None
     from planner.intake.frameworks import accelerate, detect
 
-    named = option(told, "--config-file")
-    text = text_beside(work, path, named) if named else None
-    below = leaves(detect.parse(shown(text), plain(named))) if text and named else []
+    below: list[Leaf] = []
+    lost = []
+    config = option(options, "--config-file")
+    if config:
+        text = text_beside(work, path, config)
+        if text:
+            below = list(leaves(detect.parse(shown(text), plain(config))))
+        else:
+            name = shown(config)[:100]
+            lost = [f"{name} is not beside the script: what it tells accelerate is not known"]
     word = command.words["accelerate"]
-    counts = ("--config-file", "--num-processes", "--num-machines")
-    own = [
-        leaf(_place(name[2:].replace("-", "_")), _told(value), word, [value], work.texts, name)
-        for name, value in told.items()
-        if name.startswith("--") and name not in counts
-    ]
-    kinds = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM"}
-    own += [
-        Leaf(("distributed_type",), kinds[one.path[-1]], origin="flag", where=one.where)
-        for one in own
-        if one.path[-1] in kinds
-    ]
-    out = accelerate.reading([*below, *own], str(path))
-    lost = (
-        [f"{shown(named)[:100]} is not beside the script: what it tells accelerate is not known"]
-        if named and not text
-        else []
-    )
+    own = []
+    kinds = []
+    for name, text in options.items():
+        if not name.startswith("--") or name in ACCELERATE_COUNTS:
+            continue
+        section = _section(name[2:].replace("-", "_"))
+        value = scalars.plain(shown(text)[:200]) if text else True
+        stated = leaf(section, value, word, [text], work.texts, name)
+        own.append(stated)
+        kind = ACCELERATE_KINDS.get(section[-1])
+        if kind:
+            kinds.append(Leaf(("distributed_type",), kind, origin="flag", where=stated.where))
+    out = accelerate.reading([*below, *own, *kinds], str(path))
     return replace(out, unresolved=(), notes=(*out.notes, *lost))
 
 
-def _told(value: Text) -> Any:
-    from planner.intake.documents.scalars import plain as meaning
-
-    return meaning(shown(value)[:200]) if value else True
-
-
-def _place(name: str) -> tuple[str, ...]:
+def _section(name: str) -> tuple[str, ...]:
     """The section of an accelerate configuration that an option belongs to."""
     if name in (
         "zero_stage",
@@ -282,9 +267,9 @@ def _overriding(parsed: Parsed, work: Work) -> list[Leaf]:
     for word in overrides(parsed):
         name, _, _ = plain(word).partition("=")
         value = cut(source(word), len(name) + 1, len(plain(word)))
-        for one in detect.overrides([shown(word)]):
+        for flat in detect.overrides([shown(word)]):
             label = name.lstrip("+~")
-            out.append(leaf(one.path, one.value, word, [value], work.texts, label, [word]))
+            out.append(leaf(flat.path, flat.value, word, [value], work.texts, label, [word]))
     return out
 
 
@@ -294,39 +279,26 @@ def _configured(
     """NeMo, Bridge, verl, torchtitan, GPT-NeoX, Primus: configurations with overrides on top."""
     from planner.intake.frameworks import detect
 
-    names = files(parsed) or _hydra(parsed)
-    texts = [(name, text) for name in names if (text := text_beside(work, path, (Piece(name),)))]
-    below = [flat for name, text in texts for flat in leaves(detect.parse(shown(text), name))]
-    dotted = [
-        replace(one, path=tuple(one.path[0].split(".")))
-        for one in parsed.leaves
-        if "." in one.path[0]
-    ]
-    recipes = [
-        replace(one, path=(SPELLED[one.path[0]],))
-        for one in parsed.leaves
-        if one.path[0] in SPELLED
-    ]
-    above = [*recipes, *dotted, *_overriding(parsed, work)]
+    below, absent = _leaves_of(files(parsed) or _hydra(parsed), work, path)
     lost = [
-        f"{name[:100]} is not beside the script: what it states is not known"
-        for name in names
-        if name not in dict(texts)
+        f"{name[:100]} is not beside the script: what it states is not known" for name in absent
     ]
+    recipes, dotted = [], []
+    for flag in parsed.leaves:
+        name = flag.path[0]
+        if name in SPELLED:
+            recipes.append(replace(flag, path=(SPELLED[name],)))
+        if "." in name:
+            dotted.append(replace(flag, path=tuple(name.split("."))))
+    above = [*recipes, *dotted, *_overriding(parsed, work)]
     if not below and not above:
         why = lost[0] if lost else "it does neither"
         raise InputError(
             f"{path.name} must state how it trains, or name a configuration beside it; but {why}"
         )
-    chosen = (
-        "torchtitan"
-        if kind == "torchtitan"
-        else "neox"
-        if kind == "neox" and not above
-        else None
-        if below
-        else "nemo"
-    )
+    chosen = None if below else "nemo"
+    if kind == "torchtitan" or (kind == "neox" and not above):
+        chosen = kind
     out = detect.translated([*below, *above], str(path), lost, sets, chosen)
     return merged(
         replace(out, unresolved=(*out.unresolved, *parsed.unresolved)),
@@ -337,43 +309,36 @@ def _configured(
 
 def _without(launched: Reading, out: Reading) -> Reading:
     """The launch without what the configuration itself states of nodes and GPUs."""
-    stated = [name for name in ("launch.nodes", "launch.gpus_per_node") if name in out.values]
-    if not stated:
+    counts = {"launch.nodes", "launch.gpus_per_node"} & out.values.keys()
+    if not counts:
         return launched
-    values = {
-        name: value
-        for name, value in launched.values.items()
-        if name not in (*stated, "launch.gpus")
-    }
-    return replace(
-        launched, values=values, unresolved=() if len(stated) == 2 else launched.unresolved
-    )
+    values = dict(launched.values)
+    for name in (*counts, "launch.gpus"):
+        values.pop(name, None)
+    unresolved = () if len(counts) == 2 else launched.unresolved
+    return replace(launched, values=values, unresolved=unresolved)
 
 
 def _hydra(parsed: Parsed) -> list[str]:
-    told = {one.path[0]: str(one.value) for one in parsed.leaves}
-    name = told.get("config_name")
+    """The configuration of Hydra's --config-name and --config-path."""
+    values = {flag.path[0]: str(flag.value) for flag in parsed.leaves}
+    name = values.get("config_name")
     if not name:
         return []
-    return [
-        str(
-            Path(
-                told.get("config_path", "."),
-                name if name.endswith((".yaml", ".yml")) else f"{name}.yaml",
-            )
-        )
-    ]
+    if not name.endswith((".yaml", ".yml")):
+        name = f"{name}.yaml"
+    return [str(Path(values.get("config_path", "."), name))]
 
 
-def text_beside(work: Work, path: Path, stated: Text) -> Text | None:
+def text_beside(work: Work, path: Path, file: Text) -> Text | None:
     """The text of a file that is named: as the script writes it, else as it lies below the script's
     folder.
     """
-    name = shown(stated)
+    name = shown(file)
     written = _written(work, name)
     if written is not None:
         return written
     place = companions.beside(name, str(path))
     if place is None:
         return None
-    return (Piece(text_of(place), str(place), 0),)
+    return (Piece(scalars.text_of(place), str(place), 0),)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from planner.intake.bash import slurm_header
 from planner.intake.bash.state import Command
-from planner.intake.bash.traced_text import Text, cut, plain, source
+from planner.intake.bash.traced_text import EMPTY, Text, cut, plain, source
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "torchrun.py")
 SUBCOMMANDS = (
@@ -26,6 +26,7 @@ SUBCOMMANDS = (
     "nemo",
 )
 """Programs that are told by their first word what to do."""
+MPI = ("mpirun", "mpiexec", "orterun")
 PYTHON = re.compile(r"(?:.*/)?(?:i?python[\d.]*|\$\{?PYTHON\w*\}?)$")
 PROGRAM = re.compile(r"(?:.*/)?[\w.{}$-]+\.py$")
 SWITCHES = {
@@ -91,7 +92,7 @@ class TrainingCommand:
     arguments: list[Text]
     word: Text
     """Of the program."""
-    told: dict[str, dict[str, Text]] = field(default_factory=dict)
+    options: dict[str, dict[str, Text]] = field(default_factory=dict)
     """By launcher (torchrun, deepspeed, accelerate, slurm, mpirun, ray): its options, dashes
     within.
     """
@@ -104,46 +105,36 @@ class TrainingCommand:
 class _Walk:
     command: Command
     names: list[str]
-    told: dict[str, dict[str, Text]]
+    options: dict[str, dict[str, Text]]
     words: dict[str, Text]
     environment: dict[str, Text]
 
 
 def training_command(command: Command) -> TrainingCommand | None:
     """The training program of a command; None where it starts none."""
+    names = [plain(word) for word in command.words]
+    walk = _Walk(command, names, {}, {}, dict(command.environment))
     slurm = slurm_header.facts(command.outer)
-    told = {"slurm": slurm} if slurm else {}
-    words = {"slurm": command.outer[-1][0]} if slurm else {}
+    if slurm:
+        walk.options["slurm"], walk.words["slurm"] = slurm, command.outer[-1][0]
     for outer in command.outer:
-        _outer(outer, told, words)
-    walk = _Walk(
-        command, [plain(word) for word in command.words], told, words, dict(command.environment)
-    )
-    found = _program(walk, 0, 0)
-    if found is None:
+        if outer and posixpath.basename(plain(outer[0])) in MPI:
+            walk.options["mpirun"], walk.words["mpirun"] = _loose(outer[1:]), outer[0]
+    start = _program(walk, 0, 0)
+    if start is None:
         return None
-    at, program, arguments = found
-    walk.told = {
-        name: {key.replace("_", "-"): value for key, value in one.items()}
-        for name, one in walk.told.items()
-    }
+    at, program, arguments = start
+    for launcher, given in walk.options.items():
+        walk.options[launcher] = {key.replace("_", "-"): value for key, value in given.items()}
     return TrainingCommand(
-        command, program, arguments, command.words[at], walk.told, walk.words, walk.environment
+        command, program, arguments, command.words[at], walk.options, walk.words, walk.environment
     )
-
-
-def _outer(words: list[Text], told: dict[str, dict[str, Text]], mine: dict[str, Text]) -> None:
-    base = posixpath.basename(plain(words[0])) if words else ""
-    if base in ("mpirun", "mpiexec", "orterun"):
-        told["mpirun"], mine["mpirun"] = _loose(words[1:]), words[0]
 
 
 def _program(walk: _Walk, at: int, depth: int) -> tuple[int, str, list[Text]] | None:
     """(index of its word, name, arguments) of the program, looked for from `at` on."""
     names, words = walk.names, walk.command.words
-    while at < len(names) and _ASSIGNED.match(names[at]) and "/" not in names[at].partition("=")[0]:
-        name = names[at].partition("=")[0]
-        walk.environment[name] = cut(source(words[at]), len(name) + 1, len(names[at]))
+    while at < len(names) and _assign(walk, at):
         at += 1
     if at >= len(names) or depth > 12:
         return None
@@ -156,15 +147,12 @@ def _program(walk: _Walk, at: int, depth: int) -> tuple[int, str, list[Text]] | 
         return _through(walk, "deepspeed", at, depth)
     if base == "accelerate" and "launch" in names[at + 1 : at + 2]:
         return _through(walk, "accelerate", at + 1, depth)
-    if base in ("accelerate-launch",):
+    if base == "accelerate-launch":
         return _through(walk, "accelerate", at, depth)
     if base in SUBCOMMANDS:
-        following = at + 1 if at + 1 < len(names) and not names[at + 1].startswith("-") else at
-        return (
-            following,
-            " ".join(names[at : following + 1]).replace(names[at], base, 1),
-            words[following + 1 :],
-        )
+        action = [name for name in names[at + 1 : at + 2] if not name.startswith("-")]
+        last = at + len(action)
+        return last, " ".join([base, *action]), words[last + 1 :]
     if PROGRAM.match(names[at]):
         return at, names[at], words[at + 1 :]
     return _wrapped(walk, base, at, depth)
@@ -177,20 +165,22 @@ def _wrapped(walk: _Walk, base: str, at: int, depth: int) -> tuple[int, str, lis
     names, words = walk.names, walk.command.words
     if base == "ray" and "--" in names[at:]:
         bar = names.index("--", at)
-        walk.told["ray"], walk.words["ray"] = _loose(words[at + 1 : bar]), words[at]
+        walk.options["ray"], walk.words["ray"] = _loose(words[at + 1 : bar]), words[at]
         return _program(walk, bar + 1, depth + 1)
-    following = next((one for one in range(at + 1, len(names)) if _starts(names, one)), None)
-    if following is None:
+    following = at + 1
+    while following < len(names) and not _starts(names, following):
+        following += 1
+    if following >= len(names):
         return None
     if base in ("srun", "salloc", "sbatch"):
-        walk.told["slurm"] = {
-            **walk.told.get("slurm", {}),
-            **slurm_header.options(words[at + 1 : following]),
-        }
+        slurm = walk.options.setdefault("slurm", {})
+        slurm |= slurm_header.options(words[at + 1 : following])
         walk.words.setdefault("slurm", words[at])
-    elif base in ("mpirun", "mpiexec", "orterun", "horovodrun"):
-        walk.told["mpirun"], walk.words["mpirun"] = _loose(words[at + 1 : following]), words[at]
-        _carried(walk, at + 1, following)
+    elif base in (*MPI, "horovodrun"):
+        walk.options["mpirun"], walk.words["mpirun"] = _loose(words[at + 1 : following]), words[at]
+        for index in range(at + 1, following - 1):
+            if names[index] == "-x":
+                _assign(walk, index + 1)
     return _program(walk, following, depth + 1)
 
 
@@ -213,35 +203,30 @@ def _starts(names: list[str], at: int) -> bool:
         "ray",
         *SUBCOMMANDS,
     )
-    return (
-        base in known or PYTHON.match(names[at]) is not None or PROGRAM.match(names[at]) is not None
-    )
+    return bool(base in known or PYTHON.match(names[at]) or PROGRAM.match(names[at]))
 
 
-def _carried(walk: _Walk, start: int, end: int) -> None:
-    """mpirun -x NAME=value."""
-    for at in range(start, end - 1):
-        if walk.names[at] == "-x" and _ASSIGNED.match(walk.names[at + 1]):
-            name = walk.names[at + 1].partition("=")[0]
-            walk.environment[name] = cut(
-                source(walk.command.words[at + 1]), len(name) + 1, len(walk.names[at + 1])
-            )
+def _assign(walk: _Walk, at: int) -> bool:
+    """Takes `NAME=value` into the environment; False where the word is something else."""
+    name = walk.names[at].partition("=")[0]
+    if not _ASSIGNED.match(walk.names[at]):
+        return False
+    walk.environment[name] = _behind_equals(walk.command.words[at])
+    return True
+
+
+def _behind_equals(word: Text) -> Text:
+    text = plain(word)
+    return cut(source(word), text.index("=") + 1, len(text))
 
 
 def _loose(words: Sequence[Text]) -> dict[str, Text]:
     """Options of a command whose grammar is not followed: each with the word after it."""
     out: dict[str, Text] = {}
-    names = [plain(word) for word in words]
-    for at, name in enumerate(names):
-        stated, equals, _ = name.partition("=")
+    for word, following in zip(words, (*words[1:], EMPTY), strict=True):
+        name, equals, _ = plain(word).partition("=")
         if name.startswith("-"):
-            out[stated] = (
-                cut(source(words[at]), len(stated) + 1, len(name))
-                if equals
-                else words[at + 1]
-                if at + 1 < len(names)
-                else ()
-            )
+            out[name] = _behind_equals(word) if equals else following
     return out
 
 
@@ -276,20 +261,21 @@ def _through(walk: _Walk, launcher: str, at: int, depth: int) -> tuple[int, str,
     """A launcher whose options are known: the first word that is none of them is the program."""
     names, words = walk.names, walk.command.words
     walk.words[launcher] = words[at]
-    told = walk.told.setdefault(launcher, {})
+    options = walk.options.setdefault(launcher, {})
     at += 1
     module = False
     while at < len(names) and names[at].startswith("-") and names[at] != "--":
-        stated, equals, _ = names[at].partition("=")
-        option = stated.replace("_", "-") if stated.startswith("--") else stated
+        option, equals, _ = names[at].partition("=")
+        if option.startswith("--"):
+            option = option.replace("_", "-")
         module |= option in ("-m", "--module")
         if equals:
-            told[option] = cut(source(words[at]), len(stated) + 1, len(names[at]))
+            options[option] = _behind_equals(words[at])
         elif option in SWITCHES[launcher]:
-            told[option] = ()
+            options[option] = ()
         elif at + 1 < len(names):
             at += 1
-            told[option] = words[at]
+            options[option] = words[at]
         at += 1
     at += at < len(names) and names[at] == "--"
     if at >= len(names):
@@ -304,11 +290,13 @@ def _through(walk: _Walk, launcher: str, at: int, depth: int) -> tuple[int, str,
     return at, names[at], words[at + 1 :]
 
 
-def option(told: dict[str, Text], name: str) -> Text | None:
+def option(options: dict[str, Text], name: str) -> Text | None:
     """An option as argparse finds it: by its name, or by the beginning of it where that is all that
     was written.
     """
-    if name in told:
-        return told[name]
-    short = [key for key in told if len(key) > 4 and key.startswith("--") and name.startswith(key)]
-    return told[short[0]] if len(short) == 1 else None
+    if name in options:
+        return options[name]
+    short = [
+        key for key in options if len(key) > 4 and key.startswith("--") and name.startswith(key)
+    ]
+    return options[short[0]] if len(short) == 1 else None

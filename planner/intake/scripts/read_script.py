@@ -13,9 +13,9 @@ from pathlib import Path
 from planner.errors import InputError
 from planner.intake.bash.interpreter import follow
 from planner.intake.bash.state import Work
-from planner.intake.bash.traced_text import Text, known, places, plain, shown, stretch
+from planner.intake.bash.traced_text import Text, concatenated, known, places, plain, shown, stretch
 from planner.intake.frameworks.megatron_flags import flags
-from planner.intake.frameworks.vocabulary import Named, make_reading
+from planner.intake.frameworks.vocabulary import Named, make_reading, named
 from planner.intake.reading import APPEND, Edit, Reading, Unresolved, Value
 from planner.intake.scripts import argparse_like, classify, configs
 from planner.intake.scripts.argparse_like import Parsed, leaf
@@ -38,8 +38,13 @@ ANCHORS = (
     "model",
 )
 """Further flags go behind the first of these that the command states."""
+ACTORS = {
+    "launch.nodes": "actor_num_nodes",
+    "launch.gpus_per_node": "actor_num_gpus_per_node",
+}
+MAX_CANDIDATES = 500
 MAX_VARIABLES = 200
-LONGEST = 300
+MAX_VARIABLE = 300
 """Characters of a variable of the environment that is kept: the longer ones are command lines."""
 
 
@@ -51,79 +56,56 @@ def read(path: Path, text: str, sets: Mapping[str, str]) -> Reading:
     limits.
     """
     work = follow(path, text, sets)
-    found, parsed, notes = chosen(work, path)
-    kind = classify.kind(found, parsed)
+    command, parsed, notes = chosen(work, path)
+    kind = classify.kind(command, parsed)
     if kind in ("huggingface", "torchtitan"):
-        parsed = argparse_like.parse(found.arguments, {}, work.texts)
-    launched = _launched(found, parsed, work, path)
-    out = configs.reading(kind, found, parsed, work, path, launched, sets)
-    return finished(
-        replace(
-            out,
-            notes=tuple(dict.fromkeys((*notes, *out.notes, *parsed.notes, *work.notes))),
-            undecided=work.undecided,
-        ),
-        found,
-        work,
-    )
+        parsed = argparse_like.parse(command.arguments, {}, work.texts)
+    launched = _launched(command, parsed, work, path)
+    out = configs.reading(kind, command, parsed, work, path, launched, sets)
+    all_notes = dict.fromkeys((*notes, *out.notes, *parsed.notes, *work.notes))
+    out = replace(out, notes=tuple(all_notes), undecided=work.undecided)
+    return finished(out, command, work)
 
 
 def chosen(work: Work, path: Path) -> tuple[TrainingCommand, Parsed, list[str]]:
     """The training among all commands, its arguments, and a note where there were several."""
-    started = [one for command in work.commands if (one := training_command(command)) is not None]
-    parsed = [
-        (command, argparse_like.parse(command.arguments, flags(), work.texts))
-        for command in started[:500]
-    ]
-    scored = [
-        (_score(parsed_command, said), -index)
-        for index, (parsed_command, said) in enumerate(parsed)
-    ]
-    if not scored or max(scored)[0] < 1:
+    started = [training for training in map(training_command, work.commands) if training]
+    candidates: list[tuple[float, TrainingCommand, Parsed]] = []
+    for training in started[:MAX_CANDIDATES]:
+        arguments = argparse_like.parse(training.arguments, flags(), work.texts)
+        candidates.append((_score(training, arguments), training, arguments))
+    best = max(candidates, key=lambda candidate: candidate[0], default=None)
+    if best is None or best[0] < 1:
         raise InputError(_nothing(work, path))
-    best = -max(scored)[1]
-    found, said = parsed[best]
-    others = [
-        parsed_command
-        for index, (parsed_command, _) in enumerate(parsed)
-        if index != best and scored[index][0] >= 3
-    ]
-    return found, said, [_several(found, others)] if others else []
+    _, command, parsed = best
+    others = [other[1] for other in candidates if other is not best and other[0] >= 3]
+    return command, parsed, [_several(command, others)] if others else []
 
 
 def _score(command: TrainingCommand, parsed: Parsed) -> float:
-    points = (
-        float(len(parsed.flags)) + classify.hugging(parsed) + 2 * len(classify.overrides(parsed))
-    )
-    points += 3 * classify.by_recipe(parsed)
-    points += 2 * bool(command.told.keys() - {"slurm"}) + 3 * bool(configs.files(parsed))
+    points = float(len(parsed.flags)) + classify.hugging(parsed)
+    points += 2 * len(classify.overrides(parsed)) + 3 * classify.by_recipe(parsed)
+    points += 2 * bool(command.options.keys() - {"slurm"}) + 3 * bool(configs.files(parsed))
     if UNLIKELY.search(posixpath.basename(command.program)):
         points -= 20
-    return points + 3 * (
-        command.program.split(" ")[0] in ("megatron", "swift", "llamafactory-cli", "nemo")
-    )
+    if command.program.split(" ")[0] in ("megatron", "swift", "llamafactory-cli", "nemo"):
+        points += 3
+    return points
 
 
 def _several(command: TrainingCommand, others: Sequence[TrainingCommand]) -> str:
-    same = sum(
-        other.program == command.program and other.command.where == command.command.where
-        for other in others
-    )
-    if same == len(others):
-        return f"{command.command.where}: the loop starts {same + 1} runs; the first is read"
-    names = ", ".join(
-        dict.fromkeys(f"{other.program[-40:]} ({other.command.where})" for other in others[:4])
-    )
-    return (
-        f"{command.command.where}: {command.program[-60:]} is read; the script also starts {names}"
-    )
+    where = command.command.where
+    if {(other.program, other.command.where) for other in others} == {(command.program, where)}:
+        return f"{where}: the loop starts {len(others) + 1} runs; the first is read"
+    names = [f"{other.program[-40:]} ({other.command.where})" for other in others[:4]]
+    listed = ", ".join(dict.fromkeys(names))
+    return f"{where}: {command.program[-60:]} is read; the script also starts {listed}"
 
 
 def _nothing(work: Work, path: Path) -> str:
-    names = list(
-        dict.fromkeys(" ".join(shown(command.words[0]).split())[:40] for command in work.commands)
-    )[:8]
-    seen = f"only {', '.join(names)}" if names else "none"
+    names = [" ".join(shown(command.words[0]).split())[:40] for command in work.commands]
+    listed = ", ".join(list(dict.fromkeys(names))[:8])
+    seen = f"only {listed}" if names else "none"
     return (
         f"{path.name} must start a training (torchrun, python -m torch.distributed.run, deepspeed,"
         " srun, accelerate, mpirun, ray, megatron or swift with its flags), but among its commands"
@@ -133,20 +115,19 @@ def _nothing(work: Work, path: Path) -> str:
 
 def _launched(command: TrainingCommand, parsed: Parsed, work: Work, path: Path) -> Reading:
     """The launcher's counts and the environment, as a reading to lay over the training's own."""
-    host = option(command.told.get("deepspeed", {}), "--hostfile")
+    host = option(command.options.get("deepspeed", {}), "--hostfile")
     counted = world(command, work.texts, configs.text_beside(work, path, host) if host else None)
+    names, unresolved = counted.names, counted.unresolved
     by_flags = _actors(parsed)
-    names = [*([] if by_flags else counted.names), *by_flags]
-    opened = [] if by_flags else counted.unresolved
-    variables = {**command.environment, **runtime_variables(command)}
-    named = [
-        (name, value)
-        for name, value in variables.items()
-        if known(value) and len(plain(value)) <= LONGEST
-    ][:MAX_VARIABLES]
-    names += [_variable(name, value, work) for name, value in named]
+    if by_flags:
+        names, unresolved = by_flags, []
+    variables = []
+    for name, value in (command.environment | runtime_variables(command)).items():
+        if known(value) and len(plain(value)) <= MAX_VARIABLE:
+            variables.append(_variable(name, value, work))
+    names = [*names, *variables[:MAX_VARIABLES]]
     return make_reading(
-        str(path), "megatron", "megatron", names, unresolved=opened, notes=counted.notes
+        str(path), "megatron", "megatron", names, unresolved=unresolved, notes=counted.notes
     )
 
 
@@ -162,16 +143,15 @@ def _assignment(name: str, value: Text, texts: Mapping[str, str]) -> Edit | None
     if len(value) != 1:
         return None
     for place in places(value[0]):
-        whole = texts.get(place.file, "")
-        setting = re.compile(rf"(?:export[ \t]+)?\b{re.escape(name)}=([\"']?)$").search(
-            whole[max(place.start - 1000, 0) : place.start] if place.start > 0 else ""
-        )
-        if setting is None or not whole.startswith(setting[1], place.end):
+        text = texts.get(place.file, "")
+        before = text[max(place.start - 1000, 0) : max(place.start, 0)]
+        setting = re.search(rf"(?:export[ \t]+)?\b{re.escape(name)}=([\"']?)$", before)
+        if setting is None or not text.startswith(setting[1], place.end):
             continue
         start, end = place.start - len(setting[0]), place.end + len(setting[1])
-        alone = re.compile(r"[ \t]*(?:[;\n#]|$)").match(whole, end) is not None
+        alone = re.compile(r"[ \t]*(?:[;\n#]|$)").match(text, end) is not None
         if setting[0].startswith("export") and not alone:
-            start = whole.index(name, start)
+            start = text.index(name, start)
         return Edit(place.file, start, end)
     return None
 
@@ -180,19 +160,14 @@ def _actors(parsed: Parsed) -> list[Named]:
     """Nodes and GPUs of the training in flags of the program itself, as reinforcement learning on
     ray has them.
     """
-    told = {one.path[0]: one for one in parsed.leaves}
-    nodes, each = told.get("actor_num_nodes"), told.get("actor_num_gpus_per_node")
-    if (
-        nodes is None
-        or each is None
-        or not isinstance(nodes.value, int)
-        or not isinstance(each.value, int)
-    ):
-        return []
-    return [
-        Named("launch.nodes", nodes, nodes.value),
-        Named("launch.gpus_per_node", each, each.value),
-    ]
+    flags_by_name = {flag.path[0]: flag for flag in parsed.leaves}
+    out = []
+    for name, spelling in ACTORS.items():
+        flag = flags_by_name.get(spelling)
+        if flag is None or not isinstance(flag.value, int):
+            return []
+        out.append(named(name, flag))
+    return out
 
 
 def finished(out: Reading, command: TrainingCommand, work: Work) -> Reading:
@@ -211,48 +186,39 @@ def finished(out: Reading, command: TrainingCommand, work: Work) -> Reading:
         values["launch.gpus"] = Value(
             nodes.value * each.value, each.origin, f"{nodes.where} x {each.where}"
         )
-    counts = (
-        ("gpus", "launch.gpus", "launch.nodes", "launch.gpus_per_node")
-        if "launch.gpus" in values
-        else ()
-    )
-    waiting = [question for question in out.unresolved if question.name not in (*values, *counts)]
-    first = sorted(waiting, key=lambda one: not _of_launch(one))
+    answered = set(values)
+    if "launch.gpus" in values:
+        answered |= {"gpus", "launch.nodes", "launch.gpus_per_node"}
+    # questions of the launch come first; of a name that is asked for twice the last counts
+    unresolved: dict[str, Unresolved] = {}
+    for question in sorted(out.unresolved, key=lambda question: "--gpus" not in question.why):
+        if question.name not in answered:
+            unresolved[question.name] = question
     edits = dict(out.edits)
     place = _place_for_flags(out, command, work)
     if place is not None:
         edits[APPEND] = place
-    return replace(
-        out, values=values, unresolved=tuple({one.name: one for one in first}.values()), edits=edits
-    )
+    return replace(out, values=values, unresolved=tuple(unresolved.values()), edits=edits)
 
 
-def _place_for_flags(out: Reading, found: TrainingCommand, work: Work) -> Edit | None:
+def _place_for_flags(out: Reading, training: TrainingCommand, work: Work) -> Edit | None:
     """Behind a flag that no other command of the script gets, else behind the program's word."""
     anchors = [out.removals[name][0] for name in ANCHORS if out.removals.get(name)]
     if out.kind in ("nemo", "bridge"):
-        stated = [
-            edit
-            for name, cuts in out.removals.items()
-            for edit in cuts
-            if edit.file == out.file and not name.startswith(("env.", "launch."))
-        ]
-        anchors = sorted(stated, key=lambda edit: edit.start)[:1]
-    others = {
-        (place.file, place.start)
-        for command in work.commands
-        if command.where != found.command.where
-        for word in command.words
-        for piece in word
-        for place in places(piece)
-    }
+        anchors = []
+        for name, cuts in out.removals.items():
+            if not name.startswith(("env.", "launch.")):
+                anchors += [edit for edit in cuts if edit.file == out.file]
+        anchors = sorted(anchors, key=lambda edit: edit.start)[:1]
+    others = set()
+    for command in work.commands:
+        if command.where == training.command.where:
+            continue
+        for piece in concatenated(command.words):
+            others |= {(place.file, place.start) for place in places(piece)}
     for edit in anchors:
         shared = any(edit.file == file and edit.start <= at < edit.end for file, at in others)
         if not shared:
             return Edit(edit.file, edit.end, edit.end)
-    program = stretch([found.word], work.texts)
+    program = stretch([training.word], work.texts)
     return Edit(program.file, program.end, program.end) if program else None
-
-
-def _of_launch(question: Unresolved) -> bool:
-    return "--gpus" in question.why
