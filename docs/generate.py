@@ -29,7 +29,7 @@ import planner.cost
 from planner import api
 from planner.cli import COMMANDS, app, code
 from planner.references import REFERENCES
-from planner.report.formulas import Formula, keys, meanings, module_formulas, stated
+from planner.report.formulas import Formula, formulas_in, keys, meanings, module_formulas
 from planner.rules.rule import FIRST, NEVER, Rule
 from planner.rules.table import BY_FRAMEWORK
 from planner.schedules.schedule import function_of
@@ -295,7 +295,9 @@ def _schedule_pages(cited: dict[str, list[str]]) -> dict[str, str | bytes]:
             ", ".join(f"[{stack}](../stacks.md#{stack})" for stack in document["stacks"])
             or "No training software that is known here.",
         ]
-        formulas = [_formula(formula, 3, page, cited) for formula in stated(schedule.closed_forms)]
+        formulas = [
+            _formula(formula, 3, page, cited) for formula in formulas_in(schedule.closed_forms)
+        ]
         if formulas:
             parts += ["## Closed forms", *formulas]
         parts += ["## The timeline in numbers", f"```text\n{table}\n```"]

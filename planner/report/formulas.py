@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,20 +44,27 @@ def cost_formulas() -> list[Formula]:
     names = sorted(
         module.name for module in pkgutil.walk_packages(planner.cost.__path__, "planner.cost.")
     )
-    return [found for name in names for found in module_formulas(import_module(name))]
+    formulas: list[Formula] = []
+    for name in names:
+        formulas += module_formulas(import_module(name))
+    return formulas
 
 
 def module_formulas(module: ModuleType) -> Iterator[Formula]:
     """Functions of a module with a `Formula:` line, in the order of the file."""
-    functions = [
-        member
-        for member in vars(module).values()
-        if inspect.isfunction(member) and member.__module__ == module.__name__
-    ]
-    yield from stated(sorted(functions, key=lambda function: function.__code__.co_firstlineno))
+    yield from formulas_in(_functions(module))
 
 
-def stated(functions: Iterable[Callable[..., Any]]) -> Iterator[Formula]:
+def _functions(module: ModuleType) -> list[FunctionType]:
+    """Functions that a module defines, in the order of the file."""
+    functions = []
+    for member in vars(module).values():
+        if inspect.isfunction(member) and member.__module__ == module.__name__:
+            functions.append(member)
+    return sorted(functions, key=lambda function: function.__code__.co_firstlineno)
+
+
+def formulas_in(functions: Iterable[Callable[..., Any]]) -> Iterator[Formula]:
     """The formulas of functions, of those that have a `Formula:` line."""
     for function in functions:
         text = inspect.getdoc(function) or ""
@@ -95,20 +102,12 @@ def formulas_of(compute: Callable[[], Any]) -> tuple[list[Formula], bool]:
         compute()
     finally:
         sys.setprofile(before)
-    found: list[Formula] = []
+    formulas: list[Formula] = []
     for room in (planner.cost, planner.schedules):
         for info in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
-            members = vars(import_module(info.name)).values()
-            called = {
-                member.__name__: member
-                for member in members
-                if inspect.isfunction(member)
-                and member.__module__ == info.name
-                and id(member.__code__) in effective
-            }
-            lines = {name: called[name].__code__.co_firstlineno for name in called}
-            found += stated(called[name] for name in sorted(called, key=lambda name: lines[name]))
-    return found, id(simulate.__code__) in effective
+            functions = _functions(import_module(info.name))
+            formulas += formulas_in(f for f in functions if id(f.__code__) in effective)
+    return formulas, id(simulate.__code__) in effective
 
 
 def _effective(value: Any) -> bool:
@@ -131,10 +130,10 @@ def labelled(text: str) -> dict[str, str]:
     out: dict[str, str] = {}
     label = ""
     for line in text.splitlines():
-        found = _LABEL.match(line.strip())
-        if found:
-            label = found[1]
-            out[label] = found[2]
+        match = _LABEL.match(line.strip())
+        if match:
+            label = match[1]
+            out[label] = match[2]
         elif not line.strip():
             label = ""
         elif label:
@@ -154,7 +153,8 @@ def meanings(kind: type) -> dict[str, str]:
     out: dict[str, str] = {}
     for at, node in enumerate(body):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            after = body[at + 1] if at + 1 < len(body) else None
-            said = after.value if isinstance(after, ast.Expr) else None
-            out[node.target.id] = summary(str(said.value)) if isinstance(said, ast.Constant) else ""
+            out[node.target.id] = ""
+            match body[at + 1 : at + 2]:
+                case [ast.Expr(ast.Constant(value=sentence))]:
+                    out[node.target.id] = summary(str(sentence))
     return out

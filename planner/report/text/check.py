@@ -4,6 +4,7 @@ numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rich.console import Group
@@ -24,19 +25,20 @@ VERDICTS = {
     "marginal": ("It may run out of memory", "bold yellow"),
     "fits": ("It runs and fits", "bold green"),
 }
-STATED = 12
-"""Values listed with where they come from; --json has all."""
 
 
 def text(answer: Checked) -> Group:
     """What `check` prints, but for the differences of --fix: a patch is no text to be wrapped."""
     launch = answer.launch
-    parts: list[Any] = [_verdict(answer), *([heading(launch.recipe)] if launch.sized else [])]
-    parts += [_finding(one, launch.reading.kind) for one in answer.findings]
+    parts: list[Any] = [_verdict(answer)]
+    if launch.sized:
+        parts.append(heading(launch.recipe))
+    parts += [_finding(finding, launch.reading.kind) for finding in answer.findings]
     if answer.estimate is not None:
-        best = [("best", answer.best.layout, answer.best.estimate)] if answer.best else []
-        parts.append(plans([("stated", launch.layout, answer.estimate), *best]))
-        parts += _stages(answer.estimate)
+        rows = [("stated", launch.layout, answer.estimate)]
+        if answer.best:
+            rows.append(("best", answer.best.layout, answer.best.estimate))
+        parts += [plans(rows), *_stages(answer.estimate)]
     parts += [*_oom(answer), *_measured(answer), *_open(answer), _values(answer)]
     if answer.fixed:
         parts.append(paragraph("Written", ", ".join(answer.fixed)))
@@ -50,28 +52,23 @@ def verdict_says(answer: Checked) -> tuple[str, str]:
         return ("It ran out of memory", style) if answer.verdict == "oom" else ("It ran", style)
     if answer.verdict == "fits" and answer.estimate is None:
         text = "Nothing that it states is refused; whether it fits is not known"
-    chance = (
-        f" with probability {answer.estimate.oom_probability:.0%}"
-        if answer.estimate and answer.verdict in ("oom", "marginal")
-        else ""
-    )
-    return f"{text}{chance}", style
+    if answer.estimate and answer.verdict in ("oom", "marginal"):
+        text += f" with probability {answer.estimate.oom_probability:.0%}"
+    return text, style
 
 
 def _verdict(answer: Checked) -> Text:
     launch = answer.launch
-    gpus = f"{launch.recipe.gpus:,} GPUs" + (
-        ", layout not known" if answer.guessed else f" = {_split(launch.layout)}"
-    )
+    layout = ", layout not known" if answer.guessed else f" = {_split(launch.layout)}"
     return Text.assemble(
         verdict_says(answer),
         f": {answer.file} ({launch.reading.kind}, {launch.recipe.framework} "
-        f"{launch.recipe.framework_version}), {gpus}",
+        f"{launch.recipe.framework_version}), {launch.recipe.gpus:,} GPUs{layout}",
     )
 
 
 def _split(layout: Layout) -> str:
-    cp = f" x cp {layout.cp}" if layout.cp > 1 else ""
+    cp = f" x cp {layout.cp}" * (layout.cp > 1)
     return f"tp {layout.tp} x pp {layout.pp} x dp {layout.dp}{cp}, {SCHEDULES[layout.schedule]}"
 
 
@@ -102,8 +99,8 @@ def _oom(answer: Checked) -> list[Any]:
     if answer.oom is None:
         return []
     lines = [
-        f"{one['tensor']}: {one['arithmetic']}{'' if one['exact'] else ' (near)'}"
-        for one in answer.oom["matches"]
+        f"{match['tensor']}: {match['arithmetic']}" + " (near)" * (not match["exact"])
+        for match in answer.oom["matches"]
     ]
     none = answer.oom.get("says", "a size that no tensor of this launch has")
     return [paragraph("The message asks for", "; ".join(lines) or none)]
@@ -122,24 +119,15 @@ def _measured(answer: Checked) -> list[Any]:
 
 def _open(answer: Checked) -> list[Any]:
     launch = answer.launch
-    out = (
-        [paragraph("Not known", "; ".join(f"{one.name}: {one.why}" for one in launch.unresolved))]
-        if launch.unresolved
-        else []
-    )
-    out += (
-        [paragraph("Unknown flags", ", ".join(launch.reading.unknown[:20]))]
-        if launch.reading.unknown
-        else []
-    )
-    return out + (
-        [paragraph("Read", "; ".join(launch.reading.notes[:8]))] if launch.reading.notes else []
-    )
+    texts = {
+        "Not known": "; ".join(f"{value.name}: {value.why}" for value in launch.unresolved),
+        "Unknown flags": ", ".join(launch.reading.unknown[:20]),
+        "Read": "; ".join(launch.reading.notes[:8]),
+    }
+    return [paragraph(label, text) for label, text in texts.items() if text]
 
 
 def _values(answer: Checked) -> Text:
-    counts: dict[str, int] = {}
-    for one in answer.launch.values.values():
-        counts[one.origin] = counts.get(one.origin, 0) + 1
+    counts = Counter(value.origin for value in answer.launch.values.values())
     listed = ", ".join(f"{count} by {origin}" for origin, count in counts.items())
     return paragraph("Values", f"{listed}; --json says where each is from.")

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.advice.comparison import Comparison, Row
 from planner.reasons import zero
-from planner.report.text.parts import NO_PROGRESS, bullets, grid, paragraph
+from planner.report.text.parts import NO_PROGRESS, bullets, grid, product, sentences
 from planner.units import GIB
 
 
@@ -37,48 +37,41 @@ def text(answer: Comparison) -> Group:
     table.columns[0].no_wrap = False
     for row in answer.rows:
         table.add_row(*cells(row, priced, scaled, failing))
-    said: list[Any] = []
+    changes: list[Any] = []
     for row in answer.rows:
-        limits = ": " + "; ".join(
-            one for one in (row.limits and f"limited by {row.limits}", row.fault) if one
-        )
-        said += [
-            Text.assemble(("\n" + row.name, "bold"), limits),
-            *([bullets(row.changes)] if row.changes else []),
-        ]
+        reasons = [f"limited by {row.limits}"] * bool(row.limits) + [row.fault] * bool(row.fault)
+        changes.append(Text.assemble(("\n" + row.name, "bold"), ": ", "; ".join(reasons)))
+        if row.changes:
+            changes.append(bullets(row.changes))
     means = (
         "T: a trillion tokens, failures counted where they are stated. scaling: tokens/s a GPU over"
         " those of the fewest."
     )
-    assumed = (
-        [Text(), paragraph("Assumed", "; ".join(answer.assumed) + ".")] if answer.assumed else []
-    )
-    return Group(table, Text(means, "dim"), *said, *assumed)
+    assumed = sentences("\nAssumed", answer.assumed)
+    return Group(table, Text(means, "dim"), *changes, *assumed)
 
 
 def cells(row: Row, priced: bool, scaled: bool, failing: bool) -> list[str]:
     """One row of the table; dashes where there is no plan."""
-    one, said, cost = row.layout, row.estimate, row.spent
-    if one is None or said is None or cost is None:
+    layout, estimate, cost = row.layout, row.estimate, row.spent
+    if layout is None or estimate is None or cost is None:
         return [row.name, "no plan", *["-"] * (9 + priced + scaled + failing)]
-    endless = row.goodput is not None and bool(row.goodput.goodput_share < NO_PROGRESS)
-    degrees = (
-        f"{one.tp} x {one.pp} x {one.dp}"
-        + (f" cp{one.cp}" if one.cp > 1 else "")
-        + (f" ep{one.ep}" if one.ep > 1 else "")
-    )
+    progress = None if row.goodput is None else float(row.goodput.goodput_share)
+    endless = progress is not None and progress < NO_PROGRESS
+    degrees = product(layout, ("tp", "pp", "dp"), " x ")
+    degrees += f" cp{layout.cp}" * (layout.cp > 1) + f" ep{layout.ep}" * (layout.ep > 1)
     return [
         row.name,
         degrees,
-        str(one.v),
-        str(one.mbs),
-        zero(one),
-        f"{said.step_s:.2f}",
-        f"{said.tokens_per_s_per_gpu:,.0f}",
-        f"{said.mfu:.1%}",
-        f"{said.memory_bytes / GIB:.1f}",
+        str(layout.v),
+        str(layout.mbs),
+        zero(layout),
+        f"{estimate.step_s:.2f}",
+        f"{estimate.tokens_per_s_per_gpu:,.0f}",
+        f"{estimate.mfu:.1%}",
+        f"{estimate.memory_bytes / GIB:.1f}",
         *[_share(row.scaling)] * scaled,
-        *[_share(float(row.goodput.goodput_share) if row.goodput else None)] * failing,
+        *[_share(progress)] * failing,
         "never" if endless else f"{cost.days:,.1f}",
         *["-" if cost.usd is None or endless else f"{cost.usd:,.0f}"] * priced,
         "-" if endless else f"{cost.energy_mwh:,.0f}",

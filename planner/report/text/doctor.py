@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,10 @@ def text(answer: Diagnosis) -> Any:
     from planner.report.text.parts import bullets, paragraph
 
     machine, near = answer.machine, answer.nearest
-    said: list[Any] = [
+    warned: list[Any] = []
+    if answer.warnings:
+        warned = [paragraph("Mind", ""), bullets(answer.warnings)]
+    return Group(
         paragraph(
             "Machine",
             f"{machine.host}, {machine.system}, {machine.cores} cores,"
@@ -29,10 +33,6 @@ def text(answer: Diagnosis) -> Any:
         paragraph("GPUs", _gpus(machine)),
         paragraph("Versions", _versions(machine)),
         paragraph("Nearest cluster", f"{near.cluster or 'none'}: {near.why}."),
-    ]
-    warned: list[Any] = [paragraph("Mind", ""), bullets(answer.warnings)] if answer.warnings else []
-    return Group(
-        *said,
         paragraph("Runners of tune", ""),
         _table(answer.runners),
         paragraph("Launchers of tune", ""),
@@ -45,46 +45,39 @@ def _table(rows: Iterable[Able]) -> Any:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 1))
-    for one in rows:
-        table.add_row(" ", one.name, "works" if one.works else "no", one.why)
+    for able in rows:
+        table.add_row(" ", able.name, "works" if able.works else "no", able.why)
     return table
 
 
 def _gpus(machine: Machine) -> str:
     if not machine.gpus:
         return f"none ({machine.no_gpus})."
-    kinds: dict[tuple[str, int], int] = {}
-    for gpu in machine.gpus:
-        kind = (gpu.name, round(gpu.memory_bytes / GIB))
-        kinds[kind] = kinds.get(kind, 0) + 1
+    kinds = Counter((gpu.name, round(gpu.memory_bytes / GIB)) for gpu in machine.gpus)
     listed = ", ".join(
         f"{count} x {name}, {size} GiB each" for (name, size), count in kinds.items()
     )
-    driver = f"; driver {machine.gpus[0].driver}" if machine.gpus[0].driver else ""
-    return f"{listed}{driver}{_links(machine)}."
+    driver = machine.gpus[0].driver
+    return f"{listed}{driver and f'; driver {driver}'}{_links(machine)}."
 
 
 def _links(machine: Machine) -> str:
     if machine.links is None or not machine.links.kinds:
         return ""
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(machine.links.kinds.items()))
-    joined = (
-        f"NVLink joins {machine.links.domain_gpus} of them"
-        if machine.links.domain_gpus > 1
-        else "no NVLink"
-    )
+    joined = "no NVLink"
+    if machine.links.domain_gpus > 1:
+        joined = f"NVLink joins {machine.links.domain_gpus} of them"
     return f"; {joined} (pairs: {kinds})"
 
 
 def _versions(machine: Machine) -> str:
-    there = [
-        f"{name} {version}" + (f" ({machine.torch_build})" if name == "torch" else "")
-        for name, version in machine.versions.items()
-        if version
-    ]
-    lacking = [name for name, version in machine.versions.items() if not version]
-    return (
-        ", ".join(there or ["none"])
-        + (f"; not installed: {', '.join(lacking)}" if lacking else "")
-        + "."
-    )
+    installed, lacking = [], []
+    for name, version in machine.versions.items():
+        if version:
+            build = f" ({machine.torch_build})" * (name == "torch")
+            installed.append(f"{name} {version}{build}")
+        else:
+            lacking.append(name)
+    missing = f"; not installed: {', '.join(lacking)}" * bool(lacking)
+    return f"{', '.join(installed) or 'none'}{missing}."

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.answers import Known
-from planner.report.formulas import stated
+from planner.report.formulas import formulas_in
 from planner.report.text.parts import grid
 
 BILLION = 1e9
@@ -59,8 +59,8 @@ def _schedule_formulas(name: str) -> list[Any]:
     from planner.report.text.explain import written
     from planner.schedules.table import SCHEDULES
 
-    found = list(stated(SCHEDULES[name].closed_forms))
-    return written(found) if found else [Text("\nNo closed form: the simulator answers.")]
+    formulas = list(formulas_in(SCHEDULES[name].closed_forms))
+    return written(formulas) if formulas else [Text("\nNo closed form: the simulator answers.")]
 
 
 def lines(value: dict[str, Any], depth: int = 0) -> list[tuple[int, str, str]]:
@@ -93,21 +93,22 @@ def _models(documents: tuple[dict[str, Any], ...]) -> Table:
         "vocab",
         "context",
     )
-    for one in documents:
-        sizes = (
-            one[k]
-            for k in (
-                "num_layers",
-                "hidden_size",
-                "ffn_size",
-                "num_heads",
-                "num_kv_heads",
-                "vocab_size",
-                "max_seq_length",
-            )
+    sizes = (
+        "num_layers",
+        "hidden_size",
+        "ffn_size",
+        "num_heads",
+        "num_kv_heads",
+        "vocab_size",
+        "max_seq_length",
+    )
+    for model in documents:
+        table.add_row(
+            model["name"],
+            f"{model['parameters'] / BILLION:.2f}",
+            f"{model['active_parameters'] / BILLION:.2f}",
+            *(f"{model[size]:,}" for size in sizes),
         )
-        billions = (f"{one[kind] / BILLION:.2f}" for kind in ("parameters", "active_parameters"))
-        table.add_row(one["name"], *billions, *(f"{size:,}" for size in sizes))
     return table
 
 
@@ -122,55 +123,53 @@ def _clusters(documents: tuple[dict[str, Any], ...]) -> Table:
         "NICs GB/s",
         "rates",
     )
-    for one in documents:
-        gpu, node, fabric = one["gpu"], one["node"], one["fabric"]
+    for cluster in documents:
+        gpu, node, fabric = cluster["gpu"], cluster["node"], cluster["fabric"]
         inside = node["domain" if node["domain_gpus"] > 1 else "host"]["gbytes_per_s"]
         peak = gpu["peak_tflops"].get("bf16") or gpu["peak_tflops"].get("fp16")
         table.add_row(
-            one["name"],
+            cluster["name"],
             str(node["gpus"]),
             f"{gpu['memory_gib']:.0f}",
             f"{peak:,.0f}",
             f"{gpu['hbm_gbytes_per_s']:,.0f}",
             f"{inside:,.0f}",
             f"{fabric['nics']} x {fabric['nic_gbytes_per_s']:g}",
-            "assumed" if one["kernels"]["assumed"] else "measured",
+            "assumed" if cluster["kernels"]["assumed"] else "measured",
         )
     return table
 
 
 def _schedules(documents: tuple[dict[str, Any], ...]) -> Table:
-    return _said(
-        documents,
-        "schedule",
-        lambda one: (
-            f"{one['says']} Runs on: {', '.join(_families(one['stacks'])) or 'no stack yet'}."
-        ),
-    )
+    table = _sentences("schedule")
+    for schedule in documents:
+        stacks = ", ".join(_families(schedule["stacks"])) or "no stack yet"
+        table.add_row(schedule["name"], f"{schedule['says']} Runs on: {stacks}.")
+    return table
 
 
 def _families(stacks: list[str]) -> list[str]:
     """Without the dated and special versions of a stack that is named itself."""
-    return [one for one in stacks if not any(one.startswith(f"{other}-") for other in stacks)]
+    return [name for name in stacks if not name.startswith(tuple(f"{other}-" for other in stacks))]
 
 
 def _stacks(documents: tuple[dict[str, Any], ...]) -> Table:
     """The first clause of the source says which software of which time."""
-    return _said(
-        documents,
-        "stack",
-        lambda one: (
-            f"{re.split('[;:(]', one['source'])[0].strip()}: {one['framework']}, "
-            f"{one['attention']} attention; {', '.join(one['schedules'])}"
-        ),
-    )
+    table = _sentences("stack")
+    for stack in documents:
+        software = re.split("[;:(]", stack["source"])[0].strip()
+        table.add_row(
+            stack["name"],
+            f"{software}: {stack['framework']}, {stack['attention']} attention;"
+            f" {', '.join(stack['schedules'])}",
+        )
+    return table
 
 
-def _said(documents: tuple[dict[str, Any], ...], kind: str, says: Any) -> Table:
+def _sentences(kind: str) -> Table:
+    """A table of a name and a sentence in each row."""
     table = grid(kind, "what it is")
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
-    for one in documents:
-        table.add_row(one["name"], says(one))
     return table
 
 

@@ -70,7 +70,9 @@ def whole_nodes(answer: Recommendation) -> str:
 
 def reasons(result: SearchResult) -> list[Any]:
     best = result.plans[0]
-    parts: list[Any] = [Text("Why plan 1:", "bold"), bullets(best.why)] if best.why else []
+    parts: list[Any] = []
+    if best.why:
+        parts += [Text("Why plan 1:", "bold"), bullets(best.why)]
     low, high = best.estimate.step_s_low, best.estimate.step_s_high
     parts.append(
         paragraph(
@@ -79,7 +81,9 @@ def reasons(result: SearchResult) -> list[Any]:
             f"{best.estimate.memory_limit_bytes / GIB:.1f} GiB are usable.",
         )
     )
-    return parts + ([paragraph("Limits", result.limits)] if result.limits else [])
+    if result.limits:
+        parts.append(paragraph("Limits", result.limits))
+    return parts
 
 
 def nothing_fits(recipe: Recipe, result: SearchResult) -> list[Any]:
@@ -104,7 +108,7 @@ def counts(result: SearchResult) -> str:
     rules = [f"{rule} {count:,}" for rule, count in removed[:MAX_RULES]]
     if len(removed) > MAX_RULES:
         rules.append(f"{len(removed) - MAX_RULES} more rules")
-    gone = f" Removed: {'; '.join(rules)}." if removed else ""
+    gone = f" Removed: {'; '.join(rules)}." * bool(rules)
     return (
         f"{result.enumerated:,} layouts in {result.seconds:.2f} s: {result.legal:,} legal,"
         f" {result.fit:,} fit.{gone}"
@@ -116,7 +120,7 @@ def files(answer: Recommendation) -> Text:
         return paragraph(
             "Files",
             ", ".join(answer.files)
-            + (f"; launch files not written: {answer.refused}" if answer.refused else ""),
+            + (answer.refused and f"; launch files not written: {answer.refused}"),
         )
     if answer.search and answer.search.plans:
         return paragraph(

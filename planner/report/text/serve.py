@@ -10,7 +10,7 @@ from rich.text import Text
 from planner.pipeline.serving.serve import Served
 from planner.report.draw.gantt_chart import MAX_BARS, Chart, of_passage
 from planner.report.text.gantt import gantt
-from planner.report.text.parts import grid, paragraph
+from planner.report.text.parts import grid, paragraph, sentences
 
 CHUNKS = 12
 """Chunk sizes printed; of more, the first ten and the last."""
@@ -28,9 +28,7 @@ def report(
         parts.append(paragraph("Chunks", chunks_in_words(served.chunks)))
     if len(others) > 1:
         parts += [Text("\nOther ways to serve the same", "bold"), _figures(others)]
-    if assumed:
-        parts.append(paragraph("Assumed", "; ".join(assumed) + "."))
-    return Group(*parts, _words())
+    return Group(*parts, *sentences("Assumed", assumed), _words())
 
 
 def title(served: Served) -> str:
@@ -42,35 +40,28 @@ def title(served: Served) -> str:
     )
 
 
-def chart(served: Served, name: str = "") -> Chart:
+def chart(served: Served) -> Chart:
     """The Gantt chart of one pool."""
     assert served.passed is not None and served.decodes is not None
     note = f"Makespan {served.makespan_ms:,.2f} ms, bubble {served.bubble_ratio:.2%}"
-    ttft = "" if served.ttft_ms is None else f", time to first token {served.ttft_ms:,.2f} ms"
-    tpot = "" if served.tpot_ms is None else f", token period {served.tpot_ms:,.2f} ms"
-    return of_passage(
-        served.passed,
-        served.decodes,
-        f"{name}: {title(served)}" if name else title(served),
-        note + ttft + tpot,
-    )
+    if served.ttft_ms is not None:
+        note += f", time to first token {served.ttft_ms:,.2f} ms"
+    if served.tpot_ms is not None:
+        note += f", token period {served.tpot_ms:,.2f} ms"
+    return of_passage(served.passed, served.decodes, title(served), note)
 
 
 def chunks_in_words(chunks: Sequence[int]) -> str:
     """How many, and their sizes: equal ones as a product."""
     first, last = chunks[0], chunks[-1]
     if len(chunks) > 1 and len(set(chunks[:-1])) == 1:
-        sizes = (
-            f"{len(chunks)} x {first:,}"
-            if last == first
-            else f"{len(chunks) - 1} x {first:,}, then {last:,}"
-        )
-    else:
-        shown = chunks if len(chunks) <= CHUNKS else chunks[:10]
-        sizes = ", ".join(f"{size:,}" for size in shown) + (
-            f", ..., {last:,}" if len(chunks) > CHUNKS else ""
-        )
-    return f"{sizes} tokens."
+        if last == first:
+            return f"{len(chunks)} x {first:,} tokens."
+        return f"{len(chunks) - 1} x {first:,}, then {last:,} tokens."
+    sizes = [f"{size:,}" for size in chunks]
+    if len(sizes) > CHUNKS:
+        sizes[10:-1] = ["..."]
+    return f"{', '.join(sizes)} tokens."
 
 
 def _picture(name: str, served: Served, width: int) -> list[RenderableType]:
@@ -84,33 +75,28 @@ COLUMNS = ("ms", "makespan", "TTFT", "TPOT", "TPOT max", "tokens/s", "bubble", "
 
 def row(name: str, served: Served) -> list[str]:
     """One way to serve, under COLUMNS."""
-    count = "" if served.chunks is None else f"{len(served.chunks):,}"
     return [
         name,
-        _ms(served.makespan_ms),
-        _ms(served.ttft_ms),
-        _ms(served.tpot_ms),
-        _ms(served.tpot_max_ms),
-        _count(served.tokens_per_s),
+        _figure(served.makespan_ms),
+        _figure(served.ttft_ms),
+        _figure(served.tpot_ms),
+        _figure(served.tpot_max_ms),
+        _figure(served.tokens_per_s, 0),
         f"{served.bubble_ratio:.2%}",
         f"{served.max_over_mean:.2f}",
-        count,
+        _figure(None if served.chunks is None else len(served.chunks), 0),
     ]
 
 
 def _figures(rows: Sequence[tuple[str, Served]]) -> RenderableType:
     table = grid(*COLUMNS)
-    for name, done in rows:
-        table.add_row(*row(name, done))
+    for name, served in rows:
+        table.add_row(*row(name, served))
     return table
 
 
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:,.2f}"
-
-
-def _count(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
+def _figure(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
 
 
 def _words() -> Text:

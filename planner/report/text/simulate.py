@@ -17,7 +17,7 @@ from planner.pipeline.timelines import ScheduleComparison, SimulatedSchedule
 from planner.report.draw.gantt_chart import Chart, of_timeline
 from planner.report.text import serve
 from planner.report.text.gantt import gantt
-from planner.report.text.parts import grid, paragraph
+from planner.report.text.parts import grid, paragraph, sentences
 
 MAX_RANKS = 32
 """Rows of the table of ranks; of more, the first and last half."""
@@ -57,30 +57,26 @@ def schedule(simulated: SimulatedSchedule, width: int) -> Group:
     if sum(len(rows) for rows in simulated.order.actions) <= MAX_PICTURE:
         parts += [Text(), gantt(chart(simulated), width), Text()]
     parts += [Text(line) for line in figures(simulated)]
-    if simulated.assumed:
-        parts.append(paragraph("Assumed", "; ".join(simulated.assumed) + "."))
-    return Group(*parts, _ranks(simulated))
+    return Group(*parts, *sentences("Assumed", simulated.assumed), _ranks(simulated))
 
 
 def comparison(comparison: ScheduleComparison) -> Group:
     """All legal schedules, fastest first; under them why the others are not."""
-    first = comparison.schedules[0] if comparison.schedules else None
-    head = (
-        f"{first.pp} ranks, {first.m} micro-batches: every legal schedule, fastest first"
-        if first
-        else "No schedule is legal."
-    )
+    head, assumed = "No schedule is legal.", []
+    for first in comparison.schedules[:1]:
+        head = f"{first.pp} ranks, {first.m} micro-batches: every legal schedule, fastest first"
+        assumed = sentences("Assumed", first.assumed)
     rows = grid("schedule", "v", "makespan", "bubble", "span bubble", "activations", "messages")
-    for done in comparison.schedules:
-        line, held = done.timeline, f"{done.timeline.peak_in_flight.max() / done.v:g}"
-        shares = f"{line.bubble_share:.2%}", f"{max(line.span_bubble_share, 0.0):.2%}"
+    for simulated in comparison.schedules:
+        timeline = simulated.timeline
         rows.add_row(
-            done.schedule,
-            str(done.v),
-            time(line.makespan, done.unit),
-            *shares,
-            held,
-            f"{line.messages:,}",
+            simulated.schedule,
+            str(simulated.v),
+            time(timeline.makespan, simulated.unit),
+            f"{timeline.bubble_share:.2%}",
+            f"{max(timeline.span_bubble_share, 0.0):.2%}",
+            f"{timeline.peak_in_flight.max() / simulated.v:g}",
+            f"{timeline.messages:,}",
         )
     notes = Text(
         "bubble: idle time / makespan, averaged over ranks. span bubble: within the longest time"
@@ -89,16 +85,13 @@ def comparison(comparison: ScheduleComparison) -> Group:
         "dim",
     )
     refused = [Text.assemble(("not legal  ", "dim"), reason) for _, reason in comparison.refused]
-    assumed = (
-        [paragraph("Assumed", "; ".join(first.assumed) + ".")] if first and first.assumed else []
-    )
     return Group(Text(head, "bold"), rows, notes, *refused, *assumed)
 
 
 def fewest(fewest: FewestMicrobatches, width: int) -> Group:
     """The smallest m for a bubble, with its timeline; or why none does."""
     share = f"a bubble under {fewest.bubble:.4g} of the makespan"
-    where = f"{fewest.schedule} on {fewest.pp} ranks{f', v {fewest.v}' if fewest.v > 1 else ''}"
+    where = f"{fewest.schedule} on {fewest.pp} ranks" + f", v {fewest.v}" * (fewest.v > 1)
     if fewest.simulated is None:
         return Group(
             Text(f"No number of micro-batches gives {where} {share}: {fewest.reason}.", "bold red")
@@ -108,7 +101,7 @@ def fewest(fewest: FewestMicrobatches, width: int) -> Group:
 
 
 def title(simulated: SimulatedSchedule) -> str:
-    virtual = f", {simulated.v} virtual stages each" if simulated.v > 1 else ""
+    virtual = f", {simulated.v} virtual stages each" * (simulated.v > 1)
     return (
         f"{simulated.schedule}: {simulated.pp} rank{'s' * (simulated.pp > 1)}{virtual},"
         f" {simulated.m} micro-batch{'es' * (simulated.m > 1)}"
@@ -174,12 +167,9 @@ def rank_rows(simulated: SimulatedSchedule) -> list[list[str]]:
 def _ranks(simulated: SimulatedSchedule) -> RenderableType:
     rows = rank_rows(simulated)
     table = grid(*RANK_COLUMNS)
-    half = MAX_RANKS // 2
-    shown = (
-        rows
-        if len(rows) <= MAX_RANKS
-        else [*rows[:half], ["..."] + [""] * (len(RANK_COLUMNS) - 1), *rows[-half:]]
-    )
-    for row in shown:
+    if len(rows) > MAX_RANKS:
+        half = MAX_RANKS // 2
+        rows[half:-half] = [["..."]]
+    for row in rows:
         table.add_row(*row)
     return table

@@ -36,13 +36,8 @@ def table(answer: Sweep) -> Table:
     )
     best = min((row for row in answer.rows if runs(row)), key=_rate, default=None)
     for row in answer.rows:
-        marks = "*" if row is best else "" if runs(row) else "!"
-        points.add_row(
-            marks,
-            *(str(row.words[word]) for word in words),
-            *_cells(row),
-            style="bold" if row is best else "",
-        )
+        mark, style = ("*", "bold") if row is best else ("!" * (not runs(row)), "")
+        points.add_row(mark, *(str(row.words[word]) for word in words), *_cells(row), style=style)
     return points
 
 
@@ -54,12 +49,7 @@ def batches(answer: Sweep) -> str:
 
 def runs(row: SweepRow) -> bool:
     """Whether the framework can run it and it fits."""
-    return (
-        row.layout is not None
-        and not row.breaches
-        and row.estimate is not None
-        and bool(row.estimate.fits)
-    )
+    return not row.breaches and row.estimate is not None and bool(row.estimate.fits)
 
 
 def _rate(row: SweepRow) -> float:
@@ -68,7 +58,7 @@ def _rate(row: SweepRow) -> float:
 
 def _cells(row: SweepRow) -> list[str]:
     if row.layout is None or row.estimate is None:
-        return [" ".join(f"{word} {value}" for word, value in row.words.items()), *["-"] * 8]
+        return [_point(row, " "), *["-"] * 8]
     layout, estimate = row.layout, row.estimate
     return [
         f"{layout.tp} x {layout.pp} x {layout.dp}",
@@ -85,18 +75,15 @@ def _cells(row: SweepRow) -> list[str]:
 
 def notes(answer: Sweep) -> list[Text]:
     """What the marks mean, and why rows are marked `!`."""
-    best = any(runs(row) for row in answer.rows)
     marked = [row for row in answer.rows if not runs(row)]
-    out = (
-        [paragraph("*", "the most tokens per second and GPU of those that run.")]
-        if best
-        else [Text("No row runs.", "bold red")]
-    )
+    out = [paragraph("*", "the most tokens per second and GPU of those that run.")]
+    if len(marked) == len(answer.rows):
+        out = [Text("No row runs.", "bold red")]
     for row in marked:
-        name = " ".join(f"{word}={value}" for word, value in row.words.items())
-        out.append(
-            paragraph(
-                f"! {name}", row.breaches[0].message if row.breaches else "does not fit in memory."
-            )
-        )
+        reason = row.breaches[0].message if row.breaches else "does not fit in memory."
+        out.append(paragraph(f"! {_point(row, '=')}", reason))
     return out
+
+
+def _point(row: SweepRow, equals: str) -> str:
+    return " ".join(f"{word}{equals}{value}" for word, value in row.words.items())

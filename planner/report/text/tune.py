@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.layout import SCHEDULES, Layout
-from planner.report.text.parts import GPUS, grid, heading, paragraph
+from planner.report.text.parts import GPUS, grid, heading, paragraph, product
 from planner.specs import switches
 from planner.tune.study.trials import Row, combined
 from planner.tune.tune import Tuned
@@ -22,37 +22,50 @@ REASON = 160
 
 def text(answer: Tuned) -> Group:
     """The trials, the best, how far predictions were, what was written."""
-    parts: list[Any] = [
-        heading(answer.recipe),
-        *((table(answer.rows, answer.best),) if answer.rows else ()),
-    ]
-    parts += [
-        paragraph(f"#{one.number} {one.state}", one.reason[:REASON])
-        for one in answer.rows
-        if one.reason and one.state != "pruned"
-    ]
+    parts: list[Any] = [heading(answer.recipe)]
+    if answer.rows:
+        parts.append(table(answer.rows, answer.best))
+    for row in answer.rows:
+        if row.reason and row.state != "pruned":
+            parts.append(paragraph(f"#{row.number} {row.state}", row.reason[:REASON]))
     parts += [paragraph("Switches", line) for line in switched(answer.rows)]
     parts.append(_best(answer))
-    proxy = next((one.proxy for one in answer.rows if one.proxy), "")
-    parts += [paragraph("Measured", proxy + ".")] if proxy else []
-    parts += [layers(answer.best)] if answer.best is not None and answer.best.layers else []
-    parts += [paragraph("Predicted", _errors(answer))] if answer.error is not None else []
-    parts += [paragraph("Profile", f"{answer.overlay_reason}.")] if answer.overlay_reason else []
-    never = (
-        f"; {answer.certain_oom:,} more would run out of memory for certain and are never launched"
-        if answer.certain_oom
-        else ""
+    proxy = proxy_measured(answer)
+    if proxy:
+        parts.append(paragraph("Measured", f"{proxy}."))
+    if answer.best is not None and answer.best.layers:
+        parts.append(layers(answer.best))
+    if answer.error is not None:
+        parts.append(paragraph("Predicted", _errors(answer)))
+    if answer.overlay_reason:
+        parts.append(paragraph("Profile", f"{answer.overlay_reason}."))
+    return Group(
+        *parts,
+        paragraph("Space", f"{space(answer)}."),
+        paragraph("Study", f"{answer.study} in {answer.storage}; --resume goes on with it."),
+        paragraph("Files", ", ".join(answer.files) + "."),
     )
-    parts.append(paragraph("Space", f"{answer.candidates:,} layouts{never}."))
-    parts.append(
-        paragraph("Study", f"{answer.study} in {answer.storage}; --resume goes on with it.")
-    )
-    return Group(*parts, paragraph("Files", ", ".join(answer.files) + "."))
+
+
+def proxy_measured(answer: Tuned) -> str:
+    """What ran in place of a plan that is larger than the machine; empty where plans ran whole."""
+    return next((row.proxy for row in answer.rows if row.proxy), "")
+
+
+def space(answer: Tuned) -> str:
+    """How many layouts there were to try, and how many are never launched."""
+    words = f"{answer.candidates:,} layouts"
+    if answer.certain_oom:
+        words += (
+            f"; {answer.certain_oom:,} more would run out of memory for certain and are never"
+            " launched"
+        )
+    return words
 
 
 def table(rows: Iterable[Row], fastest: Row | None) -> Table:
     """Trials in the order in which they ran."""
-    made = grid(
+    trials = grid(
         "#",
         "*".join(GPUS),
         "mbs*m",
@@ -66,32 +79,30 @@ def table(rows: Iterable[Row], fastest: Row | None) -> Table:
         "GiB",
         "state",
     )
-    for one in rows:
-        layout, failed = one.layout, one.state not in ("done", "running")
-        made.add_row(
-            f"{one.number}",
-            *cells(layout),
-            f"{one.predicted_s:.4g}",
-            "" if one.measured_s is None else f"{one.measured_s:.4g}",
-            f"{one.noise_share:.1%}" if one.measured_s else "",
-            "" if one.memory_bytes is None else f"{one.memory_bytes / GIB:.1f}",
-            one.state + ", switched" * bool(one.switches) + ", again" * (one.repeat > 0),
-            style=(
-                "bold"
-                if fastest is not None and one.number == fastest.number
-                else "dim"
-                if failed
-                else None
-            ),
+    for row in rows:
+        style = None
+        if fastest is not None and row.number == fastest.number:
+            style = "bold"
+        elif row.state not in ("done", "running"):
+            style = "dim"
+        trials.add_row(
+            f"{row.number}",
+            *cells(row.layout),
+            f"{row.predicted_s:.4g}",
+            "" if row.measured_s is None else f"{row.measured_s:.4g}",
+            f"{row.noise_share:.1%}" * bool(row.measured_s),
+            "" if row.memory_bytes is None else f"{row.memory_bytes / GIB:.1f}",
+            row.state + ", switched" * bool(row.switches) + ", again" * (row.repeat > 0),
+            style=style,
         )
-    return made
+    return trials
 
 
 def layers(row: Row) -> Table:
     """What ran of a plan that is larger than the machine, a micro-batch: measured, and the
     prediction's error.
     """
-    made = grid(
+    parts = grid(
         f"layer of #{row.number}",
         "forward ms",
         "predicted",
@@ -101,19 +112,13 @@ def layers(row: Row) -> Table:
         "predicted",
     )
     for part in row.layers:
-        figures = [
-            (part[f"{way}_s"] * 1e3, part[f"predicted_{way}_s"] * 1e3)
-            for way in ("forward", "backward")
-        ]
-        if "kept_bytes" in part:
-            figures.append((part["kept_bytes"] / MIB, part["predicted_kept_bytes"] / MIB))
-        told = [
-            text
-            for figure, predicted in figures
-            for text in (f"{figure:.4g}", _off(predicted, figure))
-        ]
-        made.add_row(part["name"], *told, *("" for _ in range(6 - len(told))))
-    return made
+        figures = []
+        for name, scale in (("forward_s", 1e3), ("backward_s", 1e3), ("kept_bytes", 1 / MIB)):
+            if name in part:
+                measured, predicted = part[name] * scale, part[f"predicted_{name}"] * scale
+                figures += [f"{measured:.4g}", _off(predicted, measured)]
+        parts.add_row(part["name"], *figures)
+    return parts
 
 
 def _off(predicted: float, measured: float) -> str:
@@ -122,9 +127,8 @@ def _off(predicted: float, measured: float) -> str:
 
 def cells(layout: Layout) -> tuple[str, ...]:
     """A layout in the columns of the table."""
-    gpus = "*".join(str(getattr(layout, word)) for word in GPUS)
     return (
-        gpus,
+        product(layout, GPUS, "*"),
         f"{layout.mbs}*{layout.m}",
         str(layout.v),
         SCHEDULES[layout.schedule],
@@ -134,41 +138,40 @@ def cells(layout: Layout) -> tuple[str, ...]:
 
 
 def _best(answer: Tuned) -> Text:
-    stopped = "Stopped by the user. " if answer.interrupted else ""
-    one = answer.best
-    if one is None:
+    stopped = "Stopped by the user. " * answer.interrupted
+    best, gain = answer.best, answer.speedup_over_first
+    if best is None:
         return paragraph("Best", f"{stopped}no trial ran to its end; trials.csv has the reasons.")
-    gain = answer.speedup_over_first
-    than = (
-        ""
-        if gain is None
-        else (
-            f", {gain:.2f} times as fast as the plan that came in"
-            if gain > 1
-            else ", the plan that came in"
-        )
-    )
+    than = ""
+    if gain is not None:
+        than = f", {gain:.2f} times as fast as" * (gain > 1) or ","
+        than += " the plan that came in"
     return paragraph(
         "Best",
-        f"{stopped}#{one.number}, {one.measured_s:.4g} s a step, give or take"
-        f" {one.noise_share:.1%}{than}: {named_by(one)}.",
+        f"{stopped}#{best.number}, {best.measured_s:.4g} s a step, give or take"
+        f" {best.noise_share:.1%}{than}: {named_by(best)}.",
     )
 
 
 def named_by(row: Row) -> str:
     """A trial's layout and switches in a line."""
-    return said(row.layout) + (f", {switches.text(row.switches)}" if row.switches else "")
+    gpus, batch, v, schedule, zero, recompute = cells(row.layout)
+    words = (
+        f"{'*'.join(GPUS)} {gpus}, mbs*m {batch}, v {v}, schedule {schedule}, zero {zero},"
+        f" recompute {recompute}"
+    )
+    return words + f", {switches.text(row.switches)}" * bool(row.switches)
 
 
 def switched(rows: Iterable[Row]) -> list[str]:
     """What other switches did, a line a setting."""
-    each = combined(rows)
-    plain = {one.layout: one for one in each if not one.switches}
+    trials = combined(rows)
+    plain = {row.layout: row for row in trials if not row.switches}
     return [
-        f"{switches.text(one.switches)}: {one.measured_s:.4g}"
-        f" s{_change(one, plain.get(one.layout))} (#{one.number})."
-        for one in each
-        if one.switches
+        f"{switches.text(row.switches)}: {row.measured_s:.4g}"
+        f" s{_change(row, plain.get(row.layout))} (#{row.number})."
+        for row in trials
+        if row.switches
     ]
 
 
@@ -177,26 +180,12 @@ def _change(row: Row, before: Row | None) -> str:
         return ""
     change = (row.measured_s or 0.0) / (before.measured_s or 1.0) - 1
     noise = max(row.noise_share, before.noise_share)
-    return f", {change:+.1%} of #{before.number} without them" + (
-        ", no more than noise" if abs(change) <= noise else ""
-    )
-
-
-def said(layout: Layout) -> str:
-    """A layout in a line."""
-    gpus, batch, *rest = cells(layout)
-    v, schedule, zero, recompute = rest
-    return (
-        f"{'*'.join(GPUS)} {gpus}, mbs*m {batch}, v {v}, schedule {schedule}, zero {zero},"
-        f" recompute {recompute}"
-    )
+    small = ", no more than noise" * (abs(change) <= noise)
+    return f", {change:+.1%} of #{before.number} without them{small}"
 
 
 def _errors(answer: Tuned) -> str:
-    fitted = answer.overlay
-    after = (
-        ""
-        if fitted is None
-        else f"; {fitted.error_after:.1%} with {fitted.name}.yaml, for `recommend --cluster`"
-    )
-    return f"steps were off by {answer.error:.1%} (median){after}."
+    text, fitted = f"steps were off by {answer.error:.1%} (median)", answer.overlay
+    if fitted is not None:
+        text += f"; {fitted.error_after:.1%} with {fitted.name}.yaml, for `recommend --cluster`"
+    return f"{text}."

@@ -39,24 +39,25 @@ def _running(row: Row, rows: tuple[Row, ...], trials: int) -> str:
 
 def _ended(row: Row, rows: tuple[Row, ...], trials: int) -> str:
     took = f"{row.measured_s:.4g} s a step" if row.measured_s is not None else row.state
-    pruned = ", stopped as clearly behind" if row.state == "pruned" else ""
+    pruned = ", stopped as clearly behind" * (row.state == "pruned")
     return f"#{row.number}: {named_by(row)}: {took}{pruned}; {_so_far(rows)}{_left(rows, trials)}"
 
 
 def _so_far(rows: tuple[Row, ...]) -> str:
-    one = best(rows)
-    return (
-        "none finished yet" if one is None else f"best so far #{one.number} {one.measured_s:.4g} s"
-    )
+    fastest = best(rows)
+    if fastest is None:
+        return "none finished yet"
+    return f"best so far #{fastest.number} {fastest.measured_s:.4g} s"
 
 
 def _left(rows: tuple[Row, ...], trials: int) -> str:
     """Trials to go times what one took."""
-    took = [one.seconds for one in rows if one.state in COUNTED and one.seconds > 0]
-    left = trials - sum(one.state in COUNTED for one in rows)
+    counted = [row.seconds for row in rows if row.state in COUNTED]
+    took = [seconds for seconds in counted if seconds > 0]
+    left = trials - len(counted)
     if not took or left <= 0:
         return ""
     seconds = left * statistics.median(took)
-    return (
-        f"; about {seconds / 60:.0f} min left" if seconds >= 90 else f"; about {seconds:.0f} s left"
-    )
+    if seconds >= 90:
+        return f"; about {seconds / 60:.0f} min left"
+    return f"; about {seconds:.0f} s left"

@@ -87,16 +87,16 @@ def _cells(figures: dict[str, Any]) -> list[str]:
 def _cell(name: str, value: float) -> str:
     if math.isnan(value):
         return "-"
-    return (
-        f"{value:+.1%}" if name == "bias" else f"{value:.1%}" if name in SHARES else f"{value:.2f}"
-    )
+    if name == "bias":
+        return f"{value:+.1%}"
+    return f"{value:.1%}" if name in SHARES else f"{value:.2f}"
 
 
 def _oom(oom: dict[str, Any]) -> list[Text | Table]:
     """What memory was said to do, and did."""
     if not oom["bins"]:
         return []
-    told = (
+    summary = (
         f"Memory: {oom['true_fit']} seen to fit, {oom['true_oom']} to run out; {oom['false_oom']}"
         f" said to run out and fitted, {oom['false_fit']} the other way; {oom['in_band']} between"
         f" 10% and 90%; Brier score {oom['brier']:.3f}"
@@ -104,7 +104,7 @@ def _oom(oom: dict[str, Any]) -> list[Text | Table]:
     table = grid("OOM predicted", "observed", "rows")
     for step in oom["bins"]:
         table.add_row(f"{step['predicted']:.1%}", f"{step['observed']:.1%}", f"{step['rows']:,}")
-    return [Text(told), table]
+    return [Text(summary), table]
 
 
 def _skipped(answer: Validation) -> list[Text | Table]:
