@@ -80,7 +80,9 @@ def refused(recipe: Recipe, layout: Layout, devices: int | None = None) -> str:
     )
     runs_whole = devices is None or layout.gpus <= devices
     reason = next((why for holds, why in checks if holds), "") or _shapes(recipe, layout)
-    return reason or (_step(layout) or _order(recipe, layout) if runs_whole else "")
+    if reason or not runs_whole:
+        return reason
+    return _step(layout) or _order(recipe, layout)
 
 
 def _step(layout: Layout) -> str:
@@ -118,12 +120,10 @@ def may_ddp(recipe: Recipe, layout: Layout) -> bool:
 
 
 def _order(recipe: Recipe, layout: Layout) -> str:
-    """A schedule that has no order for these sizes cannot run."""
-    return (
-        pipeline.refused(recipe, layout).removeprefix("pipeline by closed form: ")
-        if layout.pp > 1
-        else ""
-    )
+    """Why a schedule has no order for these sizes; empty when it has one."""
+    if layout.pp == 1:
+        return ""
+    return pipeline.refused(recipe, layout).removeprefix("pipeline by closed form: ")
 
 
 def _shapes(recipe: Recipe, layout: Layout) -> str:

@@ -107,16 +107,11 @@ def visible_gpus() -> int:
     """As the driver counts them, less those that CUDA_VISIBLE_DEVICES hides; without importing
     torch.
     """
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    shown = (
-        None
-        if listed is None
-        else len([index for index in listed.split(",") if index.strip() not in ("", "-1")])
-    )
-    if shown == 0:
-        return 0
-    count = len(gpus()[0])
-    return count if shown is None else min(count, shown)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return len(gpus()[0])
+    shown = [index for index in visible.split(",") if index.strip() not in ("", "-1")]
+    return min(len(shown), len(gpus()[0])) if shown else 0
 
 
 def measure(
@@ -128,36 +123,26 @@ def measure(
     recipe = recipe.model_copy(update={"switches": dict(candidate.switches)})
     runner: Any = import_module(RUNNERS[bench.runner])
     start: Run = import_module(LAUNCHERS[bench.launcher]).run
-    more = {"checkout": bench.megatron} if bench.runner == "megatron" else {}
+    words = [recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device]
+    if bench.runner == "megatron":
+        words.append(bench.megatron)
     try:
-        request: dict[str, Any] = runner.request(
-            recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device, **more
-        )
+        request: dict[str, Any] = runner.request(*words)
     except InputError as fault:
         raise Refused(str(fault)) from None
-    work = Work(
-        runner.MODULE,
-        request,
-        int(request["ranks"]),
-        bench.limit_s,
-        bench.device,
-        threads(recipe, bench, int(request["ranks"])),
-    )
-    # The steps of a part of the plan say nothing against steps of another part.
-    outcome = start(work, _never if request.get("proxy") else progress)
+    ranks = int(request["ranks"])
+    environment = threads(recipe, bench, ranks)
+    work = Work(runner.MODULE, request, ranks, bench.limit_s, bench.device, environment)
+    if request.get("proxy"):
+        progress = _never  # steps of a part of the plan say nothing against steps of another part
+    outcome = start(work, progress)
     if outcome.state != "done" or outcome.result is None:
         return outcome, None
     try:
         return outcome, runner.measurement(outcome.result)
     except (InputError, KeyError, TypeError, ValueError) as fault:
-        return (
-            replace(
-                outcome,
-                state="crashed",
-                reason=f"the child's result cannot be read: {type(fault).__name__} {fault}",
-            ),
-            None,
-        )
+        reason = f"the child's result cannot be read: {type(fault).__name__} {fault}"
+        return replace(outcome, state="crashed", reason=reason), None
 
 
 def threads(recipe: Recipe, bench: Bench, ranks: int) -> dict[str, str]:

@@ -93,10 +93,9 @@ def _kernel(points: np.ndarray, shares: np.ndarray, rows: np.ndarray) -> np.ndar
 def _near(points: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """1 for the same layout, 0.6 one doubling or one other name away, then falling off."""
     numbers, codes = points[:, : len(NUMBERS)], points[:, -len(CODES) :]
-    apart = ((numbers[:, None] - numbers[None, rows]) ** 2).sum(axis=2) + (
-        codes[:, None] != codes[None, rows]
-    ).sum(axis=2)
-    return np.asarray(np.exp(-apart / 2))
+    doublings = ((numbers[:, None] - numbers[None, rows]) ** 2).sum(axis=2)
+    other_names = (codes[:, None] != codes[None, rows]).sum(axis=2)
+    return np.asarray(np.exp(-(doublings + other_names) / 2))
 
 
 def _runs(candidates: Sequence[Candidate], points: np.ndarray, seen: Sequence[Seen]) -> np.ndarray:
@@ -106,12 +105,12 @@ def _runs(candidates: Sequence[Candidate], points: np.ndarray, seen: Sequence[Se
     out = np.array([1 - candidate.oom_probability for candidate in candidates])
     failed = [trial for trial in seen if trial.measured_s is None]
     if failed:
-        out = out * np.prod(
-            1 - FAILED * _near(points, np.array([trial.index for trial in failed])), axis=1
-        )
+        near = _near(points, np.array([trial.index for trial in failed]))
+        out = out * np.prod(1 - FAILED * near, axis=1)
     memory = np.array([candidate.memory_bytes for candidate in candidates])
-    for trial in (trial for trial in failed if trial.oom):
-        out = np.where(memory >= memory[trial.index], out * (1 - FAILED), out)
+    for trial in failed:
+        if trial.oom:
+            out = np.where(memory >= memory[trial.index], out * (1 - FAILED), out)
     return out
 
 
@@ -119,10 +118,10 @@ def next_index(
     candidates: Sequence[Candidate], seen: Sequence[Seen], taken: set[int], first: int
 ) -> int | None:
     """The first candidates in their order, then the best next."""
-    early = next(
-        (index for index in range(min(first, len(candidates))) if index not in taken), None
-    )
-    return best_next(candidates, seen, taken) if early is None else early
+    for index in range(min(first, len(candidates))):
+        if index not in taken:
+            return index
+    return best_next(candidates, seen, taken)
 
 
 def best_next(candidates: Sequence[Candidate], seen: Sequence[Seen], taken: set[int]) -> int | None:
@@ -135,7 +134,7 @@ def best_next(candidates: Sequence[Candidate], seen: Sequence[Seen], taken: set[
              Functions, 1998, equation 15
     Assumes: a failed trial gains nothing.
     """
-    free = np.array([index for index in range(len(candidates)) if index not in taken], dtype=int)
+    free = np.setdiff1d(np.arange(len(candidates)), list(taken))
     if not len(free):
         return None
     now = belief(candidates, seen)
@@ -150,5 +149,5 @@ def best_next(candidates: Sequence[Candidate], seen: Sequence[Seen], taken: set[
 def improvement(best: float, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     z = (best - mean) / deviation
     phi = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in z])
+    below = 0.5 * np.vectorize(math.erfc)(-z / math.sqrt(2))
     return np.asarray((best - mean) * below + deviation * phi)

@@ -24,11 +24,9 @@ def noise_share(steps_s: Sequence[float]) -> float:
     if len(steps_s) < 3:
         return 0.0
     middle = statistics.median(steps_s)
-    return (
-        1.4826 * statistics.median(abs(step - middle) for step in steps_s) / middle
-        if middle > 0
-        else 0.0
-    )
+    if middle <= 0:
+        return 0.0
+    return 1.4826 * statistics.median(abs(step - middle) for step in steps_s) / middle
 
 
 def behind(steps_s: Sequence[float], best_s: float | None, noise: float) -> bool:

@@ -13,17 +13,10 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULES
 from planner.tune.study import prune
 from planner.tune.study.prior import Seen, next_index
-from planner.tune.study.space import Space, parameters, varied
+from planner.tune.study.space import NAMES, Space, parameters, varied
 from planner.tune.study.trials import best, noise, rows
-
-NAMES: dict[str, tuple[str, ...]] = {
-    "schedule": SCHEDULES,
-    "recompute": RECOMPUTE,
-    "offload": OFFLOADS,
-}
 
 
 def distributions(knobs: Mapping[str, int | str]) -> dict[str, BaseDistribution]:

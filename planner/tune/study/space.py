@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 
@@ -62,7 +62,6 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """The same text for the same layout under the same switches, in every process."""
         return key(self.layout, self.switches)
 
 
@@ -81,9 +80,11 @@ class Space:
 
 
 def key(layout: Layout, switches: Switches | None = None) -> str:
-    return json.dumps(
-        layout.named() | ({"switches": dict(switches)} if switches else {}), sort_keys=True
-    )
+    """The same text for the same layout under the same switches, in every process."""
+    named = layout.named()
+    if switches:
+        named["switches"] = dict(switches)
+    return json.dumps(named, sort_keys=True)
 
 
 Refused = Callable[[Layout], str]
@@ -105,22 +106,19 @@ def space(
     first = _plan(recipe, plan, refused)
     every = layouts(recipe)
     ok, removed = mask(recipe, every)
-    legal = every[np.flatnonzero(ok)]
-    found, certain = _worth(recipe, legal) if ok.any() else ([], 0)
-    found = list(islice((candidate for candidate in found if not refused(candidate.layout)), most))
-    found = [
-        *(foreseen(recipe, candidate.layout) for candidate in found[:MAX_SIMULATED]),
-        *found[MAX_SIMULATED:],
-    ]
-    scheduled = (
-        candidate
-        for candidate in _scheduled(recipe, [first, *found])
-        if not refused(candidate.layout)
-    )
-    others = {_acts(candidate.layout): candidate for candidate in reversed([*found, *scheduled])}
+    fastest, certain_oom = _fastest(recipe, every[np.flatnonzero(ok)]) if ok.any() else ([], 0)
+    runnable: list[Candidate] = []
+    for candidate in fastest:
+        if len(runnable) < most and not refused(candidate.layout):
+            simulated = len(runnable) < MAX_SIMULATED
+            runnable.append(foreseen(recipe, candidate.layout) if simulated else candidate)
+    for candidate in _scheduled(recipe, [first, *runnable]):
+        if not refused(candidate.layout):
+            runnable.append(candidate)
+    others = {_acts(candidate.layout): candidate for candidate in reversed(runnable)}
     others.pop(_acts(first.layout), None)
     ranked = sorted(others.values(), key=lambda candidate: candidate.predicted_s)[: most - 1]
-    return Space((first, *ranked), int(ok.sum()), certain, removed)
+    return Space((first, *ranked), int(ok.sum()), certain_oom, removed)
 
 
 def _acts(layout: Layout) -> str:
@@ -136,8 +134,9 @@ def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
         raise InputError(
             f"the plan must hold a layout that {recipe.framework} can run, but {broken[0].message}"
         )
-    if why := refused(plan):
-        raise InputError(f"the plan must hold a layout that the runner can run, but {why}")
+    reason = refused(plan)
+    if reason:
+        raise InputError(f"the plan must hold a layout that the runner can run, but {reason}")
     first = foreseen(recipe, plan)
     if first.oom_probability > MAX_OOM_PROBABILITY:
         got = f"it would need {first.memory_bytes / 2**30:.1f} GiB"
@@ -148,63 +147,42 @@ def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
     return first
 
 
-def _worth(recipe: Recipe, legal: Layouts) -> tuple[list[Candidate], int]:
+def _fastest(recipe: Recipe, legal: Layouts) -> tuple[list[Candidate], int]:
     """The fastest by closed form, and how many were left out since they would not fit."""
-    estimates = closed_form(recipe, legal)
-    count = len(legal)
-    step_s, oom = (
-        np.broadcast_to(column, (count,))
-        for column in (estimates.step_s, estimates.oom_probability)
-    )
-    may = np.flatnonzero(oom <= MAX_OOM_PROBABILITY)
-    order = may[np.argsort(step_s[may], kind="stable")]
-    kept = (
-        order[step_s[order] <= MAX_SLOWDOWN * step_s[order[0]]][:MAX_CHECKED]
-        if len(order)
-        else order
-    )
-    return list(_candidates(legal[kept], _rows(estimates, kept, count))), count - len(may)
+    estimates = _columns(closed_form(recipe, legal), len(legal))
+    step_s, _, oom, *_ = estimates
+    fitting = np.flatnonzero(oom <= MAX_OOM_PROBABILITY)
+    order = fitting[np.argsort(step_s[fitting], kind="stable")]
+    order = order[step_s[order] <= MAX_SLOWDOWN * step_s[order[:1]]][:MAX_CHECKED]
+    layouts = legal[order]
+    candidates = [_candidate(layouts[row], estimates[:, at]) for row, at in enumerate(order)]
+    return candidates, len(legal) - len(fitting)
 
 
-def _rows(estimates: Estimate, kept: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    columns = {
-        name: getattr(estimates, name) for name in ("step_s", "memory_bytes", "oom_probability")
-    }
-    columns |= {field.name: getattr(estimates.time, field.name) for field in fields(StepTime)}
-    return {name: np.broadcast_to(column, (count,))[kept] for name, column in columns.items()}
+def _columns(estimate: Estimate, count: int) -> np.ndarray:
+    """(3 + groups, count) figures of the layouts: seconds, bytes, the probability to run out of
+    memory, then the shares of GROUPS.
+    """
+    figures = [estimate.step_s, estimate.memory_bytes, estimate.oom_probability]
+    for group in GROUPS:
+        figures.append(sum(getattr(estimate.time, term) for term in group) / estimate.step_s)
+    return np.array([np.broadcast_to(figure, (count,)) for figure in figures], float)
 
 
-def _candidates(batch: Layouts, columns: dict[str, np.ndarray]) -> Iterator[Candidate]:
-    shares = np.array(
-        [sum(columns[term] for term in group) / columns["step_s"] for group in GROUPS]
-    )
-    for row in range(len(columns["step_s"])):
-        step_s, memory, oom = (
-            float(columns[name][row]) for name in ("step_s", "memory_bytes", "oom_probability")
-        )
-        yield Candidate(batch[row], step_s, memory, oom, tuple(shares[:, row].tolist()))
+def _candidate(layout: Layout, figures: np.ndarray) -> Candidate:
+    step_s, memory_bytes, oom_probability, *shares = figures.tolist()
+    return Candidate(layout, step_s, memory_bytes, oom_probability, tuple(shares))
 
 
 def candidate(layout: Layout, estimate: Estimate) -> Candidate:
     """One layout with its estimate."""
-    shares = tuple(
-        float(sum(getattr(estimate.time, term) for term in group) / estimate.step_s)
-        for group in GROUPS
-    )
-    return Candidate(
-        layout,
-        float(estimate.step_s),
-        float(estimate.memory_bytes),
-        float(estimate.oom_probability),
-        shares,
-    )
+    return _candidate(layout, _columns(estimate, 1)[:, 0])
 
 
 def foreseen(recipe: Recipe, layout: Layout) -> Candidate:
     """One layout, its pipeline simulated where that is quick."""
-    return candidate(
-        layout, estimate(recipe, layout, exact=layout.pp * layout.m * layout.v <= MAX_ACTIONS)
-    )
+    exact = layout.pp * layout.m * layout.v <= MAX_ACTIONS
+    return candidate(layout, estimate(recipe, layout, exact=exact))
 
 
 def _scheduled(recipe: Recipe, candidates: list[Candidate]) -> Iterator[Candidate]:
@@ -216,21 +194,20 @@ def _scheduled(recipe: Recipe, candidates: list[Candidate]) -> Iterator[Candidat
     for layout in _splits(candidates):
         for name in recipe.stack.schedules:
             least, most = schedule(name).chunks
-            for v in sorted({least, max(least, 2)} if most is None else {least}):
+            for v in (least, 2) if most is None and least < 2 else (least,):
                 other = replace(layout, schedule=SCHEDULE_CODE[name], v=v, group=0)
                 if name not in ("1f1b", "interleaved") and not breaches(recipe, other):
                     yield from _may_fit(recipe, other)
 
 
 def _splits(candidates: list[Candidate]) -> list[Layout]:
-    seen: dict[tuple[int, ...], Layout] = {}
-    for layout in (
-        candidate.layout
-        for candidate in candidates
-        if candidate.layout.pp > 1 and candidate.layout.pp * candidate.layout.m <= MAX_ACTIONS
-    ):
-        seen.setdefault((layout.tp, layout.pp, layout.dp, layout.cp, layout.mbs), layout)
-    return list(seen.values())[:MAX_SPLITS]
+    """The first layout of each way to split the GPUs over a pipeline."""
+    splits: dict[tuple[int, ...], Layout] = {}
+    for candidate in candidates:
+        layout = candidate.layout
+        if layout.pp > 1 and layout.pp * layout.m <= MAX_ACTIONS:
+            splits.setdefault((layout.tp, layout.pp, layout.dp, layout.cp, layout.mbs), layout)
+    return list(splits.values())[:MAX_SPLITS]
 
 
 def _may_fit(recipe: Recipe, layout: Layout) -> Iterator[Candidate]:
@@ -244,33 +221,30 @@ def _may_fit(recipe: Recipe, layout: Layout) -> Iterator[Candidate]:
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "etp", "v", "mbs", "m")
 CODES = ("zero", "sp", "schedule", "recompute", "recompute_modules", "recompute_layers", "offload")
+NAMES = {"schedule": SCHEDULES, "recompute": RECOMPUTE, "offload": OFFLOADS}
+"""What the codes of these fields stand for."""
 
 
 def knobs(layout: Layout) -> np.ndarray:
     """A layout as a point: doublings of what is a number, codes of what is a name."""
-    return np.array(
-        [
-            *(np.log2(max(getattr(layout, name), 1)) for name in NUMBERS),
-            *(getattr(layout, name) for name in CODES),
-        ],
-        float,
-    )
+    doublings = [np.log2(max(getattr(layout, name), 1)) for name in NUMBERS]
+    return np.array([*doublings, *attrgetter(*CODES)(layout)], float)
 
 
 def varied(candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Fields in which candidates differ: the parameters of a study."""
-    names = [field.name for field in fields(Layout) if field.name != "stage_layout"]
-    return tuple(
-        name
-        for name in names
-        if len({getattr(candidate.layout, name) for candidate in candidates}) > 1
-    )
+    out = []
+    for knob in fields(Layout):
+        values = {getattr(candidate.layout, knob.name) for candidate in candidates}
+        if len(values) > 1 and knob.name != "stage_layout":
+            out.append(knob.name)
+    return tuple(out)
 
 
 def parameters(layout: Layout, names: Sequence[str]) -> dict[str, int | str]:
     """Those fields of a layout, names in place of codes where there are any."""
-    codes = {"schedule": SCHEDULES, "recompute": RECOMPUTE, "offload": OFFLOADS}
-    return {
-        name: codes[name][getattr(layout, name)] if name in codes else int(getattr(layout, name))
-        for name in names
-    }
+    out: dict[str, int | str] = {}
+    for name in names:
+        value = int(getattr(layout, name))
+        out[name] = NAMES[name][value] if name in NAMES else value
+    return out

@@ -64,12 +64,10 @@ def opened(url: str) -> BaseStorage:
 def _database(url: str) -> BaseStorage:
     from optuna.storages import RDBStorage
 
-    sqlite = url.startswith("sqlite")
-    options: dict[str, Any] = (
-        {"connect_args": {"timeout": WAIT_S}} if sqlite else {"pool_pre_ping": True}
-    )
+    sqlite = {"connect_args": {"timeout": WAIT_S}}
+    server = {"pool_pre_ping": True}
     try:
-        return RDBStorage(url, engine_kwargs=options)
+        return RDBStorage(url, engine_kwargs=sqlite if url.startswith("sqlite") else server)
     except Exception as fault:  # sqlalchemy, its drivers and Optuna each raise their own
         if _busy(fault):
             raise

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from planner.errors import InputError
 from planner.launch.outcome import Outcome, Progress
+from planner.layout import Layout
 from planner.specs.switches import Switches
 from planner.tune.measurement import Measurement
 from planner.tune.study import lease, prior, storage, switches
@@ -108,11 +109,11 @@ def create(
     if "question" not in study.user_attrs:
         storage.retried(lambda: study.set_user_attr("question", question))
     _check_same(name, question, study.user_attrs["question"])
-    if study.get_trials(deepcopy=False) and not resume:
-        got = f"{name!r} has {len(rows(study.get_trials(deepcopy=False)))} trials"
+    trials = study.get_trials(deepcopy=False)
+    if trials and not resume:
         raise InputError(
-            f"study must be a new name, but {got}; --resume goes on with them, --study NAME starts"
-            " another"
+            f"study must be a new name, but {name!r} has {len(rows(trials))} trials; --resume goes"
+            " on with them, --study NAME starts another"
         )
     return study
 
@@ -120,14 +121,14 @@ def create(
 def _check_same(name: str, question: dict[str, Any], before: Any) -> None:
     """A study of something else would mix times that cannot be compared."""
     known = before if isinstance(before, dict) else {}
-    other = [word for word in {**known, **question} if known.get(word) != question.get(word)]
-    if other:
-        differences = "; ".join(
-            f"{word} was {str(known.get(word))[:60]}, now {str(question.get(word))[:60]}"
-            for word in other[:3]
-        )
+    differences = []
+    for word in {**known, **question}:
+        was, now = known.get(word), question.get(word)
+        if was != now:
+            differences.append(f"{word} was {str(was)[:60]}, now {str(now)[:60]}")
+    if differences:
         raise InputError(
-            f"study must be of this plan, but {name!r} is of another: {differences};"
+            f"study must be of this plan, but {name!r} is of another: {'; '.join(differences[:3])};"
             " --study NAME starts a new one"
         )
 
@@ -139,11 +140,11 @@ def claim(study: Study, space: Space, size: Size, offers: Offers = switches.none
     names = varied(space.candidates)
     while True:
         reclaim(study)
-        every = [row(trial) for trial in _trials(study)]
+        trials = [row(trial) for trial in _trials(study)]
         candidate = (
-            choose(every, space, size)
-            or switched(every, space, size, offers)
-            or once_more(every, space, size)
+            next_layout(trials, space, size)
+            or next_setting(trials, space, size, offers)
+            or next_repeat(trials, space, size)
         )
         if candidate is None:
             return None
@@ -153,35 +154,39 @@ def claim(study: Study, space: Space, size: Size, offers: Offers = switches.none
         _abandon(study, held.trial, "withdrawn")
 
 
-def choose(every: list[Row], space: Space, size: Size) -> Candidate | None:
+def next_layout(trials: list[Row], space: Space, size: Size) -> Candidate | None:
     """The candidate to try next: one that was lost, one of the first, or what the prior says."""
-    if _used(every) >= size.trials:
+    if _used(trials) >= size.trials:
         return None
-    at, given_up = places(space), lost_keys(every)
-    known = [trial for trial in every if trial.key in at and not trial.repeat]
-    taken = set()
-    for trial in known:
+    at, given_up = places(space), lost_keys(trials)
+    taken: set[int] = set()
+    lost: list[int] = []
+    seen: list[prior.Seen] = []
+    for trial in trials:
+        index = at.get(trial.key)
+        if index is None or trial.repeat:
+            continue
+        time = _time(trial)
         if trial.state in (*COUNTED, "illegal") or trial.key in given_up:
-            taken.add(at[trial.key])
-    for trial in known:
-        if trial.state == "interrupted" and at[trial.key] not in taken:
-            return space.candidates[at[trial.key]]
-    seen = [
-        prior.Seen(at[trial.key], _time(trial), trial.state == "oom", trial.noise_share)
-        for trial in known
-        if trial.state in FAILED or _time(trial)
-    ]
+            taken.add(index)
+        if trial.state == "interrupted":
+            lost.append(index)
+        if trial.state in FAILED or time:
+            seen.append(prior.Seen(index, time, trial.state == "oom", trial.noise_share))
+    for index in lost:
+        if index not in taken:
+            return space.candidates[index]
     index = prior.next_index(space.candidates, seen, taken, size.first)
     return None if index is None else space.candidates[index]
 
 
-def once_more(every: list[Row], space: Space, size: Size) -> Candidate | None:
+def next_repeat(trials: list[Row], space: Space, size: Size) -> Candidate | None:
     """A rival of the fastest that has not had its repeats: in turns, so that a machine that slows
     down slows all of them.
     """
-    at, given_up = places(space), lost_keys(every)
-    taken = {trial.turn for trial in every if trial.state in COUNTED or trial.key in given_up}
-    near = rivals(every, MAX_RIVALS)
+    at, given_up = places(space), lost_keys(trials)
+    taken = {trial.turn for trial in trials if trial.state in COUNTED}
+    near = rivals(trials, MAX_RIVALS)
     for repeat in range(1, size.repeats + 1):
         for rival in near:
             place = at.get(key(rival.layout))
@@ -191,44 +196,37 @@ def once_more(every: list[Row], space: Space, size: Size) -> Candidate | None:
     return None
 
 
-def switched(every: list[Row], space: Space, size: Size, offers: Offers) -> Candidate | None:
+def next_setting(trials: list[Row], space: Space, size: Size, offers: Offers) -> Candidate | None:
     """The plan under its own switches, then one of the fastest layouts under its next others; those
     begin where the last were kept.
     """
-    if _used_for_switches(every) >= size.switches:
+    if _used(trials, switched=True) >= size.switches:
         return None
-    at, given_up = places(space), lost_keys(every)
-    taken = {
-        trial.key
-        for trial in every
-        if trial.state in (*COUNTED, "illegal") or trial.key in given_up
-    }
-    fastest = [best for best in settled(every) if key(best.layout) in at and not best.proxy]
-    tries: list[tuple[Row, Switches]] = []
+    at, taken = places(space), lost_keys(trials)
+    for trial in trials:
+        if trial.state in (*COUNTED, "illegal"):
+            taken.add(trial.key)
+    fastest = [best for best in settled(trials) if key(best.layout) in at and not best.proxy]
+    tries: list[tuple[Layout, Switches]] = []
     for best in fastest:
         if space.switches and best.layout == space.candidates[0].layout:
-            tries.append((best, space.switches))
+            tries.append((best.layout, space.switches))
     for best in fastest[:MAX_SWITCHED]:
         for setting in switches.settings(best.layout, best.switches, offers):
-            tries.append((best, setting))
-    for best, switched_to in tries:
-        tried = replace(space.candidates[at[key(best.layout)]], switches=switched_to)
-        if tried.key not in taken:
-            return tried
+            tries.append((best.layout, setting))
+    for layout, chosen in tries:
+        candidate = replace(space.candidates[at[key(layout)]], switches=chosen)
+        if candidate.key not in taken:
+            return candidate
     return None
 
 
-def _used(every: list[Row]) -> int:
-    """Of the trials asked for, how many are done or held."""
-    return sum(
-        trial.state in COUNTED and not trial.repeat and not trial.switches for trial in every
-    )
-
-
-def _used_for_switches(every: list[Row]) -> int:
-    return sum(
-        trial.state in COUNTED and not trial.repeat and bool(trial.switches) for trial in every
-    )
+def _used(trials: list[Row], switched: bool = False) -> int:
+    """Of the trials asked for, how many are done or held: of layouts as they are, or under other
+    switches.
+    """
+    first_runs = [trial for trial in trials if trial.state in COUNTED and not trial.repeat]
+    return sum(bool(trial.switches) == switched for trial in first_runs)
 
 
 def _time(trial: Row) -> float | None:
@@ -238,9 +236,8 @@ def _time(trial: Row) -> float | None:
 def _trials(study: Study) -> list[FrozenTrial]:
     """Trials of the tuner, oldest first; others may have been added by Optuna's own tools."""
     every: list[FrozenTrial] = storage.retried(lambda: study.get_trials(deepcopy=False))
-    return sorted(
-        (trial for trial in every if "layout" in trial.user_attrs), key=lambda trial: trial.number
-    )
+    own = [trial for trial in every if "layout" in trial.user_attrs]
+    return sorted(own, key=lambda trial: trial.number)
 
 
 def _created(study: Study, candidate: Candidate, names: Sequence[str]) -> Held:
@@ -262,13 +259,14 @@ def _holds(study: Study, held: Held, size: Size) -> bool:
     earlier ones.
     """
     earlier = [row(trial) for trial in _trials(study) if trial.number < held.trial.number]
-    turn = (held.candidate.key, held.candidate.repeat)
-    if any(trial.turn == turn and trial.state in (*COUNTED, "illegal") for trial in earlier):
-        return False
+    for trial in earlier:
+        same = trial.turn == (held.candidate.key, held.candidate.repeat)
+        if same and trial.state in (*COUNTED, "illegal"):
+            return False
     if held.candidate.repeat:
         return True
     if held.candidate.switches:
-        return _used_for_switches(earlier) < size.switches
+        return _used(earlier, switched=True) < size.switches
     return _used(earlier) < size.trials
 
 

@@ -93,21 +93,29 @@ def _sizes(usual: int, total: int) -> tuple[int, ...]:
     """The usual size and others that make another number of pieces of the whole; where it is one
     piece, a quarter of it.
     """
-    others = (usual * TIMES, usual // TIMES) if usual < total else (-(-total // TIMES),)
-    return usual, *(size for size in others if size >= 1 and min(size, total) != min(usual, total))
+    if usual >= total:
+        quarter = -(-total // TIMES)
+        return (usual, quarter) if 1 <= quarter < total else (usual,)
+    larger, smaller = usual * TIMES, usual // TIMES
+    return (usual, larger, smaller) if smaller >= 1 else (usual, larger)
 
 
 def _torch(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
     if layout.dp == 1:
         return {}
+    out: Choices = {}
     if layout.zero >= 2:
-        deep = recipe.model.num_layers // int(layout.pp * layout.v) > 1
-        return {"prefetch_layers": (0, 1, 2)} if deep else {}
-    weights, may = _weights(recipe, layout), torch_support.may_ddp(recipe, layout)
-    out: Choices = {"overlap_reduce": (True, False)} if may else {}
-    if may and now.get("overlap_reduce", True):
-        return out | {"bucket_cap_mb": _sizes(DDP_MIB, -(-weights * 4 // 2**20))}
-    return out | {"reduce_bucket_numel": _sizes(REDUCE_NUMEL, weights)}
+        if recipe.model.num_layers // int(layout.pp * layout.v) > 1:
+            out["prefetch_layers"] = (0, 1, 2)
+        return out
+    weights = _weights(recipe, layout)
+    if torch_support.may_ddp(recipe, layout):
+        out["overlap_reduce"] = (True, False)
+        if now.get("overlap_reduce", True):
+            out["bucket_cap_mb"] = _sizes(DDP_MIB, -(-weights * 4 // 2**20))
+            return out
+    out["reduce_bucket_numel"] = _sizes(REDUCE_NUMEL, weights)
+    return out
 
 
 def _deepspeed(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
@@ -120,16 +128,14 @@ def _deepspeed(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
     if layout.zero == 0 or layout.dp * layout.cp == 1:
         return {}
     weights = _weights(recipe, layout)
-    out: Choices = (
-        {"overlap_comm": (plain["overlap_comm"], not plain["overlap_comm"])}
-        if layout.pp == 1
-        else {}
-    )
-    sizes = ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size")
-    out |= {word: _sizes(plain[word], weights) for word in sizes if word in plain}
-    if (
-        layout.pp > 1 and recipe.precision == "bf16"
-    ):  # the pipeline's own optimizer reduces in pieces of a fixed size
+    out: Choices = {}
+    if layout.pp == 1:
+        out["overlap_comm"] = (plain["overlap_comm"], not plain["overlap_comm"])
+    for word in ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size"):
+        if word in plain:
+            out[word] = _sizes(plain[word], weights)
+    if layout.pp > 1 and recipe.precision == "bf16":
+        # the pipeline's own optimizer reduces in pieces of a fixed size
         out.pop("reduce_bucket_size")
     if layout.zero == 3:
         out["stage3_prefetch_bucket_size"] += (0,)
@@ -142,10 +148,8 @@ def _megatron(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
     """Megatron's own sharding beyond the optimizer's states must overlap and has sizes of its
     own.
     """
-    written = {
-        flag[0]
-        for flag in megatron.overlap_flags(recipe.model_copy(update={"switches": {}}), layout)
-    }
+    plain = recipe.model_copy(update={"switches": {}})
+    written = {flag[0] for flag in megatron.overlap_flags(plain, layout)}
     out: Choices = {}
     ranks = int(layout.dp * layout.cp)
     if layout.zero < 2 and ranks > 1 and not sharded_by_torch(recipe, layout):

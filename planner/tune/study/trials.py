@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -109,11 +110,7 @@ def result(
 def row(trial: FrozenTrial) -> Row:
     """A trial of a study's storage."""
     attributes, result = trial.user_attrs, trial.user_attrs.get("result", {})
-    state = (
-        attributes.get("ended")
-        or result.get("state")
-        or ("running" if not trial.state.is_finished() else "interrupted")
-    )
+    state = attributes.get("ended") or result.get("state", "interrupted")
     if not trial.state.is_finished() and state != "withdrawn":
         state = "running"
     measured = result.get("measurement", {})
@@ -144,28 +141,26 @@ def rows(trials: Iterable[FrozenTrial]) -> tuple[Row, ...]:
     was tried again.
     """
     every = [row(trial) for trial in trials if "layout" in trial.user_attrs]
-    again = {trial.turn: trial.number for trial in every if trial.state != "withdrawn"}
-    kept = [
-        trial
-        for trial in every
-        if trial.state != "withdrawn"
-        and (trial.state != "interrupted" or again[trial.turn] == trial.number)
-    ]
+    latest = {trial.turn: trial.number for trial in every if trial.state != "withdrawn"}
     lost = lost_keys(every)
-    return tuple(
-        _crashed(trial) if trial.state == "interrupted" and trial.key in lost else trial
-        for trial in kept
-    )
+    out = []
+    for trial in every:
+        if trial.state == "withdrawn":
+            continue
+        if trial.state != "interrupted":
+            out.append(trial)
+        elif latest[trial.turn] == trial.number:
+            out.append(_crashed(trial) if trial.key in lost else trial)
+    return tuple(out)
 
 
 def _crashed(trial: Row) -> Row:
-    says = f"its tuner was killed {MAX_LOST} times while it ran; it is not tried again"
     return Row(
         trial.number,
         trial.layout,
         "crashed",
         trial.predicted_s,
-        reason=says,
+        reason=f"its tuner was killed {MAX_LOST} times while it ran; it is not tried again",
         host=trial.host,
         switches=trial.switches,
     )
@@ -175,11 +170,8 @@ def lost_keys(every: Iterable[Row]) -> set[str]:
     """Layouts that were lost as often as is allowed. A trial that Ctrl-C stopped gave a reason: it
     does not count.
     """
-    counts: dict[str, int] = {}
-    for trial in every:
-        if trial.state == "interrupted" and not trial.reason:
-            counts[trial.key] = counts.get(trial.key, 0) + 1
-    return {name for name, count in counts.items() if count >= MAX_LOST}
+    lost = [trial.key for trial in every if trial.state == "interrupted" and not trial.reason]
+    return {name for name, count in Counter(lost).items() if count >= MAX_LOST}
 
 
 def combined(trials: Iterable[Row]) -> list[Row]:
@@ -193,14 +185,12 @@ def combined(trials: Iterable[Row]) -> list[Row]:
 
 
 def _median(group: list[Row]) -> Row:
-    times = [trial.measured_s or math.nan for trial in group]
+    """The runs of a layout as one row."""
+    times = [_time(trial) for trial in group]
     middle = statistics.median(times)
-    spread = (max(times) - min(times)) / 2 / middle
-    return replace(
-        group[0],
-        measured_s=middle,
-        noise_share=max(spread, *(trial.noise_share for trial in group)),
-    )
+    noisiest = max(group, key=lambda trial: trial.noise_share)
+    between_runs = (max(times) - min(times)) / 2 / middle
+    return replace(group[0], measured_s=middle, noise_share=max(between_runs, noisiest.noise_share))
 
 
 def settled(trials: Iterable[Row]) -> list[Row]:
@@ -218,12 +208,11 @@ def _best_setting(group: list[Row]) -> Row:
     noise.
     """
     fastest = min(group, key=_time)
-    plain = next((trial for trial in group if not trial.switches), None)
-    if plain is None or _time(fastest) < _time(plain) * (
-        1 - max(GAIN, fastest.noise_share, plain.noise_share)
-    ):
-        return fastest
-    return plain
+    for plain in group:
+        gain = max(GAIN, fastest.noise_share, plain.noise_share)
+        if not plain.switches and _time(fastest) >= _time(plain) * (1 - gain):
+            return plain
+    return fastest
 
 
 def _time(trial: Row) -> float:
@@ -244,16 +233,14 @@ def rivals(trials: Iterable[Row], most: int) -> list[Row]:
     """The fastest and those that noise alone may have put behind it, fastest first; none when the
     fastest stands alone. Where the fastest has switches, its layout without them is a rival."""
     every = combined(trials)
-    each = settled(every)
-    if not each:
+    fastest = settled(every)
+    if not fastest:
         return []
-    reach = _time(each[0]) * (1 + max(BAND, SPREADS * noise(each)))
-    near = [trial for trial in each if _time(trial) <= reach][:most]
-    near += [
-        trial
-        for trial in every
-        if near[0].switches and not trial.switches and trial.layout == near[0].layout
-    ]
+    reach = _time(fastest[0]) * (1 + max(BAND, SPREADS * noise(fastest)))
+    near = [trial for trial in fastest if _time(trial) <= reach][:most]
+    for trial in every:
+        if fastest[0].switches and not trial.switches and trial.layout == fastest[0].layout:
+            near.append(trial)
     return near if len(near) > 1 else []
 
 
