@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -23,6 +23,8 @@ from planner.specs.hardware import HardwareProfile
 from planner.views import Views
 
 MODULE = "planner.calibrate.worker"
+KEYS = ("machine", "ranks", "gemm", "attention", "memory", "collectives", "launch_us")
+"""Of a worker's result."""
 MAX_DEVICES = 1024
 _HEAD = (
     "# A hardware profile that `ppplan calibrate` measured: `ppplan recommend --cluster THIS` uses"
@@ -61,15 +63,14 @@ def calibrate(
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"out must be a YAML file, but got {out}; try {path.with_suffix('.yaml')}")
     check_folder(path.parent)
-    outcome = (
-        _read(Path(measured)) if measured is not None else _run(device, devices, limit_s, says)
-    )
-    if outcome.result is None:
+    outcome = _run(device, devices, limit_s, says) if measured is None else _read(Path(measured))
+    result = outcome.result
+    if result is None:
         return Calibration(None, "", 0, {}, outcome)
-    fitted = profile(outcome.result, _known(outcome.result), datetime.date.today().isoformat())
+    fitted = profile(result, _known(result), datetime.date.today().isoformat())
     text = _HEAD + yaml.safe_dump(fitted.document, sort_keys=False, width=140, allow_unicode=True)
     (file,) = write_folder(path.parent, {path.name: text})
-    count = sum(len(outcome.result[key]) for key in ("memory", "gemm", "attention", "collectives"))
+    count = sum(len(result[kind]) for kind in ("memory", "gemm", "attention", "collectives"))
     return Calibration(library.hardware(file), file, count, fitted.errors, outcome)
 
 
@@ -91,38 +92,25 @@ def _run(
         raise InputError(
             "device must be one that this machine has, but there is no GPU here; try --device cpu"
         )
-    usual = count if device == kind else 2
-    ranks = usual if devices is None else devices
-    if not 1 <= ranks <= MAX_DEVICES or (device == "cuda" and ranks > count):
-        most = count if device == "cuda" else MAX_DEVICES
+    ranks = devices
+    if ranks is None:
+        ranks = count if device == kind else 2
+    most = min(count, MAX_DEVICES) if device == "cuda" else MAX_DEVICES
+    if not 1 <= ranks <= most:
         raise InputError(f"devices must be from 1 to {most}, but got {ranks}")
 
     def progress(line: dict[str, Any]) -> bool:
         says(f"measuring {line['phase']}")
         return False
 
-    return local.run(
-        Work(MODULE, sizes.request(device), ranks, limit_s, "cuda" if device == "cuda" else "cpu"),
-        progress,
-    )
+    backend: Literal["cpu", "cuda"] = "cuda" if device == "cuda" else "cpu"
+    return local.run(Work(MODULE, sizes.request(device), ranks, limit_s, backend), progress)
 
 
 def _read(path: Path) -> Outcome:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-        missing = [
-            key
-            for key in (
-                "machine",
-                "ranks",
-                "gemm",
-                "attention",
-                "memory",
-                "collectives",
-                "launch_us",
-            )
-            if key not in result
-        ]
+        missing = [key for key in KEYS if key not in result]
     except (OSError, ValueError, TypeError) as fault:
         raise InputError(
             f"{path} must be a result of {MODULE}, but it cannot be read: {fault}"

@@ -95,21 +95,13 @@ def fit_link(rows: Columns, gbytes_per_s: float, most_us: float = 200) -> Fit:
         wire_us = turns * size_bytes * (n - 1) / n / (gbytes_per_s * 1e3 * np.array(efficiency)[of])
         return base_us + turns * (n - 1) * hop_us + wire_us / np.where(reduced, gain, 1)
 
-    only = (
-        len(set(rows["op_name"])) == 1
-    )  # all-reduce alone cannot tell its gain from the efficiency
-    gains = (0.999, 1.001) if only else (0.5, 3)
+    gain_low, gain_high = 0.5, 3.0
+    if len(set(rows["op_name"])) == 1:
+        gain_low, gain_high = 0.999, 1.001  # all-reduce alone cannot tell gain from efficiency
     count = len(members)
     start = (10, 1, 1, *[0.6] * count)
-    low, high = (
-        (5, 0.05, gains[0], *[0.001] * count),
-        (
-            most_us,
-            most_us / 4,
-            gains[1],
-            *[1.1] * count,
-        ),
-    )
+    low = (5, 0.05, gain_low, *[0.001] * count)
+    high = (most_us, most_us / 4, gain_high, *[1.1] * count)
     base_us, hop_us, gain, *efficiency, median, p90 = _least_squares(
         predicted, rows["latency_us"], start, low, high
     )
@@ -138,9 +130,8 @@ def _least_squares(
     Errors above `kept` count by their size, not their square: little of it favours the median, much
     the tail.
     """
-    least_squares: Any = import_module(
-        "scipy.optimize"
-    ).least_squares  # needed by nothing else: not a dependency of planning
+    # imported here, since planning does not depend on it
+    least_squares: Any = import_module("scipy.optimize").least_squares
     bounds = (np.log(low), np.log(high))
     result = least_squares(
         lambda p: np.log(predicted(p) / measured),
@@ -150,8 +141,5 @@ def _least_squares(
         bounds=bounds,
     )
     error = np.abs(predicted(result.x) / measured - 1)
-    return [
-        *(float(x) for x in np.exp(result.x)),
-        float(np.median(error)),
-        float(np.quantile(error, 0.9)),
-    ]
+    errors = float(np.median(error)), float(np.quantile(error, 0.9))
+    return [*np.exp(result.x).tolist(), *errors]

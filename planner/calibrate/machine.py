@@ -25,12 +25,9 @@ def machine(device: str) -> dict[str, Any]:
             "nccl": ".".join(map(str, nccl.version())),
         }
         free, _ = torch.cuda.mem_get_info()
-        name, total_gib, capability = (
-            here.name,
-            here.total_memory / GIB,
-            here.major + here.minor / 10,
-        )
-        return _facts(name, total_gib, free / GIB, capability, torch.cuda.device_count(), versions)
+        total_gib, capability = here.total_memory / GIB, here.major + here.minor / 10
+        count = torch.cuda.device_count()
+        return _facts(here.name, total_gib, free / GIB, capability, count, versions)
     total_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     return _facts(_processor(), total_gib, total_gib, 0.0, len(os.sched_getaffinity(0)), versions)
 
@@ -57,13 +54,9 @@ def _facts(
 
 def _processor() -> str:
     """The processor as the kernel names it."""
-    listed = Path("/proc/cpuinfo")
-    lines = (
-        listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.exists() else []
-    )
-    named = [
-        line.split(":", 1)[1].strip()
-        for line in lines
-        if line.startswith(("model name", "Model name"))
-    ]
-    return named[0] if named else platform.processor() or platform.machine()
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in text.splitlines():
+        if line.startswith(("model name", "Model name")):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

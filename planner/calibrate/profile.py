@@ -38,23 +38,15 @@ def profile(result: dict[str, Any], known: HardwareProfile | None, day: str) -> 
     """
     errors: Fits = {}
     source = _source(result, day)
-    peak = (
-        known.gpu.peak_tflops.get("bf16", known.gpu.peak_tflops["fp16"])
-        if known
-        else _peak_tflops(result)
-    )
+    peaks = {"bf16": _peak_tflops(result)} if known is None else known.gpu.peak_tflops
+    peak = peaks["bf16"] if "bf16" in peaks else peaks["fp16"]
     gemm = _gemm(result, peak, source, errors)
-    if known:
-        gemm.pop(
-            "fp32", None
-        )  # its efficiency here is a share of the bf16 peak, in a shipped profile of the fp32 one
     kernels = {"gemm": gemm, "attention": _attention(result, peak, source, errors)}
-    document = (
-        _overlay(result, known, kernels, source, errors)
-        if known
-        else _whole(result, peak, kernels, source, errors)
-    )
-    return Fitted(document, errors)
+    if known is None:
+        return Fitted(_new_profile(result, peak, kernels, source, errors), errors)
+    # Here fp32's efficiency is a share of the bf16 peak, in a shipped profile of the fp32 one.
+    gemm.pop("fp32", None)
+    return Fitted(_overlay(result, known, kernels, source, errors), errors)
 
 
 def _overlay(
@@ -67,12 +59,13 @@ def _overlay(
     """Measured figures over those of the shipped profile. Peaks, power and prices are not measured;
     the rates of other precisions stay.
     """
-    moved = float(np.median([row["bytes"] / row["seconds"] for row in result["memory"]]))
+    moved = float(np.median(_memory_rates(result)))
     node: dict[str, Any] = {
         "launch_factor": _plain(result["launch_us"] / OPERATION_US),
         "source": f"{known.node.source}; {source}",
     }
-    if inside := [row for row in result["collectives"] if row["nodes"] == 1]:
+    inside = [row for row in result["collectives"] if row["nodes"] == 1]
+    if inside:
         key = "domain" if result["ranks_per_node"] <= known.node.domain_gpus else "host"
         link = getattr(known.node, key)
         fitted = _link(inside, link.gbytes_per_s, source, errors, key)
@@ -88,9 +81,20 @@ def _overlay(
         },
         "node": node,
     }
-    return document | (
-        {"fabric": fabric} if (fabric := _fabric(result, known, source, errors)) else {}
-    )
+    fabric = _fabric(result, known, source, errors)
+    if fabric:
+        document["fabric"] = fabric
+    return document
+
+
+def _memory_rates(result: dict[str, Any]) -> list[float]:
+    """Bytes a second of each size, slowest first."""
+    return sorted(row["bytes"] / row["seconds"] for row in result["memory"])
+
+
+def _bus_bytes_per_s(row: dict[str, Any]) -> float:
+    """Of a gather or a scatter: what each rank's link carries."""
+    return float(row["bytes"] * (row["ranks"] - 1) / row["ranks"] / row["seconds"])
 
 
 def _fabric(
@@ -100,45 +104,42 @@ def _fabric(
     rows = [row for row in result["collectives"] if row["nodes"] > 1 and row["op"] == "all_gather"]
     if not rows:
         return {}
-    largest, least = max(row["bytes"] for row in rows), min(row["bytes"] for row in rows)
     line = known.nic_bytes_per_s_per_gpu * result["ranks_per_node"]
-    shares = [
-        row["bytes"] * (row["ranks"] - 1) / row["ranks"] / row["seconds"] / line
-        for row in rows
-        if row["bytes"] == largest
-    ]
-    waits = [row["seconds"] * 1e6 for row in rows if row["bytes"] == least]
+    sizes = np.array([row["bytes"] for row in rows])
+    shares = np.array([_bus_bytes_per_s(row) / line for row in rows])[sizes == sizes.max()]
+    waits_us = np.array([row["seconds"] * 1e6 for row in rows])[sizes == sizes.min()]
     errors["fabric"] = float(np.ptp(shares) / np.median(shares))
     return {
         "efficiency_share": _plain(min(float(np.median(shares)), 2.0)),
-        "base_us": _plain(min(waits)),
+        "base_us": _plain(waits_us.min()),
         "source": source,
     }
 
 
-def _whole(
+def _new_profile(
     result: dict[str, Any], peak: float, kernels: dict[str, Any], source: str, errors: Fits
 ) -> dict[str, Any]:
     """A machine that no shipped profile knows; what cannot be measured on it is said in `assumed`
     and in sources.
     """
     here, ranks = result["machine"], result["ranks_per_node"]
-    moved = sorted(row["bytes"] / row["seconds"] / 1e9 for row in result["memory"])
-    shared = (
-        1 if here["compute_capability"] else ranks
-    )  # processes on one processor share its memory
-    rate = _bus_rate(result["collectives"])
-    link = (
-        _link(result["collectives"], rate, source, errors, "domain")
-        if result["collectives"]
-        else _alone(source)
-    )
+    moved = [rate / 1e9 for rate in _memory_rates(result)]
+    kind, architecture, device, shared = "gpu", "other", here["name"], 1
+    if not here["compute_capability"]:
+        kind, architecture, shared = "cpu", "cpu", ranks  # processes share a processor's memory
+    if shared > 1:
+        device += f", one of {ranks} processes"
+    link, nodes = _no_link(source), 1
+    if result["collectives"]:
+        rate = _bus_rate(result["collectives"])
+        link = _link(result["collectives"], rate, source, errors, "domain")
+        nodes = max(row["nodes"] for row in result["collectives"])
     return {
-        "name": "cpu-measured" if not here["compute_capability"] else "gpu-measured",
+        "name": f"{kind}-measured",
         "gpu": {
-            "name": f"{here['name']}, one of {ranks} processes" if shared > 1 else here["name"],
+            "name": device,
             "vendor": here["name"].split()[0],
-            "architecture": "other" if here["compute_capability"] else "cpu",
+            "architecture": architecture,
             "compute_capability": here["compute_capability"],
             "memory_gib": _plain(here["memory_gib"] / shared),
             "usable_gib": _plain(here["usable_gib"] / shared),
@@ -174,7 +175,7 @@ def _whole(
                 "assumed: 10 Gb/s Ethernet; measure over nodes, or --set fabric.nic_gbytes_per_s"
             ),
         },
-        "max_gpus": ranks * max((row["nodes"] for row in result["collectives"]), default=1),
+        "max_gpus": ranks * nodes,
         "note": f"written by ppplan calibrate: {source}",
     }
 
@@ -184,8 +185,7 @@ def _gemm(result: dict[str, Any], peak: float, source: str, errors: Fits) -> dic
     processor without fast bf16.
     """
     fitted = {}
-    for precision in sorted({row["precision"] for row in result["gemm"]}):
-        rows = [row for row in result["gemm"] if row["precision"] == precision]
+    for precision, rows in sorted(_by_precision(result).items()):
         fit = fit_gemm(_columns(rows, m="m", n="n", k="k"), peak, SLOWEST_US)
         errors[f"gemm {precision}"] = fit["median"]
         fitted[precision] = _rates(
@@ -193,7 +193,17 @@ def _gemm(result: dict[str, Any], peak: float, source: str, errors: Fits) -> dic
             ("efficiency", "k_half", "m_half", "n_half", "fixed_us"),
             f"{len(rows)} sizes, {source}",
         )
-    return fitted if _has_bf16(result) else fitted | {"bf16": fitted["fp32"]}
+    if not _has_bf16(result):
+        fitted["bf16"] = fitted["fp32"]
+    return fitted
+
+
+def _by_precision(result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of matrix products."""
+    out: dict[str, list[dict[str, Any]]] = {}
+    for row in result["gemm"]:
+        out.setdefault(row["precision"], []).append(row)
+    return out
 
 
 def _attention(result: dict[str, Any], peak: float, source: str, errors: Fits) -> dict[str, Any]:
@@ -215,9 +225,8 @@ def _link(
     rows: list[dict[str, Any]], gbytes_per_s: float, source: str, errors: Fits, key: str
 ) -> dict[str, Any]:
     fitted = [row for row in rows if row["op"] in ("all_reduce", "all_gather", "reduce_scatter")]
-    columns = _columns(fitted, num_gpus="ranks", bytes="bytes") | {
-        "op_name": np.array([row["op"] for row in fitted])
-    }
+    columns = _columns(fitted, num_gpus="ranks", bytes="bytes")
+    columns["op_name"] = np.array([row["op"] for row in fitted])
     fit = fit_link(columns, gbytes_per_s, SLOWEST_US)
     errors[f"{key} link"] = fit["median"]
     return {
@@ -236,12 +245,11 @@ def _send_rate(rows: list[dict[str, Any]]) -> dict[str, float]:
     sent = sorted((row["bytes"], row["seconds"]) for row in rows if row["op"] == "send_recv")
     if len(sent) < 2 or sent[-1][1] <= sent[0][1]:
         return {}
-    return {
-        "send_gbytes_per_s": _plain((sent[-1][0] - sent[0][0]) / (sent[-1][1] - sent[0][1]) / 1e9)
-    }
+    size_bytes, seconds = sent[-1][0] - sent[0][0], sent[-1][1] - sent[0][1]
+    return {"send_gbytes_per_s": _plain(size_bytes / seconds / 1e9)}
 
 
-def _alone(source: str) -> dict[str, Any]:
+def _no_link(source: str) -> dict[str, Any]:
     """One device: nothing to talk to; the figures are never used."""
     return {
         "gbytes_per_s": 1.0,
@@ -257,20 +265,17 @@ def _bus_rate(rows: list[dict[str, Any]]) -> float:
     states a link.
     """
     gathers = [row for row in rows if row["op"] in ("all_gather", "reduce_scatter")]
-    return max(
-        (
-            row["bytes"] * (row["ranks"] - 1) / row["ranks"] / row["seconds"] / 1e9
-            for row in gathers
-        ),
-        default=1.0,
-    )
+    return max(map(_bus_bytes_per_s, gathers), default=1e9) / 1e9
+
+
+def _flops_per_s(row: dict[str, Any]) -> float:
+    """Of a matrix product."""
+    return float(2 * row["m"] * row["n"] * row["k"] / row["seconds"])
 
 
 def _peak_tflops(result: dict[str, Any]) -> float:
     """The best rate of any product."""
-    return float(
-        max(2 * row["m"] * row["n"] * row["k"] / row["seconds"] for row in result["gemm"]) / 1e12
-    )
+    return max(map(_flops_per_s, result["gemm"])) / 1e12
 
 
 def _peaks(result: dict[str, Any], peak: float) -> dict[str, float]:
@@ -281,27 +286,21 @@ def _peaks(result: dict[str, Any], peak: float) -> dict[str, float]:
 
 def _has_bf16(result: dict[str, Any]) -> bool:
     """A processor that emulates bf16 is slower in it than in fp32: it has none."""
-    best = {
-        kind: max(
-            row["m"] * row["n"] * row["k"] / row["seconds"]
-            for row in result["gemm"]
-            if row["precision"] == kind
-        )
-        for kind in {row["precision"] for row in result["gemm"]}
-    }
-    return bool(best.get("bf16", 0.0) > best.get("fp32", 0.0))
+    rows = _by_precision(result)
+    bf16 = max(map(_flops_per_s, rows.get("bf16", [])), default=0.0)
+    return bf16 > max(map(_flops_per_s, rows.get("fp32", [])), default=0.0)
 
 
 def _columns(rows: list[dict[str, Any]], **names: str) -> Columns:
-    columns = {name: np.array([float(row[key]) for row in rows]) for name, key in names.items()}
-    return columns | {"latency_us": np.array([row["seconds"] * 1e6 for row in rows])}
+    columns = {"latency_us": np.array([row["seconds"] * 1e6 for row in rows])}
+    for name, key in names.items():
+        columns[name] = np.array([float(row[key]) for row in rows])
+    return columns
 
 
 def _rates(fit: dict[str, Any], keys: tuple[str, ...], source: str) -> dict[str, Any]:
-    return {key: _plain(fit[key]) for key in keys} | {
-        "median_error_share": _plain(fit["median"]),
-        "source": source,
-    }
+    rates = {key: _plain(fit[key]) for key in keys}
+    return rates | {"median_error_share": _plain(fit["median"]), "source": source}
 
 
 def _source(result: dict[str, Any], day: str) -> str:

@@ -27,6 +27,8 @@ from planner.calibrate import sizes
 from planner.calibrate.machine import machine
 from planner.launch.process_guard import watch_parent
 
+_PRECISION = {torch.bfloat16: "bf16", torch.float16: "bf16", torch.float32: "fp32"}
+"""A profile holds fp16's rates as bf16's."""
 BATCHES = 5
 """Of repeated runs, whose median counts."""
 MAX_RUNS = 1000
@@ -40,11 +42,10 @@ that take no part.
 
 def main(arguments: list[str]) -> int:
     watch_parent()
-    request = (
-        json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
-        if len(arguments) > 1
-        else sizes.request(_default_device())
-    )
+    if len(arguments) > 1:
+        request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    else:
+        request = sizes.request("cuda" if torch.cuda.is_available() else "cpu")
     device = _start(request["device"])
     result = {
         "machine": machine(device.type),
@@ -85,10 +86,9 @@ def launch_us(request: dict[str, Any], device: torch.device) -> float:
         _wait(device)
         start = time.perf_counter()
         chain()
-        taken.append(
-            time.perf_counter() - start
-        )  # before the device is done: what the CPU alone takes
-    return _of_ranks(statistics.median(taken) / count * 1e6)
+        # before the device is done: what the CPU alone takes
+        taken.append(time.perf_counter() - start)
+    return float(statistics.median(_gathered(statistics.median(taken) / count * 1e6)))
 
 
 def memory(request: dict[str, Any], device: torch.device) -> Rows:
@@ -106,22 +106,18 @@ def memory(request: dict[str, Any], device: torch.device) -> Rows:
 
 
 def products(request: dict[str, Any], device: torch.device) -> Rows:
+    """Matrix products of (m, k) and (n, k) operands."""
+
     def product(dtype: torch.dtype, m: int, n: int, k: int) -> Run:
-        a, b = (
-            torch.randn(m, k, device=device).to(dtype),
-            torch.randn(n, k, device=device).to(dtype),
-        )
+        a = torch.randn(m, k, device=device).to(dtype)
+        b = torch.randn(n, k, device=device).to(dtype)
         return lambda: F.linear(a, b)
 
-    every = [(dtype, *size) for dtype in _types(device) for size in request["gemm"]]
-    cases: list[Case] = [
-        (
-            {"precision": _name(dtype), "m": m, "n": n, "k": k},
-            "seconds",
-            partial(product, dtype, m, n, k),
-        )
-        for dtype, m, n, k in every
-    ]
+    cases: list[Case] = []
+    for dtype in _types(device):
+        for m, n, k in request["gemm"]:
+            row = {"precision": _PRECISION[dtype], "m": m, "n": n, "k": k}
+            cases.append((row, "seconds", partial(product, dtype, m, n, k)))
     return _timed(cases, request, device)
 
 
@@ -129,12 +125,12 @@ def attention(request: dict[str, Any], device: torch.device) -> Rows:
     """Causal attention of torch, forward, and backward alone."""
 
     def parts(batch: int, heads: int, seq: int, width: int) -> tuple[Run, list[torch.Tensor]]:
-        kind = _types(device)[0]
-        q, k, v = (
-            torch.randn(batch, heads, seq, width, device=device).to(kind).requires_grad_()
-            for _ in range(3)
-        )
-        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), [q, k, v]
+        inputs = []
+        for _ in "qkv":
+            made = torch.randn(batch, heads, seq, width, device=device)
+            inputs.append(made.to(_types(device)[0]).requires_grad_())
+        q, k, v = inputs
+        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), inputs
 
     def forward(*size: int) -> Run:
         return parts(*size)[0]
@@ -163,15 +159,10 @@ def collectives(request: dict[str, Any], device: torch.device) -> Rows:
     for members in _counts(dist.get_world_size()):
         group = dist.new_group(list(range(members)))
         for op in _known(members, group, device):
-            known = {"op": op, "ranks": members, "nodes": -(-members // _per_node())}
-            cases += [
-                (
-                    {**known, "bytes": size},
-                    "seconds",
-                    partial(_exchange, op, size, members, group, device),
-                )
-                for size in request["collectives"]
-            ]
+            nodes = -(-members // _per_node())
+            for size in request["collectives"]:
+                row = {"op": op, "ranks": members, "nodes": nodes, "bytes": size}
+                cases.append((row, "seconds", partial(_exchange, op, size, members, group, device)))
     return _timed(cases, request, device)
 
 
@@ -180,10 +171,8 @@ def _exchange(op: str, size: int, members: int, group: Any, device: torch.device
     rank, part_numel = dist.get_rank(), max(size // 4 // members, 1)
     if rank >= (2 if op == "send_recv" else members):
         return None
-    full, part = (
-        torch.ones(part_numel * members, device=device),
-        torch.ones(part_numel, device=device),
-    )
+    full = torch.ones(part_numel * members, device=device)
+    part = torch.ones(part_numel, device=device)
     other = torch.empty_like(full)
     calls: dict[str, Run] = {
         "all_reduce": lambda: dist.all_reduce(full, group=group),
@@ -210,9 +199,9 @@ def _known(members: int, group: Any, device: torch.device) -> list[str]:
         return True
 
     tried = [op for op in sizes.COLLECTIVES if op != "send_recv" or members == 2]
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, [op for op in tried if has(op)])
-    return [op for op in tried if all(op in theirs for theirs in every)]
+    every = _gathered([op for op in tried if has(op)])
+    everywhere = set.intersection(*map(set, every))
+    return [op for op in tried if op in everywhere]
 
 
 def _timed(cases: list[Case], request: dict[str, Any], device: torch.device) -> Rows:
@@ -230,24 +219,18 @@ def _timed(cases: list[Case], request: dict[str, Any], device: torch.device) -> 
             if run is not None:
                 run()  # what a first call does more is not timed
             if turn == 0:
-                once = _largest(_batch(run, 1, device))
-                counts.append(
-                    max(1, min(MAX_RUNS, int(request["seconds"] / BATCHES / max(once, 1e-7))))
-                )
+                once = max(_gathered(_batch(run, 1, device)))
+                wanted = int(request["seconds"] / BATCHES / max(once, 1e-7))
+                counts.append(max(1, min(MAX_RUNS, wanted)))
             seconds = _batch(run, counts[place], device)
             taken[place].append(math.nan if run is None else seconds)
-    mine = [statistics.median(each) for each in taken]
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, mine)
-    for place, (row, key, _) in enumerate(cases):
-        row[key] = float(
-            statistics.median(theirs[place] for theirs in every if not math.isnan(theirs[place]))
-        )
-    return [
-        row
-        for place, (row, _, _) in enumerate(cases)
-        if not place or row is not cases[place - 1][0]
-    ]
+    every = _gathered([statistics.median(seconds) for seconds in taken])
+    rows: Rows = []
+    for (row, key, _), of_ranks in zip(cases, zip(*every, strict=True), strict=True):
+        row[key] = float(statistics.median([s for s in of_ranks if not math.isnan(s)]))
+        if not rows or row is not rows[-1]:
+            rows.append(row)
+    return rows
 
 
 def _batch(run: Run | None, count: int, device: torch.device) -> float:
@@ -262,17 +245,11 @@ def _batch(run: Run | None, count: int, device: torch.device) -> float:
     return (time.perf_counter() - start) / count
 
 
-def _of_ranks(value: float | None) -> float:
-    """The median over the ranks that have a value."""
+def _gathered(value: Any) -> list[Any]:
+    """The value of every rank, by rank."""
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, value)
-    return float(statistics.median(x for x in every if x is not None))
-
-
-def _largest(value: float) -> float:
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, value)
-    return float(max(every))
+    return every
 
 
 def _start(kind: str) -> torch.device:
@@ -284,37 +261,22 @@ def _start(kind: str) -> torch.device:
     return torch.device(f"cuda:{torch.cuda.current_device()}" if kind == "cuda" else "cpu")
 
 
-def _default_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def _per_node() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "0")) or dist.get_world_size()
 
 
 def _counts(world: int) -> list[int]:
-    return sorted(
-        {
-            *(2**power for power in range(1, world.bit_length()) if 2**power <= world),
-            *([world] if world > 1 else []),
-        }
-    )
+    """2, 4, ... and all ranks; none where there is one."""
+    counts = [2**power for power in range(1, world.bit_length())]
+    return sorted({*counts, world} - {1})
 
 
 def _types(device: torch.device) -> tuple[torch.dtype, ...]:
+    """Of operands, that of attention first."""
     if device.type == "cpu":
         return (torch.float32, torch.bfloat16)
-    return (
-        (torch.bfloat16, torch.float32)
-        if torch.cuda.is_bf16_supported()
-        else (torch.float16, torch.float32)
-    )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return {torch.bfloat16: "bf16", torch.float16: "bf16", torch.float32: "fp32"}[
-        dtype
-    ]  # a profile holds fp16's rates as bf16's
+    narrow = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return (narrow, torch.float32)
 
 
 def _wait(device: torch.device) -> None:

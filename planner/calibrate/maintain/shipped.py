@@ -92,11 +92,11 @@ def read(name: str) -> Columns:
         rows = list(csv.DictReader(file))
     columns: Columns = {}
     for key in rows[0]:
-        cells = [row[key] for row in rows]
+        cells = np.array([row[key] for row in rows])
         try:
-            columns[key] = np.array([float(cell) for cell in cells])
+            columns[key] = cells.astype(float)
         except ValueError:
-            columns[key] = np.array(cells)
+            columns[key] = cells
     return columns
 
 
@@ -116,12 +116,11 @@ def backward_share() -> float:
     for system, op, key, efficiency in zip(
         rows["system"], rows["op"], rows["key"], rows["efficiency"], strict=True
     ):
-        heads, width = (
-            re.search(r"head_num=(\d+)", str(key)),
-            re.search(r"qk_head_dim=(\d+)", str(key)),
-        )
+        heads = re.search(r"head_num=(\d+)", str(key))
+        width = re.search(r"qk_head_dim=(\d+)", str(key))
         if heads and width and int(heads[1]) >= 64 and int(width[1]) == 128:
-            (forward if op == "sdp_fwd" else backward)[f"{system} {key}"] = float(efficiency)
+            rates = forward if op == "sdp_fwd" else backward
+            rates[f"{system} {key}"] = float(efficiency)
     return float(np.median([backward[key] / forward[key] for key in forward]))
 
 
@@ -154,12 +153,8 @@ def link_rows(source: str) -> Columns:
             "op_name": np.full(len(rows["gpus"]), "all_reduce"),
         }
         rows = rows | named
-        return where(
-            rows,
-            (rows["hardware"] == source)
-            & np.isin(rows["gpus"], (2, 4, 8))
-            & (rows["bytes"] >= _SMALLEST_BYTES),
-        )
+        fitted = (rows["hardware"] == source) & np.isin(rows["gpus"], (2, 4, 8))
+        return where(rows, fitted & (rows["bytes"] >= _SMALLEST_BYTES))
     rows = read("collectives.csv.gz")
     # One gain serves all groups: that of the largest, where reduction in the switch pays most and
     # all-reduce is used most.
@@ -193,11 +188,9 @@ def _gemm_line(source: str, precision: str) -> str:
     dtype, peak = _PRECISIONS[precision]
     rows = gemm_rows(source, precision)
     fit = fit_gemm(rows, _peak_tflops(source, peak))
-    named = (
-        "SimuMax a100_pcie"
-        if source == "a100_pcie"
-        else f"aiconfigurator-core 0.12.0 {source} {dtype}"
-    )
+    named = f"aiconfigurator-core 0.12.0 {source} {dtype}"
+    if source == "a100_pcie":
+        named = "SimuMax a100_pcie"
     return (
         f"{{efficiency: {fit['efficiency']:.3f}, k_half: {fit['k_half']:.0f}, m_half:"
         f" {fit['m_half']:.0f}, n_half: {fit['n_half']:.0f}, fixed_us: {fit['fixed_us']:.1f},"
@@ -220,17 +213,14 @@ def _link_line(source: str, gbytes_per_s: float, domain_gpus: int) -> str:
     rows = link_rows(source)
     fit = fit_link(rows, gbytes_per_s)
     shares = dict(fit["efficiency"])
-    if domain_gpus > max(shares):
-        shares[domain_gpus] = shares[
-            max(shares)
-        ]  # not measured: a switched domain carries 72 as it carries 8
+    largest = max(shares)
+    if domain_gpus > largest:  # not measured: a switched domain carries 72 as it carries 8
+        shares[domain_gpus] = shares[largest]
     written = ", ".join(f"{members}: {share:.3f}" for members, share in shares.items())
     gain = f"all_reduce_gain: {fit['gain']:.2f}, " if fit["gain"] > 1.02 else ""
-    named = (
-        "vTrain V100, all-reduce"
-        if source == "v100"
-        else f"aiconfigurator-core 0.12.0 {source}, NCCL"
-    )
+    named = f"aiconfigurator-core 0.12.0 {source}, NCCL"
+    if source == "v100":
+        named = "vTrain V100, all-reduce"
     latencies = f"base_us: {fit['base_us']:.1f}, hop_us: {fit['hop_us']:.1f}"
     return (
         f"{{gbytes_per_s: {gbytes_per_s:g}, efficiency: {{{written}}}, {latencies}, {gain}"
@@ -261,14 +251,13 @@ def main(arguments: list[str]) -> int:
         path, lines = profiles_folder() / f"{name}.yaml", fitted_lines(name)
         before = path.read_text(encoding="utf-8")
         after = rewritten(before, lines)
-        print(
-            f"{name}{' (changed)' if before != after else ''}",
-            *(f"  {key}: {line}" for key, line in lines.items()),
-            sep="\n",
-        )
-        changed |= before != after
-        if before != after and "--check" not in arguments:
-            path.write_text(after, encoding="utf-8")
+        print(f"{name}{' (changed)' * (before != after)}")
+        for key, line in lines.items():
+            print(f"  {key}: {line}")
+        if before != after:
+            changed = True
+            if "--check" not in arguments:
+                path.write_text(after, encoding="utf-8")
     return int(changed and "--check" in arguments)
 
 
