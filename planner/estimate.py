@@ -111,16 +111,6 @@ def assemble(recipe: Recipe, layout: Layouts, time: StepTime, worst: Memory) -> 
         else "fp16"
     )  # V100 has no bf16
     peak = peak_flops_per_s(recipe.hardware, halves)
-    working = (
-        time.launch_s
-        + time.gemm_s
-        + time.attention_s
-        + time.elementwise_s
-        + time.head_s
-        + time.recompute_s
-        + time.adapter_s
-    )
-    busy = working + time.tp_comm_s + time.cp_comm_s + time.ep_comm_s
     return Estimate(
         time=time,
         memory=worst,
@@ -134,7 +124,7 @@ def assemble(recipe: Recipe, layout: Layouts, time: StepTime, worst: Memory) -> 
         model_tflops_per_gpu=per_gpu / TERA,
         mfu=per_gpu / peak,
         mfu_full_attention=per_gpu / peak * (full / causal),
-        bubble_share=time.bubble_s / (busy + time.bubble_s + time.pp_comm_s),
+        bubble_share=time.bubble_s / (time.busy_s + time.bubble_s + time.pp_comm_s),
         memory_bytes=worst.device_bytes,
         memory_limit_bytes=limit,
         oom_probability=rank_memory.oom_probability(recipe, worst, limit),

@@ -18,11 +18,12 @@ ACCEPTED_OOM_PROBABILITY = 0.1
 """A layout fits below it: memory.rank_memory.oom_probability()."""
 
 
-def _term(group: str, text: str) -> dict[str, str]:
+def _term(group: str, text: str, busy: bool = False) -> dict[str, Any]:
     """Metadata of a term of the step. group: terms that are wrong together when they are wrong, for
-    the tuner; text: the term in words, for sentences.
+    the tuner; text: the term in words, for sentences; busy: part of a rank's work on its
+    micro-batches, as opposed to what waits or follows.
     """
-    return {"group": group, "text": text}
+    return {"group": group, "text": text, "busy": busy}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +32,29 @@ class StepTime:
     and what follows.
     """
 
-    gemm_s: Numeric = field(metadata=_term("compute", "matrix products"))
+    gemm_s: Numeric = field(metadata=_term("compute", "matrix products", busy=True))
     """Matrix products of the layers, forward and backward, without recomputation."""
-    attention_s: Numeric = field(metadata=_term("compute", "attention"))
+    attention_s: Numeric = field(metadata=_term("compute", "attention", busy=True))
     """Scores, softmax and values; the projections are matrix products."""
-    elementwise_s: Numeric = field(metadata=_term("compute", "memory-bound operations"))
+    elementwise_s: Numeric = field(metadata=_term("compute", "memory-bound operations", busy=True))
     """Memory-bound operations: norms, residuals, activation function, rotary embedding."""
-    head_s: Numeric = field(metadata=_term("compute", "embedding, head and loss"))
+    head_s: Numeric = field(metadata=_term("compute", "embedding, head and loss", busy=True))
     """Embedding, LM head and loss, where the slowest rank has them."""
-    recompute_s: Numeric = field(metadata=_term("recomputation", "recomputation"))
+    recompute_s: Numeric = field(metadata=_term("recomputation", "recomputation", busy=True))
     """Forward work that the backward pass repeats to save memory."""
-    launch_s: Numeric = field(metadata=_term("host", "kernel launches by the CPU"))
+    launch_s: Numeric = field(metadata=_term("host", "kernel launches by the CPU", busy=True))
     """What the CPU needs to launch kernels beyond the GPU's own time."""
     tp_comm_s: Numeric = field(
-        metadata=_term("layer communication", "tensor-parallel communication")
+        metadata=_term("layer communication", "tensor-parallel communication", busy=True)
     )
     """Tensor-parallel communication that is not hidden."""
     cp_comm_s: Numeric = field(
-        metadata=_term("layer communication", "context-parallel communication")
+        metadata=_term("layer communication", "context-parallel communication", busy=True)
     )
     """Keys and values around the context-parallel ring, where attention does not hide them."""
-    ep_comm_s: Numeric = field(metadata=_term("layer communication", "expert communication"))
+    ep_comm_s: Numeric = field(
+        metadata=_term("layer communication", "expert communication", busy=True)
+    )
     """Tokens to their experts and back."""
     overlap_tax_s: Numeric = field(
         metadata=_term("layer communication", "compute slowed by communication beside it")
@@ -75,12 +78,19 @@ class StepTime:
         metadata=_term("update", "updating offloaded states on the host"), default=0.0
     )
     """Gradients to the host, the update there, weights back: where DeepSpeed offloads."""
-    adapter_s: Numeric = field(metadata=_term("compute", "low-rank adapters"), default=0.0)
+    adapter_s: Numeric = field(
+        metadata=_term("compute", "low-rank adapters", busy=True), default=0.0
+    )
     """Low-rank adapters beside frozen linears, forward and backward."""
 
     @property
     def step_s(self) -> Numeric:
         return added(self)
+
+    @property
+    def busy_s(self) -> Numeric:
+        """What the slowest rank works for all its micro-batches: m times one of them."""
+        return sum(getattr(self, f.name) for f in fields(self) if f.metadata["busy"])
 
     @classmethod
     def texts(cls) -> dict[str, str]:

@@ -5,19 +5,108 @@ Rooms are the folders and files right below planner/, arrows the imports between
 are all of Python's grammar, docstrings too. Dense expressions are comprehensions, generator
 expressions, conditional expressions and walrus operators. Vague names are words that say nothing
 of the thing they name, counted where they are bound: variables, arguments, functions.
+
+A schedule, a word of the question and a term of the step's time are then added to a copy of the
+checkout, each by an edit of one file, and the copy is asked whether its commands know them.
 """
 
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 COLUMNS = 100
 DENSE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.NamedExpr)
 VAGUE = ("one", "found", "said", "told", "asked", "stated", "beside", "u", "whole", "MOST")
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Something that is added by editing one file, and the commands that then show it."""
+
+    kind: str
+    path: str
+    template: str
+    """The file that the new one is made from, or the file itself where it is edited."""
+    edits: dict[str, str]
+    shown: dict[tuple[str, ...], str]
+    """Arguments of ppplan, and what stands in their output."""
+
+
+QUESTION = ("--model", "llama2-7b", "--gpus", "8")
+ADDITIONS = (
+    Addition(
+        "schedule",
+        "planner/schedules/trial_order.py",
+        "planner/schedules/gpipe.py",
+        {'NAME = "gpipe"': 'NAME = "trial-order"', "year=2019": "year=2027"},
+        {
+            ("schedules",): "trial-order",
+            ("simulate", "--schedule", "trial-order", "--pp", "4", "--m", "8"): "trial-order",
+            ("explain", *QUESTION, "--pp", "4", "--schedule", "trial-order"): "trial-order",
+        },
+    ),
+    Addition(
+        "question word",
+        "planner/specs/words.py",
+        "planner/specs/words.py",
+        {
+            "    global_batch_tokens: Annotated[int": "    trial_word: Annotated[int | None,"
+            ' _count("A trial.")] = None\n    global_batch_tokens: Annotated[int',
+            "    global_batch_tokens: int | None\n": "    global_batch_tokens: int | None\n"
+            "    trial_word: int | None\n",
+        },
+        {
+            ("recommend", "--help"): "--trial-word",
+            ("recommend", *QUESTION, "--trial-word", "0"): "trial_word",
+        },
+    ),
+    Addition(
+        "cost term",
+        "planner/cost/terms.py",
+        "planner/cost/terms.py",
+        {
+            "    offload_s: Numeric = field(": "    trial_s: Numeric = field(\n        metadata="
+            '_term("update", "the trial"), default=1.0\n    )\n    """A term on trial."""\n    offload_s: Numeric = field(',
+        },
+        {
+            ("explain", *QUESTION): "A term on trial.",
+            ("explain", *QUESTION, "--json"): "trial_s",
+        },
+    ),
+)
+
+
+def print_addition(root: Path, addition: Addition) -> None:
+    """Edits one file of a copy, and asks the commands of the copy."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("planner", "ppplan", "hardware_profiles", "recipes"):
+            shutil.copytree(root / name, Path(folder, name), ignore=shutil.ignore_patterns("__p*"))
+        text = (root / addition.template).read_text(encoding="utf-8")
+        for old, new in addition.edits.items():
+            if old not in text:
+                raise SystemExit(f"{addition.template} has no {old!r} any more")
+            text = text.replace(old, new)
+        Path(folder, addition.path).write_text(text, encoding="utf-8")
+        print(f"a new {addition.kind} touches 1 file, {addition.path}")
+        for arguments, expected in addition.shown.items():
+            ran = subprocess.run(
+                [sys.executable, "-m", "planner", *arguments],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": folder},
+                capture_output=True,
+                text=True,
+            )
+            known = expected in ran.stdout + ran.stderr
+            print(f"  {'known to' if known else 'NOT known to'} ppplan {' '.join(arguments)}")
 
 
 def main(root: Path) -> None:
@@ -39,6 +128,8 @@ def main(root: Path) -> None:
     print(f"dense expressions a statement: {dense / statements:.3f} ({dense:,})")
     names = ", ".join(f"{name} {count}" for name, count in vague.most_common())
     print(f"vague names bound: {sum(vague.values()):,} ({names})")
+    for addition in ADDITIONS:
+        print_addition(root, addition)
 
 
 def print_rooms(planner: Path, trees: dict[Path, ast.Module]) -> None:

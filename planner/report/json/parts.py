@@ -11,30 +11,33 @@ from typing import Any
 from planner.cost.goodput import Goodput
 from planner.rules.rule import Breach
 from planner.specs.recipe import Recipe
+from planner.specs.words import Question, declared
 
 
 def question(recipe: Recipe) -> dict[str, Any]:
-    """The question as it was understood, defaults filled in."""
-    return {
+    """The question as it was understood, defaults filled in: every word that a recipe holds, by its
+    name in words.py.
+    """
+    lora = recipe.lora
+    named: dict[str, Any] = {
         "model": recipe.model.name,
         "cluster": recipe.hardware.name,
-        "gpus": recipe.gpus,
-        "seq_length": recipe.seq_length,
-        "global_batch_size": recipe.global_batch_size,
-        "precision": recipe.precision,
-        "framework": recipe.framework,
-        "framework_version": recipe.framework_version,
         "stack": recipe.stack.name,
-        "attention": recipe.attention,
-        "optimizer": recipe.optimizer,
-        "lora_rank": recipe.lora.rank if recipe.lora else None,
-        "lora_targets": list(recipe.lora.targets) if recipe.lora else None,
-        "lora_base": recipe.lora.base if recipe.lora else None,
-        "frozen": list(recipe.frozen),
-        "packing": recipe.packing,
-        "mean_length": recipe.mean_length,
-        "assumed": list(recipe.assumed),
+        "lora_rank": lora.rank if lora else None,
+        "lora_targets": lora.targets if lora else None,
+        "lora_base": lora.base if lora else None,
     }
+    document: dict[str, Any] = {}
+    for word in declared(Question):
+        if word in named:
+            document[word] = named[word]
+        elif word in Recipe.model_fields:
+            document[word] = getattr(recipe, word)
+    document["assumed"] = recipe.assumed
+    for word, value in document.items():
+        if isinstance(value, tuple):
+            document[word] = list(value)
+    return document
 
 
 def goodput(goodput: Goodput | None) -> dict[str, Any] | None:
