@@ -75,7 +75,8 @@ ADDITIONS = (
         "planner/cost/terms.py",
         {
             "    offload_s: Numeric = field(": "    trial_s: Numeric = field(\n        metadata="
-            '_term("update", "the trial"), default=1.0\n    )\n    """A term on trial."""\n    offload_s: Numeric = field(',
+            '_term("update", "the trial"), default=1.0\n    )\n'
+            '    """A term on trial."""\n    offload_s: Numeric = field(',
         },
         {
             ("explain", *QUESTION): "A term on trial.",

@@ -85,7 +85,7 @@ def test_out_holds_the_rows_and_their_predictions(ppplan: Ppplan, tmp_path: Path
     )
     out = tmp_path / "out.csv"
     assert ppplan("validate", source, "--out", out, "--json").code == 0
-    rows = list(csv.DictReader(out.open(encoding="utf-8")))
+    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines()))
     assert [one["color"] for one in rows] == ["red", "blue", "red"] and [
         one["gpus"] for one in rows
     ] == ["8"] * 3

@@ -25,7 +25,11 @@ pytestmark = pytest.mark.slow
 
 # Options of the parsers of tags core_v0.14.0 to core_v0.19.2 and of main (d98e8a64), with the first
 # and the last that has each.
-FLAGS = list(csv.DictReader((Path(__file__).parents[1] / "data" / "megatron_flags.csv").open()))
+FLAGS = list(
+    csv.DictReader(
+        (Path(__file__).parents[1] / "data" / "megatron_flags.csv").read_text().splitlines()
+    )
+)
 # Written for a user's own data, or where a layout says so.
 BY_HAND = (
     "--data-path",

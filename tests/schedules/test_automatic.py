@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 DATA = Path(__file__).parents[1] / "data" / "schedules"
 NAMES = ("zb-1p", "zb-2p", "zbv-auto", "v-half", "v-min")
-REFERENCE = list(csv.DictReader((DATA / "automatic_reference.csv").open()))
+REFERENCE = list(csv.DictReader((DATA / "automatic_reference.csv").read_text().splitlines()))
 
 
 def durations(stages, v, forward, input_grad, weight_grad):
