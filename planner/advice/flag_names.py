@@ -65,50 +65,39 @@ def changed(launch: Launch, words: dict[str, Any]) -> dict[str, Any]:
     for word, value in words.items():
         if launch.recipe.framework == "torch":
             out |= _torch(launch, word, value)
+        elif launch.recipe.framework == "deepspeed":
+            out |= _deepspeed(launch, word, value)
         else:
-            out |= (
-                _deepspeed(launch, word, value)
-                if launch.recipe.framework == "deepspeed"
-                else _megatron(launch, word, value, words)
-            )
-    return out | (
-        {MEGATRON["stage_layout"]: None}
-        if launch.layout.stage_layout and SPLITS & words.keys()
-        else {}
-    )
+            out |= _megatron(launch, word, value, words)
+    if launch.layout.stage_layout and SPLITS & words.keys():
+        out[MEGATRON["stage_layout"]] = None
+    return out
+
+
+TRAINER = {"mbs": "hf.per_device_train_batch_size", "m": "hf.gradient_accumulation_steps"}
 
 
 def _torch(launch: Launch, word: str, value: Any) -> dict[str, Any]:
     """torchtitan's keys and the Trainer's arguments; sequence parallelism goes with tensor
     parallelism there.
     """
-    titan = launch.reading.kind == "torchtitan"
-    if word == "recompute":
-        kinds = {0: "none", 1: "selective", 2: "full"}
-        return (
-            {"activation_checkpoint.mode": kinds[int(value)]}
-            if titan
-            else {"hf.gradient_checkpointing": bool(value)}
-        )
-    if word == "zero":
-        return (
-            {"parallelism.fsdp_reshard_after_forward": "always" if value == 3 else "never"}
-            if titan
-            else {"hf.fsdp": "full_shard" if value == 3 else "shard_grad_op"}
-        )
     if word == "gpus":
         return {"launch.gpus": value}
-    if titan and word in ("tp", "pp", "cp") and whole(launch.plain, SHARDS, -1) > 0:
-        return {
-            TITAN[word]: value,
-            f"parallelism.{SHARDS}": -1,
-        }  # the degrees must multiply to the GPUs: what is left
-    known = (
-        TITAN
-        if titan
-        else {"mbs": "hf.per_device_train_batch_size", "m": "hf.gradient_accumulation_steps"}
-    )
-    return {known[word]: value} if word in known else {}
+    if launch.reading.kind != "torchtitan":
+        if word == "recompute":
+            return {"hf.gradient_checkpointing": bool(value)}
+        if word == "zero":
+            return {"hf.fsdp": "full_shard" if value == 3 else "shard_grad_op"}
+        return {TRAINER[word]: value} if word in TRAINER else {}
+    if word == "recompute":
+        return {"activation_checkpoint.mode": ("none", "selective", "full")[int(value)]}
+    if word == "zero":
+        return {"parallelism.fsdp_reshard_after_forward": "always" if value == 3 else "never"}
+    out = {TITAN[word]: value} if word in TITAN else {}
+    if word in ("tp", "pp", "cp") and whole(launch.plain, SHARDS, -1) > 0:
+        # the degrees must multiply to the GPUs: what is left
+        out[f"parallelism.{SHARDS}"] = -1
+    return out
 
 
 def _megatron(launch: Launch, word: str, value: Any, words: dict[str, Any]) -> dict[str, Any]:
@@ -143,59 +132,52 @@ def _virtual(launch: Launch, v: int, pp: int) -> dict[str, Any]:
 
 def _recompute(launch: Launch, kind: int, words: dict[str, Any]) -> dict[str, Any]:
     """All flags of recomputation together: those of one kind are refused beside another's."""
-    removed: dict[str, Any] = {name: None for name in OLD_RECOMPUTE if launch.plain.get(name)}
+    out: dict[str, Any] = {name: None for name in OLD_RECOMPUTE if launch.plain.get(name)}
     layers = int(words.get("recompute_layers", 0))
-    method = {0: (None, None), 1: (None, None), 2: ("block", layers) if layers else ("uniform", 1)}[
-        kind
-    ]
+    method: tuple[str | None, int | None] = (None, None)
+    if kind == 2:
+        method = ("block", layers) if layers else ("uniform", 1)
     modules = module_names(int(words.get("recompute_modules", 0)))
-    named = {
-        "recompute_granularity": {0: None, 1: "selective", 2: "full"}[kind],
+    flags = {
+        "recompute_granularity": (None, "selective", "full")[kind],
         "recompute_method": method[0],
         "recompute_num_layers": method[1],
-        "recompute_modules": modules if modules and modules != ["core_attn"] else None,
+        "recompute_modules": modules if modules != ["core_attn"] else None,
     }
-    return {
-        **removed,
-        **{
-            name: value
-            for name, value in named.items()
-            if value is not None or launch.plain.get(name) is not None
-        },
-    }
+    for name, value in flags.items():
+        if value or launch.plain.get(name) is not None:
+            out[name] = value or None
+    return out
 
 
 def _deepspeed(launch: Launch, word: str, value: Any) -> dict[str, Any]:
+    kind = launch.reading.kind
     if word in ("mbs", "m", "gbs"):
         return _batch(launch, word, value)
     if word == "zero":
-        return {
-            STAGE: value,
-            **({"zero_stage": value} if launch.plain.get("zero_stage") is not None else {}),
-        }
+        stated = launch.plain.get("zero_stage") is not None
+        return {STAGE: value, "zero_stage": value} if stated else {STAGE: value}
     if word == "offload":
-        name = OFFLOADS[int(value)]
-        part, _, place = name.partition("-")
-        both = {"deepspeed.zero_optimization.offload_optimizer.device": place or "none"}
-        return both | (
-            {"deepspeed.zero_optimization.offload_param.device": place} if part == "params" else {}
-        )
-    if word == "recompute":
-        name = (
-            "hf.gradient_checkpointing"
-            if launch.reading.kind in ("huggingface", "deepspeed")
-            else "checkpoint_activations"
-        )
-        return {name: bool(value)}
-    if word == "cp":
-        return {"deepspeed.sequence_parallel_size": value}
-    if word in ("tp", "pp") and launch.reading.kind in ("deepspeed", "huggingface"):
-        return {
-            {"tp": "deepspeed.tensor_parallel.autotp_size", "pp": "deepspeed.pipeline.stages"}[
-                word
-            ]: value
-        }
-    return {MEGATRON[word]: value} if word in ("tp", "pp", "ep", "gpus") else {}
+        part, _, place = OFFLOADS[int(value)].partition("-")
+        out = {"deepspeed.zero_optimization.offload_optimizer.device": place or "none"}
+        if part == "params":
+            out["deepspeed.zero_optimization.offload_param.device"] = place
+        return out
+    names = {
+        "recompute": "checkpoint_activations",
+        "cp": "deepspeed.sequence_parallel_size",
+        "gpus": MEGATRON["gpus"],
+        "tp": MEGATRON["tp"],
+        "pp": MEGATRON["pp"],
+        "ep": MEGATRON["ep"],
+    }
+    if kind in ("deepspeed", "huggingface"):
+        names["recompute"] = "hf.gradient_checkpointing"
+        names["tp"] = "deepspeed.tensor_parallel.autotp_size"
+        names["pp"] = "deepspeed.pipeline.stages"
+    if word not in names:
+        return {}
+    return {names[word]: bool(value) if word == "recompute" else value}
 
 
 def _batch(launch: Launch, word: str, value: Any) -> dict[str, Any]:
@@ -227,32 +209,26 @@ def _batch(launch: Launch, word: str, value: Any) -> dict[str, Any]:
 
 def flag(kind: str, name: str) -> str:
     """A name as its file's author writes it."""
-    if name == "launch.gpus":
-        return "--gpus"
-    if name.startswith("launch."):
-        return {"launch.nodes": "--nnodes", "launch.gpus_per_node": "--nproc_per_node"}.get(
-            name, name
+    section, _, key = name.partition(".")
+    if section == "launch" and key:
+        return {"gpus": "--gpus", "nodes": "--nnodes", "gpus_per_node": "--nproc_per_node"}.get(
+            key, name
         )
-    if name.startswith("env."):
-        return name.removeprefix("env.")
+    if section == "env" and key:
+        return key
     if kind == "neox":
-        return NEOX.get(
-            name,
-            (
-                name.removeprefix("deepspeed.").replace("_", "-")
-                if not name.startswith("deepspeed.")
-                else name[10:]
-            ),
-        )
-    if name.startswith("deepspeed."):
-        return name.removeprefix("deepspeed.")
-    if name.startswith("hf."):
-        return "--" + name.removeprefix("hf.")
-    if kind == "torchtitan":
+        own = key if section == "deepspeed" and key else name.replace("_", "-")
+        return NEOX.get(name, own)
+    if section == "deepspeed" and key:
+        return key
+    if section == "hf" and key:
+        return f"--{key}"
+    if kind == "torchtitan" or (kind in ("nemo", "bridge") and name.startswith("trainer.")):
         return name
-    if kind in ("nemo", "bridge"):
-        section = BRIDGE.get(name, "model") if kind == "bridge" else "model"
-        return f"{section}.{name}" if not name.startswith("trainer.") else name
+    if kind == "bridge":
+        return f"{BRIDGE.get(name, 'model')}.{name}"
+    if kind == "nemo":
+        return f"model.{name}"
     return "--" + (name if kind == "swift" else name.replace("_", "-"))
 
 
@@ -267,14 +243,12 @@ def flag_line(kind: str, values: dict[str, Any]) -> str:
 
 
 def _with_value(name: str, value: Any) -> str:
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     switch = name.startswith("--")
     if value is None or (value is False and switch):
         return f"without {name}"
     if value is True and switch:
         return name
-    return (
-        f"{name} {text}"
-        if switch
-        else f"{name} = {text.lower() if isinstance(value, bool) else text}"
-    )
+    if isinstance(value, bool):
+        value = str(value).lower()
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"{name} {text}" if switch else f"{name} = {text}"

@@ -45,56 +45,39 @@ class Near:
     oom_probability: float
     fits: bool
 
-    @property
-    def knobs(self) -> int:
-        return len(self.words)
-
 
 def moves(recipe: Recipe, layout: Layout) -> list[Move]:
     """Every value of one knob that could be another's, the layout's own left out."""
     out: list[Move] = []
     for name, values in _values(recipe, layout).items():
-        out += [
-            (name, {name: value})
-            for value in values
-            if value != getattr(layout, name) and value >= (0 if name == "zero" else 1)
-        ]
-    return (
-        out
-        + _recomputations(recipe, layout)
-        + _ends(recipe, layout)
-        + _offloads(recipe, layout)
-        + _sequence(recipe, layout)
-    )
+        own, least = getattr(layout, name), 0 if name == "zero" else 1
+        out += [(name, {name: value}) for value in values if value != own and value >= least]
+    out += _recomputations(recipe, layout) + _ends(recipe, layout) + _offloads(recipe, layout)
+    if recipe.stack.sequence_parallel and layout.tp > 1 and not layout.sp:
+        out.append(("sp", {"sp": 1}))
+    return out
 
 
 def _values(recipe: Recipe, layout: Layout) -> dict[str, list[int]]:
     model, node = recipe.model, max(recipe.hardware.node.gpus, recipe.hardware.node.domain_gpus)
     degrees = _divisors(recipe.gpus)
-    fixed = bool(layout.stage_layout)
-    layers = (
-        _divisors(max(model.num_layers // layout.pp, 1))
-        if "interleaved" in recipe.stack.schedules
-        else [1]
-    )
+    chunks = [1]
+    if "interleaved" in recipe.stack.schedules:
+        chunks = _divisors(max(model.num_layers // layout.pp, 1), 32)
     out = {
         "tp": [n for n in degrees if n <= min(node, 64)],
-        "pp": [] if fixed else [n for n in degrees if n <= model.num_layers],
-        "v": [] if fixed else [n for n in layers if n <= 32],
+        "pp": [n for n in degrees if n <= model.num_layers],
+        "v": chunks,
         "zero": _zeros(recipe, layout),
-        "mbs": [n for n in _divisors(recipe.global_batch_size) if n <= MAX_MICRO_BATCH],
-        "cp": _near(degrees, layout.cp),
+        "mbs": _divisors(recipe.global_batch_size, MAX_MICRO_BATCH),
+        "cp": [n for n in degrees if n in (1, layout.cp * 2, layout.cp // 2)],
     }
+    if layout.stage_layout:
+        out |= {"pp": [], "v": []}
     if model.moe:
-        out |= {
-            "ep": [n for n in _divisors(model.moe.num_experts) if n <= recipe.gpus],
-            "etp": sorted({1, layout.tp}),
-        }
+        out["ep"] = [n for n in _divisors(model.moe.num_experts) if n <= recipe.gpus]
+        out["etp"] = sorted({1, layout.tp})
     return out
-
-
-def _max_zero(recipe: Recipe) -> int:
-    return 1 if recipe.framework == "megatron" else 3
 
 
 def _zeros(recipe: Recipe, layout: Layout) -> list[int]:
@@ -102,37 +85,26 @@ def _zeros(recipe: Recipe, layout: Layout) -> list[int]:
     program.
     """
     least = 2 if recipe.framework == "torch" and layout.zero >= 2 else 0
-    return [stage for stage in recipe.stack.zero_stages if least <= stage <= _max_zero(recipe)]
-
-
-def _near(values: list[int], own: int) -> list[int]:
-    return [n for n in values if n in (1, own * 2, own // 2)]
+    most = 1 if recipe.framework == "megatron" else 3
+    return [stage for stage in recipe.stack.zero_stages if least <= stage <= most]
 
 
 def _recomputations(recipe: Recipe, layout: Layout) -> list[Move]:
     """none, selective by modules that the model has, full for all layers or for half of a stage."""
     choices = [(NONE, 0, 0), (FULL, 0, 0)]
-    half = -(-recipe.model.num_layers // (layout.pp * layout.v * 2))
     if recipe.framework == "megatron":
-        model_modules = expert_modules(recipe)
-        core = module_mask(["core_attn"])
-        masks = ([core] if recipe.attention == "unfused" else []) + [
-            1 << at for at in range(1, len(MODULES)) if model_modules >> at & 1
-        ]
-        choices += [
-            (SELECTIVE, modules & model_modules, 0) for modules in masks if modules & model_modules
-        ]
-        choices += [(FULL, 0, half)] * (
-            half > 0 and recipe.model.num_layers >= 2 * layout.pp * layout.v
-        )
+        known = expert_modules(recipe)
+        masks = [1 << at for at in range(1, len(MODULES))]
+        if recipe.attention == "unfused":
+            masks.insert(0, module_mask(["core_attn"]))
+        choices += [(SELECTIVE, modules & known, 0) for modules in masks if modules & known]
+        half = -(-recipe.model.num_layers // (layout.pp * layout.v * 2))
+        if half > 0 and recipe.model.num_layers >= 2 * layout.pp * layout.v:
+            choices.append((FULL, 0, half))
+    names = ("recompute", "recompute_modules", "recompute_layers")
     own = (layout.recompute, layout.recompute_modules, layout.recompute_layers)
     return [
-        (
-            "recompute",
-            {"recompute": recompute, "recompute_modules": modules, "recompute_layers": layers},
-        )
-        for recompute, modules, layers in choices
-        if (recompute, modules, layers) != own
+        ("recompute", dict(zip(names, choice, strict=True))) for choice in choices if choice != own
     ]
 
 
@@ -143,36 +115,24 @@ def _ends(recipe: Recipe, layout: Layout) -> list[Move]:
     layers, pp = recipe.model.num_layers, layout.pp
     if recipe.framework != "megatron" or layers % pp == 0 or pp == 1 or layout.stage_layout:
         return []
-    each = -(-layers // pp)
-    last = layers - each * (pp - 1)
-    named = (
-        [("last_layers", {"last_layers": last}), ("first_layers", {"first_layers": last})]
-        if last > 0
-        else []
-    )
-    for ends in ({"account_for_embedding": 1}, {"account_for_embedding": 1, "account_for_loss": 1}):
-        named += [("account_for_embedding", ends)] * ((layers + len(ends)) % pp == 0)
-    return [(name, {"first_layers": 0, "last_layers": 0} | change) for name, change in named]
+    last = layers - -(-layers // pp) * (pp - 1)
+    changes = [{"last_layers": last}, {"first_layers": last}] if last > 0 else []
+    if (layers + 1) % pp == 0:
+        changes.append({"account_for_embedding": 1})
+    if (layers + 2) % pp == 0:
+        changes.append({"account_for_embedding": 1, "account_for_loss": 1})
+    even = {"first_layers": 0, "last_layers": 0}
+    return [(next(iter(change)), even | change) for change in changes]
 
 
 def _offloads(recipe: Recipe, layout: Layout) -> list[Move]:
-    names = ["optimizer-cpu"] + ["params-cpu"] * (recipe.framework == "deepspeed")
-    codes = (
-        [OFFLOAD_CODE[name] for name in names]
-        if recipe.framework in ("deepspeed", "megatron")
-        else []
-    )
+    places = {"megatron": ["optimizer-cpu"], "deepspeed": ["optimizer-cpu", "params-cpu"]}
+    codes = [OFFLOAD_CODE[place] for place in places.get(recipe.framework, [])]
     return [("offload", {"offload": code}) for code in codes if code != layout.offload]
 
 
-def _sequence(recipe: Recipe, layout: Layout) -> list[Move]:
-    able = recipe.stack.sequence_parallel and layout.tp > 1 and not layout.sp
-    return [("sp", {"sp": 1})] if able else []
-
-
-def _divisors(number: int) -> list[int]:
-    limit = min(number, 4096)
-    return [n for n in range(1, limit + 1) if number % n == 0]
+def _divisors(number: int, most: int = 4096) -> list[int]:
+    return [n for n in range(1, min(number, most) + 1) if number % n == 0]
 
 
 def around(
@@ -182,7 +142,7 @@ def around(
     waived rules may be broken.
     """
     single = moves(recipe, layout) if depth else []
-    sets: list[tuple[Move, ...]] = [(), *((move,) for move in single)]
+    sets: list[tuple[Move, ...]] = [(), *zip(single)]
     if depth > 1:
         sets += [pair for pair in combinations(single, 2) if pair[0][0] != pair[1][0]]
     batch = _columns(recipe, layout, sets)
@@ -211,16 +171,16 @@ def _words(
     recipe: Recipe, layout: Layout, chosen: tuple[Move, ...], near: Layout
 ) -> dict[str, Any]:
     """The fields that differ; under DeepSpeed, which is told the accumulation, m with them."""
-    words = {
-        name: value
-        for _, change in chosen
-        for name, value in change.items()
-        if value != getattr(layout, name) or name == "recompute"
-    }
-    words |= {"sp": near.sp} if near.sp > layout.sp else {}
-    return words | (
-        {"m": near.m} if recipe.framework in ("deepspeed", "torch") and near.m != layout.m else {}
-    )
+    words: dict[str, Any] = {}
+    for _, change in chosen:
+        for name, value in change.items():
+            if value != getattr(layout, name) or name == "recompute":
+                words[name] = value
+    if near.sp > layout.sp:
+        words["sp"] = near.sp
+    if recipe.framework in ("deepspeed", "torch") and near.m != layout.m:
+        words["m"] = near.m
+    return words
 
 
 def _columns(recipe: Recipe, layout: Layout, sets: list[tuple[Move, ...]]) -> Layouts:
@@ -261,41 +221,31 @@ def batches(recipe: Recipe, layout: Layout, waived: tuple[str, ...] = ()) -> lis
     """
     unit = layout.dp * layout.mbs * (layout.pp if layout.v > 1 else 1)
     size = recipe.global_batch_size
-    neighbours = []
+    out = []
     for batch in sorted({max(size // unit, 1) * unit, -(-size // unit) * unit} - {size}):
         other = recipe.model_copy(update={"global_batch_size": batch})
-        shared = [
-            neighbour
-            for neighbour in around(
-                other, replace(layout, m=batch // (layout.dp * layout.mbs)), 0, waived
-            )
-            if neighbour.layout.gbs == batch
-        ]
-        neighbours += [replace(neighbour, words={"gbs": batch}) for neighbour in shared]
-    return neighbours
+        shared = replace(layout, m=batch // (layout.dp * layout.mbs))
+        for neighbour in around(other, shared, 0, waived):
+            if neighbour.layout.gbs == batch:
+                out.append(replace(neighbour, words={"gbs": batch}))
+    return out
 
 
 def more_gpus(recipe: Recipe, layout: Layout, max_nodes: int = 16) -> Near | None:
     """The fewest GPUs, in whole nodes above the stated count, on which a change of at most one knob
     fits; dp takes the rest.
     """
-    unit = (
-        recipe.hardware.node.gpus
-        if recipe.gpus >= recipe.hardware.node.gpus
-        else max(recipe.gpus, 1)
-    )
-    for count in (recipe.gpus + unit * step for step in range(1, max_nodes + 1)):
+    unit = min(recipe.hardware.node.gpus, max(recipe.gpus, 1))
+    for count in range(recipe.gpus + unit, recipe.gpus + unit * max_nodes + 1, unit):
         for batch in (recipe.global_batch_size, _shared(recipe, count)):
             other = recipe.model_copy(update={"gpus": count, "global_batch_size": batch})
             fits = [neighbour for neighbour in around(other, layout, 1) if neighbour.fits]
             if fits:
-                best = min(fits, key=lambda neighbour: (neighbour.knobs, neighbour.step_s))
-                return replace(
-                    best,
-                    words={"gpus": count}
-                    | ({"gbs": batch} if batch != recipe.global_batch_size else {})
-                    | best.words,
-                )
+                best = min(fits, key=lambda neighbour: (len(neighbour.words), neighbour.step_s))
+                words = {"gpus": count}
+                if batch != recipe.global_batch_size:
+                    words["gbs"] = batch
+                return replace(best, words=words | best.words)
     return None
 
 
