@@ -21,8 +21,8 @@ Documents = tuple[dict[str, Any], ...]
 
 def models(name: str | None = None) -> Documents:
     """Presets with their parameter counts; one of them (or a config.json) in full."""
-    documents = [library.model(key) for key in ([name] if name is not None else library.models())]
-    return tuple({**model.model_dump(mode="json"), **_counts(model)} for model in documents)
+    documents = map(library.model, library.models() if name is None else [name])
+    return tuple(model.model_dump(mode="json") | _counts(model) for model in documents)
 
 
 def _counts(model: ModelSpec) -> dict[str, Any]:
@@ -41,18 +41,14 @@ def _counts(model: ModelSpec) -> dict[str, Any]:
 
 def clusters(name: str | None = None) -> Documents:
     """Hardware profiles: GPU, node, fabric, kernel rates, each group of figures with its source."""
-    return tuple(
-        library.hardware(key).model_dump(mode="json")
-        for key in ([name] if name is not None else library.clusters())
-    )
+    documents = map(library.hardware, library.clusters() if name is None else [name])
+    return tuple(profile.model_dump(mode="json") for profile in documents)
 
 
 def stacks(name: str | None = None) -> Documents:
     """Training software: what it overlaps, fuses and keeps."""
-    return tuple(
-        library.stack(key).model_dump(mode="json")
-        for key in ([name] if name is not None else library.stacks())
-    )
+    documents = map(library.stack, library.stacks() if name is None else [name])
+    return tuple(stack.model_dump(mode="json") for stack in documents)
 
 
 def schedules(name: str | None = None) -> Documents:
@@ -61,13 +57,10 @@ def schedules(name: str | None = None) -> Documents:
 
     if name is not None and name not in SCHEDULES:
         raise unknown("schedule", name, SCHEDULES)
-    able = {stack: library.stack(stack).schedules for stack in library.stacks()}
-    documents = (
-        {
-            "name": key,
-            "says": " ".join((SCHEDULES[key].says or "").split()),
-            "stacks": [stack for stack, runs in able.items() if key in runs],
-        }
-        for key in ([name] if name is not None else SCHEDULES)
-    )
+    all_stacks = [library.stack(stack) for stack in library.stacks()]
+    documents = []
+    for schedule in SCHEDULES if name is None else [name]:
+        says = " ".join((SCHEDULES[schedule].says or "").split())
+        able = [stack.name for stack in all_stacks if schedule in stack.schedules]
+        documents.append({"name": schedule, "says": says, "stacks": able})
     return tuple(documents)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -122,27 +123,13 @@ def search(recipe: Recipe, top: int = 5) -> SearchResult:
         "estimate_seconds": ranked.seconds,
     }
     if plans:
-        limits = reasons.limit(plans[0].estimate)
-        return SearchResult(
-            **counts,
-            seconds=time.perf_counter() - started,
-            plans=plans,
-            limits=limits,
-            ranked=ranked,
-        )
-    fewest = min_gpus(recipe)
-    nearest = _nearest(recipe, fewest)
-    why = "" if counts["legal"] else nearest_refusal(recipe, layouts(recipe))
-    seconds = time.perf_counter() - started
-    return SearchResult(
-        **counts,
-        seconds=seconds,
-        plans=(),
-        nearest=nearest,
-        min_gpus=fewest,
-        limits=why,
-        ranked=ranked,
-    )
+        counts["limits"] = reasons.limit(plans[0].estimate)
+    else:
+        fewest = min_gpus(recipe)
+        counts |= {"nearest": _nearest(recipe, fewest), "min_gpus": fewest}
+        if not counts["legal"]:
+            counts["limits"] = nearest_refusal(recipe, layouts(recipe))
+    return SearchResult(**counts, seconds=time.perf_counter() - started, plans=plans, ranked=ranked)
 
 
 def min_gpus(recipe: Recipe) -> int | None:
@@ -173,9 +160,10 @@ def requested(recipe: Recipe) -> str:
     """The schedule that the question fixes although the stack does not run it; empty when there is
     none.
     """
-    bounds = recipe.knobs.get("schedule")
-    name = SCHEDULES[bounds.low] if bounds is not None and bounds.low == bounds.high else ""
-    return "" if name in recipe.stack.schedules else name
+    fixed = recipe.fixed("schedule")
+    if fixed is None or SCHEDULES[fixed] in recipe.stack.schedules:
+        return ""
+    return SCHEDULES[fixed]
 
 
 def _rank(recipe: Recipe) -> Ranked:
@@ -192,13 +180,12 @@ def _rank(recipe: Recipe) -> Ranked:
 def _estimated(
     recipe: Recipe, legal: Layouts, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    parts = [closed_form(recipe, legal[slice(at, at + CHUNK)]) for at in range(0, count, CHUNK)]
-    columns = (
-        [np.broadcast_to(getattr(p, name), np.shape(p.step_s)) for p in parts]
-        for name in ("step_s", "memory_bytes", "fits")
-    )
-    step_s, memory_bytes, fits = (np.concatenate(c) if c else np.empty(0) for c in columns)
-    return step_s, memory_bytes, fits.astype(bool)
+    step_s, memory_bytes, fits = np.empty(count), np.empty(count), np.empty(count, bool)
+    for at in range(0, count, CHUNK):
+        rows = slice(at, at + CHUNK)
+        part = closed_form(recipe, legal[rows])
+        step_s[rows], memory_bytes[rows], fits[rows] = part.step_s, part.memory_bytes, part.fits
+    return step_s, memory_bytes, fits
 
 
 def _finalists(recipe: Recipe, ranked: Ranked, top: int) -> tuple[Plan, ...]:
@@ -206,17 +193,14 @@ def _finalists(recipe: Recipe, ranked: Ranked, top: int) -> tuple[Plan, ...]:
     other = requested(recipe)
     chosen = _best_splits(ranked, top + (REQUESTED if other else FINALISTS))
     chosen += [] if other else cuts(recipe, ranked.layout, ranked.step_s, ranked.fits)
-    exact = [
-        (layout, estimate(recipe, layout, exact=True))
-        for layout in chosen
-        if not other or not refused(recipe, layout)
-    ]
+    if other:
+        chosen = [layout for layout in chosen if not refused(recipe, layout)]
+    exact = [(layout, estimate(recipe, layout, exact=True)) for layout in chosen]
+    fits = [pair for pair in exact if pair[1].fits]
     splits: dict[tuple[int, ...], tuple[Layout, Estimate]] = {}
-    for pair in sorted(
-        (pair for pair in exact if pair[1].fits),
-        key=lambda pair: (pair[1].step_s, pair[1].memory_bytes),
-    ):
-        splits.setdefault(tuple(int(getattr(pair[0], name)) for name in SPLIT), pair)
+    split = attrgetter(*SPLIT)
+    for pair in sorted(fits, key=lambda pair: (pair[1].step_s, pair[1].memory_bytes)):
+        splits.setdefault(split(pair[0]), pair)
     best = list(splits.values())[:top]
     ladder = interleaving(recipe, ranked, best[0][0]) if best else ()
     return tuple(
@@ -288,8 +272,9 @@ def _counts(recipe: Recipe) -> list[int]:
     """GPU counts to try: powers of two up to a node, then doubling nodes."""
     node = recipe.hardware.node.gpus
     most = min(recipe.hardware.max_gpus or MAX_GPUS, MAX_GPUS)
-    small = [n for n in (2**i for i in range(node.bit_length())) if n < node]
-    return [n for n in [*small, *(node * 2**i for i in range(most.bit_length()))] if n <= most]
+    doubled = [2**i for i in range(most.bit_length())]
+    counts = [gpus for gpus in doubled if gpus < node] + [node * times for times in doubled]
+    return [gpus for gpus in counts if gpus <= most]
 
 
 def _fewest(recipe: Recipe, failed: int, fits: int) -> int:
@@ -310,17 +295,16 @@ def _nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:
     """
     changes = []
     for name in recipe.knobs:
-        freed = recipe.model_copy(
-            update={"knobs": {k: b for k, b in recipe.knobs.items() if k != name}}
-        )
+        others = dict(recipe.knobs)
+        del others[name]
+        freed = recipe.model_copy(update={"knobs": others})
         changes += _change(f"leave {name} to the search", freed, recipe.gpus)
     if recipe.max_memory_gib:
-        changes += _change(
-            "lift the memory limit", recipe.model_copy(update={"max_memory_gib": None}), recipe.gpus
-        )
-    for gpus in sorted({*_usable(recipe), *([fewest] if fewest else [])} - {recipe.gpus}):
+        freed = recipe.model_copy(update={"max_memory_gib": None})
+        changes += _change("lift the memory limit", freed, recipe.gpus)
+    for gpus in sorted({*_usable(recipe), fewest or recipe.gpus} - {recipe.gpus}):
         changes += _change(f"use {gpus:,} GPUs", recipe, gpus)
-    return tuple(sorted(changes, key=lambda c: abs(c.layout.gpus - recipe.gpus))[:5])
+    return tuple(sorted(changes, key=lambda change: abs(change.layout.gpus - recipe.gpus))[:5])
 
 
 def _usable(recipe: Recipe) -> list[int]:

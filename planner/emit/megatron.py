@@ -192,6 +192,20 @@ def overlap_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     )
 
 
+LEARNING: tuple[Flag, ...] = (
+    ("--adam-beta1", "0.9"),
+    ("--adam-beta2", "0.95"),
+    ("--lr", "3e-4"),
+    ("--min-lr", "3e-5"),
+    ("--lr-decay-style", "cosine"),
+    ("--lr-warmup-fraction", "0.01"),
+    ("--weight-decay", "0.1"),
+    ("--clip-grad", "1.0"),
+    ("--init-method-std", "0.02"),
+)
+"""Of every optimizer, in Megatron-LM and in Megatron-DeepSpeed."""
+
+
 def optimizer_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """Learning rates and the like are common values of large language models, a start, no part of
     the plan.
@@ -206,15 +220,7 @@ def optimizer_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         )
     return [
         ("--optimizer", NAMES[recipe.optimizer]),
-        ("--adam-beta1", "0.9"),
-        ("--adam-beta2", "0.95"),
-        ("--lr", "3e-4"),
-        ("--min-lr", "3e-5"),
-        ("--lr-decay-style", "cosine"),
-        ("--lr-warmup-fraction", "0.01"),
-        ("--weight-decay", "0.1"),
-        ("--clip-grad", "1.0"),
-        ("--init-method-std", "0.02"),
+        *LEARNING,
         *_state_flags(recipe, layout),
     ]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.emit import comments, deepspeed_config
+from planner.emit.megatron import LEARNING, batch_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
@@ -136,15 +137,7 @@ def kernel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
 
 OPTIMIZER: tuple[Flag, ...] = (
     ("--optimizer", "adam"),
-    ("--adam-beta1", "0.9"),
-    ("--adam-beta2", "0.95"),
-    ("--lr", "3e-4"),
-    ("--min-lr", "3e-5"),
-    ("--lr-decay-style", "cosine"),
-    ("--lr-warmup-fraction", "0.01"),
-    ("--weight-decay", "0.1"),
-    ("--clip-grad", "1.0"),
-    ("--init-method-std", "0.02"),
+    *LEARNING,
     ("--log-interval", "1"),
     ("--eval-iters", "0"),
 )
@@ -173,13 +166,9 @@ _VARIABLES = (
 
 def groups(recipe: Recipe, layout: Layout) -> tuple[tuple[str, tuple[Flag, ...]], ...]:
     """Every flag but those of the data and the path of the JSON, by what it is about."""
-    batch: list[Flag] = [
-        ("--micro-batch-size", str(layout.mbs)),
-        ("--global-batch-size", str(layout.gbs)),
-    ]
     return (
         ("MODEL", tuple(model_flags(recipe))),
-        ("PARALLEL", (*parallel_flags(recipe, layout), *batch)),
+        ("PARALLEL", (*parallel_flags(recipe, layout), *batch_flags(recipe, layout))),
         ("KERNEL", tuple(kernel_flags(recipe, layout))),
         ("OPTIMIZER", OPTIMIZER),
         ("DEEPSPEED", (("--deepspeed",),)),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -52,20 +54,10 @@ def cuts(recipe: Recipe, legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -
 
 def _different(layouts: list[Layout]) -> list[Layout]:
     """The first of each way to use the GPUs: how its layers are split does not matter here."""
+    key = attrgetter("tp", "cp", "ep", "etp", "mbs", "recompute", "recompute_modules")
     out: dict[tuple[int, ...], Layout] = {}
     for layout in layouts:
-        out.setdefault(
-            (
-                layout.tp,
-                layout.cp,
-                layout.ep,
-                layout.etp,
-                layout.mbs,
-                layout.recompute,
-                layout.recompute_modules,
-            ),
-            layout,
-        )
+        out.setdefault(key(layout), layout)
     return list(out.values())[:BASES]
 
 
@@ -83,9 +75,8 @@ def _cut(recipe: Recipe, base: Layout) -> Iterator[Layout]:
     work = float(layer.first.forward_s + layer.first.backward_s)
     head = float(ends.head_forward_s + ends.head_backward_s) / work
     embedding = float(ends.embedding_forward_s + ends.embedding_backward_s) / work
-    bounds = recipe.knobs.get("v")
     for v in VIRTUAL:
-        if bounds is not None and not bounds.low <= v <= bounds.high:
+        if not recipe.allows("v", v):
             continue
         text = stage_layout(recipe.model, base.pp, v, embedding, head)
         schedule = SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"]
@@ -104,21 +95,16 @@ def stage_layout(model: ModelSpec, pp: int, v: int, embedding: float, head: floa
     load = [0.0] * pp
     load[0] += embedding
     load[-1] += head
-    counts = [[0] * v for _ in range(pp)]
+    stages = [0] * (pp * v)
+    work = [0.0] * (pp * v)
+    work[0] += embedding
+    work[-1] += head
     for _ in range(model.num_layers):
-        rank = min(
-            range(pp), key=lambda candidate: (load[candidate], candidate == pp - 1, candidate == 0)
-        )
-        ends = [
-            embedding * (rank == 0 and chunk == 0) + head * (rank == pp - 1 and chunk == v - 1)
-            for chunk in range(v)
-        ]
-        chunk = min(
-            range(v), key=lambda candidate: (counts[rank][candidate] + ends[candidate], candidate)
-        )
-        counts[rank][chunk] += 1
+        rank = min(range(pp), key=lambda rank: (load[rank], rank == pp - 1, rank == 0))
+        stage = min(range(rank, pp * v, pp), key=lambda stage: (work[stage], stage))
+        stages[stage] += 1
+        work[stage] += 1.0
         load[rank] += 1.0
-    stages = [counts[rank][chunk] for chunk in range(v) for rank in range(pp)]
     if 0 in stages[:-1]:
         return ""
     return _written(stages, model.mtp_layers)
@@ -128,17 +114,8 @@ def _written(stages: list[int], mtp_layers: int) -> str:
     """`Et*3|(tt|)*29m|L` in Megatron's letters: equal neighbours as repeats."""
     texts = ["t" * count for count in stages]
     texts[0], texts[-1] = "E" + texts[0], texts[-1] + "m" * mtp_layers + "L"
-    out: list[str] = []
-    at = 0
-    while at < len(texts):
-        same = (
-            next((end for end in range(at, len(texts)) if texts[end] != texts[at]), len(texts)) - at
-        )
-        last = at + same == len(texts)
-        out.append(
-            f"({texts[at]}|)*{same}"
-            if same > 2 and not last
-            else "|".join(texts[at : at + same]) + ("" if last else "|")
-        )
-        at += same
-    return "".join(out)
+    out = ""
+    for text, equal in groupby(texts[:-1]):
+        count = len(list(equal))
+        out += f"({text}|)*{count}" if count > 2 else f"{text}|" * count
+    return out + texts[-1]

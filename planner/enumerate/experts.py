@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost.params.experts import moe_layers_below, routed_params
-from planner.specs.recipe import Bounds, Recipe
+from planner.specs.recipe import Recipe
 
 LONG = 32_768
 """Tokens of a sequence from which on context parallelism is searched unasked."""
@@ -39,7 +39,7 @@ def modules(recipe: Recipe) -> list[list[str]]:
 
 
 def expert_splits(
-    recipe: Recipe, columns: dict[str, np.ndarray], divisors: np.ndarray, limits: dict[str, Bounds]
+    recipe: Recipe, columns: dict[str, np.ndarray], divisors: np.ndarray
 ) -> tuple[Any, Any, Any]:
     """Every row with every way to split the experts: (row, ep, etp).
 
@@ -50,17 +50,14 @@ def expert_splits(
     moe, tp, pp = recipe.model.moe, columns["tp"], columns["pp"]
     rows = np.arange(len(tp))
     if moe is None:
-        ep, etp = (
-            np.full(len(tp), limits[name].low if name in limits else 1) for name in ("ep", "etp")
-        )
+        lows = {name: bounds.low for name, bounds in recipe.knobs.items()}
+        ep, etp = (np.full(len(tp), lows.get(name, 1)) for name in ("ep", "etp"))
         return rows, ep, etp
-    eps = _allowed(divisors[divisors <= recipe.gpus], limits.get("ep"))
-    splits = [
-        _split(rows, ep, etp) for ep in eps.tolist() for etp in _widths(tp, limits.get("etp"))
-    ]
+    eps = within(recipe, "ep", divisors[divisors <= recipe.gpus])
+    splits = [_split(rows, ep, etp) for ep in eps.tolist() for etp in _widths(recipe, tp)]
     row, ep, etp = (np.concatenate(parts) for parts in zip(*splits, strict=True))
     kept = recipe.gpus % (ep * etp * pp[row]) == 0
-    if "ep" not in limits:
+    if "ep" not in recipe.knobs:
         layers = moe_layers_below(recipe.model, recipe.model.num_layers)
         each = (
             (recipe.stack.weight_bytes + recipe.stack.gradient_bytes)
@@ -77,28 +74,23 @@ def _split(rows: np.ndarray, ep: int, etp: np.ndarray) -> tuple[np.ndarray, np.n
     return rows[some], np.full(len(some), ep), etp[some]
 
 
-def _widths(tp: np.ndarray, bounds: Bounds | None) -> list[np.ndarray]:
+def _widths(recipe: Recipe, tp: np.ndarray) -> list[np.ndarray]:
     """Columns of etp: 1, and tp where that is another; 0 leaves a row out. What the question fixes
     is taken.
     """
-    if bounds is not None and bounds.low == bounds.high:
-        return [np.full_like(tp, bounds.low)]
-    both = [np.ones_like(tp), np.where(tp > 1, tp, 0)]
-    return (
-        both
-        if bounds is None
-        else [np.where((x >= bounds.low) & (x <= bounds.high), x, 0) for x in both]
-    )
+    fixed = recipe.fixed("etp")
+    if fixed is not None:
+        return [np.full_like(tp, fixed)]
+    both = (np.ones_like(tp), np.where(tp > 1, tp, 0))
+    return [np.where(recipe.allows("etp", etp), etp, 0) for etp in both]
 
 
-def _allowed(values: np.ndarray, bounds: Bounds | None) -> np.ndarray:
-    if bounds is None:
-        return values
-    return (
-        np.array([bounds.low])
-        if bounds.low == bounds.high
-        else values[(values >= bounds.low) & (values <= bounds.high)]
-    )
+def within(recipe: Recipe, knob: str, values: np.ndarray) -> np.ndarray:
+    """The candidates that the question allows; a single value that it fixes is always one."""
+    fixed = recipe.fixed(knob)
+    if fixed is not None:
+        return np.array([fixed])
+    return values[recipe.allows(knob, values)] if knob in recipe.knobs else values
 
 
 def sequence_ranks(recipe: Recipe, divisors: np.ndarray) -> np.ndarray:

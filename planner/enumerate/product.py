@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.enumerate.experts import expert_splits, sequence_ranks, uneven_ends
+from planner.enumerate.experts import expert_splits, sequence_ranks, uneven_ends, within
 from planner.enumerate.experts import modules as expert_modules
 from planner.layout import (
     OFFLOAD_CODE,
@@ -20,7 +20,7 @@ from planner.layout import (
     module_mask,
 )
 from planner.schedules.table import schedule
-from planner.specs.recipe import Bounds, Recipe
+from planner.specs.recipe import Recipe
 
 MAX_MICRO_BATCH = 16
 """Sequences of a micro-batch, unless the question asks for more."""
@@ -39,15 +39,6 @@ def divisors(number: int) -> np.ndarray:
     return np.array(sorted({*small, *(number // n for n in small)}))
 
 
-def within(values: np.ndarray, bounds: Bounds | None) -> np.ndarray:
-    """The candidates that the question allows; a single value that it fixes is always one."""
-    if bounds is None:
-        return values
-    if bounds.low == bounds.high:
-        return np.array([bounds.low])
-    return values[(values >= bounds.low) & (values <= bounds.high)]
-
-
 def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
     """(recompute, modules, quarters of a stage) choices: none, selective by modules, full for a
     part or for all layers.
@@ -57,16 +48,10 @@ def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
         RECOMPUTE_CODE["selective"],
         RECOMPUTE_CODE["full"],
     )
-    core = (
-        ["core_attn"] if recipe.attention == "unfused" else []
-    )  # under flash it saves next to nothing
-    modules = [
-        m for m in (core, [*core, "mlp"]) if m
-    ]  # dense layers of Transformer Engine have no separate norm to recompute
-    if recipe.stack.name != "megatron":
-        modules = [
-            m for m in modules if m == ["core_attn"]
-        ]  # the others came with megatron-core 0.12
+    core = ["core_attn"] * (recipe.attention == "unfused")  # under flash it saves next to nothing
+    modules = [core] * bool(core)
+    if recipe.stack.name == "megatron":  # modules beyond the core came with megatron-core 0.12
+        modules.append([*core, "mlp"])  # a dense layer has no separate norm to recompute
     modules = expert_modules(recipe) or modules
     choices = [(none, 0, 0)] + [(selective, module_mask(m), 0) for m in modules]
     choices += [(full, 0, quarter) for quarter in range(BLOCKS)]
@@ -80,18 +65,16 @@ def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
         choices = [(full, 0, 0)] if blocks.low else [c for c in choices if not c[2]]
     elif not modules:
         choices += [(selective, module_mask(["core_attn"]), 0)] * ("recompute" in recipe.knobs)
-    allowed = within(np.array([c[0] for c in choices]), recipe.knobs.get("recompute"))
-    return [c for c in choices if c[0] in allowed]
+    return [choice for choice in choices if recipe.allows("recompute", choice[0])]
 
 
 def _accounts(recipe: Recipe) -> list[tuple[int, int]]:
     """(account_for_embedding, account_for_loss) pairs."""
-    fixed = [recipe.knobs.get(f"account_for_{end}") for end in ("embedding", "loss")]
-    pairs = [(0, 0), (1, 1), (1, 0), (0, 1)]
     return [
-        p
-        for p in pairs
-        if all(b is None or b.low <= x <= b.high for x, b in zip(p, fixed, strict=True))
+        (embedding, loss)
+        for embedding, loss in ((0, 0), (1, 1), (1, 0), (0, 1))
+        if recipe.allows("account_for_embedding", embedding)
+        and recipe.allows("account_for_loss", loss)
     ]
 
 
@@ -102,32 +85,23 @@ def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
     every = recipe.stack.zero_stages
     stages = [z for z in every if z <= MAX_ZERO.get(recipe.framework, 3)] or list(every)
     if "zero" in recipe.knobs:
-        stages = [int(z) for z in within(np.array(stages), recipe.knobs["zero"])]
+        stages = within(recipe, "zero", np.array(stages)).tolist()
     choices = [(zero, 0, 1) for zero in stages]
     if recipe.framework == "deepspeed":
         node = recipe.hardware.node
-        places = [
-            name
-            for name in OFFLOAD_CODE
-            if name.endswith("cpu") or (node.nvme_gbytes_per_s and name.endswith("nvme"))
-        ]
-        choices += [
-            (zero, OFFLOAD_CODE[name], 1)
-            for zero in stages
-            for name in places
-            if zero == 3 or (zero and name == places[0])
-        ]
-        choices += [(3, 0, node.gpus)] * (3 in stages and node.gpus < recipe.gpus)
+        kinds = ("cpu", "nvme") if node.nvme_gbytes_per_s else ("cpu",)
+        places = [code for name, code in OFFLOAD_CODE.items() if name.endswith(kinds)]
+        for zero in stages:
+            reached = places if zero == 3 else places[: int(zero > 0)]
+            choices += [(zero, code, 1) for code in reached]
+        if 3 in stages and node.gpus < recipe.gpus:
+            choices.append((3, 0, node.gpus))
     for name, at in (("offload", 1), ("hpz", 2)):
-        allowed = within(np.array([c[at] for c in choices]), recipe.knobs.get(name))
-        kept = [c for c in choices if c[at] in allowed]
-        knob = recipe.knobs.get(name)
-        fixed = (
-            [(z, knob.low, hpz) if at == 1 else (z, away, knob.low) for z, away, hpz in choices]
-            if knob
-            else []
-        )
-        choices = kept or fixed  # for the rules to judge
+        kept = [choice for choice in choices if recipe.allows(name, choice[at])]
+        if choices and not kept:  # as the question states it, for the rules to judge
+            low = recipe.knobs[name].low
+            kept = [(z, low, hpz) if at == 1 else (z, place, low) for z, place, hpz in choices]
+        choices = kept
     return choices
 
 
@@ -137,7 +111,7 @@ def _sequence_ranks(recipe: Recipe) -> np.ndarray:
     """
     every = divisors(recipe.gpus)
     if "cp" in recipe.knobs:
-        return within(every, recipe.knobs["cp"])
+        return within(recipe, "cp", every)
     if recipe.framework == "deepspeed":
         return every[every <= recipe.hardware.node.gpus]
     return sequence_ranks(recipe, every) if recipe.framework == "megatron" else np.array([1])
@@ -145,22 +119,19 @@ def _sequence_ranks(recipe: Recipe) -> np.ndarray:
 
 def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
     """Values of the knobs that are varied, before they are combined."""
-    model, node, knobs = recipe.model, recipe.hardware.node, recipe.knobs
-    layers = model.num_layers
-    tp = divisors(model.num_heads)
+    node, layers = recipe.hardware.node, recipe.model.num_layers
+    tp = divisors(recipe.model.num_heads)
     tp = tp[tp <= min(recipe.gpus, max(node.gpus, node.domain_gpus))]
     pp = divisors(recipe.gpus)
-    split = np.unique(np.concatenate([divisors(layers + more) for more in range(3)]))
+    v = np.unique(np.concatenate([divisors(layers + more) for more in range(3)]))
+    v = v[v <= (layers if "interleaved" in recipe.stack.schedules else 1)]
     mbs = divisors(recipe.global_batch_size)
     return {
-        "tp": within(tp, knobs.get("tp")),
-        "pp": within(pp[pp <= layers + 2], knobs.get("pp")),
+        "tp": within(recipe, "tp", tp),
+        "pp": within(recipe, "pp", pp[pp <= layers + 2]),
         "cp": _sequence_ranks(recipe),
-        "mbs": within(mbs[mbs <= MAX_MICRO_BATCH], knobs.get("mbs")),
-        "v": within(
-            split[split <= (layers if "interleaved" in recipe.stack.schedules else 1)],
-            knobs.get("v"),
-        ),
+        "mbs": within(recipe, "mbs", mbs[mbs <= MAX_MICRO_BATCH]),
+        "v": within(recipe, "v", v),
         "sharding": np.arange(len(_shardings(recipe))),
         "account": np.arange(len(_accounts(recipe))),
         "recompute": np.arange(len(_recomputations(recipe))),
@@ -193,14 +164,12 @@ def layouts(recipe: Recipe) -> Layouts:
     columns = {name: knob[name][kept] for name in ("tp", "pp", "cp", "mbs", "v")}
     sharding = np.array(_shardings(recipe), int).reshape(-1, 3)[knob["sharding"][kept]]
     columns |= {name: sharding[:, at] for at, name in enumerate(("zero", "offload", "hpz"))}
-    columns |= {} if not first.any() else {"first_layers": first[kept], "last_layers": last[kept]}
-    row, ep, etp = expert_splits(recipe, columns, _expert_divisors(recipe), recipe.knobs)
+    if first.any():
+        columns |= {"first_layers": first[kept], "last_layers": last[kept]}
+    experts = recipe.model.moe.num_experts if recipe.model.moe else 1
+    row, ep, etp = expert_splits(recipe, columns, divisors(experts))
     columns = {name: column[row] for name, column in columns.items()} | {"ep": ep, "etp": etp}
     return _complete(recipe, columns, account[kept][row], choice[kept][row], part[kept][row])
-
-
-def _expert_divisors(recipe: Recipe) -> np.ndarray:
-    return divisors(recipe.model.moe.num_experts) if recipe.model.moe else np.array([1])
 
 
 def _ends(
@@ -231,14 +200,11 @@ def _schedules(recipe: Recipe, v: np.ndarray) -> np.ndarray:
     """1f1b or interleaved, as v says; another only when the question fixes it, for the rules to
     judge.
     """
-    follows = np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"])
-    knob = recipe.knobs.get("schedule")
-    other = (
-        knob is not None
-        and knob.low == knob.high
-        and knob.low not in (SCHEDULE_CODE["1f1b"], SCHEDULE_CODE["interleaved"])
-    )
-    return np.full_like(follows, knob.low) if knob is not None and other else follows
+    plain, interleaved = SCHEDULE_CODE["1f1b"], SCHEDULE_CODE["interleaved"]
+    fixed = recipe.fixed("schedule")
+    if fixed in (None, plain, interleaved):
+        return np.where(v > 1, interleaved, plain)
+    return np.full_like(v, fixed)
 
 
 def _complete(
@@ -251,16 +217,13 @@ def _complete(
     tp, pp = columns["tp"], columns["pp"]
     dp = np.maximum(recipe.gpus // (tp * pp * columns["cp"]), 1)
     m = np.maximum(recipe.global_batch_size // (dp * columns["mbs"]), 1)
-    sp = within(np.array([1 if recipe.stack.sequence_parallel else 0]), recipe.knobs.get("sp"))
-    fixed: dict[str, Any] = {
-        n: b.low for n, b in recipe.knobs.items() if n in FIXED and b.low == b.high
-    }
-    knob = recipe.knobs.get("schedule")
-    chunks = (
-        schedule(SCHEDULES[knob.low]).chunks
-        if knob is not None and knob.low == knob.high
-        else (1, None)
-    )
+    sp = within(recipe, "sp", np.array([int(recipe.stack.sequence_parallel)]))
+    fixed: dict[str, Any] = {name: recipe.fixed(name) for name in FIXED}
+    fixed = {name: value for name, value in fixed.items() if value is not None}
+    asked_schedule = recipe.fixed("schedule")
+    chunks: tuple[int, int | None] = (1, None)
+    if asked_schedule is not None:
+        chunks = schedule(SCHEDULES[asked_schedule]).chunks
     layout = Layout(
         **columns,
         dp=dp,
@@ -278,8 +241,5 @@ def _complete(
     if layout.group:
         allowed &= columns["v"] > 1  # a group of micro-batches means nothing without virtual stages
     for name in ("dp", "m", "schedule", "sp"):
-        bounds = recipe.knobs.get(name)
-        if bounds is not None:
-            column = getattr(layout, name)
-            allowed &= (column >= bounds.low) & (column <= bounds.high)
+        allowed &= recipe.allows(name, getattr(layout, name))
     return layout[np.flatnonzero(allowed)]

@@ -22,7 +22,6 @@ from planner.launch.children import (
     clean,
     findable,
     last_words,
-    reported,
     start_guard,
     tell_guard,
 )
@@ -30,7 +29,7 @@ from planner.launch.devices import ask
 from planner.launch.outcome import Outcome, Progress, Work
 from planner.launch.remote_settings import RemoteSettings, from_environment, nodes
 from planner.launch.slurm_status import Job
-from planner.launch.supervise import STOPPED, Cancel, late, supervise
+from planner.launch.supervise import STOPPED, Cancel, late, stop, supervise
 
 SPARE_S = 60.0
 """That Slurm's own limit leaves beyond ours."""
@@ -202,15 +201,9 @@ def _followed(
     while True:
         time.sleep(settings.poll_s)
         job, now = slurm_status.job(number), time.monotonic()
-        if reported(children, progress):
-            return Outcome(
-                "pruned",
-                None,
-                f"stopped as clearly behind after {last_words(children)}",
-                seconds=now - began,
-            )
-        if cancel is not None and cancel():
-            return Outcome("interrupted", None, STOPPED, seconds=now - began)
+        stopped = stop(children, progress, cancel, began)
+        if stopped is not None:
+            return stopped
         lost = lost + 1 if not job.state else 0
         if job.state in slurm_status.ENDED or lost >= LOST_LOOKS:
             return _judged(work, children, number, job, now - began)

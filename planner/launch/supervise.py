@@ -87,27 +87,32 @@ def _until_the_end(
 ) -> Outcome:
     while True:
         listen(children, LOOK_S)
-        pruned, now = reported(children, progress), time.monotonic()
-        if pruned:
-            return Outcome(
-                "pruned",
-                None,
-                f"stopped as clearly behind after {last_words(children)}",
-                seconds=now - began,
-            )
-        if cancel is not None and cancel():
-            return Outcome("interrupted", None, STOPPED, seconds=now - began)
+        stopped, now = stop(children, progress, cancel, began), time.monotonic()
+        if stopped is not None:
+            return stopped
         codes = [rank.code for rank in children.ended]
         if any(codes) or (_short(children) and now - children.heard_at > STUCK_S):
             return _failed(children, kills, began)
         if all(code == 0 for code in codes):
             return _finished(children, began)
-        if passed := late(work, now - began, now - children.heard_at):
-            return (
-                _failed(children, kills, began)
-                if _short(children)
-                else _hung(children, passed, began)
-            )
+        passed = late(work, now - began, now - children.heard_at)
+        if passed and _short(children):
+            return _failed(children, kills, began)
+        if passed:
+            return _hung(children, passed, began)
+
+
+def stop(
+    children: Children, progress: Progress | None, cancel: Cancel | None, began: float
+) -> Outcome | None:
+    """The outcome of a run that its caller stops: pruned by what it reports, or cancelled."""
+    pruned, seconds = reported(children, progress), time.monotonic() - began
+    if pruned:
+        reason = f"stopped as clearly behind after {last_words(children)}"
+        return Outcome("pruned", None, reason, seconds=seconds)
+    if cancel is not None and cancel():
+        return Outcome("interrupted", None, STOPPED, seconds=seconds)
+    return None
 
 
 def _short(children: Children) -> bool:

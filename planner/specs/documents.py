@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from planner.errors import InputError
 
 MAX_BYTES = 2 * 2**20
 """Profiles, presets and config.json are a few KB; weights or a tokenizer given by mistake are not.
 """
+
+
+class FrozenDocument(BaseModel):
+    """A document whose fields are all known, finite and never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
 
 Document = TypeVar("Document", bound=BaseModel)
 MAX_FAULTS = 6

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     PositiveFloat,
@@ -14,6 +12,7 @@ from pydantic import (
     model_validator,
 )
 
+from planner.specs.documents import FrozenDocument
 from planner.units import GB, GIB, MICRO, TERA
 
 Share = Annotated[float, Field(gt=0, le=2)]
@@ -22,11 +21,7 @@ cautious peak.
 """
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class GemmRates(_Document):
+class GemmRates(FrozenDocument):
     """t = fixed + 2mnk / (peak * efficiency) * (1 + k_half/k) * (1 + m_half/m) * (1 + n_half/n)."""
 
     efficiency: Share
@@ -38,7 +33,7 @@ class GemmRates(_Document):
     source: str
 
 
-class AttentionRates(_Document):
+class AttentionRates(FrozenDocument):
     """Causal forward: t = fixed + 2 b a s^2 d / (peak * efficiency) * (1 + seq_half/s) * (1 +
     heads_half/(b a)).
 
@@ -54,7 +49,7 @@ class AttentionRates(_Document):
     source: str
 
 
-class Gpu(_Document):
+class Gpu(FrozenDocument):
     """One accelerator. Peaks are dense; vendors like to print sparse ones."""
 
     name: str
@@ -83,7 +78,7 @@ class Gpu(_Document):
         return self.peak_tflops[precision] * TERA
 
 
-class Kernels(_Document):
+class Kernels(FrozenDocument):
     """Rates of kernels, fitted to measurements; where there are none, the nearest relative's and
     `assumed` says so.
     """
@@ -108,7 +103,7 @@ class Kernels(_Document):
     source: str
 
 
-class Link(_Document):
+class Link(FrozenDocument):
     """A hop class. Bandwidth is per GPU, one direction."""
 
     gbytes_per_s: PositiveFloat
@@ -144,7 +139,7 @@ class Link(_Document):
         return self.hop_us * MICRO
 
 
-class Node(_Document):
+class Node(FrozenDocument):
     """One host."""
 
     gpus: PositiveInt
@@ -166,7 +161,7 @@ class Node(_Document):
     source: str
 
 
-class Fabric(_Document):
+class Fabric(FrozenDocument):
     """The network between nodes."""
 
     nics: PositiveInt
@@ -210,7 +205,7 @@ class Fabric(_Document):
         return self
 
 
-class HardwareProfile(_Document):
+class HardwareProfile(FrozenDocument):
     """A machine type: what the command line calls a cluster."""
 
     name: str

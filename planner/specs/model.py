@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from planner.specs.documents import FrozenDocument
 
 Width = Annotated[int, Field(gt=0, le=100_000_000)]
 """A size of the network; the bound keeps products of a few of them exact in 64 bits."""
 Count = Annotated[int, Field(ge=0, le=100_000_000)]
 """The same, where none is an answer."""
-_FROZEN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Moe(BaseModel):
+class Moe(FrozenDocument):
     """Mixture of experts: which layers have one, its experts, its router. Experts are gated and
     activated as the model's MLP is.
 
     Layer i, counted from 0, has experts when i >= first_dense_layers and (i + 1) % moe_every == 0;
     the others have the dense MLP.
     """
-
-    model_config = _FROZEN
 
     num_experts: Width
     """Routed experts of a layer."""
@@ -71,24 +70,20 @@ class Moe(BaseModel):
         return self
 
 
-class Indexer(BaseModel):
+class Indexer(FrozenDocument):
     """Sparse attention's indexer (DeepSeek-V3.2, GLM-5): small heads that choose which keys a query
     sees.
     """
-
-    model_config = _FROZEN
 
     num_heads: Width
     head_dim: Width
     keys_per_query: Width
 
 
-class Mla(BaseModel):
+class Mla(FrozenDocument):
     """Multi-head latent attention: keys and values, and usually queries, go through a narrow
     latent.
     """
-
-    model_config = _FROZEN
 
     q_lora_rank: Width | None = None
     """Width of the queries' latent; None: queries are not compressed."""
@@ -107,11 +102,9 @@ class Mla(BaseModel):
         return self
 
 
-class Window(BaseModel):
+class Window(FrozenDocument):
     """Layers whose attention sees a part of the sequence. Layer i, counted from 0, sees all of it
     when i < first_full_layers or (i + 1) % full_every == 0."""
-
-    model_config = _FROZEN
 
     tokens: Width
     kind: Literal["sliding", "chunked"] = "sliding"
@@ -121,12 +114,10 @@ class Window(BaseModel):
     first_full_layers: Count = 0
 
 
-class ModelSpec(BaseModel):
+class ModelSpec(FrozenDocument):
     """A decoder-only transformer, dense or with experts. Widths are of the whole model, before any
     split.
     """
-
-    model_config = _FROZEN
 
     name: str
     family: str

@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from planner.errors import InputError, unknown
 from planner.layout import Layout
-from planner.specs.documents import build, read_mapping
+from planner.specs.documents import FrozenDocument, build, read_mapping
 from planner.specs.question import LAYOUT_WORDS, changed, from_words
 from planner.specs.recipe import Recipe
 from planner.specs.switches import check as check_switches
@@ -21,12 +21,10 @@ from planner.specs.words import Question
 SIZES = ("tp", "pp", "dp", "cp", "v", "mbs", "m")
 
 
-class SavedPlan(BaseModel):
+class SavedPlan(FrozenDocument):
     """The question with every word stated, the layout, what the cost model said of it, and what it
     came from.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     question: dict[str, Any]
     layout: dict[str, Any]
@@ -36,7 +34,7 @@ class SavedPlan(BaseModel):
     """Of ppplan, of the framework whose rules and flags hold, of numpy."""
     profile: dict[str, Any]
     """Name and source of the hardware profile, and the figures of it that were changed."""
-    switches: dict[str, Any] = {}
+    switches: dict[str, Any] = Field(default_factory=dict)
     """Overlap switches and bucket sizes that `tune` found to be faster than the defaults, by the
     software's own words.
     """

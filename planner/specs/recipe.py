@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
+from planner.specs.documents import FrozenDocument
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.stack import Stack
@@ -24,20 +25,17 @@ Precision = Literal[
 ]
 
 
-class Bounds(BaseModel):
+class Bounds(FrozenDocument):
     """The range that a question allows a knob, ends included."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     low: int
     high: int
 
 
-class Recipe(BaseModel):
+class Recipe(FrozenDocument):
     """A question with every document resolved: what the cost model and the search read. What
     changes learning (batch, sequence length, precision) is fixed here and never searched.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: ModelSpec
     hardware: HardwareProfile
@@ -49,7 +47,7 @@ class Recipe(BaseModel):
     framework: Literal["megatron", "deepspeed", "torch"] = "megatron"
     framework_version: str = "0.19"
     attention: Literal["flash", "fused", "unfused"] = "flash"
-    knobs: dict[str, Bounds] = {}
+    knobs: dict[str, Bounds] = Field(default_factory=dict)
     """Limits of the search by layout field: tp, pp, dp, mbs, m, v, zero, sp, recompute, schedule
     (as codes), ...
     """
@@ -68,13 +66,25 @@ class Recipe(BaseModel):
     """
     mean_length: PositiveInt | None = None
     """Mean tokens of a sample; None: samples are as long as the sequence."""
-    switches: dict[str, bool | int] = {}
+    switches: dict[str, bool | int] = Field(default_factory=dict)
     """Overlap switches and bucket sizes that a software is told, by its own words
     (specs/switches.py); the cost model knows none.
     """
     assumed: tuple[str, ...] = ()
     """What was not stated and got a default, in words."""
     tokens_per_step_note: str = ""
+
+    def allows(self, knob: str, value: Any) -> Any:
+        """Whether the question allows a knob this value; of a column, each of its values."""
+        bounds = self.knobs.get(knob)
+        if bounds is None:
+            return True
+        return (bounds.low <= value) & (value <= bounds.high)
+
+    def fixed(self, knob: str) -> int | None:
+        """The single value that the question allows a knob; None where it leaves a choice."""
+        bounds = self.knobs.get(knob)
+        return bounds.low if bounds is not None and bounds.low == bounds.high else None
 
     @property
     def element_bytes(self) -> float:

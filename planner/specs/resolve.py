@@ -5,7 +5,7 @@ that `explain` speaks of.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from planner.errors import InputError, unknown
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
@@ -13,7 +13,7 @@ from planner.specs import library, tuning
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
-from planner.specs.recipe import Recipe
+from planner.specs.recipe import Precision, Recipe
 from planner.specs.stack import Stack
 from planner.specs.versions import version_of
 from planner.specs.words import Question
@@ -25,17 +25,7 @@ STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp
 ON_PROCESSORS = {"torch": "torch-gloo"}
 """Where the profile is of a processor."""
 VERSIONS = {"megatron": "0.19", "deepspeed": "0.19", "torch": "2.13"}
-PRECISIONS = (
-    "bf16",
-    "fp16",
-    "fp32",
-    "fp8-delayed",
-    "fp8-tensorwise",
-    "fp8-rowwise",
-    "fp8-blockwise",
-    "mxfp8",
-    "nvfp4",
-)
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 ATTENTIONS = ("flash", "fused", "unfused")
 AMPERE = 8.0
 """Compute capability."""

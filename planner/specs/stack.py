@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, PositiveFloat
+
+from planner.specs.documents import FrozenDocument
 
 
-class AttentionShares(BaseModel):
+class AttentionShares(FrozenDocument):
     """Speed of a stack's attention kernel over the profile's, by GPU architecture: FlashAttention-2
     does not use what Hopper brought.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     ampere: PositiveFloat = 1.0
     hopper: PositiveFloat = 1.0
     blackwell: PositiveFloat = 1.0
 
 
-class CastBytes(BaseModel):
+class CastBytes(FrozenDocument):
     """Bytes moved per element that is quantized, by recipe of precision."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     fp8_delayed: NonNegativeFloat = 0.0
     fp8_tensorwise: NonNegativeFloat = 0.0
@@ -32,12 +30,10 @@ class CastBytes(BaseModel):
     nvfp4: NonNegativeFloat = 0.0
 
 
-class KeptBytes(BaseModel):
+class KeptBytes(FrozenDocument):
     """What autograd keeps of operations that are not fused, beyond what their fused kernels keep:
     bytes per token and unit of one layer.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     norms: NonNegativeFloat = 0.0
     """Both norms, per hidden unit: normalized inputs before the weight, copies in fp32."""
@@ -55,10 +51,8 @@ class KeptBytes(BaseModel):
     """
 
 
-class Experts(BaseModel):
+class Experts(FrozenDocument):
     """How a stack runs layers with experts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
     """How tokens reach their experts: NCCL's all-to-all of every copy; DeepEP and HybridEP send a
@@ -93,10 +87,8 @@ class Experts(BaseModel):
     """
 
 
-class Stack(BaseModel):
+class Stack(FrozenDocument):
     """What it overlaps, fuses and keeps, and how long its CPU takes to launch a layer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
     framework: Literal["megatron", "deepspeed", "torch"]

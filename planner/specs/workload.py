@@ -5,24 +5,14 @@ whole or short samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, field_validator
+from pydantic import PositiveInt, field_validator
 
 from planner.errors import InputError, unknown
+from planner.specs.documents import FrozenDocument
 from planner.specs.model import ModelSpec
 
-OPTIMIZERS = (
-    "adam",
-    "precision-aware",
-    "precision-aware-fp32",
-    "precision-aware-fp8",
-    "adam-8bit",
-    "adafactor",
-    "muon",
-    "lion",
-    "sgd",
-)
 OPTIMIZER_ALIASES = {
     "adamw": "adam",
     "dist_muon": "muon",
@@ -39,6 +29,7 @@ Optimizer = Literal[
     "lion",
     "sgd",
 ]
+OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
 FROZEN = ("embedding", "attention", "mlp", "norms", "head")
 """Parts of a model whose weights can be frozen; mlp: experts, shared experts and router too."""
 Frozen = Literal["embedding", "attention", "mlp", "norms", "head"]
@@ -77,12 +68,10 @@ MAX_RANK = 4096
 BASES = ("16bit", "nf4")
 
 
-class Lora(BaseModel):
+class Lora(FrozenDocument):
     """Low-rank adapters (LoRA, QLoRA): every target linear is frozen, and two matrices beside it
     are trained, of shapes [rank, inputs] and [outputs, rank].
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: PositiveInt
     targets: tuple[Target, ...] = TARGETS  # type: ignore[assignment]
