@@ -23,7 +23,13 @@ from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
 from planner.specs.sweep import MAX_ROWS
-from planner.specs.words import Question, QuestionWords, SimulateWords
+from planner.specs.words import (
+    CalibrateWords,
+    Question,
+    QuestionWords,
+    SimulateWords,
+    TuneWords,
+)
 
 if TYPE_CHECKING:
     from planner.accuracy.validate import Validation
@@ -255,55 +261,23 @@ def validate(
     return validate.validate(files, source, where)
 
 
-def tune(
-    plan: str | Path,
-    trials: int = 10,
-    runner: str = "torch",
-    launcher: str = "local",
-    storage: str | None = None,
-    study: str | None = None,
-    resume: bool = False,
-    limit_s: float = 600.0,
-    devices: int | None = None,
-    out: str | Path | None = None,
-    megatron_path: str | Path | None = None,
-    repeats: int = 2,
-    switches: int = 4,
-    tell: Tell | None = None,
-) -> Tuned:
+def tune(plan: str | Path, *, tell: Tell | None = None, **words: Unpack[TuneWords]) -> Tuned:
     """Measures layouts around a saved plan and refines it: `tune("plan.yaml", trials=10)`.
 
-    `tell` hears of every trial. InputError for a plan, a runner, a storage or a study that cannot
-    be.
+    The words are those of the command line; `tell` hears of every trial. InputError for a plan, a
+    runner, a storage or a study that cannot be.
     """
     check_installed("tune", "optuna")
     from planner.tune import tune
 
-    return tune.tune(
-        plan,
-        trials=trials,
-        runner=runner,
-        launcher=launcher,
-        storage=storage,
-        study=study,
-        resume=resume,
-        limit_s=limit_s,
-        devices=devices,
-        out=out,
-        megatron_path=megatron_path,
-        repeats=repeats,
-        switches=switches,
-        tell=tell,
-    )
+    return tune.tune(plan, tell=tell, **words)
 
 
 def calibrate(
     out: str | Path = "profile.yaml",
-    device: str | None = None,
-    devices: int | None = None,
-    limit_s: float = 600.0,
-    measured: str | Path | None = None,
+    *,
     tell: Callable[[str], None] = lambda line: None,
+    **words: Unpack[CalibrateWords],
 ) -> Calibration:
     """Measures this machine in child processes and writes a profile to `out`.
 
@@ -312,7 +286,7 @@ def calibrate(
     """
     from planner.calibrate import calibrate
 
-    return calibrate.calibrate(out, device, devices, limit_s, measured, tell)
+    return calibrate.calibrate(out, tell=tell, **words)
 
 
 def check(

@@ -50,20 +50,20 @@ def calibrate(
     devices: int | None = None,
     limit_s: float = 600.0,
     measured: str | Path | None = None,
-    says: Callable[[str], None] = lambda line: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Calibration:
     """Measures `devices` ranks at once on "cpu" or "cuda" (default: what this machine has) and
     writes the profile to `out`.
 
     measured: the RESULT.json of a worker that torchrun started over nodes, in place of a run here.
-    `says` gets progress, line by line. Raises InputError for faulty words; a failed run is a
+    `tell` gets progress, line by line. Raises InputError for faulty words; a failed run is a
     Calibration without a profile.
     """
     path = Path(out)
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"out must be a YAML file, but got {out}; try {path.with_suffix('.yaml')}")
     check_folder(path.parent)
-    outcome = _run(device, devices, limit_s, says) if measured is None else _read(Path(measured))
+    outcome = _run(device, devices, limit_s, tell) if measured is None else _read(Path(measured))
     result = outcome.result
     if result is None:
         return Calibration(None, "", 0, {}, outcome)
@@ -81,7 +81,7 @@ def local_devices() -> tuple[str, int]:
 
 
 def _run(
-    device: str | None, devices: int | None, limit_s: float, says: Callable[[str], None]
+    device: str | None, devices: int | None, limit_s: float, tell: Callable[[str], None]
 ) -> Outcome:
     check_installed("calibrate", "torch")
     kind, count = local_devices()
@@ -100,7 +100,7 @@ def _run(
         raise InputError(f"devices must be from 1 to {most}, but got {ranks}")
 
     def progress(line: dict[str, Any]) -> bool:
-        says(f"measuring {line['phase']}")
+        tell(f"measuring {line['phase']}")
         return False
 
     backend: Literal["cpu", "cuda"] = "cuda" if device == "cuda" else "cpu"

@@ -125,7 +125,8 @@ def option(name: str) -> Any:
 
 def _parameters(name: str, kind: Any, word: Word) -> list[inspect.Parameter]:
     """The parameter of a word, and beside --recompute its short form."""
-    made = [_parameter(name, Annotated[_on_the_line(kind), _option(name, kind, word)], None)]
+    option = _option(name, kind, word)
+    made = [_parameter(name, Annotated[_on_the_line(kind), option], word.default)]
     if name == "recompute" and word.panel == LAYOUT:
         short = typer.Option(
             "--no-recompute", help="Short for --recompute none.", rich_help_panel=LAYOUT
@@ -146,14 +147,14 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def _option(name: str, kind: Any, word: Word) -> Any:
     flag = f"--{name.replace('_', '-')}"
     types = _types(kind)
-    if bool in types:
+    if bool in types and word.default is None:
         flag = f"{flag}/--no-{flag.removeprefix('--')}"
     return typer.Option(
         *([flag, word.short] if word.short else [flag]),
         help=word.help,
         metavar=word.metavar,
-        rich_help_panel=word.panel,
-        show_default=False,
+        rich_help_panel=word.panel or None,
+        show_default=word.default is not None,
         parser={(int,): integer, (float,): decimal}.get(types),
         autocompletion=getattr(complete, word.complete) if word.complete else None,
     )

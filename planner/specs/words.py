@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 
 THE_QUESTION, LAYOUT = "The question", "Knobs of the layout"
@@ -44,6 +45,8 @@ class Word:
     """The least value, or what it must be above, and the most; None: no limit, or one that is
     checked elsewhere.
     """
+    default: int | float | str | None = None
+    """What holds where the word is not stated; help texts show it."""
 
 
 def _knob(help: str, metavar: str | None = "N|LOW..HIGH", complete: str = "") -> Word:
@@ -352,6 +355,104 @@ class SimulateWords(TypedDict, total=False):
 
 SIMULATE_DEFAULTS = {"weight_retained": 1.0, "head_extra": 0.0}
 """Of the words of simulate that are not None where they are not stated."""
+
+
+def _of_run(help: str, metavar: str | None, default: int | float | str | None = None) -> Word:
+    return Word(help, metavar, panel="", default=default)
+
+
+class TuneWords(TypedDict, total=False):
+    """The words of `tune`."""
+
+    trials: Annotated[
+        int,
+        _of_run(
+            "Layouts to measure, those of the study so far and of its other workers included.",
+            "N",
+            10,
+        ),
+    ]
+    runner: Annotated[
+        str,
+        _of_run(
+            "Whose training step: torch (a benchmark of the plan's model), megatron, deepspeed.",
+            "NAME",
+            "torch",
+        ),
+    ]
+    launcher: Annotated[
+        str, _of_run("Where trials run: local, torchrun, slurm or kubernetes.", "NAME", "local")
+    ]
+    storage: Annotated[
+        str | None,
+        _of_run(
+            "SQLite beside the plan by default; any URL of Optuna; journal:FILE on a shared disk.",
+            "URL",
+        ),
+    ]
+    study: Annotated[str | None, _of_run("Its name; default: that of the plan and runner.", "NAME")]
+    repeats: Annotated[
+        int,
+        _of_run(
+            "Runs once more, in turns, of the fastest and of those that noise may have put behind"
+            " it.",
+            "N",
+            2,
+        ),
+    ]
+    switches: Annotated[
+        int,
+        _of_run(
+            "Runs of the fastest layouts under other overlap switches and bucket sizes, one"
+            " changed at a time.",
+            "N",
+            4,
+        ),
+    ]
+    resume: Annotated[
+        bool,
+        _of_run(
+            "Go on with a study, or join its workers; one that was killed loses no finished trial.",
+            None,
+            False,
+        ),
+    ]
+    limit_s: Annotated[float, _of_run("Longest that a trial may take, start to end.", "S", 600)]
+    devices: Annotated[
+        int | None,
+        _of_run(
+            "Devices to use; default: the GPUs here, else a process a core. A larger plan is"
+            " measured in parts.",
+            "N",
+        ),
+    ]
+    out: Annotated[
+        str | Path | None,
+        _of_run("Folder for what is found; default: PLAN-tuned beside the plan.", "DIR"),
+    ]
+    megatron_path: Annotated[
+        str | Path | None,
+        _of_run("A checkout of Megatron-LM, for --runner megatron.", "DIR"),
+    ]
+
+
+class CalibrateWords(TypedDict, total=False):
+    """The words of `calibrate` beside the file to write."""
+
+    device: Annotated[
+        str | None, _of_run("cuda or cpu; default: the GPUs if there are any.", "NAME")
+    ]
+    devices: Annotated[
+        int | None,
+        _of_run("GPUs, or processes on a CPU, at once; default: all GPUs, or 2 processes.", "N"),
+    ]
+    limit_s: Annotated[float, _of_run("Seconds after which measuring is given up.", "S", 600.0)]
+    measured: Annotated[
+        str | Path | None,
+        _of_run(
+            "A result of planner.calibrate.worker that torchrun started over nodes.", "FILE.json"
+        ),
+    ]
 
 
 @cache

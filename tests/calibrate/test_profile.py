@@ -223,7 +223,7 @@ def test_two_processes_measure_and_the_profile_plans(
     monkeypatch.setattr(module.sizes, "request", lambda device: SMALL)
     said: list[str] = []
     answer = calibrate(
-        tmp_path / "here.yaml", device="cpu", devices=2, limit_s=120, says=said.append
+        tmp_path / "here.yaml", device="cpu", devices=2, limit_s=120, tell=said.append
     )
     assert answer.outcome.state == "done", answer.outcome
     assert said == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
@@ -9,8 +10,18 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import typer
 
+from planner.calibrate.calibrate import calibrate
 from planner.cli import app
-from planner.specs.words import LAYOUT, Question, QuestionWords, SimulateWords, declared
+from planner.specs.words import (
+    LAYOUT,
+    CalibrateWords,
+    Question,
+    QuestionWords,
+    SimulateWords,
+    TuneWords,
+    declared,
+)
+from planner.tune.tune import tune
 
 
 def plain(kind: Any) -> set[Any]:
@@ -33,7 +44,13 @@ def test_keywords_are_the_words() -> None:
 
 @pytest.mark.parametrize(
     ("command", "kind"),
-    [("recommend", Question), ("explain", Question), ("simulate", SimulateWords)],
+    [
+        ("recommend", Question),
+        ("explain", Question),
+        ("simulate", SimulateWords),
+        ("tune", TuneWords),
+        ("calibrate", CalibrateWords),
+    ],
 )
 def test_every_word_is_an_option(command: str, kind: type) -> None:
     group: Any = typer.main.get_command(app())
@@ -41,6 +58,13 @@ def test_every_word_is_an_option(command: str, kind: type) -> None:
     for name, (_, word) in declared(kind).items():
         assert options[name].help == word.help
         assert options[name].opts[0] == f"--{name.replace('_', '-')}"
+
+
+@pytest.mark.parametrize(("verb", "kind"), [(tune, TuneWords), (calibrate, CalibrateWords)])
+def test_defaults_are_those_of_the_verb(verb: Any, kind: type) -> None:
+    parameters = inspect.signature(verb).parameters
+    for name, (_, word) in declared(kind).items():
+        assert parameters[name].default == word.default, name
 
 
 def test_layout_words_are_those_of_a_saved_plan() -> None:
