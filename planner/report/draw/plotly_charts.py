@@ -56,7 +56,7 @@ def time_by_term(rows: Named) -> Chart:
 def memory_by_term(rows: Named) -> Chart:
     """Stacked bars: GiB of the worst stage by term; each GPU's limit as a mark."""
     figure = _stacked(rows, "memory", "_bytes", 1 / GIB, "GiB on the worst stage", "GiB")
-    limits = [said.memory_limit_bytes / GIB for _, said in rows]
+    limits = [estimate.memory_limit_bytes / GIB for _, estimate in rows]
     figure["data"].append(
         {
             "type": "scatter",
@@ -85,7 +85,7 @@ def memory_by_stage(estimate: Estimate) -> Chart:
     """GiB of every stage, the limit as a line."""
     limit = estimate.memory_limit_bytes / GIB
     held = [stage.memory_bytes / GIB for stage in estimate.stages]
-    over = ["#e45756" if one > limit else "#4c78a8" for one in held]
+    over = ["#e45756" if gib > limit else "#4c78a8" for gib in held]
     bars = {
         "type": "bar",
         "x": [stage.stage for stage in estimate.stages],
@@ -142,8 +142,12 @@ def search_cloud(
         }
     )
     best = [
-        (said.memory_bytes / GIB, said.tokens_per_s_per_gpu, f"plan {rank}: {_knobs(layout)}")
-        for rank, (layout, said) in enumerate(plans, 1)
+        (
+            estimate.memory_bytes / GIB,
+            estimate.tokens_per_s_per_gpu,
+            f"plan {rank}: {_knobs(layout)}",
+        )
+        for rank, (layout, estimate) in enumerate(plans, 1)
     ]
     if best:
         x, y, words = zip(*best, strict=True)
@@ -186,7 +190,7 @@ def gantt(drawn: gantt_chart.Chart) -> Chart:
                 "base": _round(drawn.start[mine]),
                 "x": _round(drawn.end[mine] - drawn.start[mine]),
                 "y": drawn.row[mine].tolist(),
-                "text": [str(one) for one in drawn.label[mine]],
+                "text": [str(label) for label in drawn.label[mine]],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
                 "constraintext": "inside",
@@ -321,7 +325,7 @@ def _stacked(
     """
     names = [name for name, _ in rows]
     terms = {
-        f.name: [float(getattr(getattr(said, part), f.name)) * scale for _, said in rows]
+        f.name: [float(getattr(getattr(estimate, part), f.name)) * scale for _, estimate in rows]
         for f in fields(getattr(rows[0][1], part))
     }
     totals = [sum(values) for values in zip(*terms.values(), strict=True)]

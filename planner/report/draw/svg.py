@@ -20,7 +20,7 @@ LEFT, TOP, ROW, GAP, WIDTH = 74, 62, 26, 4, 1200
 """Pixels: margin of row names, of the title; height of a row and the space under it; width of the
 makespan.
 """
-MOST = 20_000
+MAX_WIDTH = 20_000
 """Pixels of the makespan on a page."""
 
 _STYLE = """
@@ -110,7 +110,7 @@ def _readable(chart: Chart) -> float:
     lengths = (chart.end - chart.start)[chart.end > chart.start]
     digits = len(str(int(chart.label.max()))) if len(chart.label) else 1
     wanted = chart.makespan / float(lengths.min()) * (7 * digits + 3) if len(lengths) else WIDTH
-    return float(min(max(wanted, WIDTH), MOST))
+    return float(min(max(wanted, WIDTH), MAX_WIDTH))
 
 
 def _grid(chart: Chart, width: float, scale: float) -> list[str]:
@@ -155,10 +155,10 @@ def _bar(chart: Chart, scale: float, bar: tuple[int, float, float, str, int, int
     x, width = LEFT + start * scale, (end - start) * scale
     y, height = TOP + row * (ROW + GAP) + (ROW / 2 if half == 2 else 0), ROW / 2 if half else ROW
     edge = ' stroke="#fff" stroke-width="0.6"' if width > 3 else ""
-    said = f"{name}: {start:g} to {end:g}{' ' + chart.unit if chart.unit else ''}"
+    tooltip = f"{name}: {start:g} to {end:g}{' ' + chart.unit if chart.unit else ''}"
     box = (
         f'<rect x="{x:.2f}" y="{y:g}" width="{width:.2f}" height="{height:g}"'
-        f' fill="{_hex(ground)}"{edge}><title>{said}</title></rect>'
+        f' fill="{_hex(ground)}"{edge}><title>{tooltip}</title></rect>'
     )
     if width < 7 * len(str(label)) + 2:
         return box

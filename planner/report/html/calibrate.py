@@ -4,7 +4,6 @@ fitted profile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from planner.calibrate.calibrate import Calibration
@@ -26,17 +25,10 @@ def page(answer: Calibration) -> Page:
     """
     profile, result = answer.profile, answer.outcome.result
     if profile is None or result is None:
-        tail = (
-            (More("The last that it said", (("stderr", answer.outcome.stderr_tail),)),)
-            if answer.outcome.stderr_tail
-            else ()
-        )
-        return Page(
-            "Nothing was measured",
-            (),
-            (),
-            (Section("Why", (f"{answer.outcome.reason}.",), more=tail, alert=True),),
-        )
+        tail = (("stderr", answer.outcome.stderr_tail),) * bool(answer.outcome.stderr_tail)
+        more = (More("The last that it said", tail),)
+        why = Section("Why", (f"{answer.outcome.reason}.",), more=more, alert=True)
+        return Page("Nothing was measured", sections=(why,))
     errors = Grid(
         ("fit", "median error"),
         tuple((name, f"{error:.1%}") for name, error in answer.fit_error.items()),
@@ -73,106 +65,79 @@ def _drawn(title: str, pairs: Pairs) -> list[Section]:
         " where they agree.",
         drawn.height,
     )
-    rows = tuple(
-        (kind, what, f"{measured:,.4g}", f"{predicted:,.4g}", f"{predicted / measured - 1:+.1%}")
-        for kind, columns in pairs.items()
-        for measured, predicted, what in zip(*columns, strict=True)
-    )
-    table = More(
-        "Every measurement",
-        grid=Grid(("what", "size", "measured, us", "fitted, us", "error"), rows, 2),
-    )
+    rows = []
+    for kind, columns in pairs.items():
+        for measured, fitted, size in zip(*columns, strict=True):
+            error = f"{fitted / measured - 1:+.1%}"
+            rows.append((kind, size, f"{measured:,.4g}", f"{fitted:,.4g}", error))
+    grid = Grid(("what", "size", "measured, us", "fitted, us", "error"), tuple(rows), 2)
+    table = More("Every measurement", grid=grid)
     return [Section(title, charts=(chart,), more=(table,))]
 
 
 def _sustained(profile: HardwareProfile) -> list[str]:
     share = profile.kernels.sustained_share
-    return (
-        [f"Fitted times are those at sustained clocks, {share:.0%} of what short runs reach."]
-        if share < 1
-        else []
-    )
+    text = f"Fitted times are those at sustained clocks, {share:.0%} of what short runs reach."
+    return [text] * (share < 1)
 
 
-def _paired(rows: Iterable[tuple[str, float, float, str]]) -> Pairs:
-    """rows: kind, measured and predicted seconds, words."""
-    out: Pairs = {}
-    for kind, measured, predicted, words in rows:
-        columns = out.setdefault(kind, ([], [], []))
-        columns[0].append(measured * 1e6)
-        columns[1].append(predicted * 1e6)
-        columns[2].append(words)
-    return out
+def _add(pairs: Pairs, kind: str, measured_s: float, predicted_s: float, words: str) -> None:
+    measured, predicted, says = pairs.setdefault(kind, ([], [], []))
+    measured.append(measured_s * 1e6)
+    predicted.append(predicted_s * 1e6)
+    says.append(words)
 
 
 def _products(profile: HardwareProfile, rows: list[dict[str, Any]]) -> Pairs:
     """Of the precisions that the profile has: a processor slower in bf16 than in fp32 gets no
     bf16.
     """
-    known = [row for row in rows if row["precision"] in profile.gpu.peak_tflops]
-
-    def seconds(row: Mapping[str, Any]) -> float:
-        return float(kernels.gemm_s(profile, row["precision"], row["m"], row["n"], row["k"]))
-
-    return _paired(
-        (row["precision"], row["seconds"], seconds(row), f"{row['m']} x {row['n']} x {row['k']}")
-        for row in known
-    )
+    pairs: Pairs = {}
+    for row in rows:
+        precision, m, n, k = row["precision"], row["m"], row["n"], row["k"]
+        if precision in profile.gpu.peak_tflops:
+            predicted = float(kernels.gemm_s(profile, precision, m, n, k))
+            _add(pairs, precision, row["seconds"], predicted, f"{m} x {n} x {k}")
+    return pairs
 
 
 def _attention(profile: HardwareProfile, rows: list[dict[str, Any]]) -> Pairs:
-    def both(row: Mapping[str, Any]) -> Iterable[tuple[str, float, float, str]]:
-        forward = float(
-            kernels.flash_attention_s(profile, row["batch"], row["heads"], row["seq"], row["width"])
-        )
-        words = f"batch {row['batch']}, {row['heads']} heads of {row['width']}, {row['seq']} tokens"
-        yield "forward", row["seconds"], forward, words
-        yield (
-            "backward",
-            row["backward_s"],
-            float(kernels.flash_backward_s(profile, forward)),
-            words,
-        )
-
-    return _paired(one for row in rows for one in both(row))
+    pairs: Pairs = {}
+    for row in rows:
+        batch, heads, seq, width = row["batch"], row["heads"], row["seq"], row["width"]
+        forward = float(kernels.flash_attention_s(profile, batch, heads, seq, width))
+        backward = float(kernels.flash_backward_s(profile, forward))
+        words = f"batch {batch}, {heads} heads of {width}, {seq} tokens"
+        _add(pairs, "forward", row["seconds"], forward, words)
+        _add(pairs, "backward", row["backward_s"], backward, words)
+    return pairs
 
 
 def _memory(profile: HardwareProfile, rows: list[dict[str, Any]]) -> Pairs:
-    return _paired(
-        (
-            "sum of two vectors",
-            row["seconds"],
-            float(kernels.memory_s(profile, row["bytes"])),
-            f"{row['bytes']:,} bytes",
-        )
-        for row in rows
-    )
+    pairs: Pairs = {}
+    for row in rows:
+        predicted = float(kernels.memory_s(profile, row["bytes"]))
+        words = f"{row['bytes']:,} bytes"
+        _add(pairs, "sum of two vectors", row["seconds"], predicted, words)
+    return pairs
 
 
 def _links(profile: HardwareProfile, rows: list[dict[str, Any]]) -> Pairs:
     """Those that the cost model has a form for; a message's ranks are the two that send and
     receive.
     """
-    forms: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-        "all_reduce": lambda row: collectives.all_reduce_s(
-            profile, _group(profile, row), row["bytes"]
-        ),
-        "all_gather": lambda row: collectives.gather_s(profile, _group(profile, row), row["bytes"]),
-        "reduce_scatter": lambda row: collectives.gather_s(
-            profile, _group(profile, row), row["bytes"]
-        ),
-        "send_recv": lambda row: collectives.send_s(profile, 1, 2, row["bytes"]),
-    }
-    known = [row for row in rows if row["op"] in forms]
-    return _paired(
-        (row["op"].replace("_", " "), row["seconds"], float(forms[row["op"]](row)), _message(row))
-        for row in known
-    )
-
-
-def _message(row: Mapping[str, Any]) -> str:
-    return f"{row['ranks']} ranks, {row['bytes']:,} bytes"
-
-
-def _group(profile: HardwareProfile, row: Mapping[str, Any]) -> collectives.Group:
-    return collectives.group(profile, 1, row["ranks"], gpus=row["ranks"])
+    pairs: Pairs = {}
+    for row in rows:
+        operation, ranks, size = row["op"], row["ranks"], row["bytes"]
+        group = collectives.group(profile, 1, ranks, gpus=ranks)
+        if operation == "all_reduce":
+            predicted = collectives.all_reduce_s(profile, group, size)
+        elif operation in ("all_gather", "reduce_scatter"):
+            predicted = collectives.gather_s(profile, group, size)
+        elif operation == "send_recv":
+            predicted = collectives.send_s(profile, 1, 2, size)
+        else:
+            continue
+        words = f"{ranks} ranks, {size:,} bytes"
+        _add(pairs, operation.replace("_", " "), row["seconds"], float(predicted), words)
+    return pairs

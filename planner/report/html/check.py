@@ -25,24 +25,24 @@ ORIGINS = {
 def page(answer: Checked) -> Page:
     """Everything that `check` prints, and every value with the place it came from."""
     launch, estimate = answer.launch, answer.estimate
-    lead = (
-        verdict_says(answer)[0] + ".",
-        *((parts.question(launch.recipe),) if launch.sized else ()),
-    )
-    sections = (
+    lead = [f"{verdict_says(answer)[0]}."]
+    if launch.sized:
+        lead.append(parts.question(launch.recipe))
+    sections = [
         *_findings(answer),
         *_costs(answer),
         *_oom(answer),
         *_measured(answer),
-        *_unknown(answer),
+        _unknown(answer),
         _values(answer),
-        *_fixed(answer),
+        _fixed(answer),
         parts.assumed(launch.recipe, estimate),
-        *([parts.formulas()] if estimate is not None else []),
-    )
-    return Page(
-        f"Check of {answer.file}", lead, parts.headline(estimate) if estimate else (), sections
-    )
+    ]
+    title = f"Check of {answer.file}"
+    if estimate is None:
+        return Page(title, tuple(lead), (), tuple(sections))
+    sections.append(parts.formulas())
+    return Page(title, tuple(lead), parts.headline(estimate), tuple(sections))
 
 
 def _findings(answer: Checked) -> list[Section]:
@@ -53,29 +53,20 @@ def _findings(answer: Checked) -> list[Section]:
         "warning": "Warnings: not what it seems",
         "hint": "Hints: could be better",
     }
-    out = []
+    sections = []
     for severity, title in titles.items():
-        found = [one for one in answer.findings if one.severity == severity]
-        if found:
-            lines = tuple(_line(one, kind) for one in found)
-            out.append(
-                Section(
-                    title,
-                    lines,
-                    more=tuple(_ways(one, kind) for one in found if len(one.ways) > 1),
-                    alert=severity == "error",
-                )
-            )
-    return out
+        findings = [finding for finding in answer.findings if finding.severity == severity]
+        lines = tuple(_line(finding, kind) for finding in findings)
+        ways = tuple(_ways(finding, kind) for finding in findings if len(finding.ways) > 1)
+        sections.append(Section(title, lines, more=ways, alert=severity == "error"))
+    return sections
 
 
 def _line(finding: Finding, kind: str) -> str:
-    fix = (
-        f" Fix: {flag_line(kind, finding.ways[0].values)}."
-        if finding.ways and finding.ways[0].values
-        else ""
-    )
-    return f"{finding.rule}: {finding.message}.{fix}"
+    line = f"{finding.rule}: {finding.message}."
+    if finding.ways and finding.ways[0].values:
+        line += f" Fix: {flag_line(kind, finding.ways[0].values)}."
+    return line
 
 
 def _ways(finding: Finding, kind: str) -> More:
@@ -83,8 +74,8 @@ def _ways(finding: Finding, kind: str) -> More:
         (
             flag_line(kind, way.values),
             way.says,
-            "" if way.step_s is None else f"{way.step_s:.3g}",
-            "" if way.memory_gib is None else f"{way.memory_gib:.1f}",
+            _figure(way.step_s, ".3g"),
+            _figure(way.memory_gib, ".1f"),
         )
         for way in finding.ways
     )
@@ -94,12 +85,18 @@ def _ways(finding: Finding, kind: str) -> More:
     )
 
 
+def _figure(value: float | None, digits: str) -> str:
+    return "" if value is None else f"{value:{digits}}"
+
+
 def _costs(answer: Checked) -> list[Section]:
     """The stated layout beside the best one: table, time by term, memory by stage."""
     if answer.estimate is None:
         return []
     rows = [("stated", answer.launch.layout, answer.estimate)]
-    rows += [("best", answer.best.layout, answer.best.estimate)] if answer.best else []
+    if answer.best:
+        rows.append(("best", answer.best.layout, answer.best.estimate))
+    named = [(f"{name}: {parts.short(layout)}", estimate) for name, layout, estimate in rows]
     schedule = SCHEDULES[answer.launch.layout.schedule]
     return [
         Section(
@@ -107,11 +104,7 @@ def _costs(answer: Checked) -> list[Section]:
         ),
         Section(
             "Time of a step",
-            charts=(
-                plotly_charts.time_by_term(
-                    [(f"{name}: {parts.short(layout)}", said) for name, layout, said in rows]
-                ),
-            ),
+            charts=(plotly_charts.time_by_term(named),),
             more=(More("Every term of the stated layout", grid=parts.time_terms(answer.estimate)),),
         ),
         parts.memory(answer.estimate),
@@ -121,56 +114,35 @@ def _costs(answer: Checked) -> list[Section]:
 def _oom(answer: Checked) -> list[Section]:
     if answer.oom is None:
         return []
+    title = "The tensor that the error message names"
     rows = tuple(
-        (one["tensor"], one["arithmetic"], "exact" if one["exact"] else "near")
-        for one in answer.oom["matches"]
+        (match["tensor"], match["arithmetic"], "exact" if match["exact"] else "near")
+        for match in answer.oom["matches"]
     )
-    says = (
-        ()
-        if rows
-        else (
-            str(
-                answer.oom.get(
-                    "says", "No tensor of this launch has the size that the message asks for."
-                )
-            ),
-        )
-    )
-    return [
-        Section(
-            "The tensor that the error message names",
-            says,
-            Grid(("tensor", "arithmetic", "match"), rows, 3) if rows else None,
-        )
-    ]
+    if rows:
+        return [Section(title, grid=Grid(("tensor", "arithmetic", "match"), rows, 3))]
+    none = "No tensor of this launch has the size that the message asks for."
+    return [Section(title, (str(answer.oom.get("says", none)),))]
 
 
 def _measured(answer: Checked) -> list[Section]:
-    told = (answer.measured or {}).items()
     rows = tuple(
         (name.replace("_", " "), f"{value:.4g}")
-        for name, value in told
+        for name, value in (answer.measured or {}).items()
         if isinstance(value, int | float)
     )
-    return [Section("Measured, from the log", grid=Grid(("figure", "value"), rows))] if rows else []
+    return [Section("Measured, from the log", grid=Grid(("figure", "value"), rows))] * bool(rows)
 
 
-def _unknown(answer: Checked) -> list[Section]:
+def _unknown(answer: Checked) -> Section:
     launch = answer.launch
-    lines = [
-        f"{one.name}: {one.why}" + (f" ({one.where})" if one.where else "")
-        for one in launch.unresolved
-    ]
-    lines += (
-        [f"Unknown flags, kept: {', '.join(launch.reading.unknown)}"]
-        if launch.reading.unknown
-        else []
-    )
-    return (
-        [Section("Not known", (*lines, *launch.reading.notes))]
-        if lines or launch.reading.notes
-        else []
-    )
+    lines = []
+    for value in launch.unresolved:
+        where = f" ({value.where})" * bool(value.where)
+        lines.append(f"{value.name}: {value.why}{where}")
+    if launch.reading.unknown:
+        lines.append(f"Unknown flags, kept: {', '.join(launch.reading.unknown)}")
+    return Section("Not known", (*lines, *launch.reading.notes))
 
 
 def _values(answer: Checked) -> Section:
@@ -179,15 +151,13 @@ def _values(answer: Checked) -> Section:
     more = []
     for origin, says in ORIGINS.items():
         rows = tuple(
-            (name, str(shown(one)), one.where)
-            for name, one in values.items()
-            if one.origin == origin
+            (name, str(shown(value)), value.where)
+            for name, value in values.items()
+            if value.origin == origin
         )
-        more += (
-            [More(f"{len(rows)} {says}", grid=Grid(("name", "value", "where"), rows, 3))]
-            if rows
-            else []
-        )
+        if rows:
+            grid = Grid(("name", "value", "where"), rows, 3)
+            more.append(More(f"{len(rows)} {says}", grid=grid))
     return Section(
         "Where every value comes from",
         (f"{len(values)} values were read or taken as defaults.",),
@@ -195,14 +165,9 @@ def _values(answer: Checked) -> Section:
     )
 
 
-def _fixed(answer: Checked) -> list[Section]:
+def _fixed(answer: Checked) -> Section:
     if not answer.fixed:
-        return []
+        return Section("Written again")
     rows = tuple((line,) for line in answer.diff.splitlines())
-    return [
-        Section(
-            "Written again",
-            (f"Files: {', '.join(answer.fixed)}.",),
-            more=(More("The changes", grid=Grid(("diff",), rows)),),
-        )
-    ]
+    changes = More("The changes", grid=Grid(("diff",), rows))
+    return Section("Written again", (f"Files: {', '.join(answer.fixed)}.",), more=(changes,))

@@ -42,9 +42,9 @@ def page(answer: Comparison) -> Page:
         *([Section("Throughput", charts=(_throughput(there), *_scaling(there)))] if there else []),
         *([Section("Time and memory", charts=graphs)] if graphs else []),
         Section(
-            "What changes, and why", more=tuple(More(name, (("", said),)) for name, said in changes)
+            "What changes, and why", more=tuple(More(name, (("", text),)) for name, text in changes)
         ),
-        Section("Assumed", tuple(f"{one}." for one in answer.assumed)),
+        Section("Assumed", tuple(f"{text}." for text in answer.assumed)),
         parts.formulas(),
     )
     return Page(title, (), (), sections)

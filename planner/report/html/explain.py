@@ -15,40 +15,42 @@ def page(answer: Explanation) -> Page:
     """Every term of time and memory, stage by stage, the timeline, what plain schedules would hold,
     formulas.
     """
-    recipe, layout, said = answer.recipe, answer.layout, answer.estimate
+    recipe, layout, estimate = answer.recipe, answer.layout, answer.estimate
     broken = (
-        [Section("It breaks a rule", tuple(one.message for one in answer.breaches), alert=True)]
+        [Section("It breaks a rule", tuple(row.message for row in answer.breaches), alert=True)]
         if answer.breaches
         else []
     )
-    beside = tuple(
+    plain_rows = tuple(
         (
-            one.schedule,
-            f"{one.in_flight:.2f}",
-            f"{one.estimate.memory_bytes / GIB:.1f}",
-            f"{one.estimate.bubble_share:z.1%}",
-            f"{one.estimate.step_s:.3f}",
+            row.schedule,
+            f"{row.in_flight:.2f}",
+            f"{row.estimate.memory_bytes / GIB:.1f}",
+            f"{row.estimate.bubble_share:z.1%}",
+            f"{row.estimate.step_s:.3f}",
         )
-        for one in answer.baselines
+        for row in answer.baselines
     )
-    sent = said.p2p
+    sent = estimate.p2p
     sections = (
         *broken,
         Section(
             "The layout",
-            grid=parts.layouts([(SCHEDULES[layout.schedule], layout, said)], "schedule"),
+            grid=parts.layouts([(SCHEDULES[layout.schedule], layout, estimate)], "schedule"),
         ),
         Section(
             "Time of a step",
-            charts=(plotly_charts.time_by_term([(parts.short(layout), said)]),),
-            more=(More("Every term", grid=parts.time_terms(said)),),
+            charts=(plotly_charts.time_by_term([(parts.short(layout), estimate)]),),
+            more=(More("Every term", grid=parts.time_terms(estimate)),),
         ),
-        parts.memory(said),
+        parts.memory(estimate),
         *parts.timeline(recipe, layout),
         Section(
             "Activations in flight",
             (in_flight(answer),),
-            Grid(("plain schedule, v 1", "in flight", "memory, GiB", "bubble", "step, s"), beside),
+            Grid(
+                ("plain schedule, v 1", "in flight", "memory, GiB", "bubble", "step, s"), plain_rows
+            ),
         ),
         Section(
             "Transfers between stages",
@@ -60,12 +62,12 @@ def page(answer: Explanation) -> Page:
                 ),
             ),
         ),
-        parts.assumed(recipe, said, answer.goodput),
+        parts.assumed(recipe, estimate, answer.goodput),
         parts.formulas(*used_formulas(answer)),
     )
     return Page(
         f"{recipe.model.name} as {parts.short(layout)}",
         (parts.question(recipe),),
-        parts.headline(said),
+        parts.headline(estimate),
         sections,
     )

@@ -30,7 +30,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """What a click opens: formulas, sources, long tables."""
+    """What a click opens: formulas, sources, long tables; not drawn where there is nothing."""
 
     summary: str
     lines: tuple[tuple[str, str], ...] = ()
@@ -40,7 +40,7 @@ class More:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One heading and what stands below it, in this order."""
+    """One heading and what stands below it, in this order; not drawn where there is nothing."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -103,12 +103,11 @@ def plotly_js() -> str:
     """
     from importlib.util import find_spec
 
-    found = find_spec("plotly")
-    if found is None or not found.submodule_search_locations:
+    plotly = find_spec("plotly")
+    if plotly is None or not plotly.submodule_search_locations:
         raise _missing("plotly")
-    return (Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js").read_text(
-        encoding="utf-8"
-    )
+    script = Path(plotly.submodule_search_locations[0], "package_data", "plotly.min.js")
+    return script.read_text(encoding="utf-8")
 
 
 def _needed(name: str) -> Any:

@@ -14,18 +14,18 @@ def page(answer: Recommendation) -> Page:
     """The plans, why, where time and memory go, the whole search as a picture; or why nothing fits
     and what would.
     """
-    recipe, found = answer.recipe, answer.search
+    recipe, result = answer.recipe, answer.search
     title = f"How to train {recipe.model.name} on {recipe.gpus:,} x {recipe.hardware.name}"
-    if found is None or not found.plans:
+    if result is None or not result.plans:
         return Page(
             title, (parts.question(recipe),), (), (*_nothing(answer), parts.assumed(recipe, None))
         )
-    best = found.plans[0]
-    rows = [(f"{plan.rank}", plan.layout, plan.estimate) for plan in found.plans]
-    named = [(f"{plan.rank}: {parts.short(plan.layout)}", plan.estimate) for plan in found.plans]
+    best = result.plans[0]
+    rows = [(f"{plan.rank}", plan.layout, plan.estimate) for plan in result.plans]
+    named = [(f"{plan.rank}: {parts.short(plan.layout)}", plan.estimate) for plan in result.plans]
     lead = (
         parts.question(recipe),
-        f"Best: {parts.short(best.layout)}. Limited by {found.limits}." if found.limits else "",
+        f"Best: {parts.short(best.layout)}. Limited by {result.limits}." if result.limits else "",
     )
     sections = (
         Section("Plans", grid=parts.layouts(rows, "plan")),
@@ -37,7 +37,7 @@ def page(answer: Recommendation) -> Page:
         ),
         parts.memory(best.estimate),
         *parts.timeline(recipe, best.layout),
-        *_searched(answer, found),
+        *_searched(answer, result),
         parts.assumed(recipe, best.estimate, answer.goodput),
         parts.formulas(),
     )
@@ -67,18 +67,18 @@ def _searched(answer: Recommendation, result: SearchResult) -> list[Section]:
 
 
 def _nothing(answer: Recommendation) -> tuple[Section, ...]:
-    found = answer.search
-    if found is None:
+    result = answer.search
+    if result is None:
         return (Section("No layout fits", ("No number of GPUs is enough.",), alert=True),)
-    near = [(one.change, one.layout, one.estimate) for one in found.nearest or ()]
+    near = [(change.change, change.layout, change.estimate) for change in result.nearest or ()]
     changes = [Section("It would fit with", grid=parts.layouts(near, "change"))] if near else []
-    said = "No layout fits." if found.legal else "No layout is legal."
+    verdict = "No layout fits." if result.legal else "No layout is legal."
     return (
         Section(
             "The answer is no",
-            (said, *([found.limits] if found.limits else []), counts(found)),
+            (verdict, *([result.limits] if result.limits else []), counts(result)),
             alert=True,
         ),
         *changes,
-        *_searched(answer, found),
+        *_searched(answer, result),
     )

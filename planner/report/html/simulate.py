@@ -34,7 +34,7 @@ def _schedule(simulated: SimulatedSchedule, lead: tuple[str, ...] = ()) -> Page:
         Section("Timeline", charts=(plotly_charts.gantt(simulate.chart(simulated)),)),
         Section("Ranks", grid=Grid(head, rows)),
         *(
-            [Section("Assumed", tuple(f"{one}." for one in simulated.assumed))]
+            [Section("Assumed", tuple(f"{text}." for text in simulated.assumed))]
             if simulated.assumed
             else []
         ),
@@ -56,21 +56,24 @@ def _comparison(comparison: ScheduleComparison) -> Page:
     head = ("schedule", "v", "makespan", "bubble", "activations, stages", "messages")
     rows = tuple(
         (
-            one.schedule,
-            str(one.v),
-            simulate.time(one.timeline.makespan, one.unit),
-            f"{one.timeline.bubble_share:.2%}",
-            f"{one.timeline.peak_in_flight.max() / one.v:g}",
-            f"{one.timeline.messages:,}",
+            schedule.schedule,
+            str(schedule.v),
+            simulate.time(schedule.timeline.makespan, schedule.unit),
+            f"{schedule.timeline.bubble_share:.2%}",
+            f"{schedule.timeline.peak_in_flight.max() / schedule.v:g}",
+            f"{schedule.timeline.messages:,}",
         )
-        for one in comparison.schedules
+        for schedule in comparison.schedules
     )
-    names = [one.schedule for one in comparison.schedules]
-    shares = [100 * one.timeline.bubble_share for one in comparison.schedules]
+    names = [schedule.schedule for schedule in comparison.schedules]
+    shares = [100 * schedule.timeline.bubble_share for schedule in comparison.schedules]
     bubbles = plotly_charts.bars(names, shares, "bubble, %", "Idle share of the makespan, %.")
     held = plotly_charts.bars(
         names,
-        [float(one.timeline.peak_in_flight.max()) / one.v for one in comparison.schedules],
+        [
+            float(schedule.timeline.peak_in_flight.max()) / schedule.v
+            for schedule in comparison.schedules
+        ],
         "whole stages in flight",
         "Activations at the peak on the fullest rank, in whole stages.",
         "#f58518",
@@ -92,14 +95,15 @@ def _comparison(comparison: ScheduleComparison) -> Page:
 
 def _served(answer: ServedAnswer) -> Page:
     pools = [("", answer.served), *answer.others]
-    rows = tuple(tuple(serve.row(name, one)) for name, one in pools)
-    drawn = [one for _, one in pools[:1] if one.passed is not None]
-    timeline = (
-        [Section("Timeline", charts=tuple(plotly_charts.gantt(serve.chart(one)) for one in drawn))]
-        if drawn
-        else []
-    )
+    rows = tuple(tuple(serve.row(name, pool)) for name, pool in pools)
+    timeline = []
+    if answer.served.passed is not None:
+        chart = plotly_charts.gantt(serve.chart(answer.served))
+        timeline.append(Section("Timeline", charts=(chart,)))
     sections = (*timeline, Section("Figures", grid=Grid(tuple(serve.COLUMNS), rows)))
     return Page(
-        "A forward-only pipeline", tuple(f"Assumed: {one}." for one in answer.assumed), (), sections
+        "A forward-only pipeline",
+        tuple(f"Assumed: {text}." for text in answer.assumed),
+        (),
+        sections,
     )

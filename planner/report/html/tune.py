@@ -28,9 +28,9 @@ STEPS = 20
 
 def page(answer: Tuned) -> Page:
     """Everything that the study found; charts only of what was measured."""
-    timed = [one for one in answer.rows if one.measured_s]
+    timed = [row for row in answer.rows if row.measured_s]
     lead = (parts.question(answer.recipe), *_best(answer))
-    proxy = next((one.proxy for one in answer.rows if one.proxy), "")
+    proxy = tune.proxy_measured(answer)
     sections = (
         *([Section("What was measured", (f"{proxy}.",))] if proxy else []),
         Section("Trials", grid=_trials(answer)),
@@ -43,7 +43,7 @@ def page(answer: Tuned) -> Page:
         Section(
             "The study",
             (
-                f"{answer.study} in {answer.storage}: {_space(answer)}.",
+                f"{answer.study} in {answer.storage}: {tune.space(answer)}.",
                 f"Files: {', '.join(answer.files)}.",
             ),
         ),
@@ -57,15 +57,6 @@ def page(answer: Tuned) -> Page:
     )
 
 
-def _space(answer: Tuned) -> str:
-    never = (
-        f"; {answer.certain_oom:,} more would run out of memory for certain and are never launched"
-        if answer.certain_oom
-        else ""
-    )
-    return f"{answer.candidates:,} layouts{never}"
-
-
 def _best(answer: Tuned) -> tuple[str, ...]:
     stopped = ("Stopped by the user.",) if answer.interrupted else ()
     if answer.best is None:
@@ -74,8 +65,8 @@ def _best(answer: Tuned) -> tuple[str, ...]:
 
 
 def _figures(answer: Tuned) -> tuple[tuple[str, str], ...]:
-    one, done = answer.best, sum(row.state == "done" for row in answer.rows)
-    if one is None:
+    best, done = answer.best, sum(trial.state == "done" for trial in answer.rows)
+    if best is None:
         return ((f"0 of {len(answer.rows):,}", "trials ran to their end"),)
     gain = (
         [(f"{answer.speedup_over_first:.2f} times", "as fast as the plan that came in")]
@@ -89,8 +80,8 @@ def _figures(answer: Tuned) -> tuple[tuple[str, str], ...]:
     )
     return (
         (
-            f"{one.measured_s:,.4g} s",
-            f"a step, give or take {one.noise_share:.1%}; predicted {one.predicted_s:,.4g} s",
+            f"{best.measured_s:,.4g} s",
+            f"a step, give or take {best.noise_share:.1%}; predicted {best.predicted_s:,.4g} s",
         ),
         *gain,
         *error,
@@ -117,10 +108,10 @@ def _trials(answer: Tuned) -> Grid:
     )
     strong = tuple(
         at
-        for at, one in enumerate(answer.rows)
-        if answer.best is not None and one.number == answer.best.number
+        for at, row in enumerate(answer.rows)
+        if answer.best is not None and row.number == answer.best.number
     )
-    return Grid(head, tuple(_cells(one) for one in answer.rows), 9, strong)
+    return Grid(head, tuple(_cells(row) for row in answer.rows), 9, strong)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -147,17 +138,17 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _failures(rows: Sequence[Row]) -> list[Section]:
     """Why trials did not run to their end, and the last that they said."""
     failed = [
-        one for one in rows if one.state in FAILED or (one.state == "interrupted" and one.reason)
+        row for row in rows if row.state in FAILED or (row.state == "interrupted" and row.reason)
     ]
     if not failed:
         return []
-    told = tuple((f"#{one.number}", one.state, tune.named_by(one), one.reason) for one in failed)
-    tails = tuple((f"#{one.number}", one.stderr_tail) for one in failed if one.stderr_tail)
+    reasons = tuple((f"#{row.number}", row.state, tune.named_by(row), row.reason) for row in failed)
+    tails = tuple((f"#{row.number}", row.stderr_tail) for row in failed if row.stderr_tail)
     more = (More("The last that they wrote to stderr", tails),) if tails else ()
     return [
         Section(
             "What failed, and why",
-            grid=Grid(("trial", "state", "layout", "reason"), told, 4),
+            grid=Grid(("trial", "state", "layout", "reason"), reasons, 4),
             more=more,
         )
     ]
@@ -165,13 +156,13 @@ def _failures(rows: Sequence[Row]) -> list[Section]:
 
 def _predicted(timed: Sequence[Row]) -> Chart:
     groups: dict[str, tuple[list[float], list[float], list[str]]] = {}
-    for one in timed:
+    for row in timed:
         measured, predicted, words = groups.setdefault(
-            one.state + ", switched" * bool(one.switches), ([], [], [])
+            row.state + ", switched" * bool(row.switches), ([], [], [])
         )
-        measured.append(one.measured_s or 0.0)
-        predicted.append(one.predicted_s)
-        words.append(f"#{one.number}: {tune.named_by(one)}")
+        measured.append(row.measured_s or 0.0)
+        predicted.append(row.predicted_s)
+        words.append(f"#{row.number}: {tune.named_by(row)}")
     return plotly_charts.predicted_against_measured(groups)
 
 
@@ -180,17 +171,17 @@ def _history(plots: dict[str, Any]) -> list[Section]:
     past = plots.get("history", [])
     if not past:
         return []
-    numbers = [float(one["number"]) for one in past]
+    numbers = [float(trial["number"]) for trial in past]
     best = {
-        "each": (numbers, [one["step_s"] for one in past]),
-        "best so far": (numbers, [one["best_s"] for one in past]),
+        "each": (numbers, [trial["step_s"] for trial in past]),
+        "best so far": (numbers, [trial["best_s"] for trial in past]),
     }
     steps = {
-        f"#{one['number']}, {one['state']}": (
-            [float(at) for at in range(1, len(one["steps_s"]) + 1)],
-            one["steps_s"],
+        f"#{trial['number']}, {trial['state']}": (
+            [float(at) for at in range(1, len(trial["steps_s"]) + 1)],
+            trial["steps_s"],
         )
-        for one in plots.get("intermediate", [])[-STEPS:]
+        for trial in plots.get("intermediate", [])[-STEPS:]
     }
     drawn = [
         plotly_charts.lines(
@@ -216,7 +207,7 @@ def _knobs(answer: Tuned, timed: Sequence[Row]) -> list[Section]:
     """How much each knob mattered (Optuna's importances), each trial as a line over its knobs, and
     the step over the first few knobs.
     """
-    weights = dict(sorted(answer.plots.get("importance", {}).items(), key=lambda one: -one[1]))
+    weights = dict(sorted(answer.plots.get("importance", {}).items(), key=lambda item: -item[1]))
     slices = {
         name: points
         for name, points in answer.plots.get("slice", {}).items()
@@ -232,7 +223,7 @@ def _knobs(answer: Tuned, timed: Sequence[Row]) -> list[Section]:
         else []
     )
     drawn += (
-        [trial_charts.parallel(*_axes(timed))] if len({one.layout for one in timed}) > 1 else []
+        [trial_charts.parallel(*_axes(timed))] if len({row.layout for row in timed}) > 1 else []
     )
     names = sorted(slices, key=lambda name: -weights.get(name, 0.0))[:SLICES]
     drawn += [trial_charts.slice_of(name, slices[name]) for name in names]
@@ -252,11 +243,11 @@ def _axes(timed: Sequence[Row]) -> tuple[dict[str, list[Any]], list[float], list
         )
 
     names = ("tp", "pp", "dp", "cp", "ep", "v", "mbs", "m", "zero", "sp", "schedule", "recompute")
-    axes = {name: [value(one.layout, name) for one in timed] for name in names}
+    axes = {name: [value(row.layout, name) for row in timed] for name in names}
     return (
         {name: values for name, values in axes.items() if len(set(values)) > 1},
-        [one.measured_s or 0.0 for one in timed],
-        [f"#{one.number}: {tune.named_by(one)}" for one in timed],
+        [row.measured_s or 0.0 for row in timed],
+        [f"#{row.number}: {tune.named_by(row)}" for row in timed],
     )
 
 

@@ -9,7 +9,7 @@ from planner.report.draw import plotly_charts
 from planner.report.html.page import Grid, Page, Section
 from planner.report.text.validate import COLUMNS
 
-MOST = 400
+MAX_POINTS = 400
 """Points drawn of a source."""
 _SHARES = (
     ("median_abs_error", "median error"),
@@ -26,12 +26,12 @@ def page(answer: Validation) -> Page:
     head = ("source", "cluster", "predicted", *(name for _, name in _SHARES), "Kendall tau")
     rows = tuple(
         (
-            str(one["source"]),
-            str(one["hardware"] or "?"),
-            f"{one['predicted']:,} of {one['rows']:,}",
-            *_cells(one),
+            str(group["source"]),
+            str(group["hardware"] or "?"),
+            f"{group['predicted']:,} of {group['rows']:,}",
+            *_cells(group),
         )
-        for one in answer.groups
+        for group in answer.groups
     )
     total = (
         "all, sources weighted equally",
@@ -64,7 +64,7 @@ def _points(answer: Validation) -> dict[str, tuple[list[float], list[float], lis
     rows = answer.rows.dropna(subset=["predicted_step_s", "measured_step_s"])
     out = {}
     for source, group in rows.groupby("source", sort=True):
-        some = group.iloc[:: max(len(group) // MOST, 1)]
+        some = group.iloc[:: max(len(group) // MAX_POINTS, 1)]
         columns = (some[name] for name in ("model", "gpus", "hardware"))
         says = [
             f"{model}, {gpus:g} x {hardware}"

@@ -30,14 +30,15 @@ def document(answer: Checked) -> dict[str, Any]:
         "attention": launch.recipe.attention,
         "stack": launch.recipe.stack.name,
         "layout": None if answer.guessed else launch.layout.named(),
-        "values": {name: _value(one) for name, one in launch.values.items()},
+        "values": {name: _value(value) for name, value in launch.values.items()},
         "unresolved": [
-            {"name": one.name, "why": one.why, "where": one.where} for one in launch.unresolved
+            {"name": value.name, "why": value.why, "where": value.where}
+            for value in launch.unresolved
         ],
         "unknown": list(launch.reading.unknown),
         "notes": list(launch.reading.notes),
         "assumed": list(launch.assumed),
-        "findings": [finding(one, kind) for one in answer.findings],
+        "findings": [finding_document(finding, kind) for finding in answer.findings],
         "estimate": None if answer.estimate is None else named(answer.estimate),
         "best": (
             None
@@ -55,7 +56,7 @@ def document(answer: Checked) -> dict[str, Any]:
     }
 
 
-def finding(finding: Finding, kind: str) -> dict[str, Any]:
+def finding_document(finding: Finding, kind: str) -> dict[str, Any]:
     """The cheapest way out as flags in `fix`, the others in `alternatives`; a flag that is to go
     has the value None.
     """
@@ -78,13 +79,13 @@ def finding(finding: Finding, kind: str) -> dict[str, Any]:
     }
 
 
-def _value(one: Value) -> dict[str, Any]:
-    return {"value": shown(one), "from": one.origin, "where": one.where}
+def _value(value: Value) -> dict[str, Any]:
+    return {"value": shown(value), "from": value.origin, "where": value.where}
 
 
-def shown(one: Value) -> Any:
+def shown(item: Value) -> Any:
     """A value as JSON has it, a large one cut."""
-    value = one.value
+    value = item.value
     big = isinstance(value, (dict, list)) and len(str(value)) > BIG
     return f"{str(value)[:BIG]} ..." if big else _plain(value)
 

@@ -59,9 +59,9 @@ def _columns(chart: Chart, room: int) -> int:
     if not len(lengths) or chart.makespan <= 0:
         return room
     steps = np.concatenate((chart.start, chart.end)) / lengths.min()
-    whole = chart.makespan / lengths.min()
-    if np.allclose(steps, np.round(steps), atol=1e-6) and whole <= room:
-        return int(round(whole) * (room // round(whole)))
+    makespan_steps = chart.makespan / lengths.min()
+    if np.allclose(steps, np.round(steps), atol=1e-6) and makespan_steps <= room:
+        return int(round(makespan_steps) * (room // round(makespan_steps)))
     return room
 
 
