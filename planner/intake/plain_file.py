@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from itertools import islice
 from pathlib import Path
 
 from planner.errors import InputError
@@ -15,6 +16,15 @@ SPECIAL = {
 }
 
 
+def first_bytes(path: str | Path, count: int) -> bytes:
+    """The first bytes of a plain file. InputError where it cannot be read."""
+    try:
+        with plain_file(path).open("rb") as stream:
+            return stream.read(count)
+    except (OSError, ValueError) as fault:
+        raise _unreadable(path, fault) from None
+
+
 def plain_file(path: str | Path) -> Path:
     """The path of a file that can be read without waiting. InputError for a folder, a pipe, a
     device, or nothing.
@@ -23,8 +33,7 @@ def plain_file(path: str | Path) -> Path:
     try:
         mode = place.stat().st_mode
     except (OSError, ValueError) as fault:
-        why = getattr(fault, "strerror", None) or fault
-        raise InputError(f"{shown} must be a file that can be read, but got: {why}") from None
+        raise _unreadable(path, fault) from None
     if stat.S_ISDIR(mode):
         raise InputError(f"{shown} must be one file, but is a folder{_inside(place)}")
     if not stat.S_ISREG(mode):
@@ -35,28 +44,27 @@ def plain_file(path: str | Path) -> Path:
     return place
 
 
+def _unreadable(path: str | Path, fault: Exception) -> InputError:
+    why = getattr(fault, "strerror", None) or fault
+    return InputError(f"{str(path)[:200]} must be a file that can be read, but got: {why}")
+
+
 def _inside(folder: Path) -> str:
     """Files of the folder that may be what is meant."""
     try:
-        names = [
-            one.name
-            for _, one in zip(range(MAX_LISTED), folder.iterdir(), strict=False)
-            if one.suffix in LAUNCHES and one.is_file()
-        ]
+        ranked = sorted(
+            (LAUNCHES.index(path.suffix), path.name)
+            for path in islice(folder.iterdir(), MAX_LISTED)
+            if path.suffix in LAUNCHES and path.is_file()
+        )
     except OSError:
         return "; name the script, configuration or log in it"
-    ranked = sorted(names, key=lambda name: (LAUNCHES.index(Path(name).suffix), name))[:MAX_NAMED]
-    return (
-        f"; name one file in it, such as {', '.join(ranked)}"
-        if ranked
-        else " in which no script, configuration or log lies"
-    )
+    if not ranked:
+        return " in which no script, configuration or log lies"
+    names = [name for _, name in ranked[:MAX_NAMED]]
+    return f"; name one file in it, such as {', '.join(names)}"
 
 
 LAUNCHES = (".sh", ".slurm", ".sbatch", ".yaml", ".yml", ".toml", ".json", ".log")
-
-
 MAX_NAMED = 3
-
-
 MAX_LISTED = 2000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from planner.errors import InputError
 from planner.intake.frameworks import not_launches
-from planner.intake.plain_file import plain_file
+from planner.intake.plain_file import first_bytes
 from planner.intake.reading import Reading
 
 MAX_SCRIPT = 1 << 20
@@ -35,9 +35,9 @@ def read(path: str | Path, sets: Mapping[str, str] | None = None) -> Reading:
     be read, is too large, or is none of these.
     """
     place = Path(path)
-    head = _head(place)
+    head = first_bytes(place, 1 << 16).decode("utf-8", "replace")
     not_launches.refuse_python(place, head)
-    form = told_apart(place, head)
+    form = form_of(place, head)
     if form == "log":
         return _log(place)
     if form == "config":
@@ -47,7 +47,7 @@ def read(path: str | Path, sets: Mapping[str, str] | None = None) -> Reading:
     return _script(place, dict(sets or {}))
 
 
-def told_apart(place: Path, head: str) -> str:
+def form_of(place: Path, head: str) -> str:
     """script, config or log: by the ending where it is a usual one, else by the first lines."""
     ending = place.suffix.lower()
     if ending in CONFIGS:
@@ -70,40 +70,29 @@ def told_apart(place: Path, head: str) -> str:
     return "config" if re.search(r"^[\w.\"-]+\s*[:=]", head, re.MULTILINE) else "log"
 
 
-def _head(place: Path) -> str:
-    try:
-        with plain_file(place).open("rb") as stream:
-            raw = stream.read(1 << 16)
-    except (OSError, ValueError) as fault:
-        why = getattr(fault, "strerror", None) or fault
-        raise InputError(
-            f"{str(place)[:200]} must be a file that can be read, but got: {why}"
-        ) from None
-    return raw.decode("utf-8", "replace")
-
-
 def _log(place: Path) -> Reading:
     from planner.intake.logs import read_log
 
-    stated = read_log.read(place).reading
-    if stated is None:
+    reading = read_log.read(place).reading
+    if reading is None:
         raise InputError(
             f"{place.name} must be a script or a configuration, or a log that prints its arguments;"
             " but it prints none"
         )
-    return stated
+    return reading
 
 
 def _script(place: Path, sets: dict[str, str]) -> Reading:
     from planner.intake.scripts import read_script
 
-    raw = place.read_bytes() if place.stat().st_size <= MAX_SCRIPT else None
-    if raw is None:
+    size = place.stat().st_size
+    if size > MAX_SCRIPT:
         raise InputError(
             f"{place.name} must be a launch script of at most {MAX_SCRIPT:,} bytes, but has"
-            f" {place.stat().st_size:,}"
+            f" {size:,}"
         )
+    raw = place.read_bytes()
     if b"\0" in raw:
         raise InputError(f"{place.name} must be text, but holds NUL bytes")
-    text = raw.decode("utf-8", "replace")
-    return read_script.read(place, text.replace("\r\n", "\n") if "\r\n" in text else text, sets)
+    text = raw.decode("utf-8", "replace").replace("\r\n", "\n")
+    return read_script.read(place, text, sets)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.intake.bash.traced_text import Piece
 from planner.intake.frameworks import megatron_flags
-from planner.intake.read import read, told_apart
+from planner.intake.read import read, form_of
 from planner.intake.scripts.argparse_like import parse
 
 BODY = """\
@@ -248,8 +248,8 @@ def test_values_are_those_of_argparse(words: list[str]) -> None:
         ("a", '{"a": 1}', "config"),
     ],
 )
-def test_files_are_told_apart(name: str, text: str, form: str) -> None:
-    assert told_apart(Path(name), text) == form
+def test_files_are_form_of(name: str, text: str, form: str) -> None:
+    assert form_of(Path(name), text) == form
 
 
 def test_a_plain_script_is_read_with_little(script: Path) -> None:

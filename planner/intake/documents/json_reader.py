@@ -34,8 +34,9 @@ def load(text: str, path: str) -> Document:
     spans: dict[Path, Span] = {}
     duplicates: list[str] = []
     root = _build(list(_tokens(text, file)), text, file, spans, duplicates)
-    strict = _strict(text)
-    return Document(path, root, spans, tuple(duplicates), () if strict else (_LOOSE,), strict)
+    if _strict(text):
+        return Document(path, root, spans, tuple(duplicates))
+    return Document(path, root, spans, tuple(duplicates), notes=(_LOOSE,), strict=False)
 
 
 def _strict(text: str) -> bool:
@@ -107,9 +108,11 @@ def _build(
             continue
         if root is not None and not open_:
             raise _fault(text, start, file, "text after its end")
-        item: Any = (
-            {} if kind == "{" else [] if kind == "[" else plain(value) if kind == "word" else value
-        )
+        item = value
+        if kind in "{[":
+            item = {} if kind == "{" else []
+        elif kind == "word":
+            item = plain(value)
         path = _attach(item, open_, key)
         if not open_:
             root = item
@@ -140,7 +143,6 @@ def _attach(item: Any, open_: list[tuple[Any, Path, int]], key: list[str | None]
 
 def _fault(text: str, at: int, file: str, what: str) -> InputError:
     line = text.count("\n", 0, at) + 1
+    message = f"{file} must be JSON, but line {line} has {what}"
     rest = text[at : at + 30].strip().partition("\n")[0]
-    return InputError(
-        f"{file} must be JSON, but line {line} has {what}" + (f": {rest!r}" if rest else "")
-    )
+    return InputError(f"{message}: {rest!r}" if rest else message)

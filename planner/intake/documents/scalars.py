@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from planner.errors import InputError
-from planner.intake.plain_file import plain_file
+from planner.intake.plain_file import first_bytes
 
 MAX_BYTES = 1_000_000
 """A config that people write has a few kB."""
@@ -33,21 +33,12 @@ _SPECIAL = {
 
 def text_of(path: str | Path) -> str:
     """The file's text, line ends as they are. InputError: no file, too large, or not text."""
-    place = plain_file(path)
-    try:
-        with place.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as fault:
-        why = getattr(fault, "strerror", None) or fault
-        raise InputError(
-            f"{str(path)[:200]} must be a file that can be read, but got: {why}"
-        ) from None
+    raw = first_bytes(path, MAX_BYTES + 1)
+    name = Path(path).name[:80]
     if len(raw) > MAX_BYTES:
-        raise InputError(
-            f"{place.name[:80]} must be a config of at most {MAX_BYTES:,} bytes, but is larger"
-        )
+        raise InputError(f"{name} must be a config of at most {MAX_BYTES:,} bytes, but is larger")
     if b"\0" in raw:
-        raise InputError(f"{place.name[:80]} must be text, but holds NUL bytes")
+        raise InputError(f"{name} must be text, but holds NUL bytes")
     return raw.decode("utf-8", errors="replace")
 
 

@@ -5,7 +5,7 @@ stands in the text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import InputError
@@ -56,21 +56,20 @@ class Leaf:
 
 def leaves(document: Document) -> list[Leaf]:
     """Every value by its path, in the order written. InputError where there are too many."""
-    found = [
+    return [
         Leaf(path, value, document.file, document.spans.get(path))
-        for path, value in _walk(document.data, ())
+        for path, value in _walk(document.data)
     ]
-    return found
 
 
-def told(leaf: Leaf) -> str:
+def location(leaf: Leaf) -> str:
     """Where a leaf stands, for people."""
     name = leaf.file.rsplit("/", 1)[-1]
     return leaf.where or f"{name} {'.'.join(leaf.path)}".strip()
 
 
-def _walk(root: Any, start: Path) -> Iterator[tuple[Path, Any]]:
-    stack: list[tuple[Path, Any]] = [(start, root)]
+def _walk(root: Any) -> Iterator[tuple[Path, Any]]:
+    stack: list[tuple[Path, Any]] = [((), root)]
     steps = 0
     while stack:
         path, value = stack.pop()
@@ -81,7 +80,8 @@ def _walk(root: Any, start: Path) -> Iterator[tuple[Path, Any]]:
                 " states more"
             )
         if isinstance(value, dict) and value:
-            stack.extend(((*path, str(key)), child) for key, child in reversed(value.items()))
+            for key, child in reversed(value.items()):
+                stack.append(((*path, str(key)), child))
         elif path:
             yield path, bounded(value)
 
@@ -91,32 +91,39 @@ def bounded(value: Any) -> Any:
     stack: list[tuple[Any, int]] = [(value, 0)]
     steps = 0
     while stack:
-        one, depth = stack.pop()
+        item, depth = stack.pop()
         steps += 1
         if steps > MAX_LEAVES or depth > DEEPEST:
             raise InputError(
                 f"a list of a config must have at most {MAX_LEAVES:,} values, {DEEPEST} deep, but"
                 " this one has more"
             )
-        if isinstance(one, dict | list):
-            stack.extend(
-                (child, depth + 1) for child in (one.values() if isinstance(one, dict) else one)
-            )
+        if isinstance(item, dict):
+            item = list(item.values())
+        if isinstance(item, list):
+            stack.extend((child, depth + 1) for child in item)
     return value
 
 
-def under(found: Sequence[Leaf], *prefix: str) -> list[Leaf]:
+def under(leaves: Sequence[Leaf], *prefix: str) -> list[Leaf]:
     """The leaves below a path, with that path taken off their front."""
-    from dataclasses import replace
-
     depth = len(prefix)
     return [
-        replace(leaf, path=leaf.path[depth:], where=told(leaf))
-        for leaf in found
+        replace(leaf, path=leaf.path[depth:], where=location(leaf))
+        for leaf in leaves
         if leaf.path[:depth] == prefix and len(leaf.path) > depth
     ]
 
 
-def last(found: Sequence[Leaf], *path: str) -> Leaf | None:
+def last(leaves: Sequence[Leaf], *path: str) -> Leaf | None:
     """The leaf of a path that counts: the last stated."""
-    return next((leaf for leaf in reversed(found) if leaf.path == path), None)
+    for leaf in reversed(leaves):
+        if leaf.path == path:
+            return leaf
+    return None
+
+
+def last_value(leaves: Sequence[Leaf], *path: str) -> Any:
+    """The value that counts; None where nothing states it."""
+    leaf = last(leaves, *path)
+    return leaf.value if leaf else None

@@ -67,8 +67,10 @@ def _take(building: _Building, event: Any, file: str) -> None:
         building.documents += 1
     if building.documents != 1:
         return
-    if kind in ("MappingStartEvent", "SequenceStartEvent"):
-        _open(building, event, {} if kind == "MappingStartEvent" else [], file)
+    if kind == "MappingStartEvent":
+        _open(building, event, {}, file)
+    elif kind == "SequenceStartEvent":
+        _open(building, event, [], file)
     elif kind in ("MappingEndEvent", "SequenceEndEvent"):
         _close(building, event)
     elif kind == "AliasEvent":
@@ -83,11 +85,7 @@ def _open(building: _Building, event: Any, value: dict[str, Any] | list[Any], fi
     if len(building.frames) >= DEEPEST:
         raise InputError(f"{file} must be nested at most {DEEPEST} deep, but is deeper")
     path = _path(building)
-    if (
-        building.frames
-        and isinstance(building.frames[-1].value, dict)
-        and building.frames[-1].key is None
-    ):
+    if _wants_key(building):
         raise InputError(
             f"{file}:{event.start_mark.line + 1} must have text as a key, but a list or mapping"
             " is one"
@@ -95,6 +93,14 @@ def _open(building: _Building, event: Any, value: dict[str, Any] | list[Any], fi
     if event.anchor:
         building.anchors[event.anchor] = value
     building.frames.append(_Frame(value, path, event.start_mark.index))
+
+
+def _wants_key(building: _Building) -> bool:
+    """Whether what comes next is a key of the mapping that is open."""
+    if not building.frames:
+        return False
+    frame = building.frames[-1]
+    return isinstance(frame.value, dict) and frame.key is None
 
 
 def _close(building: _Building, event: Any) -> None:
@@ -107,16 +113,17 @@ def _close(building: _Building, event: Any) -> None:
 
 
 def _scalar(building: _Building, event: Any) -> None:
-    frame = building.frames[-1] if building.frames else None
-    bare = not event.style and event.tag is None
     if event.tag and "python" in event.tag:
         building.notes.append(f"the tag {event.tag[:60]} was not followed: its text was read")
-    if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+    if _wants_key(building):
+        frame = building.frames[-1]
         if event.value in frame.value:
             building.duplicates.append(event.value)
         frame.key = event.value
         return
-    value = plain(event.value) if bare else event.value
+    value = event.value
+    if not event.style and event.tag is None:
+        value = plain(value)
     if event.anchor:
         building.anchors[event.anchor] = value
     _put(building, value, (event.start_mark.index, event.end_mark.index))
@@ -132,9 +139,8 @@ def _put(building: _Building, value: Any, span: Span | None) -> None:
     if isinstance(frame.value, list):
         frame.value.append(value)
     elif frame.key == "<<" and isinstance(value, dict | list):
-        frame.merges += [
-            one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)
-        ]
+        merged = value if isinstance(value, list) else [value]
+        frame.merges += [mapping for mapping in merged if isinstance(mapping, dict)]
         frame.key = None
         return
     elif frame.key is not None:
@@ -152,15 +158,14 @@ def _path(building: _Building) -> Path:
     if not building.frames:
         return ()
     frame = building.frames[-1]
-    step = str(len(frame.value)) if isinstance(frame.value, list) else (frame.key or "")
-    return (*frame.path, step)
+    if isinstance(frame.value, list):
+        return (*frame.path, str(len(frame.value)))
+    return (*frame.path, frame.key or "")
 
 
 def _problem(fault: BaseException) -> str:
     mark = getattr(fault, "problem_mark", None)
-    problem = (
-        getattr(fault, "problem", None) or str(fault).splitlines()[0][:120]
-        if str(fault)
-        else type(fault).__name__
-    )
-    return f"line {mark.line + 1}: {problem}" if mark is not None else f"{problem}"
+    problem = type(fault).__name__
+    if str(fault):
+        problem = getattr(fault, "problem", None) or str(fault).splitlines()[0][:120]
+    return problem if mark is None else f"line {mark.line + 1}: {problem}"

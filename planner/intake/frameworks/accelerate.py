@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.intake.documents.tree import Leaf, last, told
+from planner.intake.documents.tree import Leaf, last, location
 from planner.intake.frameworks import huggingface
 from planner.intake.frameworks.vocabulary import Framework, Named, make_reading, named
 from planner.intake.reading import Reading, Unresolved
@@ -56,7 +56,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
             " hf.per_device_train_batch_size=N supplies it"
         )
         open_.append(
-            Unresolved("hf.per_device_train_batch_size", why, told(kind) if kind else file)
+            Unresolved("hf.per_device_train_batch_size", why, location(kind) if kind else file)
         )
     framework = FRAMEWORKS.get(str(kind.value) if kind else "", "torch")
     return make_reading(file, "huggingface", framework, names, notes=notes, unresolved=open_)

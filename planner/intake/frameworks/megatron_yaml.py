@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.intake.documents.tree import Leaf, told
+from planner.intake.documents.tree import Leaf, location
 from planner.intake.frameworks.megatron_flags import flags
 from planner.intake.frameworks.vocabulary import Named, doubted, make_reading, named
 from planner.intake.reading import Reading
@@ -49,7 +49,7 @@ def names(leaf: Leaf) -> list[Named]:
     section, rest = leaf.path[0], leaf.path[1:]
     if section == "ENV_VARS" and rest:
         name = rest[0]
-        moved = replace(leaf, where=told(leaf))
+        moved = replace(leaf, where=location(leaf))
         return [
             named(f"env.{name}", moved),
             *([named(LAUNCH[name], moved)] if name in LAUNCH else []),

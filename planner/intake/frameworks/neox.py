@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.intake.documents.tree import Leaf, last, told
+from planner.intake.documents.tree import Leaf, last, location
 from planner.intake.frameworks import deepspeed_keys
 from planner.intake.frameworks.neox_keys import KEYS
 from planner.intake.frameworks.vocabulary import Named, make_reading, named
@@ -71,7 +71,9 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
             a gated MLP).
     """
     flat = [
-        replace(leaf, path=tuple(part.replace("-", "_") for part in leaf.path), where=told(leaf))
+        replace(
+            leaf, path=tuple(part.replace("-", "_") for part in leaf.path), where=location(leaf)
+        )
         for leaf in leaves
     ]
     said = list(notes)

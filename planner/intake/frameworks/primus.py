@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake.documents.tree import Leaf, last, told, under
+from planner.intake.documents.tree import Leaf, last, location, under
 from planner.intake.frameworks import megatron_yaml, torchtitan
 from planner.intake.frameworks.vocabulary import (
     Named,
@@ -147,7 +147,7 @@ def reading(
 def _model(leaves: Sequence[Leaf], module: str) -> dict[str, Value]:
     leaf = last(leaves, "modules", module, "model")
     return (
-        {"model": Value(_stem(leaf.value), leaf.origin, told(leaf))}
+        {"model": Value(_stem(leaf.value), leaf.origin, location(leaf))}
         if leaf is not None and isinstance(leaf.value, str)
         else {}
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from planner.intake.documents.tree import Leaf, Path, told
+from planner.intake.documents.tree import Leaf, Path, location
 from planner.intake.reading import Edit, Reading, Unresolved, Value
 
 Framework = Literal["megatron", "deepspeed", "torch"]
@@ -69,7 +69,7 @@ def make_reading(
                 opened[name] = Unresolved(
                     name,
                     f"{value[:80]} is not set in the file; --set {name}=VALUE supplies it",
-                    told(leaf),
+                    location(leaf),
                 )
             continue
         values.pop(name, None)
@@ -78,7 +78,7 @@ def make_reading(
         if value is None:
             continue
         opened.pop(name, None)
-        values[name] = Value(value, leaf.origin, told(leaf))
+        values[name] = Value(value, leaf.origin, location(leaf))
         if leaf.span is not None and value is leaf.value:
             edits[name] = Edit(leaf.file, *leaf.span)
         if not known:
@@ -159,7 +159,7 @@ def _one(leaf: Leaf, sets: Mapping[str, Any], pattern: re.Pattern[str]) -> Leaf:
         return leaf
     whole = pattern.fullmatch(leaf.value)
     origin: Literal["option", "environment"] = "option" if "option" in origins else "environment"
-    where = f"{told(leaf)} ({leaf.value[:60]})"
+    where = f"{location(leaf)} ({leaf.value[:60]})"
     return replace(
         leaf, value=plain(text) if whole else text, origin=origin, where=where, span=None
     )
