@@ -212,7 +212,7 @@ def test_a_json_that_is_not_there_is_said(tmp_path):
     reading = read(tmp_path, "sft.yaml", FACTORY)
     assert any("examples/deepspeed/ds.json is not beside" in note for note in reading.notes)
     (tmp_path.parent / "outside.json").write_text("{}")
-    assert companions.beside("../outside.json", str(tmp_path / "sft.yaml")) is None
+    assert companions.file_beside("../outside.json", str(tmp_path / "sft.yaml")) is None
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
@@ -220,7 +220,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "ds.json").symlink_to(tmp_path / "secret.json")
-    assert companions.beside("ds.json", str(folder / "sft.yaml")) is None
+    assert companions.file_beside("ds.json", str(folder / "sft.yaml")) is None
 
 
 def test_axolotl(tmp_path):

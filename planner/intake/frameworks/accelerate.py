@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from planner.intake.documents.tree import Leaf, last, location
 from planner.intake.frameworks import huggingface
@@ -47,50 +48,38 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     """What the launcher and its plugins state; the script's own arguments (batch, model) are
     elsewhere and listed as unresolved.
     """
-    names = [name for leaf in leaves for name in _names(leaf)]
     kind = last(leaves, "distributed_type")
-    open_ = []
+    unresolved = []
     if not any(leaf.path[-1] == "per_device_train_batch_size" for leaf in leaves):
         why = (
             "the micro-batch stands in the training script, not here; --set"
             " hf.per_device_train_batch_size=N supplies it"
         )
-        open_.append(
-            Unresolved("hf.per_device_train_batch_size", why, location(kind) if kind else file)
-        )
-    framework = FRAMEWORKS.get(str(kind.value) if kind else "", "torch")
-    return make_reading(file, "huggingface", framework, names, notes=notes, unresolved=open_)
+        where = location(kind) if kind else file
+        unresolved.append(Unresolved("hf.per_device_train_batch_size", why, where))
+    framework = FRAMEWORKS.get(str(kind and kind.value), "torch")
+    names = chain.from_iterable(map(_names, leaves))
+    return make_reading(file, "huggingface", framework, names, notes=notes, unresolved=unresolved)
 
 
 def _names(leaf: Leaf) -> list[Named]:
     dotted = ".".join(leaf.path)
     if dotted == "mixed_precision":
         text = str(leaf.value)
-        return [
-            Named("hf.bf16", leaf, text == "bf16"),
-            Named("hf.fp16", leaf, text == "fp16"),
-            *_eight(text, leaf),
-        ]
+        names = [Named("hf.bf16", leaf, text == "bf16"), Named("hf.fp16", leaf, text == "fp16")]
+        if text == "fp8":
+            names += [Named("hf.bf16", leaf, True), Named("fp8_format", leaf, "hybrid")]
+        return names
     if dotted == "fsdp_config.fsdp_sharding_strategy":
         return huggingface.sharding(str(leaf.value), leaf)
     if dotted == "fsdp_config.fsdp_reshard_after_forward":
-        strategy = (
-            leaf.value
-            if isinstance(leaf.value, str)
-            else "full_shard"
-            if leaf.value
-            else "shard_grad_op"
-        )
+        strategy = leaf.value
+        if not isinstance(strategy, str):
+            strategy = "full_shard" if strategy else "shard_grad_op"
         return huggingface.sharding(strategy, leaf)
     if dotted == "distributed_type":
-        return [
-            named("distributed_type", leaf),
-            *([Named("use_torch_fsdp2", leaf, True)] if leaf.value == "FSDP" else []),
-        ]
+        names = [named("distributed_type", leaf)]
+        if leaf.value == "FSDP":
+            names.append(Named("use_torch_fsdp2", leaf, True))
+        return names
     return [named(RENAMED.get(dotted, dotted), leaf)]
-
-
-def _eight(text: str, leaf: Leaf) -> list[Named]:
-    return (
-        [Named("hf.bf16", leaf, True), Named("fp8_format", leaf, "hybrid")] if text == "fp8" else []
-    )

@@ -12,7 +12,7 @@ from typing import Any
 from planner.errors import InputError
 from planner.intake.documents import json_reader, yaml_reader
 from planner.intake.documents.scalars import text_of
-from planner.intake.documents.tree import Leaf, leaves
+from planner.intake.documents.tree import Document, Leaf, leaves
 from planner.intake.frameworks import deepspeed, primus, trainer_aliases
 from planner.intake.frameworks.vocabulary import merged
 from planner.intake.reading import Reading, Value
@@ -37,18 +37,16 @@ def joined(out: Reading, path: str, sets: Mapping[str, Any]) -> Reading:
     if named is not None and isinstance(named.value, str):
         out = attached(out, named.value, path)
     elif named is not None and isinstance(named.value, dict):
-        out = merged(out, deepspeed.reading(_leaves(named.value), out.file))
+        inline = leaves(Document("", named.value, {}))
+        out = merged(out, deepspeed.reading(inline, out.file))
     config = model_config(path)
     if config is not None and "hf_config" not in out.values:
         out = replace(out, values={**out.values, "hf_config": Value(config, "flag", "config.json")})
-    hugging = out.kind == "huggingface" and any(
-        name.startswith("deepspeed.") for name in out.values
-    )
-    if not hugging:
+    if out.kind != "huggingface" or not any(name.startswith("deepspeed.") for name in out.values):
         return out
-    gpus = _count(sets.get("gpus")) or _count(
-        out.values["launch.gpus"].value if "launch.gpus" in out.values else None
-    )
+    gpus = _count(sets.get("gpus"))
+    if not gpus and "launch.gpus" in out.values:
+        gpus = _count(out.values["launch.gpus"].value)
     return deepspeed.with_trainer(replace(out, framework="deepspeed"), gpus)
 
 
@@ -56,7 +54,7 @@ def attached(out: Reading, named: str, path: str) -> Reading:
     """The reading with a DeepSpeed JSON that it names, looked for beside `path`: by its whole path,
     then by its name alone.
     """
-    place = beside(named, path)
+    place = file_beside(named, path)
     if place is None:
         return _by_name(out, named)
     return merged(out, deepspeed_text(text_of(place), str(place)))
@@ -64,35 +62,25 @@ def attached(out: Reading, named: str, path: str) -> Reading:
 
 def _by_name(out: Reading, named: str) -> Reading:
     """What the name of a configuration tells that is not at hand."""
-    told = trainer_aliases.preset(named, f"the name {named[:80]}")
-    says = (
-        "what it states is not known"
-        if not told
-        else f"stage {told[trainer_aliases.STAGE].value} is taken by its name"
-    )
-    new = {name: one for name, one in told.items() if name not in out.values}
-    return replace(
-        out,
-        values={**out.values, **new},
-        notes=(*out.notes, f"{named[:120]} is not beside the file: {says}"),
-    )
+    preset = trainer_aliases.preset(named, f"the name {named[:80]}")
+    says = "what it states is not known"
+    if preset:
+        says = f"stage {preset[trainer_aliases.STAGE].value} is taken by its name"
+    note = f"{named[:120]} is not beside the file: {says}"
+    return replace(trainer_aliases.filled(out, preset), notes=(*out.notes, note))
 
 
 def deepspeed_text(text: str, name: str) -> Reading:
     """A DeepSpeed configuration alone, of a text."""
     document = json_reader.load(text, name)
-    notes = (
-        [
-            f"{Path(name).name} states {', '.join(document.duplicates[:6])} twice: DeepSpeed stops"
-            " there"
-        ]
-        if document.duplicates
-        else []
-    )
-    return deepspeed.reading(leaves(document), name, (*document.notes, *notes))
+    notes = list(document.notes)
+    if document.duplicates:
+        twice = ", ".join(document.duplicates[:6])
+        notes.append(f"{Path(name).name} states {twice} twice: DeepSpeed stops there")
+    return deepspeed.reading(leaves(document), name, notes)
 
 
-def beside(named: str, path: str) -> Path | None:
+def file_beside(named: str, path: str) -> Path | None:
     """The file of a name, in the folder of `path` or below it; None where there is none. Never
     elsewhere on this machine.
     """
@@ -123,17 +111,17 @@ def model_config(path: str) -> dict[str, Any] | None:
         data = json_reader.load(text_of(place), place.name).data
     except (InputError, OSError):
         return None
-    return (
-        data if isinstance(data, dict) and ("model_type" in data or "hidden_size" in data) else None
-    )
+    if isinstance(data, dict) and ("model_type" in data or "hidden_size" in data):
+        return data
+    return None
 
 
 def primus_model(named: str | None, path: str) -> list[Leaf]:
     """A Primus model file's leaves, those it builds on first; none where it is not at hand."""
     if not named:
         return []
-    place = beside(named, path) or _in_clone(named, path)
-    return _built(place, 0) if place is not None else []
+    place = file_beside(named, path) or _in_clone(named, path)
+    return _built(place, 0) if place else []
 
 
 def _in_clone(named: str, path: str) -> Path | None:
@@ -150,16 +138,13 @@ def _built(place: Path, depth: int) -> list[Leaf]:
             f"{place.name} must build on at most {DEEPEST} files, one on the other, but builds on"
             " more (a circle?)"
         )
-    found = leaves(yaml_reader.load(text_of(place), str(place)))
-    below = [place.parent / Path(name).name for name in primus.extends(found)]
-    earlier = [leaf for one in below if one.is_file() for leaf in _built(one, depth + 1)]
-    return [*earlier, *(leaf for leaf in found if leaf.path[0] != "extends")]
-
-
-def _leaves(data: dict[str, Any]) -> list[Leaf]:
-    from planner.intake.documents.tree import Document
-
-    return leaves(Document("", data, {}))
+    own = leaves(yaml_reader.load(text_of(place), str(place)))
+    built: list[Leaf] = []
+    for name in primus.extends(own):
+        below = place.parent / Path(name).name
+        if below.is_file():
+            built += _built(below, depth + 1)
+    return built + [leaf for leaf in own if leaf.path[0] != "extends"]
 
 
 def _count(value: Any) -> int | None:

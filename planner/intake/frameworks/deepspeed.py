@@ -5,8 +5,10 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from planner.intake.documents.scalars import is_int
 from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks import deepspeed_keys
 from planner.intake.frameworks.vocabulary import Named, make_reading
@@ -86,29 +88,26 @@ def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
     The Trainer stops at a contradiction; `train_batch_size` is compared only where the GPU count is
     known.
     """
-    from dataclasses import replace
-
     values = dict(out.values)
     notes = list(out.notes)
     trainer = any(f"hf.{name}" in values for name in OWN)
     for key, (argument, default) in TRAINER.items():
-        stated = values.get(PREFIX + key)
-        if stated is None:
+        configured = values.get(PREFIX + key)
+        if configured is None:
             continue
         taken = values.get(f"hf.{argument}") or Value(
             default, "default", f"transformers {argument}"
         )
-        if stated.value == "auto":
-            values[PREFIX + key] = Value(
-                taken.value, taken.origin, f"{stated.where} auto, {taken.where}"
-            )
+        if configured.value == "auto":
+            where = f"{configured.where} auto, {taken.where}"
+            values[PREFIX + key] = Value(taken.value, taken.origin, where)
         elif (
             argument in COMPARED
-            and stated.value != taken.value
+            and configured.value != taken.value
             and (trainer or f"hf.{argument}" in values)
         ):
             notes.append(
-                f"{key} {stated.value} in the DeepSpeed configuration, but {argument} is"
+                f"{key} {configured.value} in the DeepSpeed configuration, but {argument} is"
                 f" {taken.value}: the Trainer stops there"
             )
     _batch(values, gpus, notes)
@@ -123,68 +122,61 @@ def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
 
 
 def _batch(values: dict[str, Value], gpus: int | None, notes: list[str]) -> None:
-    stated = values.get(PREFIX + "train_batch_size")
-    if stated is None:
+    batch = values.get(PREFIX + "train_batch_size")
+    if batch is None:
         return
-    each, steps = (
-        _argument(values, "per_device_train_batch_size", 8),
-        _argument(values, "gradient_accumulation_steps", 1),
-    )
+    each = _argument(values, "per_device_train_batch_size", 8)
+    steps = _argument(values, "gradient_accumulation_steps", 1)
     if not (isinstance(each, int) and isinstance(steps, int)):
         return
-    if stated.value == "auto":
+    if batch.value == "auto":
         del values[PREFIX + "train_batch_size"]
         if gpus:
             values[PREFIX + "train_batch_size"] = Value(
-                gpus * each * steps, "default", f"{stated.where} auto: {gpus} x {each} x {steps}"
+                gpus * each * steps, "default", f"{batch.where} auto: {gpus} x {each} x {steps}"
             )
-    elif gpus and stated.value != gpus * each * steps:
+    elif gpus and batch.value != gpus * each * steps:
         notes.append(
-            f"train_batch_size {stated.value} in the DeepSpeed configuration, but the arguments"
+            f"train_batch_size {batch.value} in the DeepSpeed configuration, but the arguments"
             f" give {gpus} x {each} x {steps} = {gpus * each * steps}: the Trainer stops there"
         )
 
 
 def _argument(values: Mapping[str, Value], name: str, default: int) -> Any:
-    found = values.get(f"hf.{name}")
-    return found.value if found else default
+    argument = values.get(f"hf.{name}")
+    return argument.value if argument else default
 
 
 def _buckets(values: dict[str, Value]) -> None:
     config = values.get("hf_config")
-    hidden = config.value.get("hidden_size") if config and isinstance(config.value, dict) else None
+    if config is None or not isinstance(config.value, dict):
+        return
+    hidden = config.value.get("hidden_size")
+    if not is_int(hidden):
+        return
     for key, (factor, power) in BY_HIDDEN.items():
-        stated = values.get(PREFIX + key)
-        if (
-            stated
-            and stated.value == "auto"
-            and isinstance(hidden, int)
-            and not isinstance(hidden, bool)
-        ):
-            values[PREFIX + key] = Value(
-                int(factor * hidden**power),
-                "default",
-                f"{stated.where} auto: of hidden_size {hidden}",
-            )
+        bucket = values.get(PREFIX + key)
+        if bucket and bucket.value == "auto":
+            where = f"{bucket.where} auto: of hidden_size {hidden}"
+            values[PREFIX + key] = Value(int(factor * hidden**power), "default", where)
 
 
 def _open(out: Reading) -> Reading:
-    from dataclasses import replace
-
+    """The reading with what is still `auto` as unresolved."""
     weighty = (
         "train_micro_batch_size_per_gpu",
         "gradient_accumulation_steps",
         "fp16.enabled",
         "bf16.enabled",
     )
-    open_ = {question.name: question for question in out.unresolved}
+    unresolved = {question.name: question for question in out.unresolved}
     for key in weighty:
-        stated = out.values.get(PREFIX + key)
-        if stated and stated.value == "auto":
+        value = out.values.get(PREFIX + key)
+        if value and value.value == "auto":
             argument = TRAINER[key].argument
             why = (
                 f"auto: the Hugging Face argument {argument} fills it; --set hf.{argument}=VALUE"
                 " supplies it"
             )
-            open_[PREFIX + key] = Unresolved(PREFIX + key, why, stated.where)
-    return replace(out, unresolved=tuple(open_.values()))
+            unresolved[PREFIX + key] = Unresolved(PREFIX + key, why, value.where)
+    return replace(out, unresolved=tuple(unresolved.values()))

@@ -80,13 +80,7 @@ def known(path: tuple[str, ...]) -> bool:
     """Whether DeepSpeed reads a key; what stands in a section that is not listed here is taken as
     read.
     """
-    if path[0] not in TOP:
-        return False
-    for depth in range(1, len(path)):
-        section = SECTIONS.get(".".join(path[:depth]))
-        if section is not None and path[depth] not in section:
-            return False
-    return True
+    return path[0] in TOP and refused(path) is None
 
 
 def refused(path: tuple[str, ...]) -> tuple[str, ...] | None:

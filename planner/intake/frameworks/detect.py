@@ -84,15 +84,23 @@ def read_texts(
     """As read_all, of (path, text): for text that stands elsewhere, such as a here-document of a
     script.
     """
-    stated = dict(sets or {})
-    documents = [parse(text, name) for name, text in texts]
-    found = [leaf for document in documents for leaf in leaves(document)]
-    notes = [note for document in documents for note in _notes(document)]
-    return translated(found, texts[0][0], notes, stated, kind)
+    stated: list[Leaf] = []
+    notes: list[str] = []
+    for name, text in texts:
+        document = parse(text, name)
+        stated += leaves(document)
+        notes += document.notes
+        if document.duplicates:
+            twice = ", ".join(document.duplicates[:6])
+            notes.append(
+                f"{Path(name).name} states {twice} twice: the last counts (DeepSpeed refuses such"
+                " a JSON)"
+            )
+    return translated(stated, texts[0][0], notes, sets, kind)
 
 
 def translated(
-    found: Sequence[Leaf],
+    stated: Sequence[Leaf],
     path: str,
     notes: Sequence[str] = (),
     sets: Mapping[str, Any] | None = None,
@@ -101,21 +109,21 @@ def translated(
     """Leaves of a configuration (also those of `overrides`) under the Reading's names, with what
     lies beside `path`.
     """
-    chosen = kind or kind_of(found, path)
+    chosen = kind or kind_of(stated, path)
     if chosen not in KINDS:
         raise InputError(
             f"a configuration must be of a kind that is known, but got {chosen!r}; known:"
             f" {', '.join(KINDS)}"
         )
-    stated = dict(sets or {})
-    flat = [*found, *_keys(chosen, stated)]
+    sets = dict(sets or {})
+    flat = [*stated, *_keys(chosen, sets)]
     if chosen == "primus":
-        model = companions.primus_model(primus.model_file(found), path)
-        out = primus.reading(flat, path, notes, model=model, sets=stated)
+        model = companions.primus_model(primus.model_file(stated), path)
+        out = primus.reading(flat, path, notes, model=model, sets=sets)
     else:
         out = KINDS[chosen].reading(flat, path, notes)
-    out = companions.joined(out, path, stated)
-    return _set(out, stated, {leaf.path for leaf in flat})
+    out = companions.joined(out, path, sets)
+    return _set(out, sets, {leaf.path for leaf in flat})
 
 
 def parse(text: str, path: str) -> Document:
@@ -125,11 +133,8 @@ def parse(text: str, path: str) -> Document:
     name = Path(path).name
     load = ENDINGS.get(Path(path).suffix.lower())
     if load is None:
-        load = (
-            json_reader.load
-            if text.lstrip("\ufeff \t\r\n").startswith(("{", "//"))
-            else yaml_reader.load
-        )
+        braced = text.lstrip("\ufeff \t\r\n").startswith(("{", "//"))
+        load = json_reader.load if braced else yaml_reader.load
     try:
         document = load(text, path)
     except InputError:
@@ -140,22 +145,20 @@ def parse(text: str, path: str) -> Document:
         except InputError:
             return load(text, path)
     if not isinstance(document.data, dict) or not document.data:
-        raise InputError(
-            f"{name} must hold keys and values, but holds"
-            f" {'nothing' if not document.data else 'a list or a single value'}"
-        )
+        content = "a list or a single value" if document.data else "nothing"
+        raise InputError(f"{name} must hold keys and values, but holds {content}")
     return document
 
 
-def kind_of(found: Sequence[Leaf], path: str) -> str:
+def kind_of(stated: Sequence[Leaf], path: str) -> str:
     """The framework whose keys these are. InputError when they are of none."""
-    tops = {leaf.path[0].replace("-", "_") for leaf in found}
-    raw = {leaf.path[0] for leaf in found}
-    if (other := not_launches.says(Path(path).name, raw)) is not None:
-        raise InputError(other)
-    if tops & set(primus.SECTIONS) and any(
-        leaf.path[-1] in ("framework", "model") for leaf in found
-    ):
+    raw = {leaf.path[0] for leaf in stated}
+    tops = {key.replace("-", "_") for key in raw}
+    message = not_launches.says(Path(path).name, raw)
+    if message is not None:
+        raise InputError(message)
+    last_keys = {leaf.path[-1] for leaf in stated}
+    if tops & set(primus.SECTIONS) and last_keys & {"framework", "model"}:
         return "primus"
     if raw & set(megatron_yaml.SECTIONS) or any(key.startswith("--") for key in raw):
         return "megatron-yaml"
@@ -165,11 +168,8 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
         or ("job" in raw and "training" in raw)
     ):
         return "torchtitan"
-    if (
-        tops & set(accelerate.SECTIONS)
-        and "per_device_train_batch_size" not in tops
-        and "model_name_or_path" not in tops
-    ):
+    trainer = {"per_device_train_batch_size", "model_name_or_path"}
+    if tops & set(accelerate.SECTIONS) and not tops & trainer:
         return "accelerate"
     if tops & set(neox.SECTIONS):
         return "neox"
@@ -179,9 +179,8 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
         return "swift" if tops & set(swift.OWN) else "megatron-yaml"
     if raw & set(deepspeed.SECTIONS):
         return "deepspeed" if tops <= deepspeed_keys.TOP or not tops <= neox_keys.KEYS else "neox"
-    if any(len(leaf.path) > 1 and leaf.path[0] in nemo.SECTIONS for leaf in found) or raw & set(
-        nemo_recipes.KEYS
-    ):
+    sections = {leaf.path[0] for leaf in stated if len(leaf.path) > 1}
+    if sections & set(nemo.SECTIONS) or raw & set(nemo_recipes.KEYS):
         return "nemo"
     if "num_layers" in tops and "hidden_size" in tops:
         return "megatron-yaml"
@@ -193,31 +192,25 @@ def kind_of(found: Sequence[Leaf], path: str) -> str:
 def overrides(words: Sequence[str], file: str = "") -> list[Leaf]:
     """Hydra's and OmegaConf's `a.b=c`, `+a.b=c`, `++a.b=c` and `~a.b` on a command line, and a
     recipe's name, as leaves; other words are passed over."""
-    found = []
+    out = []
     for at, word in enumerate(words):
         name, equals, text = word.lstrip("+").partition("=")
+        where = f"{file} {word[:120]}".strip()
         if name in nemo_recipes.FLAGS and (equals or at + 1 < len(words)):
             key = "factory" if name == "--factory" else "recipe"
-            found.append(
-                Leaf(
-                    (key,), text if equals else words[at + 1], file, where=f"{file} {name}".strip()
-                )
-            )
-            continue
-        if word.startswith("~"):
-            found.append(
-                Leaf(_path(word[1:].partition("=")[0]), None, file, where=f"{file} {word}".strip())
-            )
+            recipe = text if equals else words[at + 1]
+            out.append(Leaf((key,), recipe, file, where=f"{file} {name}".strip()))
+        elif word.startswith("~"):
+            path = _path(word[1:].partition("=")[0])
+            out.append(Leaf(path, None, file, where=f"{file} {word}".strip()))
         elif (
             equals
             and name
             and not name.startswith("-")
             and name.replace(".", "").replace("_", "").replace("/", "").isalnum()
         ):
-            found.append(
-                Leaf(_path(name), _value(text), file, where=f"{file} {word[:120]}".strip())
-            )
-    return found
+            out.append(Leaf(_path(name), _value(text), file, where=where))
+    return out
 
 
 def _path(name: str) -> tuple[str, ...]:
@@ -236,36 +229,24 @@ def _value(text: str) -> Any:
     return plain(text)
 
 
-def _notes(document: Document) -> list[str]:
-    twice = (
-        f"{Path(document.file).name} states {', '.join(document.duplicates[:6])} twice: the last"
-        " counts (DeepSpeed refuses such a JSON)"
-    )
-    return [*document.notes, *([twice] if document.duplicates else [])]
-
-
 def _keys(kind: str, sets: Mapping[str, Any]) -> list[Leaf]:
     """--set NAME=VALUE with dots as a key of the file, beyond all that the file states."""
-    dotted = {
-        name: value
-        for name, value in sets.items()
-        if "." in name and not name.startswith(("hf.", "deepspeed.", "launch.", "env."))
-    }
-    front = ("modules",) if kind == "primus" else ()
-    return [
-        Leaf(_path(name), _plainly(value), origin="option", where=f"--set {name}")
-        for name, value in dotted.items()
-        if not front or name.startswith("modules.")
-    ]
+    keys = []
+    for name, value in sets.items():
+        if "." not in name or name.startswith(("hf.", "deepspeed.", "launch.", "env.")):
+            continue
+        if kind != "primus" or name.startswith("modules."):
+            keys.append(Leaf(_path(name), _plainly(value), origin="option", where=f"--set {name}"))
+    return keys
 
 
 def _set(out: Reading, sets: Mapping[str, Any], taken: set[tuple[str, ...]]) -> Reading:
     """--set NAME=VALUE of the Reading's own names; a name in capitals is a variable."""
-    values = {
-        name.replace("-", "_"): Value(_plainly(value), "option", f"--set {name}")
-        for name, value in sets.items()
-        if (_path(name) not in taken or name in out.values) and not name.isupper()
-    }
+    values = {}
+    for name, value in sets.items():
+        if (_path(name) not in taken or name in out.values) and not name.isupper():
+            key = name.replace("-", "_")
+            values[key] = Value(_plainly(value), "option", f"--set {name}")
     return merged(out, Reading(out.file, out.kind, out.framework, values=values)) if values else out
 
 

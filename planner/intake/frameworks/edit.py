@@ -100,11 +100,9 @@ def _in_braces(document: Document, text: str, holder: Path, key: str, value: Any
     ]
     words = f"{json.dumps(key)}: {_word(value, False)}"
     if not inside:
-        return (
-            f"{text[: start + 1]}{words}{text[end - 1 :]}"
-            if not text[start + 1 : end - 1].strip()
-            else None
-        )
+        if text[start + 1 : end - 1].strip():
+            return None
+        return f"{text[: start + 1]}{words}{text[end - 1 :]}"
     last, stop = max(inside, key=lambda span: span[1])
     comma = re.compile(r"\s*,").match(text, stop)
     at = comma.end() if comma else stop
@@ -124,21 +122,19 @@ def _in_block(
         and path[: len(holder)] == holder
         and not _is_block(document, text, path)
     ]
-    indent = next(
-        (found for one in keys if (found := _indent(document, text, (*holder, one))) is not None),
-        None,
-    )
-    if not ends or indent is None:
+    indents = [_indent(document, text, (*holder, neighbour)) for neighbour in keys]
+    known = [indent for indent in indents if indent is not None]
+    if not ends or not known:
         return None
-    stop = max(ends)
-    at = stop if text[stop - 1] == "\n" else text.find("\n", stop)
-    at = len(text) if at < 0 else at
-    line = f"{indent}{key}: {_word(value, False)}"
-    return (
-        f"{text[:at]}{line}\n{text[at:]}"
-        if text[at - 1 : at] == "\n"
-        else f"{text[:at]}\n{line}{text[at:]}"
-    )
+    line = f"{known[0]}{key}: {_word(value, False)}"
+    at = max(ends)
+    if text[at - 1] != "\n":
+        at = text.find("\n", at)
+    if at < 0:
+        at = len(text)
+    if text[at - 1 : at] == "\n":
+        return f"{text[:at]}{line}\n{text[at:]}"
+    return f"{text[:at]}\n{line}{text[at:]}"
 
 
 def _is_block(document: Document, text: str, path: Path) -> bool:
@@ -212,5 +208,6 @@ def _in_table(text: str, path: Path, value: Any) -> str | None:
 def _word(value: Any, toml: bool) -> str:
     """A value as each of these formats reads it."""
     if toml and isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_word(one, True)}" for key, one in value.items()) + " }"
+        pairs = [f"{key} = {_word(item, True)}" for key, item in value.items()]
+        return "{ " + ", ".join(pairs) + " }"
     return json.dumps(value)

@@ -5,6 +5,7 @@ plain args.json.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks.vocabulary import Framework, Named, make_reading, named
@@ -62,7 +63,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     `seq_length`.
     """
     axolotl = any(leaf.path[0] in ("base_model", "sequence_len") for leaf in leaves)
-    names = [name for leaf in leaves for name in _names(leaf, axolotl)]
+    names = list(chain.from_iterable(_names(leaf, axolotl) for leaf in leaves))
     sharded = any(name.name == "use_torch_fsdp2" and name.value for name in names)
     deep = any(name.name == "hf.deepspeed" and name.value for name in names)
     framework: Framework = "deepspeed" if deep and not sharded else "torch"
@@ -71,15 +72,17 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
 
 def _names(leaf: Leaf, axolotl: bool) -> list[Named]:
     dotted = ".".join(leaf.path)
-    key = AXOLOTL.get(dotted, dotted) if axolotl else dotted
+    key = dotted
+    if axolotl:
+        key = AXOLOTL.get(dotted, dotted)
     out = [named(f"hf.{key}", leaf)]
     if key in MODELS:
         out.append(named("model", leaf))
     if key in LENGTHS:
         out.append(named("seq_length", leaf))
     if key == "fsdp" and leaf.value:
-        text = " ".join(map(str, leaf.value)) if isinstance(leaf.value, list) else str(leaf.value)
-        out += sharding(text, leaf)
+        strategies = leaf.value if isinstance(leaf.value, list) else [leaf.value]
+        out += sharding(" ".join(map(str, strategies)), leaf)
     if key in (
         "fsdp_config.fsdp_sharding_strategy",
         "fsdp_config.sharding_strategy",
@@ -106,4 +109,6 @@ def sharding(text: str, leaf: Leaf) -> list[Named]:
         out.append(Named("torch_fsdp2_no_reshard_after_forward", leaf, True))
     if none:
         out.append(Named("data_parallel_shard_degree", leaf, 1))
-    return out + ([Named("fsdp_hybrid", leaf, True)] if hybrid else [])
+    if hybrid:
+        out.append(Named("fsdp_hybrid", leaf, True))
+    return out

@@ -34,32 +34,29 @@ def place(kind: str, name: str, document: Document) -> Path | None:
     """
     data = document.data if isinstance(document.data, dict) else {}
     if name.startswith("deepspeed.") and kind != "neox":
-        return (
-            _accelerated(name, data) if "distributed_type" in data else tuple(name.split(".")[1:])
-        )
+        if "distributed_type" in data:
+            return _accelerated(name, data)
+        return tuple(name.split(".")[1:])
     if kind == "neox":
         return _neox(name, data)
-    if kind == "nemo":
-        return NEMO.get(name) or (
-            None if "." in name else ("model", _reversed(nemo.SHORT).get(name, name))
-        )
-    if kind == "bridge":
-        return None if "." in name else (BRIDGE.get(name, "model"), name)
+    if kind == "nemo" and name in NEMO:
+        return NEMO[name]
     if kind == "torchtitan":
+        if name == "recompute_granularity":
+            return ("activation_checkpoint", "mode")
         if name.split(".")[0] in torchtitan.TABLES and "." in name:
             return tuple(name.split("."))
-        key = (
-            "activation_checkpoint.mode"
-            if name == "recompute_granularity"
-            else _reversed(torchtitan.RENAMED).get(name)
-        )
-        return tuple(key.split(".")) if key else None
+        return _key(torchtitan.RENAMED, name)
     if kind == "primus":
         return _primus(name, data)
     if kind == "huggingface":
         return _trainer(name, data)
     if "." in name:
         return None
+    if kind == "nemo":
+        return ("model", _reversed(nemo.SHORT).get(name, name))
+    if kind == "bridge":
+        return (BRIDGE.get(name, "model"), name)
     if kind == "megatron-yaml" and isinstance(data.get("MODEL_ARGS"), dict):
         return ("MODEL_ARGS", "--" + name.replace("_", "-"))
     return (name,) if kind in ("megatron-yaml", "swift") else None
@@ -76,38 +73,45 @@ def _neox(name: str, data: Mapping[str, Any]) -> Path | None:
         "ffn_hidden_size",
     ):
         return None
-    dashed = any("-" in one for one in data)
-    return (key.replace("_", "-") if dashed else key,)
+    if any("-" in stated_key for stated_key in data):
+        key = key.replace("_", "-")
+    return (key,)
 
 
 def _primus(name: str, data: Mapping[str, Any]) -> Path | None:
     modules = data.get("modules")
     if "." in name or not isinstance(modules, dict):
         return None
-    trainer = next((module for module in modules if str(module).endswith("trainer")), None)
-    return ("modules", trainer, "overrides", name) if trainer else None
+    for module in modules:
+        if str(module).endswith("trainer"):
+            return ("modules", module, "overrides", name)
+    return None
 
 
 def _trainer(name: str, data: Mapping[str, Any]) -> Path | None:
     if "distributed_type" in data:
-        key = _reversed(accelerate.RENAMED).get(name)
-        return tuple(key.split(".")) if key else None
-    key = name.removeprefix("hf.")
+        return _key(accelerate.RENAMED, name)
     if name == "seq_length":
-        return next(((one,) for one in huggingface.LENGTHS if one in data), None)
-    axolotl = "base_model" in data
-    return (
-        (_reversed(huggingface.AXOLOTL).get(key, key) if axolotl else key,)
-        if name.startswith("hf.")
-        else None
-    )
+        lengths = [key for key in huggingface.LENGTHS if key in data]
+        return tuple(lengths[:1]) or None
+    if not name.startswith("hf."):
+        return None
+    key = name.removeprefix("hf.")
+    if "base_model" in data:
+        key = _reversed(huggingface.AXOLOTL).get(key, key)
+    return (key,)
 
 
 def _accelerated(name: str, data: Mapping[str, Any]) -> Path | None:
     section = data.get("deepspeed_config")
-    key = _reversed(accelerate.RENAMED).get(name)
-    beside = isinstance(section, dict) and "deepspeed_config_file" in section
-    return tuple(key.split(".")) if key and not beside else None
+    if isinstance(section, dict) and "deepspeed_config_file" in section:
+        return None
+    return _key(accelerate.RENAMED, name)
+
+
+def _key(names: Mapping[str, str], name: str) -> Path | None:
+    key = _reversed(names).get(name)
+    return tuple(key.split(".")) if key else None
 
 
 def _reversed(names: Mapping[str, str]) -> dict[str, str]:

@@ -54,23 +54,20 @@ def deepspeed_only(flag: Flag) -> bool:
     return flag.first == "megatron-deepspeed"
 
 
-def version(stated: Iterable[Flag]) -> tuple[str | None, str]:
+def version(used: Iterable[Flag]) -> tuple[str | None, str]:
     """The newest version that takes all flags where that is not simply the newest, and a note where
     no version does.
     """
-    own = [flag for flag in stated if not deepspeed_only(flag)]
+    own = [flag for flag in used if not deepspeed_only(flag)]
     ended = [flag for flag in own if flag.last not in ALWAYS]
     if not ended:
         return None, ""
     oldest = min(ended, key=lambda flag: _number(flag.last))
     newest = max(own, key=lambda flag: _number(flag.first))
     if _number(newest.first) > _number(oldest.last) and newest.first not in ("", "0.14"):
-        return (
-            oldest.last,
-            (
-                f"no version takes both --{_dashed(oldest)} (up to {oldest.last}) and"
-                f" --{_dashed(newest)} (from {newest.first})"
-            ),
+        return oldest.last, (
+            f"no version takes both --{_dashed(oldest)} (up to {oldest.last}) and"
+            f" --{_dashed(newest)} (from {newest.first})"
         )
     return oldest.last, f"Megatron-LM {oldest.last}: the newest with --{_dashed(oldest)}"
 
@@ -80,6 +77,6 @@ def _dashed(flag: Flag) -> str:
 
 
 def _number(text: str) -> tuple[int, ...]:
-    return (
-        (99,) if text == "main" else tuple(int(part) for part in text.split(".") if part.isdigit())
-    )
+    if text == "main":
+        return (99,)
+    return tuple(int(part) for part in text.split(".") if part.isdigit())

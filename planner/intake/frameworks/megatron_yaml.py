@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from planner.intake.documents.tree import Leaf, location
 from planner.intake.frameworks.megatron_flags import flags
@@ -36,7 +37,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     arguments in sections.
     """
     written = any(part.startswith("--") for leaf in leaves for part in leaf.path)
-    flat, near = doubted([name for leaf in leaves for name in names(leaf)], exact=written)
+    flat, near = doubted(chain.from_iterable(map(names, leaves)), exact=written)
     return make_reading(file, "megatron-yaml", "megatron", flat, notes=[*notes, *near])
 
 
@@ -50,12 +51,14 @@ def names(leaf: Leaf) -> list[Named]:
     if section == "ENV_VARS" and rest:
         name = rest[0]
         moved = replace(leaf, where=location(leaf))
-        return [
-            named(f"env.{name}", moved),
-            *([named(LAUNCH[name], moved)] if name in LAUNCH else []),
-        ]
+        out = [named(f"env.{name}", moved)]
+        if name in LAUNCH:
+            out.append(named(LAUNCH[name], moved))
+        return out
     if section in ("MODEL_ARGS", "language_model", "model_parallel") and rest:
-        return _argument(argument(rest[0]) if len(rest) == 1 else ".".join(rest), leaf)
+        if len(rest) == 1:
+            return _argument(argument(rest[0]), leaf)
+        return _argument(".".join(rest), leaf)
     if rest or section in (
         "TEST_TYPE",
         "LAUNCHER",
@@ -69,13 +72,11 @@ def names(leaf: Leaf) -> list[Named]:
 
 
 def _argument(name: str, leaf: Leaf) -> list[Named]:
-    flag = flags().get("--" + name.replace("_", "-")) if leaf.path[-1].startswith("--") else None
-    if flag is not None and flag.kind == "false" and isinstance(leaf.value, bool):
-        return [Named(flag.dest, leaf, not leaf.value)]
-    if name == "activation_func":
-        gated = str(leaf.value) == "swiglu"
-        return [
-            Named("activation_func", leaf, leaf.value),
-            *([Named("swiglu", leaf, True)] if gated else []),
-        ]
-    return [named(RENAMED.get(name, name), leaf)]
+    if leaf.path[-1].startswith("--") and isinstance(leaf.value, bool):
+        flag = flags().get("--" + name.replace("_", "-"))
+        if flag is not None and flag.kind == "false":
+            return [Named(flag.dest, leaf, not leaf.value)]
+    out = [named(RENAMED.get(name, name), leaf)]
+    if name == "activation_func" and str(leaf.value) == "swiglu":
+        out.append(Named("swiglu", leaf, True))
+    return out

@@ -7,21 +7,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-from planner.intake.documents.scalars import plain
-from planner.intake.documents.tree import Leaf, Path, last
+from planner.intake.documents.scalars import is_int, plain
+from planner.intake.documents.tree import Leaf, Path, last, last_value
 from planner.intake.frameworks import nemo_recipes
 from planner.intake.frameworks.deepspeed_keys import words
-from planner.intake.frameworks.vocabulary import Named, doubted, make_reading, named, tail
+from planner.intake.frameworks.vocabulary import (
+    Framework,
+    Named,
+    doubted,
+    make_reading,
+    named,
+    tail,
+)
 from planner.intake.reading import Reading
 
 SECTIONS = ("trainer", "exp_manager", "model", "train", "actor_rollout_ref")
 
 _ACTOR = ("actor_rollout_ref", "actor")
 PREFIXES: tuple[Path, ...] = tuple(
-    tuple(one.split("."))
-    for one in sorted(
+    tuple(section.split("."))
+    for section in sorted(
         words("""
 model model.config model.optim model.data model.data.train_ds trainer trainer.strategy \
 trainer.strategy.ddp trainer.plugins
@@ -104,22 +112,18 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     """
     flat = references(leaves)
     kind = _kind(flat)
-    framework = (
-        "torch"
-        if kind == "verl" and not any(leaf.path[:3] == (*_ACTOR, "megatron") for leaf in flat)
-        else "megatron"
-    )
-    names = [name for leaf in flat for name in _names(leaf)]
+    framework: Framework = "megatron"
+    if kind == "verl" and not any(leaf.path[:3] == (*_ACTOR, "megatron") for leaf in flat):
+        framework = "torch"
+    names = chain.from_iterable(map(_names, flat))
     out, near = doubted([*names, *_together(flat)], exact=False)
-    said = [*notes, *near]
+    notes = [*notes, *near]
     if any(leaf.path[0] in nemo_recipes.KEYS for leaf in flat):
-        said.append(
+        notes.append(
             "what the recipe sets in its own code is not known: only the sizes stated beside its"
             " name count"
         )
-    return make_reading(
-        file, kind, "torch" if framework == "torch" else "megatron", out, notes=said
-    )
+    return make_reading(file, kind, framework, out, notes=notes)
 
 
 def _kind(leaves: Sequence[Leaf]) -> str:
@@ -147,7 +151,7 @@ def _names(leaf: Leaf) -> list[Named]:
         return []
     dotted = ".".join(path)
     if dotted in nemo_recipes.KEYS:
-        return nemo_recipes.stated(leaf)
+        return nemo_recipes.names(leaf)
     if dotted in RENAMED:
         return [named(RENAMED[dotted], leaf)]
     if dotted in LORA_RANKS:
@@ -158,12 +162,11 @@ def _names(leaf: Leaf) -> list[Named]:
     if len(short) > 1:
         return [named(dotted, leaf)]
     key = short[0]
-    special = _special(key, path, leaf)
-    return special if special is not None else [named(SHORT.get(key, key), leaf)]
+    return _special(key, path, leaf) or [named(SHORT.get(key, key), leaf)]
 
 
-def _special(key: str, path: Path, leaf: Leaf) -> list[Named] | None:
-    """Keys whose value is not Megatron's word either."""
+def _special(key: str, path: Path, leaf: Leaf) -> list[Named]:
+    """Keys whose value is not Megatron's word either; nothing for all others."""
     value = leaf.value
     text = str(value).lower()[:80]
     if key == "precision" and path[0] == "trainer":
@@ -182,9 +185,8 @@ def _special(key: str, path: Path, leaf: Leaf) -> list[Named] | None:
     if key == "normalization":
         return [Named(key, leaf, "RMSNorm" if "rms" in text else "LayerNorm")]
     if key == "share_embeddings_and_output_weights":
-        return [
-            Named("untie_embeddings_and_output_weights", leaf, None if value is None else not value)
-        ]
+        untied = None if value is None else not value
+        return [Named("untie_embeddings_and_output_weights", leaf, untied)]
     if key == "transformer_engine":
         return [Named("transformer_impl", leaf, "transformer_engine" if value else "local")]
     if key == "name" and path[-2:] == ("optim", "name"):
@@ -195,14 +197,10 @@ def _special(key: str, path: Path, leaf: Leaf) -> list[Named] | None:
     if key == "num_query_groups":
         return [named(key, leaf), Named("group_query_attention", leaf, value is not None)]
     if key == "fp8":
-        return [
-            Named(
-                "fp8_format",
-                leaf,
-                (value if isinstance(value, str) else "hybrid") if value else None,
-            )
-        ]
-    return None
+        if value and not isinstance(value, str):
+            value = "hybrid"
+        return [Named("fp8_format", leaf, value or None)]
+    return []
 
 
 def _mixed(text: str, leaf: Leaf) -> list[Named]:
@@ -224,23 +222,17 @@ def _together(leaves: Sequence[Leaf]) -> list[Named]:
     switches of 8 bits.
     """
     out: list[Named] = []
-    prompts, times = (
-        last(leaves, *_ACTOR, "ppo_mini_batch_size"),
-        last(leaves, "actor_rollout_ref", "rollout", "n"),
-    )
-    if prompts and times and isinstance(prompts.value, int) and isinstance(times.value, int):
-        out.append(Named("global_batch_size", prompts, prompts.value * times.value))
-    parts = last(leaves, "data", "max_prompt_length"), last(leaves, "data", "max_response_length")
-    if (
-        parts[0]
-        and parts[1]
-        and isinstance(parts[0].value, int)
-        and isinstance(parts[1].value, int)
-    ):
-        out.append(Named("seq_length", parts[1], parts[0].value + parts[1].value))
-    eight, format_ = last(leaves, "model", "fp8"), last(leaves, "model", "fp8_e4m3")
-    if eight is not None and eight.value is True and format_ is not None and format_.value is True:
-        out.append(Named("fp8_format", format_, "e4m3"))
+    prompts = last(leaves, *_ACTOR, "ppo_mini_batch_size")
+    times = last_value(leaves, "actor_rollout_ref", "rollout", "n")
+    if prompts and isinstance(prompts.value, int) and isinstance(times, int):
+        out.append(Named("global_batch_size", prompts, prompts.value * times))
+    prompt = last_value(leaves, "data", "max_prompt_length")
+    response = last(leaves, "data", "max_response_length")
+    if response and isinstance(prompt, int) and isinstance(response.value, int):
+        out.append(Named("seq_length", response, prompt + response.value))
+    e4m3 = last(leaves, "model", "fp8_e4m3")
+    if e4m3 and e4m3.value is True and last_value(leaves, "model", "fp8") is True:
+        out.append(Named("fp8_format", e4m3, "e4m3"))
     strategy = last(leaves, *_ACTOR, "strategy")
     if strategy and str(strategy.value) in ("fsdp", "fsdp2"):
         out.append(Named("use_torch_fsdp2", strategy, True))
@@ -275,9 +267,7 @@ def _resolved(leaf: Leaf, values: Mapping[Path, Any]) -> Any:
     if match is None:
         return _referred(leaf, leaf.value, values)
     sides = [_referred(leaf, plain(side), values) for side in (match[2], match[3])]
-    if not all(
-        isinstance(side, int) and not isinstance(side, bool) and 0 <= side < 10**9 for side in sides
-    ):
+    if not all(is_int(side) and 0 <= side < 10**9 for side in sides):
         return leaf.value
     if match[1] == "multiply":
         return sides[0] * sides[1]
@@ -287,7 +277,7 @@ def _resolved(leaf: Leaf, values: Mapping[Path, Any]) -> Any:
 
 
 def _referred(leaf: Leaf, value: Any, values: Mapping[Path, Any]) -> Any:
-    stated, path = value, leaf.path
+    original, path = value, leaf.path
     for _ in range(8):
         match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
         if match is None:
@@ -296,8 +286,9 @@ def _referred(leaf: Leaf, value: Any, values: Mapping[Path, Any]) -> Any:
         dots = len(wanted) - len(wanted.lstrip("."))
         base = path[: len(path) - dots] if dots else ()
         path = (*base, *wanted.lstrip(".").split("."))
-        target = next((one for one in (path, path[1:]) if one in values), None)
-        if target is None:
-            return stated
-        path, value = target, values[target]
-    return stated
+        if path not in values:
+            path = path[1:]
+        if path not in values:
+            return original
+        value = values[path]
+    return original

@@ -29,26 +29,29 @@ training/mixed_precision.py.
 """
 
 
-def stated(leaf: Leaf) -> list[Named]:
+def names(leaf: Leaf) -> list[Named]:
     """Model, GPUs, GPU and precision, as far as the name tells; what else the recipe sets is in its
     code.
     """
     text = str(leaf.value)[:300].strip().strip("\"'")
-    call = text.partition("(")
-    name = (
-        call[0].strip().rsplit(".", 1)[-1].lower().removesuffix("_config").removesuffix("_recipe")
-    )
-    arguments = {key: int(count) for key, count in _ARGUMENTS.findall(call[2])}
+    function, _, arguments = text.partition("(")
+    name = function.strip().rsplit(".", 1)[-1].lower()
+    name = name.removesuffix("_config").removesuffix("_recipe")
+    counts = dict(_ARGUMENTS.findall(arguments))
     match = _TASK.fullmatch(name)
     bare = match["model"] if match else name
     length = _LENGTH.search(bare)
     out = [Named("model", leaf, model(_LENGTH.sub("", bare)))]
-    out += [Named("seq_length", leaf, int(length[1]) * 1024)] if length else []
+    if length:
+        out.append(Named("seq_length", leaf, int(length[1]) * 1024))
     for key, to in (("num_nodes", "launch.nodes"), ("num_gpus_per_node", "launch.gpus_per_node")):
-        out += [Named(to, leaf, arguments[key])] if key in arguments else []
+        if key in counts:
+            out.append(Named(to, leaf, int(counts[key])))
     if match and match["task"] in ("peft", "lora", "dora"):
         out.append(Named("peft", leaf, "lora"))
-    return out + _rest(match["rest"] or "", leaf) if match else out
+    if match:
+        out += _rest(match["rest"] or "", leaf)
+    return out
 
 
 def model(name: str) -> str:
@@ -58,14 +61,18 @@ def model(name: str) -> str:
 
 def _rest(text: str, leaf: Leaf) -> list[Named]:
     match = _REST.match(text)
+    out: list[Named] = []
     if match is None:
-        return []
-    out = [Named("launch.gpus", leaf, int(match["gpus"]))] if match["gpus"] else []
-    out += [Named("launch.hardware", leaf, match["gpu"])] if match["gpu"] else []
-    kind = match["kind"]
-    if kind is None:
         return out
-    out.append(Named("bf16", leaf, True))
+    if match["gpus"]:
+        out.append(Named("launch.gpus", leaf, int(match["gpus"])))
+    if match["gpu"]:
+        out.append(Named("launch.hardware", leaf, match["gpu"]))
+    kind = match["kind"]
+    if kind:
+        out.append(Named("bf16", leaf, True))
     if kind in RECIPES:
         out += [Named("fp8_format", leaf, "hybrid"), Named("fp8_recipe", leaf, RECIPES[kind])]
-    return out + ([Named("fp4_format", leaf, "e2m1")] if kind == "nvfp4" else [])
+    if kind == "nvfp4":
+        out.append(Named("fp4_format", leaf, "e2m1"))
+    return out

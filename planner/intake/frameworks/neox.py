@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-from planner.intake.documents.tree import Leaf, last, location
+from planner.intake.documents.scalars import is_positive_int
+from planner.intake.documents.tree import Leaf, Path, last, last_value, location
 from planner.intake.frameworks import deepspeed_keys
 from planner.intake.frameworks.neox_keys import KEYS
 from planner.intake.frameworks.vocabulary import Named, make_reading, named
@@ -76,28 +78,25 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
         )
         for leaf in leaves
     ]
-    said = list(notes)
-    twice = sorted(
-        {
-            leaf.path[0]
-            for leaf in flat
-            if len({one.file for one in flat if one.path == leaf.path}) > 1
-        }
-    )
+    files: dict[Path, set[str]] = {}
+    for leaf in flat:
+        files.setdefault(leaf.path, set()).add(leaf.file)
+    twice = sorted({path[0] for path in files if len(files[path]) > 1})
+    notes = list(notes)
     if twice:
-        said.append(
+        notes.append(
             f"{', '.join(twice[:6])} stated in several files: GPT-NeoX refuses that; the last"
             " counts here"
         )
-    names = [name for leaf in flat for name in _names(leaf)]
-    derived = [
+    names = [
+        *chain.from_iterable(map(_names, flat)),
         *_width(flat),
         *_activation(flat),
         *_pipeline(flat),
         *_biases(flat),
         *_vocabulary(flat),
     ]
-    return make_reading(file, "neox", "deepspeed", [*names, *derived], notes=said)
+    return make_reading(file, "neox", "deepspeed", names, notes=notes)
 
 
 def _names(leaf: Leaf) -> list[Named]:
@@ -111,13 +110,10 @@ def _names(leaf: Leaf) -> list[Named]:
     if key in ("precision", "fp16", "bf16", "bfloat16"):
         return _precision(leaf)
     name = RENAMED.get(key, ".".join(leaf.path))
-    out = [
-        named(
-            f"deepspeed.{name}" if key in deepspeed_keys.TOP else name,
-            leaf,
-            key in KEYS or key in deepspeed_keys.TOP,
-        )
-    ]
+    if key in deepspeed_keys.TOP:
+        out = [named(f"deepspeed.{name}", leaf)]
+    else:
+        out = [named(name, leaf, key in KEYS)]
     if key == "num_kv_heads":
         out.append(Named("group_query_attention", leaf, leaf.value is not None))
     if key == "checkpoint_activations":
@@ -160,25 +156,21 @@ def _width(leaves: Sequence[Leaf]) -> list[Named]:
     """The MLP's width. A gated one takes two thirds of what is stated and splits it over its two
     branches, up to a multiple.
     """
-    stated, factor = last(leaves, "intermediate_size"), last(leaves, "expansion_factor")
-    hidden, act = last(leaves, "hidden_size"), last(leaves, "activation")
-    if stated is not None and _count(stated.value):
-        width, leaf = stated.value, stated
+    intermediate, hidden = last(leaves, "intermediate_size"), last(leaves, "hidden_size")
+    factor = last_value(leaves, "expansion_factor")
+    if intermediate is not None and _count(intermediate.value):
+        width, leaf = intermediate.value, intermediate
     elif hidden is not None and _count(hidden.value):
-        width, leaf = (
-            (
-                int(factor.value * hidden.value)
-                if factor and _number(factor.value)
-                else 4 * hidden.value
-            ),
-            hidden,
-        )
+        width, leaf = 4 * hidden.value, hidden
+        if _number(factor):
+            width = int(factor * hidden.value)
     else:
         return []
-    if act is None or str(act.value) not in GATED:
-        return [Named("ffn_hidden_size", leaf, width)] if stated or factor else []
-    multiple = last(leaves, "mlp_multiple_of")
-    step = multiple.value if multiple is not None and _count(multiple.value) else 1
+    if str(last_value(leaves, "activation")) not in GATED:
+        stated = intermediate or last(leaves, "expansion_factor")
+        return [Named("ffn_hidden_size", leaf, width)] if stated else []
+    multiple = last_value(leaves, "mlp_multiple_of")
+    step = multiple if _count(multiple) else 1
     half = int(width * 2 / 3) // 2
     return [Named("ffn_hidden_size", leaf, -(-half // step) * step)]
 
@@ -201,11 +193,10 @@ def _biases(leaves: Sequence[Leaf]) -> list[Named]:
     mlp, attention = last(leaves, "use_bias_in_mlp"), last(leaves, "use_bias_in_attn_linear")
     if mlp is None or mlp.value is not False:
         return []
-    kept = attention is None or attention.value is not False
-    return [
-        Named("add_bias_linear", mlp, False),
-        *([Named("add_qkv_bias", attention or mlp, True)] if kept else []),
-    ]
+    names = [Named("add_bias_linear", mlp, False)]
+    if attention is None or attention.value is not False:
+        names.append(Named("add_qkv_bias", attention or mlp, True))
+    return names
 
 
 def _vocabulary(leaves: Sequence[Leaf]) -> list[Named]:
@@ -221,7 +212,7 @@ def _vocabulary(leaves: Sequence[Leaf]) -> list[Named]:
 
 
 def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
+    return is_positive_int(value) and value < 10**9
 
 
 def _number(value: Any) -> bool:

@@ -27,35 +27,35 @@ def says(name: str, keys: Collection[str]) -> str | None:
     """The message for a document that describes something else than a training; None where it does
     not.
     """
-    found = set(keys)
-    if {"layout", "question", "estimate"} <= found:
+    keys = set(keys)
+    if {"layout", "question", "estimate"} <= keys:
         return (
             f"{name} must say how a training is launched, but is a saved plan: ppplan explain"
             f" {name} or ppplan emit {name} takes it"
         )
-    if {"model_type", "architectures"} & found and {
+    if {"model_type", "architectures"} & keys and {
         "num_hidden_layers",
         "n_layer",
         "num_layers",
         "n_layers",
         "text_config",
-    } & found:
+    } & keys:
         return f"{name} must say how a model is trained, but describes a model: " + _model(name)
-    if {"num_layers", "hidden_size", "num_heads"} <= found:
+    if {"num_layers", "hidden_size", "num_heads"} <= keys:
         return f"{name} must say how a model is trained, but is a model of ppplan's: " + _model(
             name
         )
-    if "gpu" in found and {"node", "fabric"} & found:
+    if "gpu" in keys and {"node", "fabric"} & keys:
         return (
             f"{name} must say how a training is launched, but is a hardware profile: --cluster"
             f" {name} takes it beside a script"
         )
-    if {"model", "gpus", "cluster"} <= found:
+    if {"model", "gpus", "cluster"} <= keys:
         return (
             f"{name} must say how a training is launched, but is a question: ppplan recommend"
             f" {name} answers it"
         )
-    if "weight_map" in found:
+    if "weight_map" in keys:
         return (
             f"{name} must say how a model is trained, but lists the files of a checkpoint; name the"
             " script that trains it"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake.documents.tree import Leaf, last, location, under
+from planner.intake.documents.tree import Leaf, last, last_value, location, under
 from planner.intake.frameworks import megatron_yaml, torchtitan
 from planner.intake.frameworks.vocabulary import (
     Named,
@@ -83,21 +83,16 @@ MODEL_ALONE = frozenset(
 
 def trainer(leaves: Sequence[Leaf]) -> str | None:
     """The module that trains."""
-    modules = list(
-        dict.fromkeys(
-            leaf.path[1] for leaf in leaves if leaf.path[0] == "modules" and len(leaf.path) > 2
-        )
-    )
-    return next(
-        (name for name in modules if name.endswith("trainer")), modules[0] if modules else None
-    )
+    modules = [leaf.path[1] for leaf in leaves if leaf.path[0] == "modules" and len(leaf.path) > 2]
+    trainers = [name for name in modules if name.endswith("trainer")]
+    return next(iter(trainers or modules), None)
 
 
 def model_file(leaves: Sequence[Leaf]) -> str | None:
     """The name of the model file that the experiment takes."""
     module = trainer(leaves)
-    leaf = last(leaves, "modules", module, "model") if module else None
-    return leaf.value if leaf and isinstance(leaf.value, str) else None
+    name = last_value(leaves, "modules", module or "", "model")
+    return name if isinstance(name, str) else None
 
 
 def reading(
@@ -114,6 +109,7 @@ def reading(
     flat = substituted(leaves, sets or {}, VARIABLE)
     module = trainer(flat) or "pre_trainer"
     framework = last(flat, "modules", module, "framework")
+    model_leaf = last(flat, "modules", module, "model")
     overrides = under(flat, "modules", module, "overrides")
     named_model = model_file(flat)
     trains = str(framework.value) if framework is not None else "megatron"
@@ -125,32 +121,26 @@ def reading(
         )
     if trains == "torchtitan":
         out = torchtitan.reading([*model, *overrides], file, notes)
-        return replace(out, kind="primus", values={**_model(flat, module), **out.values})
+        values = out.values
+        if model_leaf and named_model:
+            value = Value(_stem(named_model), model_leaf.origin, location(model_leaf))
+            values = {"model": value, **values}
+        return replace(out, kind="primus", values=values)
     base = [
         Leaf((name,), value, origin="default", where="Primus")
         for name, value in DEFAULTS.items()
         if trains == "megatron" and (model or name not in MODEL_ALONE)
     ]
     names = [_name(leaf) for leaf in (*base, *substituted(model, sets or {}, VARIABLE), *overrides)]
-    said = list(notes)
-    leaf = last(flat, "modules", module, "model")
-    if leaf is not None and named_model and not model:
-        names.append(Named("model", leaf, _stem(named_model)))
-        said.append(
-            f"{named_model} is not beside the file: the model is taken by its name,"
-            f" {_stem(named_model)}"
+    notes = list(notes)
+    if model_leaf and named_model and not model:
+        stem = _stem(named_model)
+        names.append(Named("model", model_leaf, stem))
+        notes.append(
+            f"{named_model} is not beside the file: the model is taken by its name, {stem}"
         )
     flat_names, near = doubted(names, exact=False)
-    return make_reading(file, "primus", "megatron", flat_names, notes=[*said, *near])
-
-
-def _model(leaves: Sequence[Leaf], module: str) -> dict[str, Value]:
-    leaf = last(leaves, "modules", module, "model")
-    return (
-        {"model": Value(_stem(leaf.value), leaf.origin, location(leaf))}
-        if leaf is not None and isinstance(leaf.value, str)
-        else {}
-    )
+    return make_reading(file, "primus", "megatron", flat_names, notes=[*notes, *near])
 
 
 def _stem(name: str) -> str:
@@ -167,6 +157,5 @@ def _name(leaf: Leaf) -> Named:
 
 def extends(leaves: Sequence[Leaf]) -> list[str]:
     """Files that a model file builds on, first to last."""
-    leaf = last(leaves, "extends")
-    names = leaf.value if leaf is not None and isinstance(leaf.value, list) else []
-    return [str(name)[:200] for name in names]
+    names = last_value(leaves, "extends")
+    return [str(name)[:200] for name in names] if isinstance(names, list) else []

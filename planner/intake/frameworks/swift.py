@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from planner.intake.documents.tree import Leaf
 from planner.intake.frameworks.vocabulary import Named, doubted, make_reading, named
@@ -37,7 +38,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     """Megatron's names; how the model is tuned stays under `hf.` as with the Trainer. Training is
     bf16 unless the file says otherwise.
     """
-    flat, near = doubted([name for leaf in leaves for name in names(leaf)], exact=False)
+    flat, near = doubted(chain.from_iterable(map(names, leaves)), exact=False)
     return make_reading(file, "swift", "megatron", flat, notes=[*notes, *near])
 
 
@@ -45,11 +46,10 @@ def names(leaf: Leaf) -> list[Named]:
     """One argument of `megatron sft`, `pt` or `rlhf`, in a file or on the command line."""
     key = ".".join(leaf.path).replace("-", "_")
     if key in ("model", "load", "mcore_model", "load_safetensors"):
-        return (
-            [named(key, leaf), named("model", leaf)]
-            if isinstance(leaf.value, str)
-            else [named(key, leaf)]
-        )
+        out = [named(key, leaf)]
+        if isinstance(leaf.value, str):
+            out.append(named("model", leaf))
+        return out
     if key in ("tuner_type", "train_type"):
         return [named("hf.train_type", leaf)]
     if key.startswith("lora_") or key in (
@@ -64,4 +64,6 @@ def names(leaf: Leaf) -> list[Named]:
         text = str(leaf.value)
         return [Named("bf16", leaf, text == "bfloat16"), Named("fp16", leaf, text == "float16")]
     out = [named(RENAMED.get(key, key), leaf)]
-    return [*out, named("max_length", leaf)] if key == "max_length" else out
+    if key == "max_length":
+        out.append(named("max_length", leaf))
+    return out

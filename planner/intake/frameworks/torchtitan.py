@@ -5,8 +5,9 @@ has one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import chain
 
+from planner.intake.documents.scalars import is_int
 from planner.intake.documents.tree import Leaf, last
 from planner.intake.frameworks.vocabulary import Named, make_reading, named
 from planner.intake.reading import Reading
@@ -85,15 +86,12 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     micro-batches of `pipeline_parallel_microbatch_size`; beyond it, `global_batch_size` is reached
     by accumulation.
     """
-    flat = [
-        leaf for leaf in leaves if not (leaf.value == -1 and leaf.path[-1] == "global_batch_size")
-    ]
-    older = any(leaf.path == ("training", "batch_size") for leaf in flat)
-    flat = [
-        *(leaf for leaf in DEFAULTS if not (older and leaf.path[-1] == "local_batch_size")),
-        *flat,
-    ]
-    names = [name for leaf in flat for name in _names(leaf)]
+    older = last(leaves, "training", "batch_size")
+    flat = [leaf for leaf in DEFAULTS if not (older and leaf.path[-1] == "local_batch_size")]
+    for leaf in leaves:
+        if leaf.value != -1 or leaf.path[-1] != "global_batch_size":
+            flat.append(leaf)
+    names = chain.from_iterable(map(_names, flat))
     return make_reading(
         file,
         "torchtitan",
@@ -107,10 +105,8 @@ def _names(leaf: Leaf) -> list[Named]:
     dotted = ".".join(leaf.path)
     if dotted == "activation_checkpoint.mode":
         mode = str(leaf.value)
-        return [
-            named(dotted, leaf),
-            Named("recompute_granularity", leaf, None if mode == "none" else mode),
-        ]
+        granularity = None if mode == "none" else mode
+        return [named(dotted, leaf), Named("recompute_granularity", leaf, granularity)]
     if dotted == "training.mixed_precision_param":
         return [
             Named("bf16", leaf, leaf.value == "bfloat16"),
@@ -122,19 +118,16 @@ def _names(leaf: Leaf) -> list[Named]:
 
 
 def _converters(leaf: Leaf) -> list[Named]:
-    converters = (
-        [str(one) for one in leaf.value] if isinstance(leaf.value, list) else [str(leaf.value)]
-    )
-    eight = any("float8" in converter for converter in converters)
-    mx = any(
-        converter.startswith("mx") or "quantize.linear.mx" in converter for converter in converters
-    )
-    recipe = "mxfp8" if mx else "tensorwise"
-    return (
-        [Named("fp8_format", leaf, "e4m3"), Named("fp8_recipe", leaf, recipe)]
-        if eight or mx
-        else []
-    )
+    """The recipe of 8 bits that converters of the model stand for."""
+    recipe = None
+    for converter in map(str, leaf.value if isinstance(leaf.value, list) else [leaf.value]):
+        if converter.startswith("mx") or "quantize.linear.mx" in converter:
+            recipe = "mxfp8"
+        elif "float8" in converter:
+            recipe = recipe or "tensorwise"
+    if recipe is None:
+        return []
+    return [Named("fp8_format", leaf, "e4m3"), Named("fp8_recipe", leaf, recipe)]
 
 
 def _model(leaves: Sequence[Leaf]) -> list[Named]:
@@ -142,11 +135,10 @@ def _model(leaves: Sequence[Leaf]) -> list[Named]:
     better still.
     """
     name, flavor = last(leaves, "model", "name"), last(leaves, "model", "flavor")
-    out = []
-    if name is not None and flavor is not None:
-        family, size = str(name.value)[:60].removesuffix("_ft"), str(flavor.value)[:60].lower()
-        out.append(Named("model", flavor, PRESETS.get((family, size), f"{family}-{size}")))
-    return out
+    if name is None or flavor is None:
+        return []
+    family, size = str(name.value)[:60].removesuffix("_ft"), str(flavor.value)[:60].lower()
+    return [Named("model", flavor, PRESETS.get((family, size), f"{family}-{size}"))]
 
 
 def _batch(leaves: Sequence[Leaf]) -> list[Named]:
@@ -155,11 +147,12 @@ def _batch(leaves: Sequence[Leaf]) -> list[Named]:
     stages = last(leaves, "parallelism", "pipeline_parallel_degree") or last(
         leaves, "experimental", "pipeline_parallel_degree"
     )
-    piped = stages is not None and _count(stages.value) and stages.value > 1
-    size = last(leaves, "parallelism", "pipeline_parallel_microbatch_size")
-    if piped and local is not None:
-        return [Named("micro_batch_size", size or local, size.value if size else 1)]
-    return [named("micro_batch_size", local)] if local is not None else []
+    if local is None:
+        return []
+    if stages is not None and is_int(stages.value) and stages.value > 1:
+        size = last(leaves, "parallelism", "pipeline_parallel_microbatch_size")
+        return [named("micro_batch_size", size) if size else Named("micro_batch_size", local, 1)]
+    return [named("micro_batch_size", local)]
 
 
 def _sharding(leaves: Sequence[Leaf]) -> list[Named]:
@@ -174,7 +167,3 @@ def _sharding(leaves: Sequence[Leaf]) -> list[Named]:
     if reshard is not None:
         out.append(Named("torch_fsdp2_no_reshard_after_forward", reshard, reshard.value == "never"))
     return out
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

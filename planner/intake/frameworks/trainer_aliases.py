@@ -22,7 +22,7 @@ RECOMPUTING = {
 """Arguments by which programs are known that checkpoint activations unless told otherwise. Source:
 ms-swift trainers/arguments.py (gradient_checkpointing True), LLaMA-Factory hparams/model_args.py
 (disable_gradient_checkpointing False)."""
-CHAT = "hf.lora_module_name", "hf.only_optimize_lora", "hf.data_split"
+CHAT = frozenset({"hf.lora_module_name", "hf.only_optimize_lora", "hf.data_split"})
 """Arguments of DeepSpeed-Chat, whose --zero_stage, --offload and --dtype make the configuration.
 Source: its utils/ds_utils.py.
 """
@@ -35,18 +35,13 @@ def meant(out: Reading) -> Reading:
     """The reading with what its program's own words and defaults mean."""
     if out.kind != "huggingface":
         return out
-    more = _recomputing(out) | _swift(out) | _chat(out)
-    return (
-        replace(
-            out,
-            values={
-                **out.values,
-                **{name: one for name, one in more.items() if name not in out.values},
-            },
-        )
-        if more
-        else out
-    )
+    return filled(out, _recomputing(out) | _swift(out) | _chat(out))
+
+
+def filled(out: Reading, values: dict[str, Value]) -> Reading:
+    """The reading with values for what it does not state."""
+    new = {name: value for name, value in values.items() if name not in out.values}
+    return replace(out, values={**out.values, **new}) if new else out
 
 
 def preset(name: str, where: str) -> dict[str, Value]:
@@ -58,61 +53,52 @@ def preset(name: str, where: str) -> dict[str, Value]:
         return {}
     stage, rest = int(match[1]), match[2].lower()
     out: dict[str, Any] = {STAGE: stage}
-    if "offload" in rest:
-        both = stage == 3 and "opt" not in rest
-        out |= {OFFLOAD.format("param"): "cpu"} if both else {}
-        out |= {OFFLOAD.format("optimizer"): "cpu"} if "param" not in rest else {}
+    if "offload" in rest and stage == 3 and "opt" not in rest:
+        out[OFFLOAD.format("param")] = "cpu"
+    if "offload" in rest and "param" not in rest:
+        out[OFFLOAD.format("optimizer")] = "cpu"
     out |= {"deepspeed.bf16.enabled": "auto", "deepspeed.fp16.enabled": "auto"}
     return {key: Value(value, "flag", where) for key, value in out.items()}
 
 
 def _recomputing(out: Reading) -> dict[str, Value]:
-    stated = ("hf.gradient_checkpointing", "hf.disable_gradient_checkpointing")
-    program = next((RECOMPUTING[name] for name in RECOMPUTING if name in out.values), None)
-    if program is None or any(name in out.values for name in stated):
+    if out.values.keys() & {"hf.gradient_checkpointing", "hf.disable_gradient_checkpointing"}:
         return {}
-    return {
-        "hf.gradient_checkpointing": Value(
-            True, "default", f"{program} checkpoints activations unless told otherwise"
-        )
-    }
+    for name, program in RECOMPUTING.items():
+        if name in out.values:
+            where = f"{program} checkpoints activations unless told otherwise"
+            return {"hf.gradient_checkpointing": Value(True, "default", where)}
+    return {}
 
 
 def _swift(out: Reading) -> dict[str, Value]:
     """ms-swift trains in the type that weights are loaded in, which is bf16 for today's models."""
     if not any(RECOMPUTING[name] == "ms-swift" and name in out.values for name in RECOMPUTING):
         return {}
-    if any(name in out.values for name in ("hf.bf16", "hf.fp16")):
+    if out.values.keys() & {"hf.bf16", "hf.fp16"}:
         return {}
-    stated = out.values.get("hf.torch_dtype") or out.values.get("hf.dtype")
-    kind = "bfloat16" if stated is None else str(stated.value)
-    if kind not in ("bfloat16", "float16"):
-        return {}
-    name = "hf.bf16" if kind == "bfloat16" else "hf.fp16"
-    return {
-        name: (
-            replace(stated, value=True)
-            if stated
-            else Value(True, "default", "ms-swift: the type of the weights")
-        )
-    }
+    weights = Value("bfloat16", "default", "ms-swift: the type of the weights")
+    dtype = out.values.get("hf.torch_dtype") or out.values.get("hf.dtype") or weights
+    name = {"bfloat16": "hf.bf16", "float16": "hf.fp16"}.get(str(dtype.value))
+    return {name: replace(dtype, value=True)} if name else {}
 
 
 def _chat(out: Reading) -> dict[str, Value]:
     stage = out.values.get("hf.zero_stage")
-    if stage is None or not any(name in out.values for name in CHAT):
+    if stage is None or not out.values.keys() & CHAT:
         return {}
-    found = {STAGE: stage}
+    values = {STAGE: stage}
     offload = out.values.get("hf.offload")
     if offload is not None and offload.value:
-        parts = ("optimizer", "param") if stage.value == 3 else ("optimizer",)
-        found |= {OFFLOAD.format(part): replace(offload, value="cpu") for part in parts}
+        values[OFFLOAD.format("optimizer")] = replace(offload, value="cpu")
+        if stage.value == 3:
+            values[OFFLOAD.format("param")] = replace(offload, value="cpu")
     dtype = out.values.get("hf.dtype")
     half = "bf16" if dtype is not None and str(dtype.value) == "bf16" else "fp16"
-    found[f"deepspeed.{half}.enabled"] = Value(
+    values[f"deepspeed.{half}.enabled"] = Value(
         True, "flag" if dtype else "default", "DeepSpeed-Chat --dtype"
     )
     rank = out.values.get("hf.lora_dim")
     if rank is not None and rank.value and "hf.only_optimize_lora" in out.values:
-        found |= {"hf.lora_rank": rank, "hf.use_peft": replace(rank, value=True)}
-    return found
+        values |= {"hf.lora_rank": rank, "hf.use_peft": replace(rank, value=True)}
+    return values

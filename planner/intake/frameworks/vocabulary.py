@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+from planner.intake.documents.scalars import plain
 from planner.intake.documents.tree import Leaf, Path, location
-from planner.intake.reading import Edit, Reading, Unresolved, Value
+from planner.intake.reading import Edit, Origin, Reading, Unresolved, Value
 
 Framework = Literal["megatron", "deepspeed", "torch"]
 
@@ -60,9 +61,10 @@ def make_reading(
     """
     values: dict[str, Value] = {}
     edits: dict[str, Edit] = {}
-    removals: dict[str, list[Edit | None]] = {}
+    removals: dict[str, tuple[Edit, ...]] = {}
+    no_place = set()
     unknown: dict[str, None] = {}
-    opened: dict[str, Unresolved] = {question.name: question for question in unresolved}
+    opened = {question.name: question for question in unresolved}
     for name, leaf, value, known in named_leaves:
         if isinstance(value, str) and _OPEN.search(value) and _WEIGHTY.search(name):
             if name not in values:
@@ -74,7 +76,10 @@ def make_reading(
             continue
         values.pop(name, None)
         edits.pop(name, None)
-        removals.setdefault(name, []).append(leaf.removal)
+        if leaf.removal is None:
+            no_place.add(name)
+        else:
+            removals[name] = (*removals.get(name, ()), leaf.removal)
         if value is None:
             continue
         opened.pop(name, None)
@@ -83,6 +88,8 @@ def make_reading(
             edits[name] = Edit(leaf.file, *leaf.span)
         if not known:
             unknown[".".join(leaf.path)] = None
+    for name in no_place:
+        removals.pop(name, None)
     return Reading(
         file,
         kind,
@@ -93,11 +100,7 @@ def make_reading(
         tuple(unknown),
         tuple(notes),
         edits=edits,
-        removals={
-            name: tuple(edit for edit in stated if edit is not None)
-            for name, stated in removals.items()
-            if None not in stated
-        },
+        removals=removals,
     )
 
 
@@ -105,18 +108,19 @@ def merged(
     first: Reading, second: Reading, *, kind: str | None = None, framework: Framework | None = None
 ) -> Reading:
     """Two readings as one: where both state a value, the second counts."""
-    open_ = {question.name: question for question in (*first.unresolved, *second.unresolved)}
+    unresolved = {question.name: question for question in (*first.unresolved, *second.unresolved)}
+    edits, removals = dict(first.edits), dict(first.removals)
     for name in second.values:
-        open_.pop(name, None)
-    edits = {name: edit for name, edit in first.edits.items() if name not in second.values}
-    removals = {name: cut for name, cut in first.removals.items() if name not in second.values}
+        unresolved.pop(name, None)
+        edits.pop(name, None)
+        removals.pop(name, None)
     return replace(
         first,
         kind=kind or first.kind,
         framework=framework or first.framework,
         framework_version=second.framework_version or first.framework_version,
         values={**first.values, **second.values},
-        unresolved=tuple(open_.values()),
+        unresolved=tuple(unresolved.values()),
         unknown=tuple(dict.fromkeys((*first.unknown, *second.unknown))),
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
         undecided=first.undecided or second.undecided,
@@ -134,12 +138,10 @@ def substituted(
     `pattern` has the groups `name` and `default`. Environment variables of this machine are never
     read: a file is checked for the machine that it will run on.
     """
-    return [_one(leaf, sets, pattern) for leaf in leaves]
+    return [_substituted(leaf, sets, pattern) for leaf in leaves]
 
 
-def _one(leaf: Leaf, sets: Mapping[str, Any], pattern: re.Pattern[str]) -> Leaf:
-    from planner.intake.documents.scalars import plain
-
+def _substituted(leaf: Leaf, sets: Mapping[str, Any], pattern: re.Pattern[str]) -> Leaf:
     if not isinstance(leaf.value, str) or "${" not in leaf.value:
         return leaf
     origins: list[Literal["option", "default"]] = []
@@ -154,23 +156,23 @@ def _one(leaf: Leaf, sets: Mapping[str, Any], pattern: re.Pattern[str]) -> Leaf:
         origins.append("default")
         return default
 
-    text = pattern.sub(fill, leaf.value[:2000])
+    value = pattern.sub(fill, leaf.value[:2000])
     if not origins:
         return leaf
-    whole = pattern.fullmatch(leaf.value)
-    origin: Literal["option", "environment"] = "option" if "option" in origins else "environment"
+    if pattern.fullmatch(leaf.value):
+        value = plain(value)
+    origin: Origin = "option" if "option" in origins else "environment"
     where = f"{location(leaf)} ({leaf.value[:60]})"
-    return replace(
-        leaf, value=plain(text) if whole else text, origin=origin, where=where, span=None
-    )
+    return replace(leaf, value=value, origin=origin, where=where, span=None)
 
 
 def tail(path: Path, prefixes: Iterable[Path]) -> Path:
     """The path without the longest of the prefixes that it begins with."""
-    fits = [
-        prefix for prefix in prefixes if path[: len(prefix)] == prefix and len(path) > len(prefix)
-    ]
-    return path[max((len(prefix) for prefix in fits), default=0) :]
+    longest = 0
+    for prefix in prefixes:
+        if path[: len(prefix)] == prefix and len(path) > len(prefix):
+            longest = max(longest, len(prefix))
+    return path[longest:]
 
 
 def truth(value: Any) -> Any:
@@ -187,19 +189,23 @@ def doubted(named_leaves: Iterable[Named], *, exact: bool) -> tuple[list[Named],
     """
     from planner.intake.frameworks.megatron_flags import flags
 
-    known = {flag.dest for flag in flags().values()} | {flag.name for flag in flags().values()}
+    known: set[str] = set()
+    for flag in flags().values():
+        known |= {flag.dest, flag.name}
     out: list[Named] = []
     notes: dict[str, None] = {}
     near_of: dict[str, str | None] = {}
-    for one in named_leaves:
-        name = one.name
+    for argument in named_leaves:
+        name = argument.name
         if name in known or "." in name or name == "model" or name.isupper():
-            out.append(one)
+            out.append(argument)
             continue
         if name not in near_of:
             near_of[name] = _near(name, known) if len(near_of) < MAX_DOUBTED else None
         near = near_of[name]
-        out.append(one._replace(known=False) if near or exact else one)
+        if near or exact:
+            argument = argument._replace(known=False)
+        out.append(argument)
         if near:
             notes[f"{name} is no argument of Megatron, {near} is one"] = None
     return out, list(notes)
@@ -208,6 +214,8 @@ def doubted(named_leaves: Iterable[Named], *, exact: bool) -> tuple[list[Named],
 def _near(name: str, known: Iterable[str]) -> str | None:
     import difflib
 
-    alike = [one for one in known if abs(len(one) - len(name)) <= 2 and one[:3] == name[:3]]
-    near = difflib.get_close_matches(name, alike, n=1, cutoff=0.93) if len(name) >= 8 else []
+    if len(name) < 8:
+        return None
+    alike = [word for word in known if abs(len(word) - len(name)) <= 2 and word[:3] == name[:3]]
+    near = difflib.get_close_matches(name, alike, n=1, cutoff=0.93)
     return near[0] if near else None

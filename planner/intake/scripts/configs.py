@@ -338,7 +338,7 @@ def text_beside(work: Work, path: Path, file: Text) -> Text | None:
     written = _written(work, name)
     if written is not None:
         return written
-    place = companions.beside(name, str(path))
+    place = companions.file_beside(name, str(path))
     if place is None:
         return None
     return (Piece(scalars.text_of(place), str(place), 0),)
