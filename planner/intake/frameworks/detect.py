@@ -84,11 +84,11 @@ def read_texts(
     """As read_all, of (path, text): for text that stands elsewhere, such as a here-document of a
     script.
     """
-    stated: list[Leaf] = []
+    config: list[Leaf] = []
     notes: list[str] = []
     for name, text in texts:
         document = parse(text, name)
-        stated += leaves(document)
+        config += leaves(document)
         notes += document.notes
         if document.duplicates:
             twice = ", ".join(document.duplicates[:6])
@@ -96,11 +96,11 @@ def read_texts(
                 f"{Path(name).name} states {twice} twice: the last counts (DeepSpeed refuses such"
                 " a JSON)"
             )
-    return translated(stated, texts[0][0], notes, sets, kind)
+    return translated(config, texts[0][0], notes, sets, kind)
 
 
 def translated(
-    stated: Sequence[Leaf],
+    config: Sequence[Leaf],
     path: str,
     notes: Sequence[str] = (),
     sets: Mapping[str, Any] | None = None,
@@ -109,16 +109,16 @@ def translated(
     """Leaves of a configuration (also those of `overrides`) under the Reading's names, with what
     lies beside `path`.
     """
-    chosen = kind or kind_of(stated, path)
+    chosen = kind or kind_of(config, path)
     if chosen not in KINDS:
         raise InputError(
             f"a configuration must be of a kind that is known, but got {chosen!r}; known:"
             f" {', '.join(KINDS)}"
         )
     sets = dict(sets or {})
-    flat = [*stated, *_keys(chosen, sets)]
+    flat = [*config, *_keys(chosen, sets)]
     if chosen == "primus":
-        model = companions.primus_model(primus.model_file(stated), path)
+        model = companions.primus_model(primus.model_file(config), path)
         out = primus.reading(flat, path, notes, model=model, sets=sets)
     else:
         out = KINDS[chosen].reading(flat, path, notes)
@@ -150,14 +150,14 @@ def parse(text: str, path: str) -> Document:
     return document
 
 
-def kind_of(stated: Sequence[Leaf], path: str) -> str:
+def kind_of(config: Sequence[Leaf], path: str) -> str:
     """The framework whose keys these are. InputError when they are of none."""
-    raw = {leaf.path[0] for leaf in stated}
+    raw = {leaf.path[0] for leaf in config}
     tops = {key.replace("-", "_") for key in raw}
     message = not_launches.says(Path(path).name, raw)
     if message is not None:
         raise InputError(message)
-    last_keys = {leaf.path[-1] for leaf in stated}
+    last_keys = {leaf.path[-1] for leaf in config}
     if tops & set(primus.SECTIONS) and last_keys & {"framework", "model"}:
         return "primus"
     if raw & set(megatron_yaml.SECTIONS) or any(key.startswith("--") for key in raw):
@@ -179,7 +179,7 @@ def kind_of(stated: Sequence[Leaf], path: str) -> str:
         return "swift" if tops & set(swift.OWN) else "megatron-yaml"
     if raw & set(deepspeed.SECTIONS):
         return "deepspeed" if tops <= deepspeed_keys.TOP or not tops <= neox_keys.KEYS else "neox"
-    sections = {leaf.path[0] for leaf in stated if len(leaf.path) > 1}
+    sections = {leaf.path[0] for leaf in config if len(leaf.path) > 1}
     if sections & set(nemo.SECTIONS) or raw & set(nemo_recipes.KEYS):
         return "nemo"
     if "num_layers" in tops and "hidden_size" in tops:

@@ -28,14 +28,20 @@ LENGTHS = (
     "model_max_length",
     "block_size",
 )
-MODELS = (
-    "model_name_or_path",
-    "base_model",
-    "model_id_or_path",
-    "model",
-    "model_name",
-    "pretrained_model_name_or_path",
-)
+ALSO = dict.fromkeys(LENGTHS, "seq_length") | {
+    "model_name_or_path": "model",
+    "base_model": "model",
+    "model_id_or_path": "model",
+    "model": "model",
+    "model_name": "model",
+    "pretrained_model_name_or_path": "model",
+    "tensor_parallel_size": "tensor_model_parallel_size",
+    "tp_size": "tensor_model_parallel_size",
+    "context_parallel_size": "context_parallel_size",
+    "cp_size": "context_parallel_size",
+    "sequence_parallel_size": "context_parallel_size",
+}
+"""Arguments that state a value of Megatron's, beside what they are under `hf.`."""
 AXOLOTL = {
     "micro_batch_size": "per_device_train_batch_size",
     "num_epochs": "num_train_epochs",
@@ -47,15 +53,6 @@ AXOLOTL = {
 """axolotl's names of what the Trainer has. Source: axolotl, src/axolotl/core/trainer_builder
 (2025).
 """
-FSDP = (
-    "full_shard",
-    "shard_grad_op",
-    "hybrid_shard",
-    "hybrid_shard_zero2",
-    "FULL_SHARD",
-    "SHARD_GRAD_OP",
-    "HYBRID_SHARD",
-)
 
 
 def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
@@ -76,10 +73,8 @@ def _names(leaf: Leaf, axolotl: bool) -> list[Named]:
     if axolotl:
         key = AXOLOTL.get(dotted, dotted)
     out = [named(f"hf.{key}", leaf)]
-    if key in MODELS:
-        out.append(named("model", leaf))
-    if key in LENGTHS:
-        out.append(named("seq_length", leaf))
+    if key in ALSO:
+        out.append(named(ALSO[key], leaf))
     if key == "fsdp" and leaf.value:
         strategies = leaf.value if isinstance(leaf.value, list) else [leaf.value]
         out += sharding(" ".join(map(str, strategies)), leaf)
@@ -89,10 +84,6 @@ def _names(leaf: Leaf, axolotl: bool) -> list[Named]:
         "fsdp_sharding_strategy",
     ):
         out += sharding(str(leaf.value), leaf)
-    if key in ("tensor_parallel_size", "tp_size"):
-        out.append(named("tensor_model_parallel_size", leaf))
-    if key in ("context_parallel_size", "cp_size", "sequence_parallel_size"):
-        out.append(named("context_parallel_size", leaf))
     return out
 
 

@@ -36,6 +36,12 @@ RENAMED = {
     "num_gpus": "launch.gpus_per_node",
     "padded_vocab_size": "vocab_size",
 }
+ALSO = {
+    "checkpoint_num_layers": "recompute_num_layers",
+    "train_micro_batch_size_per_gpu": "micro_batch_size",
+    "train_batch_size": "global_batch_size",
+}
+"""Keys that are kept under their own name and state a value of Megatron's too."""
 WORDS = {
     "norm": (
         "normalization",
@@ -118,12 +124,8 @@ def _names(leaf: Leaf) -> list[Named]:
         out.append(Named("group_query_attention", leaf, leaf.value is not None))
     if key == "checkpoint_activations":
         out.append(Named("recompute_granularity", leaf, "full" if leaf.value else None))
-    if key == "checkpoint_num_layers":
-        out.append(named("recompute_num_layers", leaf))
-    if leaf.path == ("train_micro_batch_size_per_gpu",):
-        out.append(named("micro_batch_size", leaf))
-    if leaf.path == ("train_batch_size",):
-        out.append(named("global_batch_size", leaf))
+    if leaf.path == (key,) and key in ALSO:
+        out.append(named(ALSO[key], leaf))
     if leaf.path == ("optimizer", "type"):
         out.append(Named("optimizer", leaf, str(leaf.value).lower()))
     return out
@@ -167,8 +169,9 @@ def _width(leaves: Sequence[Leaf]) -> list[Named]:
     else:
         return []
     if str(last_value(leaves, "activation")) not in GATED:
-        stated = intermediate or last(leaves, "expansion_factor")
-        return [Named("ffn_hidden_size", leaf, width)] if stated else []
+        if intermediate is None and last(leaves, "expansion_factor") is None:
+            return []
+        return [Named("ffn_hidden_size", leaf, width)]
     multiple = last_value(leaves, "mlp_multiple_of")
     step = multiple if _count(multiple) else 1
     half = int(width * 2 / 3) // 2
