@@ -14,7 +14,6 @@ from planner.intake.frameworks.vocabulary import Named, doubted, make_reading, n
 from planner.intake.reading import Reading
 
 SECTIONS = ("MODEL_ARGS", "ENV_VARS", "language_model", "model_parallel")
-GPUS = ("WORLD_SIZE", "GPUS_PER_NODE", "NNODES", "NUM_NODES")
 RENAMED = {
     "num_moe_experts": "num_experts",
     "layernorm_epsilon": "norm_epsilon",

@@ -12,7 +12,6 @@ from planner.intake.documents.tree import Leaf, last
 from planner.intake.frameworks.vocabulary import Named, make_reading, named
 from planner.intake.reading import Reading
 
-SECTIONS = ("parallelism", "activation_checkpoint", "job", "metrics")
 RENAMED = {
     "parallelism.tensor_parallel_degree": "tensor_model_parallel_size",
     "parallelism.pipeline_parallel_degree": "pipeline_model_parallel_size",
