@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.intake.bash.traced_text import Piece
 from planner.intake.frameworks import megatron_flags
-from planner.intake.read import read, form_of
+from planner.intake.read import form_of, read
 from planner.intake.scripts.argparse_like import parse
 
 BODY = """\
