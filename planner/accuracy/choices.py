@@ -70,9 +70,8 @@ def layouts(row: Row, recipe: Recipe) -> Choice:
         "schedule": _schedules(row, columns["v"]),
     }
     fields |= _split(row, recipe, fixed["pp"], columns["v"])
-    fields["offload"] = np.full(
-        count, OFFLOAD_CODE["optimizer-cpu"] if facts_of(row).optimizer_away else 0
-    )
+    offload = OFFLOAD_CODE["optimizer-cpu"] * facts_of(row).optimizer_away
+    fields["offload"] = np.full(count, offload)
     fields["m"] = recipe.global_batch_size // (fixed["dp"] * columns["mbs"])
     unstated = [name for name, cell in _CELLS.items() if row[cell] is None]
     open_knobs = tuple(name for name in unstated if len(options[name]) > 1)

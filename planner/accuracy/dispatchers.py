@@ -98,11 +98,8 @@ def facts(notes: str, page: str, hardware: str) -> Facts:
 def modules(notes: str) -> tuple[str, ...]:
     """What selective recomputation repeats, in Megatron's words."""
     match = _MODULES.search(notes)
-    return (
-        tuple(_WORDS.get(word, word) for word in re.split(r"[,+]", match[1].lower()))
-        if match
-        else ()
-    )
+    words = re.split(r"[,+]", match[1].lower()) if match else []
+    return tuple(_WORDS.get(word, word) for word in words)
 
 
 @lru_cache(maxsize=256)
@@ -111,16 +108,12 @@ def document(name: str, changed: Facts) -> Stack:
     numbers.
     """
     stack = library.stack(name)
-    own = {
-        field: value
-        for field, value in changed
-        if field in Stack.model_fields and getattr(stack, field) != value
-    }
-    of_experts = {
-        field: value
-        for field, value in changed
-        if field not in Stack.model_fields and getattr(stack.experts, field) != value
-    }
+    own: dict[str, Any] = {}
+    of_experts: dict[str, Any] = {}
+    for field, value in changed:
+        of_stack = field in Stack.model_fields
+        if getattr(stack if of_stack else stack.experts, field) != value:
+            (own if of_stack else of_experts)[field] = value
     if of_experts:
         own["experts"] = stack.experts.model_copy(update=of_experts)
     return stack.model_copy(update=own) if own else stack

@@ -83,8 +83,8 @@ def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
     noted = facts_of(row)
     name = str(row["model"] or "")
     _modelled(row, name, noted)
-    stated = [(cell, field) for cell, field in CELLS.items() if row[cell] is not None]
-    fields = tuple((field, _as(field, row[cell])) for cell, field in stated)
+    filled = [(cell, field) for cell, field in CELLS.items() if row[cell] is not None]
+    fields = tuple((field, _as(field, row[cell])) for cell, field in filled)
     model, assumed = _shape(name, fields, int(row["seq"]), str(row["stack"] or ""), noted.head_dim)
     if model.mtp_layers and _without_mtp(row, name):
         model = model.model_copy(update={"mtp_layers": 0})
@@ -146,9 +146,9 @@ def _as(field: str, value: float) -> int | bool:
     return bool(value) if field in ("tied_embeddings", "gated_mlp") else int(value)
 
 
-def _head_dim(stated: int | None, hidden: int, heads: int) -> int:
-    if stated:
-        return stated
+def _head_dim(head_dim: int | None, hidden: int, heads: int) -> int:
+    if head_dim:
+        return head_dim
     if hidden % heads:
         raise Skipped("hidden size is no multiple of the heads")
     return hidden // heads

@@ -155,8 +155,8 @@ def _deepspeed(launch: Launch, word: str, value: Any) -> dict[str, Any]:
     if word in ("mbs", "m", "gbs"):
         return _batch(launch, word, value)
     if word == "zero":
-        stated = launch.plain.get("zero_stage") is not None
-        return {STAGE: value, "zero_stage": value} if stated else {STAGE: value}
+        has_flag = launch.plain.get("zero_stage") is not None
+        return {STAGE: value, "zero_stage": value} if has_flag else {STAGE: value}
     if word == "offload":
         part, _, place = OFFLOADS[int(value)].partition("-")
         out = {"deepspeed.zero_optimization.offload_optimizer.device": place or "none"}

@@ -142,13 +142,13 @@ def _whole_groups(launch: Launch, broken: Breach) -> list[Way]:
 def _values(launch: Launch, broken: Breach) -> str:
     """Where the values come from that the sentence names."""
     text = f"{broken.rule} {broken.message}".replace("=", " ").replace("*", " ").split()
-    stated, kind = launch.reading.values, launch.reading.kind
+    values, kind = launch.reading.values, launch.reading.kind
     places = []
     for word in ("tp", "pp", "ep", "etp", "cp"):
         name = MEGATRON[word]
-        if word in text and name in stated and stated[name].where:
-            places.append(f"{flag(kind, name)} from {stated[name].where}")
-    if "etp" in text and MEGATRON["etp"] not in stated and launch.layout.etp > 1:
+        if word in text and name in values and values[name].where:
+            places.append(f"{flag(kind, name)} from {values[name].where}")
+    if "etp" in text and MEGATRON["etp"] not in values and launch.layout.etp > 1:
         places.append("--expert-tensor-parallel-size defaults to the tensor-parallel size")
     return f" [{', '.join(places)}]" if places else ""
 

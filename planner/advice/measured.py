@@ -157,9 +157,9 @@ def measured(launch: Launch, log: Log, estimate: Estimate | None) -> dict[str, A
         "step_s_high": log.step_s_high,
         "tokens_per_s_per_gpu": log.tokens_per_s_per_gpu,
         "model_tflops_per_gpu": log.model_tflops_per_gpu,
-        "memory_allocated_gib": _gib(log.allocated_bytes),
-        "memory_reserved_gib": _gib(log.reserved_bytes),
-        "memory_device_gib": _gib(log.device_bytes),
+        "memory_allocated_gib": in_gib(log.allocated_bytes),
+        "memory_reserved_gib": in_gib(log.reserved_bytes),
+        "memory_device_gib": in_gib(log.device_bytes),
         "nan_steps": log.nan_steps,
         "skipped_steps": log.skipped_steps,
         "out_of_memory": len(log.ooms),
@@ -220,5 +220,5 @@ def findings(log: Log, estimate: Estimate | None) -> list[Finding]:
     return out
 
 
-def _gib(size: float | None) -> float | None:
+def in_gib(size: float | None) -> float | None:
     return None if size is None else size / GIB

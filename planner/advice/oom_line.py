@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from planner.advice.measured import in_gib
 from planner.cost.params.layer import embedding_params, head_params, moe_layer_params, total_params
 from planner.cost.terms import Estimate
 from planner.errors import InputError
@@ -49,11 +50,9 @@ def matches(launch: Launch, text: str, estimate: Estimate | None) -> dict[str, A
         )
     requested = message.requested_bytes
     if requested is None or not launch.sized:
-        why = (
-            "the message names no size"
-            if requested is None
-            else "the model is not known; --model NAME supplies it"
-        )
+        why = "the model is not known; --model NAME supplies it"
+        if requested is None:
+            why = "the message names no size"
         return {**_message(message), "matches": [], "says": why}
     low, high = message.ranges["requested_bytes"]
     ranked = sorted(
@@ -101,12 +100,8 @@ def _message(message: Oom) -> dict[str, Any]:
     names = ("requested_bytes", "total_bytes", "allocated_bytes", "reserved_bytes", "free_bytes")
     return {
         "message": message.text[:400],
-        **{name.replace("_bytes", "_gib"): _gib(getattr(message, name)) for name in names},
+        **{name.replace("_bytes", "_gib"): in_gib(getattr(message, name)) for name in names},
     }
-
-
-def _gib(size: float | None) -> float | None:
-    return None if size is None else size / GIB
 
 
 def tensors(launch: Launch, estimate: Estimate | None) -> Iterator[Tensor]:
