@@ -245,9 +245,9 @@ def simulate(**words: Unpack[SimulateWords]) -> Answer:
     schedule="all" compares the legal ones, bubble=0.1 looks for m, forward_only=PATH serves a
     scenario. InputError as the command's.
     """
-    from planner.pipeline.answer import answer, stated
+    from planner.pipeline.answer import all_words, answer
 
-    return answer(stated(words))
+    return answer(all_words(words))
 
 
 def validate(

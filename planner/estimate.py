@@ -146,9 +146,9 @@ def estimate(recipe: Recipe, layout: Layout, exact: bool = False) -> Estimate:
     why_not = pipeline.refused(recipe, layout)
     if why_not:
         result = plain(closed_form(recipe, layout))
-        return replace(result, assumed=(*result.assumed, why_not, *sites.said(recipe, layout)))
+        return replace(result, assumed=(*result.assumed, why_not, *sites.notes(recipe, layout)))
     result = _simulated(recipe, layout)
-    return replace(result, assumed=(*result.assumed, *sites.said(recipe, layout)))
+    return replace(result, assumed=(*result.assumed, *sites.notes(recipe, layout)))
 
 
 def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool]:

@@ -46,12 +46,12 @@ def simulate(
     """
     from planner.cli.show import check_report, print_json, print_text, write_report
     from planner.files import write_files
-    from planner.pipeline.answer import answer, answers_no, stated
+    from planner.pipeline.answer import all_words, answer, answers_no
     from planner.report.simulate_files import check, contents
 
     check(words["schedule"] == "all", gantt, trace, csv, order)
     check_report(report)
-    result = answer(stated(o.question_words(words)))
+    result = answer(all_words(o.question_words(words)))
     write_files(contents(result, gantt, trace, csv))
     if as_json:
         from planner.report.json.simulate import document

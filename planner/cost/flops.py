@@ -6,7 +6,7 @@ from planner.cost.layer.attention import core_dim, windowed_layers
 from planner.cost.params.experts import moe_layers_below
 from planner.cost.params.layer import matmul_params
 from planner.cost.params.lora import adapter_params, dense_adapters, expert_adapters
-from planner.cost.params.trained import goes_back, trains, whole
+from planner.cost.params.trained import has_backward, trains, trains_all
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
@@ -23,7 +23,7 @@ def attention_flops_per_token(recipe: Recipe) -> float:
              more.
     """
     model = recipe.model
-    passes = 12.0 if goes_back(recipe) else 4.0
+    passes = 12.0 if has_backward(recipe) else 4.0
     return (
         passes
         * (model.num_layers + model.mtp_layers)
@@ -83,9 +83,9 @@ def active_matmul_params(model: ModelSpec) -> float:
     branches = model.mlp_matrices
     attention = attention_matmul_params(model)
     dense = attention + branches * h * model.ffn_size
-    found, layer = 0, dense
+    sparse_layers, layer = 0, dense
     if moe:
-        found = int(moe_layers_below(model, model.num_layers))
+        sparse_layers = int(moe_layers_below(model, model.num_layers))
         width = (
             moe.experts_per_token * moe.expert_ffn_size
             + moe.shared_ffn_size
@@ -93,7 +93,12 @@ def active_matmul_params(model: ModelSpec) -> float:
         )
         layer = attention + branches * h * width + h * moe.num_experts
     ahead = model.mtp_layers * (layer + 2 * h * h + model.vocab_size * h)
-    return (model.num_layers - found) * dense + found * layer + model.vocab_size * h + ahead
+    return (
+        (model.num_layers - sparse_layers) * dense
+        + sparse_layers * layer
+        + model.vocab_size * h
+        + ahead
+    )
 
 
 def trained_matmul_params(recipe: Recipe) -> float:
@@ -108,7 +113,7 @@ def trained_matmul_params(recipe: Recipe) -> float:
     model = recipe.model
     head = float(model.vocab_size * model.hidden_size)
     layers = active_matmul_params(model) - head * (1 + model.mtp_layers)
-    if whole(recipe):
+    if trains_all(recipe):
         return active_matmul_params(model)
     attention = attention_matmul_params(model) * (model.num_layers + model.mtp_layers)
     kept = (attention, "attention"), (layers - attention, "mlp"), (head, "head")
@@ -117,13 +122,18 @@ def trained_matmul_params(recipe: Recipe) -> float:
 
 def adapter_matmul_params(recipe: Recipe) -> float:
     """Parameters of adapters that one token uses."""
-    model, found = recipe.model, int(moe_layers_below(recipe.model, recipe.model.num_layers))
+    model, sparse_layers = (
+        recipe.model,
+        int(moe_layers_below(recipe.model, recipe.model.num_layers)),
+    )
     dense, sparse = dense_adapters(recipe), expert_adapters(recipe)
     times = model.moe.experts_per_token if model.moe else 0
-    routed = tuple(one for one in sparse if one.of == "routed")
-    other = tuple(one for one in sparse if one.of != "routed")
+    routed = tuple(adapter for adapter in sparse if adapter.of == "routed")
+    other = tuple(adapter for adapter in sparse if adapter.of != "routed")
     each = adapter_params(recipe, other) + times * adapter_params(recipe, routed)
-    return float((model.num_layers - found) * adapter_params(recipe, dense) + found * each)
+    return float(
+        (model.num_layers - sparse_layers) * adapter_params(recipe, dense) + sparse_layers * each
+    )
 
 
 def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
@@ -140,7 +150,7 @@ def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
     model = recipe.model
     attention = attention_flops_per_token(recipe) * (1.0 if full_attention else seen_share(recipe))
     used = active_matmul_params(model)
-    passed = used if goes_back(recipe) else float(model.vocab_size * model.hidden_size)
+    passed = used if has_backward(recipe) else float(model.vocab_size * model.hidden_size)
     products = 2.0 * (used + passed + trained_matmul_params(recipe)) + 6.0 * adapter_matmul_params(
         recipe
     )

@@ -52,11 +52,11 @@ def interval_s(mtbf_s: Numeric, checkpoint_s: Numeric) -> Numeric:
     Assumes: interruptions at random with a constant rate; they also strike checkpoints.
     """
     written = np.asarray(checkpoint_s) / mtbf_s
-    u = np.minimum(np.sqrt(2 * written), 1.0)
+    ratio = np.minimum(np.sqrt(2 * written), 1.0)
     for _ in range(_NEWTON):
-        gone = np.exp(-(u + written))
-        u = np.clip(u + (1 - u - gone) / np.maximum(1 - gone, 1e-300), 0.0, 1.0)
-    return u * mtbf_s
+        gone = np.exp(-(ratio + written))
+        ratio = np.clip(ratio + (1 - ratio - gone) / np.maximum(1 - gone, 1e-300), 0.0, 1.0)
+    return ratio * mtbf_s
 
 
 def goodput_share(

@@ -60,6 +60,6 @@ def number(value: Any) -> float | int | None:
 
 
 def _stage(stage: Stage) -> dict[str, Any]:
-    said = {f.name: number(getattr(stage, f.name)) for f in fields(stage)}
-    memory = said.pop("memory_bytes")
-    return {**said, "memory_gib": None if memory is None else memory / GIB}
+    document = {f.name: number(getattr(stage, f.name)) for f in fields(stage)}
+    memory = document.pop("memory_bytes")
+    return {**document, "memory_gib": None if memory is None else memory / GIB}

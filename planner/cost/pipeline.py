@@ -112,10 +112,10 @@ def durations(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime) -> n
     weight = layers * layer.gemm_weight_s
     inputs = layers * (layer.backward_s - layer.gemm_weight_s)
     if times.experts:
-        found, other = stage_experts(recipe, layout).astype(float), times.experts
-        forward += found * (other.forward_s - layer.forward_s)
-        weight += found * (other.gemm_weight_s - layer.gemm_weight_s)
-        inputs += found * (
+        sparse, other = stage_experts(recipe, layout).astype(float), times.experts
+        forward += sparse * (other.forward_s - layer.forward_s)
+        weight += sparse * (other.gemm_weight_s - layer.gemm_weight_s)
+        inputs += sparse * (
             other.backward_s - other.gemm_weight_s - layer.backward_s + layer.gemm_weight_s
         )
     forward[0] += ends.embedding_forward_s
@@ -169,7 +169,7 @@ def simulated(
         for stages in (run.sequence.previous_stage, run.sequence.next_stage)
     )
     kept = np.asarray(kept_bytes(layout, acts, counts, first, experts, last))
-    peaks = [peak_in_flight(one.sequence, stage_weight=kept) for one in runs]
+    peaks = [peak_in_flight(simulated.sequence, stage_weight=kept) for simulated in runs]
     peak = peaks[-1] + more * (peaks[-1] - peaks[0])
     return Simulated(
         pipeline,
@@ -251,11 +251,11 @@ def _ranks(
     rank_of = sequence.rank_of_stage
     first = (sequence.previous_stage < 0).astype(float)
     last = (sequence.next_stage < 0).astype(float)
-    whole = np.bincount(rank_of, kept, minlength=layout.pp)
-    layers, found, has_first, has_last = (
+    kept_by_rank = np.bincount(rank_of, kept, minlength=layout.pp)
+    layers, sparse, has_first, has_last = (
         np.bincount(rank_of, column, minlength=layout.pp) for column in (*counts, first, last)
     )
-    shared, routed = layers_params(recipe.model, layout, layers, found)
+    shared, routed = layers_params(recipe.model, layout, layers, sparse)
     routed = routed + has_last * mtp_routed(recipe.model, layout)
     params = (
         shared
@@ -274,4 +274,6 @@ def _ranks(
         params = params + has_last * (
             mtp_stage_params(recipe.model, layout) - mtp_routed(recipe.model, layout)
         )
-    return Rank(layers, params, peak / np.maximum(whole, 1.0), has_first, has_last, found, routed)
+    return Rank(
+        layers, params, peak / np.maximum(kept_by_rank, 1.0), has_first, has_last, sparse, routed
+    )

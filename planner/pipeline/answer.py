@@ -67,18 +67,18 @@ def answers_no(answer: Answer) -> bool:
     return isinstance(answer, FewestMicrobatches) and answer.m is None
 
 
-def stated(words: Mapping[str, Any]) -> dict[str, Any]:
+def all_words(words: Mapping[str, Any]) -> dict[str, Any]:
     """Every word of a question that states some: `m` for short, factors as text or numbers.
     InputError for a word that there is not.
     """
-    stated = {("microbatches" if word == "m" else word): value for word, value in words.items()}
-    for word in stated:
+    renamed = {("microbatches" if word == "m" else word): value for word, value in words.items()}
+    for word in renamed:
         if word not in _PANELS:
             raise unknown("a word of simulate", word, (*_PANELS, "m"))
-    scale = stated.get("stage_scale")
+    scale = renamed.get("stage_scale")
     if scale is not None and not isinstance(scale, str):
-        stated["stage_scale"] = ",".join(map(str, scale))
-    return {**dict.fromkeys(_PANELS), **SIMULATE_DEFAULTS, **stated}
+        renamed["stage_scale"] = ",".join(map(str, scale))
+    return {**dict.fromkeys(_PANELS), **SIMULATE_DEFAULTS, **renamed}
 
 
 def answer(words: Mapping[str, Any]) -> Answer:
@@ -98,7 +98,7 @@ def answer(words: Mapping[str, Any]) -> Answer:
 
 def work(words: Mapping[str, Any], name: str) -> StageWork:
     """Times of the words, or of a model on a cluster."""
-    asked = StageWork(
+    stages = StageWork(
         stage_scale=_factors(words["stage_scale"]),
         head_extra=words["head_extra"],
         weight_retained=words["weight_retained"],
@@ -115,7 +115,7 @@ def work(words: Mapping[str, Any], name: str) -> StageWork:
                 " NAME"
             )
         forward, input_grad, weight_grad = _times(words)
-        return replace(asked, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
+        return replace(stages, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
     stray = [word for word in (*TIMES, "stage_scale") if words[word] is not None]
     if stray or words["head_extra"]:
         first = (stray or ["head_extra"])[0].replace("_", "-")
@@ -126,7 +126,7 @@ def work(words: Mapping[str, Any], name: str) -> StageWork:
     from planner.pipeline.model_times import model_work
 
     return model_work(
-        asked,
+        stages,
         {word: words[word] for word in QUESTION if words[word] not in (None, [])},
         words,
         name,
@@ -215,13 +215,15 @@ def _served(words: Mapping[str, Any]) -> ServedAnswer:
     document |= {
         word: words[word] for word in ("model", "cluster", "tp") if words[word] is not None
     }
-    asked = scenario(document, str(path))
-    if not isinstance(asked, ServingScenario):
-        return ServedAnswer(simulate_forward_only(asked), ())
+    scenario_read = scenario(document, str(path))
+    if not isinstance(scenario_read, ServingScenario):
+        return ServedAnswer(simulate_forward_only(scenario_read), ())
     cost: StageCost | None = None
     assumed: tuple[str, ...] = ()
-    if asked.cost is None and asked.model is not None:
+    if scenario_read.cost is None and scenario_read.model is not None:
         from planner.pipeline.serving.times import stage_cost
 
-        cost, assumed = stage_cost(asked)
-    return ServedAnswer(simulate_forward_only(asked, cost), alternatives(asked, cost), assumed)
+        cost, assumed = stage_cost(scenario_read)
+    return ServedAnswer(
+        simulate_forward_only(scenario_read, cost), alternatives(scenario_read, cost), assumed
+    )

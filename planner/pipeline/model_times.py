@@ -41,8 +41,8 @@ def model_work(
     stated: the words of the question that were given; words: all words. Raises InputError.
     """
     pp, m = words["pp"], words["microbatches"] or 2 * words["pp"]
-    told = {**stated, "set": tuple(stated.get("set", ())), "pp": pp, "m": m, "v": 1}
-    recipe, layout = recipe_and_layout(from_words(told, "the command line"))
+    question = {**stated, "set": tuple(stated.get("set", ())), "pp": pp, "m": m, "v": 1}
+    recipe, layout = recipe_and_layout(from_words(question, "the command line"))
     check_widths(recipe, layout)
     layout = replace(layout, schedule=SCHEDULE_CODE["1f1b" if name == "all" else name])
 
@@ -60,9 +60,9 @@ def model_work(
         if blocks
         else "transfers run beside the work"
     )
-    said = f"tp {layout.tp}, mbs {layout.mbs}"
+    knobs = f"tp {layout.tp}, mbs {layout.mbs}"
     return replace(
-        work, measured=measured, unit="s", blocking=blocks, assumed=(*recipe.assumed, said, how)
+        work, measured=measured, unit="s", blocking=blocks, assumed=(*recipe.assumed, knobs, how)
     )
 
 
@@ -70,7 +70,7 @@ def check_widths(recipe: Recipe, layout: Layout, rules: tuple[str, ...] = WIDTHS
     """The model's widths split as the layout says, whichever schedule and framework runs it. Raises
     InputError.
     """
-    broken = [one.message for one in breaches(recipe, layout) if one.rule in rules]
+    broken = [breach.message for breach in breaches(recipe, layout) if breach.rule in rules]
     if broken:
         raise InputError(broken[0])
 

@@ -111,13 +111,13 @@ def simulate_schedule(
                 f"{knob.replace('_', '-')} is a word of {others or 'no schedule'}, but the schedule"
                 f" is {name}; leave it out"
             )
-    found = _run(name, pp, m, chunks(name, v), group, work)
-    if work.pair is not None and not any(rows[:, PAIR].any() for rows in found.order.actions):
+    ran = _run(name, pp, m, chunks(name, v), group, work)
+    if work.pair is not None and not any(rows[:, PAIR].any() for rows in ran.order.actions):
         raise InputError(
             f"pair is the time of a forward and a backward that overlap, but the order of {name}"
             " has none; leave it out"
         )
-    return found
+    return ran
 
 
 def compare_schedules(

@@ -33,14 +33,14 @@ def order(p: int, m: int, v: int = 1) -> Order:
     legal(p, m, v)
     ranks = []
     for rank in range(p):
-        one, other = rank, 2 * p - 1 - rank
+        down, other = rank, 2 * p - 1 - rank
         from_start = rank < p // 2
         ranks.append(
             rank_rows(
                 p // 2,
                 rank if from_start else p - 1 - rank,
                 m // 2,
-                (one, other) if from_start else (other, one),
+                (down, other) if from_start else (other, down),
             )
         )
     return from_rows(ranks, two_way(p))

@@ -27,8 +27,8 @@ def stage_durations(
     stage_scale: a factor a rank, or one a stage. head_extra: the LM head and loss, this share of a
     full 1/p of the model (not / v), on the last stage of every chain. Raises InputError.
     """
-    one = np.array([forward, input_grad + weight_grad, input_grad, weight_grad])
-    return one * _sizes(order, v, stage_scale, head_extra)[:, None]
+    full = np.array([forward, input_grad + weight_grad, input_grad, weight_grad])
+    return full * _sizes(order, v, stage_scale, head_extra)[:, None]
 
 
 def pair_durations(

@@ -57,8 +57,10 @@ def rounds(m: int, v: int, group: int) -> Ints:
     """(m*v, 2) chunk and microbatch in Megatron's order: chunk by chunk within each group of
     microbatches; the last group is the rest.
     """
-    whole = m - m % group
-    return np.concatenate((_groups(0, whole, v, group), _groups(whole, m, v, max(m - whole, 1))))
+    grouped = m - m % group
+    return np.concatenate(
+        (_groups(0, grouped, v, group), _groups(grouped, m, v, max(m - grouped, 1)))
+    )
 
 
 def _groups(first: int, last: int, v: int, size: int) -> Ints:

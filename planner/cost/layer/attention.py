@@ -82,13 +82,13 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     batch = layout.mbs * heads / layout.cp
     scores = batch * s * s
     dim = core_dim(model)
-    one = gemm_s(hardware, recipe.precision, s, s, dim) * batch
+    scores_s = gemm_s(hardware, recipe.precision, s, s, dim) * batch
     other = gemm_s(hardware, recipe.precision, s, dim, s) * batch
     fixed = (
         (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO
     )  # one launch for the whole batch
-    forward = one + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
-    backward = 2 * (one + other - 2 * fixed) + memory_s(
+    forward = scores_s + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
+    backward = 2 * (scores_s + other - 2 * fixed) + memory_s(
         hardware, stack.scores_bytes_backward * scores
     )
     return forward, backward
@@ -124,13 +124,13 @@ def _exchange_times(
     members = collectives.group(recipe.hardware, tp, ranks)
     query, kv_heads = model.query_size / tp, np.maximum(model.num_kv_heads / tp, ranks)
     sizes = (query, kv_heads * model.head_dim, kv_heads * model.head_dim, query)
-    one = sum(
+    exchange_s = sum(
         collectives.gather_s(
             recipe.hardware, members, tokens(recipe, layout) * recipe.element_bytes * size
         )
         for size in sizes
     )
-    return one, one
+    return exchange_s, exchange_s
 
 
 def cp_comm_times(

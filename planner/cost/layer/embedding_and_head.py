@@ -54,12 +54,12 @@ def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
     reduce = collectives.all_reduce_s(hardware, members, size)
     crossed = np.where(sp, gather, reduce)
     rows = memory_s(hardware, 2 * recipe.element_bytes * count * h)
-    whole = stack.gathered_logits
-    loss = memory_s(hardware, stack.loss_bytes * count * vocab * (layout.tp if whole else 1))
+    gathered = stack.gathered_logits
+    loss = memory_s(hardware, stack.loss_bytes * count * vocab * (layout.tp if gathered else 1))
     small = 3 * collectives.all_reduce_s(hardware, members, 4.0 * count)
     joined = (
         collectives.gather_s(hardware, members, recipe.element_bytes * count * vocab * layout.tp)
-        if whole
+        if gathered
         else small
     )
     product = gemm_s(hardware, precision, count, vocab, h)

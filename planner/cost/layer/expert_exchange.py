@@ -50,11 +50,11 @@ def exchange_s(
     """
     hardware, node = recipe.hardware, recipe.hardware.node
     members = collectives.group(hardware, layout.etp, layout.ep)
-    one, size = own_tokens * recipe.model.hidden_size * element_bytes, 1.0 * members.size
+    token_bytes, size = own_tokens * recipe.model.hidden_size * element_bytes, 1.0 * members.size
     once = recipe.stack.experts.dispatcher != "alltoall"
     domains = np.ceil(size / members.domain)
-    copies = one * (reached(moe, size) if once else moe.experts_per_token)
-    sent = one * reached(moe, domains) * (domains - 1) / domains
+    copies = token_bytes * (reached(moe, size) if once else moe.experts_per_token)
+    sent = token_bytes * reached(moe, domains) * (domains - 1) / domains
     wire_share, host_share = (size - members.node) / size, (members.node - members.domain) / size
     wire_bytes = np.where(members.nodes > 1, sent, 0.0) if once else copies * wire_share
     wire = wire_bytes / (hardware.nic_bytes_per_s_per_gpu * hardware.fabric.efficiency_share)

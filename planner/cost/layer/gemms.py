@@ -44,11 +44,11 @@ def attention_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tuple
     Assumes: query, key and value in one product; latents' down-projections are on every tp rank,
              over its own tokens under sp.
     """
-    found = _attention_products(recipe, layout, count)
+    products = _attention_products(recipe, layout, count)
     return (
-        found
+        products
         if trains(recipe, "attention")
-        else tuple(one._replace(trained=False) for one in found)
+        else tuple(product._replace(trained=False) for product in products)
     )
 
 
@@ -105,35 +105,35 @@ def products_s(
     inputs: Numeric = 0.0
     weights: Numeric = 0.0
     columns: tuple[Numeric, Numeric] = (0.0, 0.0)
-    for one in products:
-        forward = forward + product_s(recipe, one, one.rows, one.n, one.k)
-        back = product_s(recipe, one, one.rows, one.k, one.n)
-        weight = _weight_s(recipe, one) if one.trained else 0.0 * back
+    for product in products:
+        forward = forward + product_s(recipe, product, product.rows, product.n, product.k)
+        back = product_s(recipe, product, product.rows, product.k, product.n)
+        weight = _weight_s(recipe, product) if product.trained else 0.0 * back
         inputs, weights = inputs + back, weights + weight
-        columns = (columns[0] + back, columns[1] + weight) if one.side == "column" else columns
+        columns = (columns[0] + back, columns[1] + weight) if product.side == "column" else columns
     return forward, inputs, weights, columns
 
 
-def _weight_s(recipe: Recipe, one: Product) -> Numeric:
+def _weight_s(recipe: Recipe, product: Product) -> Numeric:
     accumulated = memory_s(
-        recipe.hardware, recipe.stack.accumulate_bytes * one.n * one.k * one.groups
+        recipe.hardware, recipe.stack.accumulate_bytes * product.n * product.k * product.groups
     )
-    return product_s(recipe, one, one.n, one.k, one.rows) + accumulated
+    return product_s(recipe, product, product.n, product.k, product.rows) + accumulated
 
 
-def product_s(recipe: Recipe, one: Product, m: Numeric, n: Numeric, k: Numeric) -> Numeric:
+def product_s(recipe: Recipe, product: Product, m: Numeric, n: Numeric, k: Numeric) -> Numeric:
     """One product of these sizes: in the recipe's precision or 16 bits, grouped where there are
     groups.
     """
-    precision = recipe.precision if one.low or recipe.precision in ("fp16", "fp32") else "bf16"
-    if isinstance(one.groups, int) and one.groups == 1:
+    precision = recipe.precision if product.low or recipe.precision in ("fp16", "fp32") else "bf16"
+    if isinstance(product.groups, int) and product.groups == 1:
         return gemm_s(recipe.hardware, precision, m, n, k, prepared=True)
-    return grouped_gemm_s(recipe.hardware, precision, one.groups, m, n, k)
+    return grouped_gemm_s(recipe.hardware, precision, product.groups, m, n, k)
 
 
 def weights(products: tuple[Product, ...]) -> Numeric:
     """Elements of their weights on one rank."""
-    return sum((one.n * one.k * one.groups for one in products), 0.0)
+    return sum((product.n * product.k * product.groups for product in products), 0.0)
 
 
 def casts(
@@ -150,8 +150,8 @@ def casts(
     shared = outside(layout)
     forward: Numeric = 0.0
     backward: Numeric = 0.0
-    for one in products:
-        share = one.rows / count * one.groups * one.low
-        forward = forward + share * one.k / (shared if one.side == "column" else 1)
-        backward = backward + share * one.n / (shared if one.side == "row" else 1)
+    for product in products:
+        share = product.rows / count * product.groups * product.low
+        forward = forward + share * product.k / (shared if product.side == "column" else 1)
+        backward = backward + share * product.n / (shared if product.side == "row" else 1)
     return forward, backward

@@ -94,12 +94,12 @@ def grouped_gemm_s(
              activation and permutation too)
     Assumes: balanced rows.
     """
-    one = gemm_s(hardware, precision, m, n, k, prepared=True)
+    product_s = gemm_s(hardware, precision, m, n, k, prepared=True)
     fixed = (
         min(hardware.kernels.gemm["bf16"].fixed_us, gemm_rates(hardware, precision).fixed_us)
         * MICRO
     )
-    return fixed + groups * (one - fixed)
+    return fixed + groups * (product_s - fixed)
 
 
 def flash_attention_s(

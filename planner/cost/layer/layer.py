@@ -23,7 +23,7 @@ from planner.cost.layer.lora import NO_ADAPTERS, AdapterTime, adapters_time
 from planner.cost.network import collectives
 from planner.cost.params.layer import kv_heads_per_rank
 from planner.cost.params.lora import dense_adapters
-from planner.cost.params.trained import goes_back
+from planner.cost.params.trained import has_backward
 from planner.layout import MODULES, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
@@ -138,7 +138,7 @@ def matrices(recipe: Recipe, layout: Layouts) -> tuple[tuple[Numeric, Numeric], 
     """Output and input width of each linear of a dense layer on one rank; the last two are the
     MLP's.
     """
-    return tuple((one.n, one.k) for one in dense(recipe, layout).products)
+    return tuple((product.n, product.k) for product in dense(recipe, layout).products)
 
 
 def dense(recipe: Recipe, layout: Layouts) -> Kind:
@@ -249,8 +249,10 @@ def tp_comm_times(
     reduce = collectives.all_reduce_s(hardware, members, size)
     sp = layout.sequence_split
     forward = np.where(sp, gathers + blocks * scatter, blocks * reduce)
-    beside = np.where(sp, blocks * scatter, recipe.stack.tp_reduces_backward * blocks / 2 * reduce)
-    return forward, np.where(sp, gathers, 0.0), beside
+    hideable = np.where(
+        sp, blocks * scatter, recipe.stack.tp_reduces_backward * blocks / 2 * reduce
+    )
+    return forward, np.where(sp, gathers, 0.0), hideable
 
 
 def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, Numeric]) -> Numeric:
@@ -269,7 +271,10 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
         return np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1
 
     def forward_s(products: tuple[Product, ...]) -> Numeric:
-        return sum((product_s(recipe, one, one.rows, one.n, one.k) for one in products), 0.0)
+        seconds: Numeric = 0.0
+        for product in products:
+            seconds = seconds + product_s(recipe, product, product.rows, product.n, product.k)
+        return seconds
 
     activated = memory_s(
         recipe.hardware,
@@ -293,9 +298,9 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
         selective = selective + has("shared_experts") * (1 - has("moe")) * forward_s(kind.shared)
     if recipe.model.mla:
         ups = tuple(
-            one
-            for one in attention_products(recipe, layout, tokens(recipe, layout))
-            if one.side == "column"
+            product
+            for product in attention_products(recipe, layout, tokens(recipe, layout))
+            if product.side == "column"
         )
         selective = selective + has("mla_up_proj") * (forward_s(ups) + parts["norms"] / 2)
     code = np.asarray(layout.recompute)
@@ -343,7 +348,7 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     )
     apart = (kind.ep_forward_s + kind.ep_backward_s) * stack.experts.overlap_share
     extra = kind.adapters
-    whole = (
+    whole_forward_s = (
         gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0] + extra.forward_s
     )
     recompute = _recompute_s(
@@ -351,7 +356,7 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
         layout,
         kind,
         {
-            "forward": whole,
+            "forward": whole_forward_s,
             "attention": attention[0],
             "norms": forward * 0.5,
             "tp": tp_forward,
@@ -371,7 +376,7 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
         + ep[1]
         + extra.backward_s
     )
-    said = LayerTime(
+    time = LayerTime(
         adapter_forward_s=extra.forward_s,
         adapter_backward_s=extra.backward_s,
         gemm_forward_s=gemm_forward,
@@ -389,11 +394,16 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
         ep_forward_s=ep[0],
         ep_backward_s=ep[1],
         tax_backward_s=stack.overlap_tax_share * (hidden + apart),
-        launch_forward_s=np.maximum(launch_forward - whole * stack.launches_ahead, 0.0) + wait,
+        launch_forward_s=np.maximum(launch_forward - whole_forward_s * stack.launches_ahead, 0.0)
+        + wait,
         launch_backward_s=np.maximum(launch_backward - gpu_backward * stack.launches_ahead, 0.0)
         + wait,
     )
-    return said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * whole))
+    return (
+        time
+        if has_backward(recipe)
+        else replace(time, **dict.fromkeys(BACK, 0.0 * whole_forward_s))
+    )
 
 
 def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric, Numeric]:
@@ -420,11 +430,11 @@ def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric,
     return forward, backward + forward * layout.recomputes_all
 
 
-def mean_time(one: LayerTime, other: LayerTime, share: Numeric) -> LayerTime:
+def mean_time(first: LayerTime, other: LayerTime, share: Numeric) -> LayerTime:
     """The mean of two kinds of layers, `share` of them of the other kind."""
     return LayerTime(
         **{
-            f.name: getattr(one, f.name) * (1 - share) + getattr(other, f.name) * share
+            f.name: getattr(first, f.name) * (1 - share) + getattr(other, f.name) * share
             for f in fields(LayerTime)
         }
     )

@@ -63,12 +63,12 @@ def adapters_time(
     )
     forward: Numeric = 0.0
     backward: Numeric = 0.0
-    for one in adapters:
-        rows, split = rows_per_rank(recipe, layout, one, copies)
+    for adapter in adapters:
+        rows, split = rows_per_rank(recipe, layout, adapter, copies)
         n_in, n_out = (
-            (one.inputs, one.outputs / split)
-            if one.side == "column"
-            else (one.inputs / split, one.outputs)
+            (adapter.inputs, adapter.outputs / split)
+            if adapter.side == "column"
+            else (adapter.inputs / split, adapter.outputs)
         )
         flops = 2.0 * rows * rank * (n_in + n_out)
         wide = recipe.element_bytes * rows
@@ -89,7 +89,7 @@ def adapters_time(
 
 
 def rows_per_rank(
-    recipe: Recipe, layout: Layouts, one: Adapter, copies: Numeric
+    recipe: Recipe, layout: Layouts, adapter: Adapter, copies: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Tokens that pass an adapter on one rank, and the ranks that split it."""
-    return (copies, layout.etp) if one.of == "routed" else (tokens(recipe, layout), layout.tp)
+    return (copies, layout.etp) if adapter.of == "routed" else (tokens(recipe, layout), layout.tp)

@@ -35,7 +35,7 @@ def times(dense: LayerTime, experts: LayerTime | None, layers: Split) -> Times:
     return Times(
         dense,
         experts,
-        *(mean_time(dense, experts, found / np.maximum(count, 1e-9)) for count, found in named),
+        *(mean_time(dense, experts, sparse / np.maximum(count, 1e-9)) for count, sparse in named),
     )
 
 
@@ -43,9 +43,12 @@ def of_slowest(known: Times, is_first: Numeric, is_last: Numeric) -> LayerTime:
     """The mean layer of the rank that sets the pace."""
     if known.experts is None:
         return known.dense
-    one, other, rest = known.last, known.first, known.middle
     picked = {
-        f.name: (getattr(one, f.name), getattr(other, f.name), getattr(rest, f.name))
+        f.name: (
+            getattr(known.last, f.name),
+            getattr(known.first, f.name),
+            getattr(known.middle, f.name),
+        )
         for f in fields(LayerTime)
     }
     return LayerTime(

@@ -70,17 +70,17 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
         own, moe.num_experts, model.hidden_size, low=False, trained=trains(recipe, "mlp")
     )
     shared = mlp_products(recipe, layout, count, moe.shared_ffn_size) if moe.shared_ffn_size else ()
-    beside = mlp_products(recipe, layout, count, model.ffn_size) if moe.dense_residual else ()
+    residual = mlp_products(recipe, layout, count, model.ffn_size) if moe.dense_residual else ()
     copies = routed[0].rows * moe.num_experts / layout.ep
     width = moe.shared_ffn_size + model.ffn_size * moe.dense_residual
     forward, backward = exchanges_s(recipe, layout, moe, count)
     latent = software.latent_launch_us if model.mla else 0.0
-    products = (*attention_products(recipe, layout, count), router, *shared, *beside, *routed)
+    products = (*attention_products(recipe, layout, count), router, *shared, *residual, *routed)
     return Kind(
         products=products,
         activated=copies * moe.expert_ffn_size / layout.etp + count * width / layout.tp,
-        blocks=1.0 + bool(shared) + bool(beside),
-        mlp=beside,
+        blocks=1.0 + bool(shared) + bool(residual),
+        mlp=residual,
         moe=(router, *routed),
         shared=shared,
         moved_bytes=software.permute_bytes * copies * model.hidden_size

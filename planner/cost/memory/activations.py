@@ -16,7 +16,7 @@ from planner.cost.memory.linear_inputs import input_kept
 from planner.cost.memory.lora import adapters_kept_bytes
 from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
 from planner.cost.params.lora import dense_adapters, mlp_adapters_of
-from planner.cost.params.trained import goes_back, trains
+from planner.cost.params.trained import has_backward, trains
 from planner.layout import MODULES, Layouts, Numeric
 from planner.specs.recipe import Recipe
 
@@ -134,9 +134,9 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
     Assumes: full recomputation keeps the input of each layer, split over tp only by sp.
     """
     parts = layer_parts(recipe, layout)
-    whole = sum(parts.values())
+    whole_bytes = sum(parts.values())
     kept = (
-        whole
+        whole_bytes
         - dropped(layout, "core_attn") * parts["core"]
         - dropped(layout, "layernorm") * parts["norm_outputs"]
         - dropped(layout, "mlp") * (parts["mlp_in"] + parts["mlp_out"])
@@ -157,10 +157,10 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         * (recipe.attention != "flash")
     )
     temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
-    said = Activations(
+    kept_by_layer = Activations(
         layer_bytes=kept,
         input_bytes=parts["norm_inputs"] / 2,
-        whole_layer_bytes=whole,
+        whole_layer_bytes=whole_bytes,
         temporary_bytes=temporary,
         embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
         logits_bytes=stack.kept_bytes.logits * count * rows,
@@ -173,15 +173,20 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         + stack.logits_bytes * count * rows
         + stack.dummy_gradient_bytes * vocab * h * trains(recipe, "head"),
     )
-    said = widened(
-        recipe, with_experts(recipe, layout, said, parts) if model.moe else with_mtp(recipe, said)
+    kept_by_layer = widened(
+        recipe,
+        with_experts(recipe, layout, kept_by_layer, parts)
+        if model.moe
+        else with_mtp(recipe, kept_by_layer),
     )
     return (
-        said if goes_back(recipe) else replace(said, **dict.fromkeys(BACK, 0.0 * said.layer_bytes))
+        kept_by_layer
+        if has_backward(recipe)
+        else replace(kept_by_layer, **dict.fromkeys(BACK, 0.0 * kept_by_layer.layer_bytes))
     )
 
 
-def widened(recipe: Recipe, said: Activations) -> Activations:
+def widened(recipe: Recipe, dense: Activations) -> Activations:
     """The same with 4-byte elements under fp32.
 
     Formula: twice every tensor
@@ -189,24 +194,25 @@ def widened(recipe: Recipe, said: Activations) -> Activations:
     Assumes: masks of one byte and loss in fp32 anyway are small beside the rest.
     """
     if recipe.precision != "fp32":
-        return said
-    return replace(said, **{f.name: 2 * getattr(said, f.name) for f in fields(said)})
+        return dense
+    return replace(dense, **{f.name: 2 * getattr(dense, f.name) for f in fields(dense)})
 
 
-def with_mtp(recipe: Recipe, said: Activations) -> Activations:
+def with_mtp(recipe: Recipe, dense: Activations) -> Activations:
     """Each layer of multi-token prediction keeps what a layer does, and its projection's input."""
     depth = recipe.model.mtp_layers
     return (
         replace(
-            said, mtp_bytes=depth * (said.layer_bytes + said.expert_bytes + 2 * said.input_bytes)
+            dense,
+            mtp_bytes=depth * (dense.layer_bytes + dense.expert_bytes + 2 * dense.input_bytes),
         )
         if depth
-        else said
+        else dense
     )
 
 
 def with_experts(
-    recipe: Recipe, layout: Layouts, said: Activations, parts: dict[str, Numeric]
+    recipe: Recipe, layout: Layouts, dense_layers: Activations, parts: dict[str, Numeric]
 ) -> Activations:
     """The same of a model some of whose layers have experts.
 
@@ -223,15 +229,15 @@ def with_experts(
     )
     kept = routed * (1 - moe) + own["shared"] * (1 - np.maximum(moe, shared))
     dense = parts["mlp_in"] + parts["mlp_out"]
-    beside = bool(recipe.model.moe and recipe.model.moe.dense_residual)
-    replaced = 0.0 if beside else dense * (1 - dropped(layout, "mlp"))
-    more = sum(own.values()) + apart - (0.0 if beside else dense)
-    found = replace(
-        said,
-        expert_bytes=kept - replaced + apart + 0.0 * said.layer_bytes,
-        whole_layer_bytes=said.whole_layer_bytes + np.maximum(more, 0.0),
+    residual = bool(recipe.model.moe and recipe.model.moe.dense_residual)
+    replaced = 0.0 if residual else dense * (1 - dropped(layout, "mlp"))
+    more = sum(own.values()) + apart - (0.0 if residual else dense)
+    with_routed = replace(
+        dense_layers,
+        expert_bytes=kept - replaced + apart + 0.0 * dense_layers.layer_bytes,
+        whole_layer_bytes=dense_layers.whole_layer_bytes + np.maximum(more, 0.0),
         temporary_bytes=np.maximum(
-            said.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])
+            dense_layers.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])
         ),
     )
-    return with_mtp(recipe, found)
+    return with_mtp(recipe, with_routed)

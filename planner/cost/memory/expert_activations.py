@@ -35,8 +35,14 @@ def expert_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
         input_kept(recipe, "mlp", ("fc2",), kept),
     )
     ffn, shared = moe.expert_ffn_size / layout.etp, moe.shared_ffn_size / layout.tp
-    beside = tuple(one for one in expert_adapters(recipe) if one.of != "attention")
-    adapters = {"adapters": adapters_kept_bytes(recipe, layout, beside, copies)} if beside else {}
+    mlp_adapters = tuple(
+        adapter for adapter in expert_adapters(recipe) if adapter.of != "attention"
+    )
+    adapters = (
+        {"adapters": adapters_kept_bytes(recipe, layout, mlp_adapters, copies)}
+        if mlp_adapters
+        else {}
+    )
     return adapters | {
         "expert_in": copies * inputs * model.hidden_size,
         "expert_middle": copies * 2.0 * branches * ffn,

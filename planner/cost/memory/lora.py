@@ -24,8 +24,11 @@ def adapters_kept_bytes(
     if not adapters or not recipe.lora:
         return 0.0
     inner = sum(
-        rows_per_rank(recipe, layout, one, copies)[0] * recipe.lora.rank * 2.0 for one in adapters
+        rows_per_rank(recipe, layout, adapter, copies)[0] * recipe.lora.rank * 2.0
+        for adapter in adapters
     )
-    blocks = len({one.of for one in adapters if one.side == "column" and one.of != "routed"})
+    blocks = len(
+        {adapter.of for adapter in adapters if adapter.side == "column" and adapter.of != "routed"}
+    )
     gathered = layout.sequence_split & layout.tensor_split & (recipe.framework == "megatron")
     return inner + gathered * blocks * 2.0 * tokens(recipe, layout) * recipe.model.hidden_size

@@ -232,10 +232,10 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
     """
     model, pp = recipe.model, np.asarray(layout.pp)
     none = Split(0.0, 0.0, 0.0)
-    found = layers.experts or none
+    sparse = layers.experts or none
     dense, routed = zip(
         *(
-            layers_params(model, layout, getattr(layers, f), getattr(found, f))
+            layers_params(model, layout, getattr(layers, f), getattr(sparse, f))
             for f in ("first", "middle", "last")
         ),
         strict=True,
@@ -255,7 +255,7 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
             in_flight(layout, 0),
             1.0,
             alone,
-            found.first,
+            sparse.first,
             routed[0] + ahead_routed * alone,
         ),
         Rank(
@@ -264,7 +264,7 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
             middle_flight,
             pp <= 2,
             alone,
-            found.middle,
+            sparse.middle,
             routed[1] + ahead_routed * alone,
         ),
         Rank(
@@ -273,7 +273,7 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
             in_flight(layout, layout.pp - 1),
             alone,
             1.0,
-            found.last,
+            sparse.last,
             routed[2] + ahead_routed,
         ),
     )

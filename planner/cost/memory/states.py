@@ -15,7 +15,7 @@ from planner.cost.params.trained import (
     frozen_params,
     trained_layers,
     trains,
-    whole,
+    trains_all,
 )
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
@@ -64,7 +64,7 @@ def rank_holds(recipe: Recipe, layout: Layouts, rank: Rank) -> tuple[Held, Held]
         if recipe.optimizer == "muon"
         else None
     )
-    if whole(recipe):
+    if trains_all(recipe):
         return Held(params, 0.0, matrices), Held(routed)
     frozen, more = frozen_params(recipe, layout, rank.layers, rank.expert_layers)
     adapters = adapters_params(recipe, layout, rank.layers, rank.expert_layers)

@@ -29,7 +29,7 @@ def replicas_cross(recipe: Recipe, layout: Layouts) -> Numeric:
     link, latency = fabric.site_gbytes_per_s * GB, fabric.site_latency_us * MICRO
     part = (fabric.sites - 1) / fabric.sites
     weights, trained = total_params(recipe.model) * part, trained_total(recipe) * part
-    sharded, whole = layout.sharded(1), layout.sharded(3)
+    sharded, ranks_at_site = layout.sharded(1), layout.sharded(3)
     summed = stack.grad_reduce_bytes * np.where(
         sharded & (not stack.gradients_all_reduced), 1.0, 2.0
     )
@@ -37,8 +37,8 @@ def replicas_cross(recipe: Recipe, layout: Layouts) -> Numeric:
     every_micro_batch = layout.m * (
         trained * stack.grad_reduce_bytes + 2 * weights * recipe.element_bytes
     )
-    bytes_a_step = np.where(whole, every_micro_batch, bytes_a_step)
-    over_dp = bytes_a_step / link + 2 * latency * np.where(whole, layout.m, 1)
+    bytes_a_step = np.where(ranks_at_site, every_micro_batch, bytes_a_step)
+    over_dp = bytes_a_step / link + 2 * latency * np.where(ranks_at_site, layout.m, 1)
     hidden = recipe.tokens * recipe.model.hidden_size * recipe.element_bytes
     turns = 2 * layout.v - 1
     over_pp = hidden * turns / link + latency * np.where(layout.interleaved, 2 * turns, layout.m)
@@ -121,7 +121,7 @@ def ends_pair(recipe: Recipe, layout: Layouts, stride: Numeric) -> collectives.G
     return collectives.group(recipe.hardware, stride, 2, apart, 2 * layout.gpus / layout.pp)
 
 
-def said(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
+def notes(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
     """For one layout: what crosses, in a sentence; nothing at one site."""
     fabric = recipe.hardware.fabric
     if fabric.sites == 1:

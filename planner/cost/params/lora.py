@@ -31,13 +31,13 @@ def attention_adapters(model: ModelSpec, targets: tuple[str, ...]) -> tuple[Adap
     """
     h, q, kv, mla = model.hidden_size, model.query_size, model.kv_size, model.mla
     column = {"qkv": (q + 2 * kv,), "q_proj": (q,), "k_proj": (kv,), "v_proj": (kv,)}
-    found = [
+    adapters = [
         Adapter(h, width, "column", "attention")
         for name in targets
         if name in column
         for width in column[name]
     ]
-    if mla and found:
+    if mla and adapters:
         latent, value = mla.q_lora_rank, mla.kv_lora_rank
         queries = [(h, latent), (latent, q)] if latent else [(h, q)]
         pairs = [
@@ -45,9 +45,9 @@ def attention_adapters(model: ModelSpec, targets: tuple[str, ...]) -> tuple[Adap
             (h, value + mla.qk_rope_dim),
             (value, model.num_heads * (mla.qk_nope_dim + mla.v_head_dim)),
         ]
-        found = [Adapter(a, b, "column", "attention") for a, b in pairs]
+        adapters = [Adapter(a, b, "column", "attention") for a, b in pairs]
     out = model.num_heads * (mla.v_head_dim if mla else model.head_dim)
-    return (*found, *(Adapter(out, h, "row", "attention") for name in targets if name == "proj"))
+    return (*adapters, *(Adapter(out, h, "row", "attention") for name in targets if name == "proj"))
 
 
 def mlp_adapters(
@@ -56,8 +56,8 @@ def mlp_adapters(
     """Adapters of an MLP's linears, or of an expert's, that are targets."""
     h, branches = model.hidden_size, model.mlp_branches
     width = {"fc1": branches * ffn_size, "gate_proj": ffn_size, "up_proj": ffn_size}
-    found = [Adapter(h, width[name], "column", of) for name in targets if name in width]
-    return (*found, *(Adapter(ffn_size, h, "row", of) for name in targets if name == "fc2"))
+    adapters = [Adapter(h, width[name], "column", of) for name in targets if name in width]
+    return (*adapters, *(Adapter(ffn_size, h, "row", of) for name in targets if name == "fc2"))
 
 
 def dense_adapters(recipe: Recipe) -> tuple[Adapter, ...]:
@@ -75,7 +75,7 @@ def dense_adapters(recipe: Recipe) -> tuple[Adapter, ...]:
 
 def mlp_adapters_of(recipe: Recipe) -> tuple[Adapter, ...]:
     """Of a dense layer's adapters those of its MLP."""
-    return tuple(one for one in dense_adapters(recipe) if one.of == "mlp")
+    return tuple(adapter for adapter in dense_adapters(recipe) if adapter.of == "mlp")
 
 
 def expert_adapters(recipe: Recipe) -> tuple[Adapter, ...]:
@@ -90,9 +90,11 @@ def expert_adapters(recipe: Recipe) -> tuple[Adapter, ...]:
         if moe.shared_ffn_size
         else ()
     )
-    beside = mlp_adapters(model, lora.targets, model.ffn_size, "mlp") if moe.dense_residual else ()
+    residual = (
+        mlp_adapters(model, lora.targets, model.ffn_size, "mlp") if moe.dense_residual else ()
+    )
     routed = mlp_adapters(model, lora.targets, moe.expert_ffn_size, "routed")
-    return (*attention_adapters(model, lora.targets), *shared, *beside, *routed)
+    return (*attention_adapters(model, lora.targets), *shared, *residual, *routed)
 
 
 def adapter_params(recipe: Recipe, adapters: tuple[Adapter, ...], split: Numeric = 1) -> Numeric:
@@ -104,7 +106,7 @@ def adapter_params(recipe: Recipe, adapters: tuple[Adapter, ...], split: Numeric
     Assumes: tp divides rank and widths; no biases.
     """
     rank = recipe.lora.rank if recipe.lora else 0
-    return rank * sum(one.inputs + one.outputs for one in adapters) / split
+    return rank * sum(adapter.inputs + adapter.outputs for adapter in adapters) / split
 
 
 def sent_bytes(recipe: Recipe) -> float:

@@ -34,16 +34,16 @@ def layers_params(
              shared experts are not
     Assumes: tp, ep, etp divide what they split.
     """
-    whole = layers * layer_params(model, layout.tp)
+    params = layers * layer_params(model, layout.tp)
     if model.moe is None:
-        return whole, 0.0
+        return params, 0.0
     routed = routed_params(model, model.moe, layout.ep, layout.etp)
     other = (
         moe_layer_params(model, layout.tp, layout.ep, layout.etp)
         - routed
         - layer_params(model, layout.tp)
     )
-    return whole + expert_layers * other, expert_layers * routed
+    return params + expert_layers * other, expert_layers * routed
 
 
 def mtp_routed(model: ModelSpec, layout: Layouts) -> Numeric:

@@ -137,8 +137,8 @@ def _moe_of_rank(
     dense: Numeric = 0.0
     for chunk in range(most if moe.moe_every > 1 else min(most, moe.first_dense_layers)):
         begin = np.round(chunk * round_ + start)
-        found = moe_layers_below(model, np.round(begin + n)) - moe_layers_below(model, begin)
-        dense = dense + np.where(chunk < np.asarray(v), n - found, 0.0)
+        sparse = moe_layers_below(model, np.round(begin + n)) - moe_layers_below(model, begin)
+        dense = dense + np.where(chunk < np.asarray(v), n - sparse, 0.0)
     return v * n - dense
 
 

@@ -39,8 +39,8 @@ def adapters_params(
              experts do.
     """
     dense, sparse = dense_adapters(recipe), expert_adapters(recipe)
-    shared = tuple(one for one in sparse if one.of != "routed")
-    routed = tuple(one for one in sparse if one.of == "routed")
+    shared = tuple(adapter for adapter in sparse if adapter.of != "routed")
+    routed = tuple(adapter for adapter in sparse if adapter.of == "routed")
     plain = layers * adapter_params(recipe, dense, layout.tp)
     if not sparse:
         return plain, 0.0
@@ -92,7 +92,7 @@ def trained_layers(
     Assumes: as those.
     """
     params = layers_params(recipe.model, layout, layers, expert_layers)
-    if whole(recipe):
+    if trains_all(recipe):
         return params
     frozen, more = (
         frozen_params(recipe, layout, layers, expert_layers),
@@ -128,21 +128,21 @@ def trained_total(recipe: Recipe) -> float:
              once.
     """
     model = recipe.model
-    if whole(recipe):
+    if trains_all(recipe):
         return total_params(model)
-    one, found = Layout(), moe_layers_below(model, model.num_layers)
+    unsplit, sparse = Layout(), moe_layers_below(model, model.num_layers)
     if recipe.lora:
-        return float(sum(adapters_params(recipe, one, model.num_layers, found)))
+        return float(sum(adapters_params(recipe, unsplit, model.num_layers, sparse)))
     table = model.vocab_size * model.hidden_size
     ends = table * (not trains(recipe, "embedding")) + table * (not trains(recipe, "head")) * (
         not model.tied_embeddings
     )
     return float(
-        total_params(model) - sum(frozen_params(recipe, one, model.num_layers, found)) - ends
+        total_params(model) - sum(frozen_params(recipe, unsplit, model.num_layers, sparse)) - ends
     )
 
 
-def whole(recipe: Recipe) -> bool:
+def trains_all(recipe: Recipe) -> bool:
     """Whether every weight is trained."""
     return not (recipe.lora or recipe.frozen)
 
@@ -152,7 +152,7 @@ def trains(recipe: Recipe, part: str) -> bool:
     return recipe.lora is None and part not in recipe.frozen
 
 
-def goes_back(recipe: Recipe) -> bool:
+def has_backward(recipe: Recipe) -> bool:
     """Whether the backward pass enters the layers: something in them, or before them, is
     trained.
     """

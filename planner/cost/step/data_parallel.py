@@ -21,7 +21,7 @@ from planner.cost.params.trained import (
     trained_ends,
     trained_layers,
     trains,
-    whole,
+    trains_all,
 )
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Mask, Numeric
@@ -70,7 +70,7 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
         layout.replicas,
         layout.tp,
     )
-    one, routed = layers_params(
+    dense, routed = layers_params(
         recipe.model,
         layout,
         1,
@@ -84,10 +84,10 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     )
     members = sites.group(recipe, layout, tp, ranks)
     near = collectives.group(recipe.hardware, tp, np.minimum(layout.hpz, ranks))
-    gather = moved_s(recipe, members, one * sent_bytes(recipe), stack.shard_calls)
+    gather = moved_s(recipe, members, dense * sent_bytes(recipe), stack.shard_calls)
     again: Numeric = np.where(
         np.asarray(layout.hpz) > 1,
-        moved_s(recipe, near, one * sent_bytes(recipe), stack.shard_calls),
+        moved_s(recipe, near, dense * sent_bytes(recipe), stack.shard_calls),
         gather,
     )
     reduce = moved_s(recipe, members, moved * stack.grad_reduce_bytes, stack.shard_calls)
@@ -151,9 +151,9 @@ def gradient_reduction_s(
     moved = params * stack.grad_reduce_bytes
     buckets = np.maximum(moved / (stack.reduce_mib * MIB), 1.0) if stack.reduce_mib else 1.0
     messages = np.where(sharded & stack.sharded_at_end, 1.0, buckets)
-    whole = messages * collectives.all_reduce_s(recipe.hardware, members, moved / messages)
+    all_reduced = messages * collectives.all_reduce_s(recipe.hardware, members, moved / messages)
     scattered = messages * collectives.gather_s(recipe.hardware, members, moved / messages)
-    return np.where(sharded & (not stack.gradients_all_reduced), scattered, whole)
+    return np.where(sharded & (not stack.gradients_all_reduced), scattered, all_reduced)
 
 
 def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
@@ -168,7 +168,7 @@ def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """
     each = (
         layer_params(recipe.model, layout.tp)
-        if whole(recipe)
+        if trains_all(recipe)
         else trained_layers(recipe, layout, 1)[0]
     )
     total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
@@ -262,8 +262,8 @@ def dp_comm_s(
         layout.sharded(1)
     )
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
-    beside = stack.grad_overlap_share * ~(layout.sharded(1) & stack.sharded_at_end)
-    hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * beside
+    overlapped = stack.grad_overlap_share * ~(layout.sharded(1) & stack.sharded_at_end)
+    hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * overlapped
     hidden = (
         hidden
         + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s)

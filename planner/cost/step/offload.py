@@ -17,11 +17,11 @@ from planner.units import GB
 
 def _shard(recipe: Recipe, layout: Layouts, layers: Split, trained: bool = True) -> Numeric:
     """Parameters whose states a rank owns; with trained False those whose weights it owns."""
-    found = layers.experts.first if layers.experts else 0.0
+    sparse = layers.experts.first if layers.experts else 0.0
     params, routed = (
-        trained_layers(recipe, layout, layers.first, found)
+        trained_layers(recipe, layout, layers.first, sparse)
         if trained
-        else layers_params(recipe.model, layout, layers.first, found)
+        else layers_params(recipe.model, layout, layers.first, sparse)
     )
     ends = trained_ends(recipe, layout) if trained else ends_params(recipe, layout)
     own = (params + ends) / (layout.replicas)
@@ -58,6 +58,6 @@ def fetch_s(recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime) ->
     size = 2.0 * _shard(recipe, layout, layers, trained=False)
     host = size / (node.pcie_gbytes_per_s * GB)
     drives = size * np.minimum(recipe.gpus, node.gpus) / max(node.nvme_gbytes_per_s * GB, 1.0)
-    one = np.where(on_nvme(layout) > 0, np.maximum(drives, host), host)
+    fetch = np.where(on_nvme(layout) > 0, np.maximum(drives, host), host)
     computed = layers.first * (layer.forward_s + layer.backward_s)
-    return weights_away(layout) * layout.m * np.maximum(2 * one - computed, 0.0)
+    return weights_away(layout) * layout.m * np.maximum(2 * fetch - computed, 0.0)

@@ -63,17 +63,21 @@ def orthogonalization_s(
         mlp_products(recipe, layout, count, model.ffn_size),
     )
     kinds = experts(recipe, layout, model.moe).products[len(attention) :] if model.moe else ()
-    times = [_matrix_s(recipe, one) for one in (*attention, *dense, *kinds)]
+    times = [_matrix_s(recipe, product) for product in (*attention, *dense, *kinds)]
     largest = reduce(
         np.maximum,
-        (time / one.groups for time, one in zip(times, (*attention, *dense, *kinds), strict=True)),
+        (
+            time / product.groups
+            for time, product in zip(times, (*attention, *dense, *kinds), strict=True)
+        ),
     )
     n, both = len(attention), len(attention) + len(dense)
     routed = sum(
-        (time for time, one in zip(times[both:], kinds, strict=True) if _grouped(one)), 0.0
+        (time for time, product in zip(times[both:], kinds, strict=True) if _grouped(product)), 0.0
     )
     other = sum(
-        (time for time, one in zip(times[both:], kinds, strict=True) if not _grouped(one)), 0.0
+        (time for time, product in zip(times[both:], kinds, strict=True) if not _grouped(product)),
+        0.0,
     )
     mine = (
         layers * sum(times[:n])
@@ -113,15 +117,17 @@ def optimizer_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     )
 
 
-def _grouped(one: Product) -> bool:
-    return not (isinstance(one.groups, int) and one.groups == 1)
+def _grouped(product: Product) -> bool:
+    return not (isinstance(product.groups, int) and product.groups == 1)
 
 
-def _matrix_s(recipe: Recipe, one: Product) -> Numeric:
+def _matrix_s(recipe: Recipe, product: Product) -> Numeric:
     """Iterations over one product's weights (all its groups), on one rank."""
     precision = "fp16" if recipe.precision == "fp16" else "bf16"
-    spent = sum(gemm_s(recipe.hardware, precision, *sizes) for sizes in iteration(one.n, one.k))
-    return NEWTON_SCHULZ * spent * one.groups
+    spent = sum(
+        gemm_s(recipe.hardware, precision, *sizes) for sizes in iteration(product.n, product.k)
+    )
+    return NEWTON_SCHULZ * spent * product.groups
 
 
 def iteration(n: Numeric, k: Numeric) -> tuple[tuple[Numeric, Numeric, Numeric], ...]:

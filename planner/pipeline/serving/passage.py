@@ -35,8 +35,8 @@ class Passage:
     @property
     def bubble_share(self) -> float:
         """Idle time over (stages x makespan)."""
-        whole = self.ends.shape[1] * self.makespan
-        return 1.0 - float((self.ends - self.starts).sum()) / whole if whole else 0.0
+        available = self.ends.shape[1] * self.makespan
+        return 1.0 - float((self.ends - self.starts).sum()) / available if available else 0.0
 
 
 def passage(

@@ -91,7 +91,9 @@ def alternatives(
     against two pools.
     """
     ways = [*_chunkings(scenario), *_groupings(scenario), *_modes(scenario)]
-    return tuple((name, found) for name, way in ways if (found := _if_small(way, cost)) is not None)
+    return tuple(
+        (name, served) for name, way in ways if (served := _if_small(way, cost)) is not None
+    )
 
 
 def _if_small(way: ServingScenario, cost: StageCost | None) -> Served | None:

@@ -53,11 +53,11 @@ def stage_cost(scenario: ServingScenario) -> tuple[StageCost, tuple[str, ...]]:
         decode_constant_ms=layers * (constant + weights),
         decode_ms=layers * cached,
     )
-    said = (
+    note = (
         f"stage cost: roofline of {recipe.model.name} on {recipe.hardware.name}, tp {scenario.tp};"
         f" {context:,} tokens of context"
     )
-    return cost, (said, "embedding, head, sampling and kernel launches are left out")
+    return cost, (note, "embedding, head, sampling and kernel launches are left out")
 
 
 def linear(recipe: Recipe, layout: Layout) -> tuple[float, float]:

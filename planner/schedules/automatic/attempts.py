@@ -119,9 +119,9 @@ def best(work: Work, pickers: Iterable[Picker], effort: float = EFFORT) -> Built
     return kept
 
 
-def shorter(one: Built, other: Built) -> Built:
+def shorter(first: Built, other: Built) -> Built:
     """The better of two; within rounding, the first."""
-    return other if length(other) < length(one) / CLOSE_ENOUGH else one
+    return other if length(other) < length(first) / CLOSE_ENOUGH else first
 
 
 def bounds(work: Work) -> tuple[float, float]:

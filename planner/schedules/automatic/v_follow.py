@@ -129,16 +129,16 @@ def _ahead(
     """What is ready ahead of its turn (place, kind, stage, time), by turn; and when the next of the
     others will be ready.
     """
-    found, wake = [], NEVER
+    candidates, wake = [], NEVER
     for done, stage, ready, places, kind, took in row.lanes:
         at = done[stage]
         if at < len(ready) and first < places[at] <= first + reach:
             if ready[at] <= soon:
-                found.append((places[at], kind, stage, took))
+                candidates.append((places[at], kind, stage, took))
             elif ready[at] < wake:
                 wake = ready[at]
-    found.sort()
-    return found, wake
+    candidates.sort()
+    return candidates, wake
 
 
 def _room(row: _Row, first: int, place: int, level: int, room: float) -> bool:

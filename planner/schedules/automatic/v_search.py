@@ -100,16 +100,16 @@ def _ranked(
     """
     tried = tried[: max(3, SCREENING // (6 * work.p * work.m))]
     floors, after = bounds(work), tails(work)
-    found: list[tuple[float, int]] = []
+    fastest: list[tuple[float, int]] = []
     for at, each in enumerate(tried):
         built = run(
             work,
             _picker(work, *each),
-            Most(found[-1][0], *floors, after) if len(found) == count else None,
+            Most(fastest[-1][0], *floors, after) if len(fastest) == count else None,
         )
         if built is not None:
-            found = sorted((*found, (length(built), at)))[:count]
-    return [tried[at] for _, at in found]
+            fastest = sorted((*fastest, (length(built), at)))[:count]
+    return [tried[at] for _, at in fastest]
 
 
 def _hop(work: Work) -> float:
