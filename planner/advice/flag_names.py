@@ -9,7 +9,7 @@ from typing import Any
 from planner.intake.frameworks.key_paths import BRIDGE
 from planner.interpret.gpu_count import SHARDS
 from planner.interpret.interpret import Launch
-from planner.interpret.numbers import whole
+from planner.interpret.numbers import whole_number
 from planner.layout import OFFLOADS, module_names
 
 MEGATRON = {
@@ -94,7 +94,7 @@ def _torch(launch: Launch, word: str, value: Any) -> dict[str, Any]:
     if word == "zero":
         return {"parallelism.fsdp_reshard_after_forward": "always" if value == 3 else "never"}
     out = {TITAN[word]: value} if word in TITAN else {}
-    if word in ("tp", "pp", "cp") and whole(launch.plain, SHARDS, -1) > 0:
+    if word in ("tp", "pp", "cp") and whole_number(launch.plain, SHARDS, -1) > 0:
         # the degrees must multiply to the GPUs: what is left
         out[f"parallelism.{SHARDS}"] = -1
     return out

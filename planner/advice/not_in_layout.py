@@ -11,7 +11,7 @@ from planner.advice.findings import Finding, Way, caught
 from planner.advice.flag_names import STAGE, VIRTUAL
 from planner.interpret import layout_knobs
 from planner.interpret.interpret import Launch
-from planner.interpret.numbers import whole
+from planner.interpret.numbers import whole_number
 from planner.layout import MODULES, SCHEDULE_CODE
 from planner.rules.rule import near_divisors
 from planner.rules.table import breaches
@@ -36,7 +36,7 @@ def _layers_per_virtual_stage(launch: Launch) -> Finding | None:
     """Source: [megatron-core] training/arguments.py validate_args; in 2021 all layers had to be
     divisible, and what was left of a stage was dropped.
     """
-    chunk = whole(launch.plain, CHUNK, 0)
+    chunk = whole_number(launch.plain, CHUNK, 0)
     if chunk < 1 or not (launch.sized or launch.plain.get("num_layers")):
         return None
     layout, layers = launch.layout, launch.recipe.model.num_layers
@@ -93,7 +93,7 @@ def _cp_sizes(launch: Launch) -> Finding | None:
         message = f"--cp-comm-type a2a+p2p must come with {_flag(CP_SIZES)}, but it is not given"
         return Finding("error", "levels of context parallelism", message)
     listed = sizes if isinstance(sizes, list) else [sizes]
-    counts = [whole({CP_SIZES: size}, CP_SIZES) for size in listed]
+    counts = [whole_number({CP_SIZES: size}, CP_SIZES) for size in listed]
     if math.prod(counts) == cp:
         return None
     fits = counts[0] > 0 and cp % counts[0] == 0
@@ -173,14 +173,14 @@ def _layers_per_stage(launch: Launch) -> Finding | None:
         "error",
         "layers of a stage split over virtual stages",
         f"parallelism.pipeline_parallel_layers_per_stage must make {wanted} stages, but"
-        f" {whole(launch.plain, CHUNK)} layers a stage make {stages}; try {size}",
+        f" {whole_number(launch.plain, CHUNK)} layers a stage make {stages}; try {size}",
         (Way({CHUNK: size}),),
     )
 
 
 def _local_batch(launch: Launch) -> Finding | None:
     """Source: [torchtitan] distributed/pipeline_parallel.py."""
-    local, mbs = whole(launch.plain, "local_batch_size", 0), launch.layout.mbs
+    local, mbs = whole_number(launch.plain, "local_batch_size", 0), launch.layout.mbs
     if launch.layout.pp == 1 or local % mbs == 0:
         return None
     return Finding(

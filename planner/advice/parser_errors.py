@@ -10,7 +10,7 @@ from planner.advice.flag_names import VIRTUAL
 from planner.advice.spelling import with_guesses
 from planner.intake.frameworks import megatron_flags
 from planner.interpret.interpret import Launch
-from planner.interpret.numbers import whole
+from planner.interpret.numbers import whole_number
 from planner.specs.versions import version_of
 
 Plain = dict[str, Any]
@@ -95,7 +95,7 @@ PARSER: tuple[Refusal, ...] = (
     (
         "expert parallelism needs experts",
         lambda plain: (
-            whole(plain, "expert_model_parallel_size") > 1
+            whole_number(plain, "expert_model_parallel_size") > 1
             and not plain.get("num_experts")
             and bool(plain.get("num_layers"))
         ),
@@ -119,8 +119,10 @@ PARSER: tuple[Refusal, ...] = (
             bool(plain.get("num_experts"))
             and bool(plain.get("add_bias_linear"))
             and bool(plain.get("num_layers"))
-            and whole(
-                plain, "expert_tensor_parallel_size", whole(plain, "tensor_model_parallel_size")
+            and whole_number(
+                plain,
+                "expert_tensor_parallel_size",
+                whole_number(plain, "tensor_model_parallel_size"),
             )
             > 1
         ),
@@ -136,7 +138,7 @@ PARSER: tuple[Refusal, ...] = (
             bool(plain.get("distribute_saved_activations"))
             and (
                 bool(plain.get("sequence_parallel"))
-                or whole(plain, "tensor_model_parallel_size") == 1
+                or whole_number(plain, "tensor_model_parallel_size") == 1
                 or _granularity(plain) != "full"
             )
         ),
@@ -149,7 +151,9 @@ PARSER: tuple[Refusal, ...] = (
     (
         "positions reach the sequence",
         lambda plain: (
-            0 < whole(plain, "max_position_embeddings", 0) < whole(plain, "seq_length", 0)
+            0
+            < whole_number(plain, "max_position_embeddings", 0)
+            < whole_number(plain, "seq_length", 0)
         ),
         "--max-position-embeddings must be at least --seq-length",
         {"max_position_embeddings": "seq_length"},
@@ -158,7 +162,9 @@ PARSER: tuple[Refusal, ...] = (
         "heads divide the hidden size",
         lambda plain: (
             not plain.get("kv_channels")
-            and whole(plain, "hidden_size", 0) % max(whole(plain, "num_attention_heads", 1), 1) != 0
+            and whole_number(plain, "hidden_size", 0)
+            % max(whole_number(plain, "num_attention_heads", 1), 1)
+            != 0
         ),
         "--hidden-size must be a multiple of --num-attention-heads unless --kv-channels is given",
         {},
@@ -166,8 +172,10 @@ PARSER: tuple[Refusal, ...] = (
     (
         "activations are offloaded without a pipeline",
         lambda plain: (
-            whole(plain, "cpu_offloading_num_layers", 0) > 0
-            and (whole(plain, "pipeline_model_parallel_size") > 1 or bool(_granularity(plain)))
+            whole_number(plain, "cpu_offloading_num_layers", 0) > 0
+            and (
+                whole_number(plain, "pipeline_model_parallel_size") > 1 or bool(_granularity(plain))
+            )
         ),
         "--cpu-offloading-num-layers works without a pipeline and without recomputation",
         {"cpu_offloading_num_layers": None},

@@ -184,7 +184,7 @@ def _padded(launch: Launch) -> Finding | None:
     size, tp = launch.recipe.model.vocab_size, launch.layout.tp
     unit = int(launch.plain.get("make_vocab_size_divisible_by") or 128)
     rows = megatron_model.padded(size, unit, tp)
-    if rows <= size or not megatron_model.stated(launch.plain):
+    if rows <= size or not megatron_model.describes_model(launch.plain):
         return None
     heavy = rows / size - 1 > WASTE
     return Finding(
@@ -200,7 +200,7 @@ def _ungrouped(launch: Launch) -> Finding | None:
     if (
         not launch.plain.get("num_query_groups")
         or launch.plain.get("group_query_attention")
-        or not megatron_model.stated(launch.plain)
+        or not megatron_model.describes_model(launch.plain)
     ):
         return None
     if (

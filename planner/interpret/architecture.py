@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from planner.errors import InputError
 from planner.intake.reading import Reading, Unresolved, Value
 from planner.interpret import megatron_model
-from planner.interpret.numbers import whole
+from planner.interpret.numbers import whole_number
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.documents import build
@@ -30,11 +30,14 @@ class Architecture(NamedTuple):
     says: str = ""
 
 
-def architecture(plain: dict[str, Any], reading: Reading, stated: str | None) -> Architecture:
-    """InputError only for a model that the command line names and nobody knows."""
-    if stated:
-        return Architecture(library.model(stated), Value(stated, "option", "--model"))
-    if megatron_model.stated(plain):
+def architecture(plain: dict[str, Any], reading: Reading, option: str | None) -> Architecture:
+    """The model, where enough is known of it. option: --model.
+
+    Raises InputError only for a model that the option names and nobody knows.
+    """
+    if option:
+        return Architecture(library.model(option), Value(option, "option", "--model"))
+    if megatron_model.describes_model(plain):
         return _of_arguments(plain, reading)
     if all(plain.get(name) for name in OURS):
         return Architecture(
@@ -51,59 +54,51 @@ def architecture(plain: dict[str, Any], reading: Reading, stated: str | None) ->
     known = _preset(name)
     if known:
         return Architecture(known, reading.values.get("model"))
-    why = (
-        "; ".join([*faults, f"{name} is no preset"] if name else faults)
-        or "the file names no model"
-    )
-    return Architecture(
-        None, None, (Unresolved("model", f"{why}; --model NAME supplies it", reading.file),)
-    )
+    if name:
+        faults.append(f"{name} is no preset")
+    why = "; ".join(faults) or "the file names no model"
+    missing = Unresolved("model", f"{why}; --model NAME supplies it", reading.file)
+    return Architecture(None, None, (missing,))
 
 
 def _of_arguments(plain: dict[str, Any], reading: Reading) -> Architecture:
     try:
         spec = megatron_model.model(plain, reading.file)
     except (InputError, ValueError, TypeError) as fault:
-        return Architecture(
-            None, None, (Unresolved("model", " ".join(str(fault).split())[:200], reading.file),)
-        )
+        why = " ".join(str(fault).split())[:200]
+        return Architecture(None, None, (Unresolved("model", why, reading.file),))
     says = megatron_model.vocabulary(plain)[1]
-    named = _preset(str(plain.get("tokenizer_model") or plain.get("model") or "")) if says else None
+    origin = Value(spec.name, "flag", "the arguments")
+    if not says:
+        return Architecture(spec, origin)
+    named = _preset(str(plain.get("tokenizer_model") or plain.get("model") or ""))
     if named:
-        spec, says = (
-            spec.model_copy(update={"vocab_size": named.vocab_size}),
-            f"vocab_size: {named.vocab_size:,}, of {named.name}",
-        )
-    missing = (
-        (Unresolved("vocab_size", f"{says}; --set vocab_size=N supplies it", reading.file),)
-        if says
-        else ()
-    )
-    return Architecture(spec, Value(spec.name, "flag", "the arguments"), missing, says)
+        spec = spec.model_copy(update={"vocab_size": named.vocab_size})
+        says = f"vocab_size: {named.vocab_size:,}, of {named.name}"
+    missing = Unresolved("vocab_size", f"{says}; --set vocab_size=N supplies it", reading.file)
+    return Architecture(spec, origin, (missing,), says)
 
 
 def _of_ours(plain: dict[str, Any], reading: Reading) -> ModelSpec | None:
     """The model of the training script that `emit` writes for DeepSpeed, whose flags are the words
     of a model document.
     """
-    sizes = {
-        name: whole(plain, name) for name in (*OURS, "head_dim", "vocab_size") if plain.get(name)
-    }
+    sizes = [name for name in (*OURS, "head_dim", "vocab_size") if plain.get(name)]
     length = plain.get("seq_length") or 8192
     words = {"activation": "silu", "norm": "rmsnorm", "position": "rope", "attention_bias": "none"}
-    fields = {
+    fields: dict[str, Any] = {
         "name": "from-arguments",
         "family": UNKNOWN,
         "source": reading.file,
-        **sizes,
         "max_seq_length": length,
         "position_rows": length,
-        **{name: plain.get(name) or usual for name, usual in words.items()},
-        **{
-            name: bool(plain.get(name))
-            for name in ("gated_mlp", "tied_embeddings", "mlp_bias", "qk_norm")
-        },
     }
+    for name in sizes:
+        fields[name] = whole_number(plain, name)
+    for name, usual in words.items():
+        fields[name] = plain.get(name) or usual
+    for name in ("gated_mlp", "tied_embeddings", "mlp_bias", "qk_norm"):
+        fields[name] = bool(plain.get(name))
     try:
         return build(ModelSpec, fields, reading.file)
     except InputError:
@@ -126,17 +121,12 @@ def _preset(name: str) -> ModelSpec | None:
     converters add.
     """
     tail = name.rstrip("/").rsplit("/", 1)[-1]
-    for text in (
-        tail,
-        tail.removesuffix("-mcore"),
-        tail.removesuffix("-mcore").removesuffix("_mcore").removesuffix("-hf"),
-    ):
+    short = tail.removesuffix("-mcore")
+    for text in (tail, short, short.removesuffix("_mcore").removesuffix("-hf")):
+        if not text or text.startswith(".") or text.endswith((".json", ".yaml", ".yml")):
+            return None
         try:
-            return (
-                library.model(text)
-                if text and "." not in text[:1] and not text.endswith((".json", ".yaml", ".yml"))
-                else None
-            )
+            return library.model(text)
         except InputError:
             continue
     return None
@@ -149,17 +139,25 @@ def stand_in(plain: dict[str, Any], layout: Layout, seq_length: int) -> ModelSpe
     config = plain.get("hf_config") if isinstance(plain.get("hf_config"), dict) else {}
     assert isinstance(config, dict)
     split = math.lcm(layout.tp, layout.cp, 16)
-    heads = _stated(plain.get("num_attention_heads") or config.get("num_attention_heads")) or split
-    groups = _stated(plain.get("num_query_groups") or config.get("num_key_value_heads")) or heads
-    groups = groups if heads % groups == 0 else heads
-    width = _stated(plain.get("kv_channels") or config.get("head_dim")) or 64 * split
-    ends = [count for count in (layout.first_layers, layout.last_layers) if count]
-    even = sum(ends) + max(layout.pp - len(ends), 0) * layout.v * max(layout.recompute_layers, 1)
-    layers = _stated(plain.get("num_layers") or config.get("num_hidden_layers")) or even
-    count = megatron_model.expert_count(plain) or _stated(
+    heads = _size(plain.get("num_attention_heads") or config.get("num_attention_heads")) or split
+    groups = _size(plain.get("num_query_groups") or config.get("num_key_value_heads")) or heads
+    if heads % groups:
+        groups = heads
+    width = _size(plain.get("kv_channels") or config.get("head_dim")) or 64 * split
+    first, last = layout.first_layers, layout.last_layers
+    middle = max(layout.pp - bool(first) - bool(last), 0)
+    even = first + last + middle * layout.v * max(layout.recompute_layers, 1)
+    layers = _size(plain.get("num_layers") or config.get("num_hidden_layers")) or even
+    count = megatron_model.expert_count(plain) or _size(
         config.get("num_experts") or config.get("n_routed_experts")
     )
-    count = count or (layout.ep * layout.etp if layout.ep > 1 else 0)
+    if not count and layout.ep > 1:
+        count = layout.ep * layout.etp
+    moe = {
+        "num_experts": count,
+        "experts_per_token": 1,
+        "expert_ffn_size": 256 * split * layout.etp,
+    }
     fields = {
         "name": UNKNOWN,
         "family": UNKNOWN,
@@ -176,22 +174,13 @@ def stand_in(plain: dict[str, Any], layout: Layout, seq_length: int) -> ModelSpe
         "tied_embeddings": False,
         "norm": "rmsnorm",
         "position": "rope",
-        "moe": (
-            {
-                "num_experts": count,
-                "experts_per_token": 1,
-                "expert_ffn_size": 256 * split * layout.etp,
-            }
-            if count > 1
-            else None
-        ),
+        "moe": moe if count > 1 else None,
     }
     return build(ModelSpec, fields, "what the file states of the model")
 
 
-def _stated(value: Any) -> int:
-    return (
-        int(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e8
-        else 0
-    )
+def _size(value: Any) -> int:
+    """A size as stated; 0 for what is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e8:
+        return 0
+    return int(value)

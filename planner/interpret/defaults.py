@@ -92,14 +92,16 @@ OBSOLETE = (
 """Megatron-LM's flags of 2021 and 2022, gone since: the code that takes them is of that time."""
 
 
-def version(reading: Reading, stated: str | None = None) -> tuple[str, str]:
-    """The version whose rules hold, and a sentence where it was not simply stated ('' else)."""
-    said = stated or reading.framework_version
-    if said is None:
-        framework, pinned = BY_KIND.get(
-            reading.kind, (reading.framework, VERSIONS[reading.framework])
-        )
-        pinned = pinned if framework == reading.framework else VERSIONS[reading.framework]
+def version(reading: Reading, option: str | None = None) -> tuple[str, str]:
+    """The version whose rules hold, and a sentence where it was not simply stated ('' else).
+
+    option: --set framework_version.
+    """
+    stated_version = option or reading.framework_version
+    if stated_version is None:
+        framework, pinned = BY_KIND.get(reading.kind, ("", ""))
+        if framework != reading.framework:
+            pinned = VERSIONS[reading.framework]
         optimizer = reading.values.get("optimizer")
         if (
             reading.framework == "megatron"
@@ -109,15 +111,15 @@ def version(reading: Reading, stated: str | None = None) -> tuple[str, str]:
             pinned = max(pinned, "0.18", key=_number)
         return pinned, f"{reading.framework} {pinned}, as the file states no version"
     try:
-        version_of(reading.framework, said)
-        return said, ""
+        version_of(reading.framework, stated_version)
+        return stated_version, ""
     except InputError:
         known = KNOWN[reading.framework]
-        near = known[0] if _number(said) < _number(known[0]) else known[-2]
-        return (
-            near,
-            f"rules of {reading.framework} {near}, the nearest to {said[:20]} that is known",
-        )
+        near = known[-2]
+        if _number(stated_version) < _number(known[0]):
+            near = known[0]
+        short = stated_version[:20]
+        return near, f"rules of {reading.framework} {near}, the nearest to {short} that is known"
 
 
 def _number(text: str) -> tuple[int, ...]:
@@ -131,23 +133,19 @@ def megatron(
     """Defaults of Megatron-LM's arguments as values with their origin; those that the file's own
     framework sets above them.
     """
-    later = version_of("megatron", framework_version) >= SHARDING_CHANGED
-    plain = MEGATRON | (WITH_EXPERTS if with_experts else {})
-    plain = {
-        **plain,
-        "data_parallel_sharding_strategy": "optim_grads_params" if later else "no_shard",
-    }
-    below = {
-        name: Value(value, "default", f"Megatron {framework_version}")
-        for name, value in plain.items()
-    }
-    return below | {
-        name: Value(value, "default", kind) for name, value in OWN.get(kind, {}).items()
-    }
+    plain = dict(MEGATRON)
+    if with_experts:
+        plain |= WITH_EXPERTS
+    plain["data_parallel_sharding_strategy"] = "no_shard"
+    if version_of("megatron", framework_version) >= SHARDING_CHANGED:
+        plain["data_parallel_sharding_strategy"] = "optim_grads_params"
+    below = _values(plain, f"Megatron {framework_version}")
+    return below | _values(OWN.get(kind, {}), kind)
 
 
 def deepspeed(framework_version: str) -> dict[str, Value]:
-    return {
-        name: Value(value, "default", f"DeepSpeed {framework_version}")
-        for name, value in DEEPSPEED.items()
-    }
+    return _values(DEEPSPEED, f"DeepSpeed {framework_version}")
+
+
+def _values(plain: dict[str, Any], where: str) -> dict[str, Value]:
+    return {name: Value(value, "default", where) for name, value in plain.items()}

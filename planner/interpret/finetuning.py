@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from planner.errors import InputError
 from planner.intake.reading import Reading, Unresolved
-from planner.interpret.numbers import whole
+from planner.interpret.numbers import whole_number
 from planner.specs import workload
 from planner.specs.model import ModelSpec
 
@@ -80,10 +80,12 @@ def trained(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> 
         or ""
     ).lower()
     fields: dict[str, Any] = {"optimizer": OPTIMIZERS.get(name, "adam")}
-    fields |= {"packing": True} if plain.get("packing") and reading.kind in PACKED else {}
+    if plain.get("packing") and reading.kind in PACKED:
+        fields["packing"] = True
     if not _adapters(plain) or spec is None:
         return Trained(fields)
-    rank = next((found for one in RANKS if (found := whole(plain, one, 0)) > 0), USUAL_RANK)
+    ranks = (whole_number(plain, name, 0) for name in RANKS)
+    rank = next((rank for rank in ranks if rank > 0), USUAL_RANK)
     base = "nf4" if _four_bits(plain) else None
     try:
         adapters = workload.lora(rank, _targets(plain), spec, reading.framework, (), base)
@@ -91,19 +93,19 @@ def trained(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> 
         adapters = workload.lora(
             min(rank, spec.hidden_size), None, spec, reading.framework, (), base
         )
-    bits = [one for one in QUANTIZED if plain.get(one) and not base]
+    fields["lora"] = adapters
+    says = f"adapters of rank {rank}; all other weights are frozen"
+    bits = [name for name in QUANTIZED if plain.get(name)]
+    if base or not bits:
+        return Trained(fields, says=says)
     why = "weights in 8 bits are counted as 16: memory is less than told"
-    return Trained(
-        fields | {"lora": adapters},
-        (Unresolved(bits[0], why, reading.file),) if bits else (),
-        f"adapters of rank {rank}; all other weights are frozen" + (f"; {why}" if bits else ""),
-    )
+    return Trained(fields, (Unresolved(bits[0], why, reading.file),), f"{says}; {why}")
 
 
 def _four_bits(plain: dict[str, Any]) -> bool:
     """QLoRA: frozen weights in 4 bits."""
     counts = [
-        whole(plain, name, 0)
+        whole_number(plain, name, 0)
         for name in ("hf.quantization_bit", "hf.quant_bits")
         if plain.get(name) not in (None, True, False)
     ]
@@ -111,21 +113,17 @@ def _four_bits(plain: dict[str, Any]) -> bool:
 
 
 def _adapters(plain: dict[str, Any]) -> bool:
-    kinds = [str(plain.get(kind) or "").lower() for kind in KINDS]
-    return (
-        any(kind in ("lora", "qlora", "dora") for kind in kinds)
-        or plain.get("hf.use_peft") is True
-        or (not any(kinds) and any(plain.get(name) for name in RANKS[:3]))
-    )
+    """Whether adapters are trained; a rank alone means so where no kind is stated."""
+    kinds = {str(plain.get(kind) or "").lower() for kind in KINDS} - {""}
+    if kinds & {"lora", "qlora", "dora"} or plain.get("hf.use_peft") is True:
+        return True
+    return not kinds and any(plain.get(name) for name in RANKS[:3])
 
 
 def _targets(plain: dict[str, Any]) -> list[str] | None:
-    stated = next((plain[name] for name in TARGETS if plain.get(name)), None)
-    if stated is None:
-        return None
-    names = (
-        [str(item) for item in stated]
-        if isinstance(stated, list)
-        else str(stated).replace(",", " ").split()
-    )
-    return None if any(name in ALL for name in names) else names
+    """Linears that get adapters; None for all."""
+    targets = next((plain[name] for name in TARGETS if plain.get(name)), "all")
+    if not isinstance(targets, list):
+        targets = str(targets).replace(",", " ").split()
+    names = list(map(str, targets))
+    return None if set(names) & set(ALL) else names

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import InputError
-from planner.intake.reading import Reading, Unresolved, Value
+from planner.intake.reading import Origin, Reading, Unresolved, Value
 from planner.interpret import (
     architecture,
     defaults,
@@ -18,7 +18,7 @@ from planner.interpret import (
     layout_knobs,
     stack_choice,
 )
-from planner.interpret.numbers import clean, whole
+from planner.interpret.numbers import clean, whole_number
 from planner.layout import Layout
 from planner.specs.documents import parse_yaml
 from planner.specs.hardware import HardwareProfile
@@ -81,15 +81,15 @@ def interpret(
     name nothing known.
     """
     if reading.kind == "megatron-deepspeed" and set(architecture.OURS) <= reading.values.keys():
-        reading = replace(
-            reading, kind="deepspeed", unknown=()
-        )  # the script that `emit` writes: no Megatron, and its own flags
-    stated = dict(sets or {})
-    overrides = [f"{name}={stated.pop(name)}" for name in list(stated) if name.startswith(HARDWARE)]
-    asked = stated.pop("framework_version", None)
-    version, version_says = defaults.version(reading, asked)
-    own_stack = stated.pop("stack", None)
-    values = filled(reading, version, stated)
+        # the script that `emit` writes: no Megatron, and its own flags
+        reading = replace(reading, kind="deepspeed", unknown=())
+    restated = dict(sets or {})
+    figures = [name for name in restated if name.startswith(HARDWARE)]
+    overrides = [f"{name}={restated.pop(name)}" for name in figures]
+    own_version = restated.pop("framework_version", None)
+    version, version_says = defaults.version(reading, own_version)
+    own_stack = restated.pop("stack", None)
+    values = filled(reading, version, restated)
     plain = clean({name: value.value for name, value in values.items()})
     machine = gpu_count.hardware(plain, cluster, overrides)
     count = gpu_count.gpus(plain, reading, gpus)
@@ -98,7 +98,7 @@ def interpret(
     layout, batch = _layout(plain, reading, count.value, shaped.spec)
     spec = shaped.spec or architecture.stand_in(plain, layout, length)
     what = finetuning.trained(plain, reading, shaped.spec)
-    said = (count.says, machine.says, shaped.says, length_says, version_says, what.says)
+    assumed = (count.says, machine.says, shaped.says, length_says, version_says, what.says)
     recipe = _recipe(
         plain,
         reading,
@@ -106,18 +106,18 @@ def interpret(
         own_stack,
         layout,
     )
-    recipe = recipe.model_copy(update={"assumed": tuple(one for one in said if one), **what.fields})
+    recipe = recipe.model_copy(update={"assumed": tuple(filter(None, assumed)), **what.fields})
     values |= {"launch.gpus": count.origin, "launch.hardware": machine.origin}
-    values |= {"model": shaped.origin} if shaped.origin else {}
-    values["framework_version"] = Value(
-        version,
-        "option" if asked else "flag" if reading.framework_version else "default",
-        version_says,
-    )
-    counted = ("launch.gpus", "launch.nodes", "launch.gpus_per_node") if gpus else ()
-    still_open = [
-        question for question in reading.unresolved if question.name not in (*stated, *counted)
-    ]
+    if shaped.origin:
+        values["model"] = shaped.origin
+    origin: Origin = "flag" if reading.framework_version else "default"
+    if own_version:
+        origin = "option"
+    values["framework_version"] = Value(version, origin, version_says)
+    answered = set(restated)
+    if gpus:
+        answered |= {"launch.gpus", "launch.nodes", "launch.gpus_per_node"}
+    still_open = [question for question in reading.unresolved if question.name not in answered]
     return Launch(
         reading,
         values,
@@ -130,34 +130,30 @@ def interpret(
     )
 
 
-def reinterpret(u: Launch, reading: Reading, gpus: int | None = None) -> Launch:
+def reinterpret(launch: Launch, reading: Reading, gpus: int | None = None) -> Launch:
     """Another reading of the same launch: what the options said of GPUs, model and version
     stays.
     """
-    stated = u.values["launch.gpus"].origin == "option"
-    other = interpret(
-        reading,
-        None,
-        gpus or (u.recipe.gpus if stated else None),
-        None,
-        {"framework_version": u.recipe.framework_version},
-    )
-    count = other.recipe.gpus
-    spec = u.recipe.model if u.sized else other.recipe.model
-    layout, batch = _layout(other.plain, reading, count, spec if u.sized else None)
-    recipe = other.recipe.model_copy(
-        update={
-            "model": spec,
-            "hardware": u.recipe.hardware,
-            "seq_length": u.recipe.seq_length,
-            "global_batch_size": batch,
-            "lora": u.recipe.lora,
-        }
-    )
-    return replace(other, recipe=recipe, layout=layout, sized=u.sized)
+    before = launch.recipe
+    if not gpus:
+        counted = launch.values["launch.gpus"].origin == "option"
+        gpus = before.gpus if counted else None
+    sets = {"framework_version": before.framework_version}
+    other = interpret(reading, None, gpus, None, sets)
+    spec = before.model if launch.sized else None
+    layout, batch = _layout(other.plain, reading, other.recipe.gpus, spec)
+    kept = {
+        "model": spec or other.recipe.model,
+        "hardware": before.hardware,
+        "seq_length": before.seq_length,
+        "global_batch_size": batch,
+        "lora": before.lora,
+    }
+    recipe = other.recipe.model_copy(update=kept)
+    return replace(other, recipe=recipe, layout=layout, sized=launch.sized)
 
 
-def filled(reading: Reading, version: str, stated: Mapping[str, str]) -> dict[str, Value]:
+def filled(reading: Reading, version: str, restated: Mapping[str, str]) -> dict[str, Value]:
     """Defaults, below what the file states, below what the options state."""
     experts = bool(reading.values.get("num_experts"))
     below: dict[str, Value] = {}
@@ -165,10 +161,10 @@ def filled(reading: Reading, version: str, stated: Mapping[str, str]) -> dict[st
         below = defaults.megatron(version, experts, reading.kind)
     elif reading.framework == "deepspeed":
         below = defaults.deepspeed(version)
-    options = {
-        name: Value(_value(text, name), "option", f"--set {name}") for name, text in stated.items()
-    }
-    return {**below, **reading.values, **options}
+    values = below | reading.values
+    for name, text in restated.items():
+        values[name] = Value(_value(text, name), "option", f"--set {name}")
+    return values
 
 
 def _value(text: str, name: str) -> Any:
@@ -179,7 +175,9 @@ def _value(text: str, name: str) -> Any:
 
 
 def _once(questions: tuple[Unresolved, ...]) -> tuple[Unresolved, ...]:
-    return tuple({one.name: one for one in reversed(questions)}.values())[::-1]
+    """Of each name the first; in the order of the last of each."""
+    by_name = {question.name: question for question in reversed(questions)}
+    return tuple(by_name.values())[::-1]
 
 
 def _length(
@@ -187,14 +185,11 @@ def _length(
 ) -> tuple[int, str, tuple[Unresolved, ...]]:
     for name in LENGTHS:
         if plain.get(name):
-            return max(whole(plain, name), 1), "", ()
+            return max(whole_number(plain, name), 1), "", ()
     length = min(SEQUENCE, spec.max_seq_length) if spec else SEQUENCE
     says = f"seq_length: {length:,} tokens, as the file states none"
-    return (
-        length,
-        says,
-        (Unresolved("seq_length", f"{says}; --set seq_length=N supplies it", reading.file),),
-    )
+    why = f"{says}; --set seq_length=N supplies it"
+    return length, says, (Unresolved("seq_length", why, reading.file),)
 
 
 def _layout(
@@ -202,21 +197,20 @@ def _layout(
 ) -> tuple[Layout, int]:
     if reading.framework == "deepspeed":
         return layout_knobs.deepspeed(plain, gpus)
+    layers = spec.num_layers if spec else 0
     if reading.framework == "torch":
-        return layout_knobs.torch(plain, gpus, spec.num_layers if spec else 0)
-    return layout_knobs.megatron(
-        plain, gpus, spec.num_layers if spec else whole(plain, "num_layers", 1)
-    )
+        return layout_knobs.torch(plain, gpus, layers)
+    return layout_knobs.megatron(plain, gpus, layers or whole_number(plain, "num_layers", 1))
 
 
 def _recipe(
     plain: dict[str, Any],
     reading: Reading,
-    found: tuple[ModelSpec, HardwareProfile, int, int, int, str],
+    parts: tuple[ModelSpec, HardwareProfile, int, int, int, str],
     stack: str | None,
     layout: Layout,
 ) -> Recipe:
-    spec, hardware, gpus, length, batch, version = found
+    spec, hardware, gpus, length, batch, version = parts
     version_of(reading.framework, version)
     precision: Any = stack_choice.precision(plain, reading.framework)
     kernel: Any = stack_choice.attention(plain, reading, hardware, precision != "fp32")

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.interpret.megatron_model import expert_count
-from planner.interpret.numbers import whole
+from planner.interpret.numbers import whole_number
 from planner.layout import MODULES, OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs import stage_layout
 
@@ -36,7 +36,7 @@ OLD_FULL = (
 def degrees(plain: dict[str, Any]) -> tuple[int, int, int]:
     """tp, pp, cp; a degree below 1 counts as 1."""
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    tp, pp, cp = (max(whole(plain, name), 1) for name in names)
+    tp, pp, cp = (max(whole_number(plain, name), 1) for name in names)
     return tp, pp, cp
 
 
@@ -44,28 +44,11 @@ def megatron(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int
     """The layout and the global batch of Megatron-LM's arguments."""
     tp, pp, cp = degrees(plain)
     dp = max(gpus // (tp * pp * cp), 1)
-    mbs = max(whole(plain, "micro_batch_size"), 1)
-    batch = max(whole(plain, "global_batch_size", mbs * dp), 1)
-    accounts = [
-        int(bool(plain.get(f"account_for_{end}_in_pipeline_split")))
-        for end in ("embedding", "loss")
-    ]
-    v, text = virtual(plain, pp, layers + sum(accounts))
-    exchange = plain.get("hierarchical_context_parallel_sizes")
-    kind = plain.get("cp_comm_type")
-    kind = kind[0] if isinstance(kind, list) and kind else kind
-    parts = exchange if isinstance(exchange, list) and exchange and kind == "a2a+p2p" else [1]
-    a2a = (
-        cp
-        if kind == "a2a"
-        else max(
-            whole(
-                {"hierarchical_context_parallel_sizes": parts[0]},
-                "hierarchical_context_parallel_sizes",
-            ),
-            1,
-        )
-    )
+    mbs = max(whole_number(plain, "micro_batch_size"), 1)
+    batch = max(whole_number(plain, "global_batch_size", mbs * dp), 1)
+    embedding = int(bool(plain.get("account_for_embedding_in_pipeline_split")))
+    loss = int(bool(plain.get("account_for_loss_in_pipeline_split")))
+    v, text = virtual(plain, pp, layers + embedding + loss)
     experts = expert_count(plain) > 0
     return (
         Layout(
@@ -73,28 +56,45 @@ def megatron(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int
             pp=pp,
             dp=dp,
             cp=cp,
-            ep=max(whole(plain, "expert_model_parallel_size"), 1),
+            ep=max(whole_number(plain, "expert_model_parallel_size"), 1),
             v=v,
             mbs=mbs,
             m=max(batch // (mbs * dp), 1),
-            etp=max(whole(plain, "expert_tensor_parallel_size", tp), 1) if experts else 1,
+            etp=max(whole_number(plain, "expert_tensor_parallel_size", tp), 1) if experts else 1,
             sp=int(bool(plain.get("sequence_parallel")) and tp > 1),
             zero=sharding(plain),
             schedule=SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"],
-            cp_a2a=a2a,
+            cp_a2a=_all_to_all(plain, cp),
             group=(
-                whole(plain, "microbatch_group_size_per_virtual_pipeline_stage", 0) if v > 1 else 0
+                whole_number(plain, "microbatch_group_size_per_virtual_pipeline_stage", 0)
+                if v > 1
+                else 0
             ),
-            first_layers=whole(plain, "decoder_first_pipeline_num_layers", 0),
-            last_layers=whole(plain, "decoder_last_pipeline_num_layers", 0),
-            account_for_embedding=accounts[0],
-            account_for_loss=accounts[1],
+            first_layers=whole_number(plain, "decoder_first_pipeline_num_layers", 0),
+            last_layers=whole_number(plain, "decoder_last_pipeline_num_layers", 0),
+            account_for_embedding=embedding,
+            account_for_loss=loss,
             stage_layout=text,
             offload=OFFLOAD_CODE["optimizer-cpu" if plain.get("optimizer_cpu_offload") else "none"],
             **recompute(plain),
         ),
         batch,
     )
+
+
+def _all_to_all(plain: dict[str, Any], cp: int) -> int:
+    """Ranks of context parallelism that exchange heads: all, the first level of a hierarchy, or 1
+    where none do.
+    """
+    name = "hierarchical_context_parallel_sizes"
+    kind, sizes = plain.get("cp_comm_type"), plain.get(name)
+    if isinstance(kind, list) and kind:
+        kind = kind[0]
+    if kind == "a2a":
+        return cp
+    if kind == "a2a+p2p" and isinstance(sizes, list) and sizes:
+        return max(whole_number({name: sizes[0]}, name), 1)
+    return 1
 
 
 def sharding(plain: dict[str, Any]) -> int:
@@ -113,10 +113,10 @@ def virtual(plain: dict[str, Any], pp: int, layers: int) -> tuple[int, str]:
             return max(len(stage_layout.stages(text)) // pp, 1), text
         except InputError:
             return 1, text
-    direct = whole(plain, "num_virtual_stages_per_pipeline_rank", 0) or whole(
+    direct = whole_number(plain, "num_virtual_stages_per_pipeline_rank", 0) or whole_number(
         plain, "virtual_pipeline_model_parallel_size", 0
     )
-    chunk = whole(plain, "num_layers_per_virtual_pipeline_stage", 0)
+    chunk = whole_number(plain, "num_layers_per_virtual_pipeline_stage", 0)
     return max(direct or (layers // pp // chunk if chunk > 0 else 1), 1), ""
 
 
@@ -139,7 +139,9 @@ def recompute(plain: dict[str, Any]) -> dict[str, int]:
         return {
             "recompute": RECOMPUTE_CODE["full"],
             "recompute_modules": 0,
-            "recompute_layers": max(whole(plain, "recompute_num_layers", 0), 0) if blocks else 0,
+            "recompute_layers": max(whole_number(plain, "recompute_num_layers", 0), 0)
+            if blocks
+            else 0,
         }
     listed = plain.get("recompute_modules") or ["core_attn"]
     words = listed if isinstance(listed, list) else str(listed).replace(",", " ").split()
@@ -156,12 +158,14 @@ def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
     or HF's arguments add.
     """
     tp, pp, cp = degrees(plain)
-    tp = max(tp, whole(plain, "deepspeed.tensor_parallel.autotp_size"))
-    pp = max(pp, whole(plain, "deepspeed.pipeline.stages"), whole(plain, "pipeline_stages"))
+    tp = max(tp, whole_number(plain, "deepspeed.tensor_parallel.autotp_size"))
+    pp = max(
+        pp, whole_number(plain, "deepspeed.pipeline.stages"), whole_number(plain, "pipeline_stages")
+    )
     cp = max(
         cp,
-        whole(plain, "deepspeed.sequence_parallel_size"),
-        whole(plain, "ds_sequence_parallel_size"),
+        whole_number(plain, "deepspeed.sequence_parallel_size"),
+        whole_number(plain, "ds_sequence_parallel_size"),
     )
     dp = max(gpus // (tp * pp * cp), 1)
     mbs, m, batch = triangle(plain, dp)
@@ -172,11 +176,15 @@ def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
         else "expert_model_parallel_size"
     )
     ep = (
-        max(whole(plain, named), whole(plain, "deepspeed.expert_parallel.autoep_size"), 1)
+        max(
+            whole_number(plain, named),
+            whole_number(plain, "deepspeed.expert_parallel.autoep_size"),
+            1,
+        )
         if experts
         else 1
     )
-    blocks = max(whole(plain, "recompute_layers", 0), 0)
+    blocks = max(whole_number(plain, "recompute_layers", 0), 0)
     full = (
         any(plain.get(name) for name in (*OLD_FULL, "hf.gradient_checkpointing"))
         or recompute(plain)["recompute"]
@@ -196,7 +204,7 @@ def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
             recompute=RECOMPUTE_CODE["full"] if full else 0,
             recompute_layers=blocks,
             offload=OFFLOAD_CODE[offload(plain)],
-            hpz=max(whole(plain, "deepspeed.zero_optimization.zero_hpz_partition_size"), 1),
+            hpz=max(whole_number(plain, "deepspeed.zero_optimization.zero_hpz_partition_size"), 1),
             schedule=SCHEDULE_CODE["zb-h1" if plain.get("enable_zbh1_pipeline") else "1f1b"],
         ),
         batch,
@@ -206,19 +214,20 @@ def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
 def stage(plain: dict[str, Any]) -> int:
     """The JSON's stage; Megatron-DeepSpeed's --zero-stage where there is no JSON."""
     name = "deepspeed.zero_optimization.stage"
-    return whole(plain, name, 0) if plain.get(name) is not None else whole(plain, "zero_stage", 0)
+    return (
+        whole_number(plain, name, 0)
+        if plain.get(name) is not None
+        else whole_number(plain, "zero_stage", 0)
+    )
 
 
 def offload(plain: dict[str, Any]) -> str:
-    found = {
-        part: str(plain.get(f"deepspeed.zero_optimization.offload_{part}.device") or "none")
-        for part in ("param", "optimizer")
-    }
-    if found["optimizer"] == "none" and plain.get("deepspeed.zero_optimization.cpu_offload"):
-        found["optimizer"] = "cpu"
     for part, word in (("param", "params"), ("optimizer", "optimizer")):
-        if found[part] in ("cpu", "nvme"):
-            return f"{word}-{found[part]}"
+        device = str(plain.get(f"deepspeed.zero_optimization.offload_{part}.device") or "none")
+        if device in ("cpu", "nvme"):
+            return f"{word}-{device}"
+    if device == "none" and plain.get("deepspeed.zero_optimization.cpu_offload"):
+        return "optimizer-cpu"
     return "none"
 
 
@@ -243,20 +252,22 @@ def triangle(plain: dict[str, Any], dp: int) -> tuple[int, int, int]:
 
 def _first(plain: dict[str, Any], *names: str) -> int:
     """The first that is stated; 0 where none is."""
-    return next((found for name in names if (found := max(whole(plain, name, 0), 0))), 0)
+    counts = (whole_number(plain, name, 0) for name in names)
+    return next((count for count in counts if count > 0), 0)
 
 
 def weighted_layers(plain: dict[str, Any], layers: int) -> int:
     """torchtitan: layers, with those that stand for the embedding and the output."""
     ends = ("first", "last")
     return layers + sum(
-        whole(plain, f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1) for end in ends
+        whole_number(plain, f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1)
+        for end in ends
     )
 
 
 def torchtitan_stages(plain: dict[str, Any], layers: int) -> int:
     """Stages of all ranks that stated layers of a stage make; 0 where none are stated."""
-    size = whole(plain, "num_layers_per_virtual_pipeline_stage", 0)
+    size = whole_number(plain, "num_layers_per_virtual_pipeline_stage", 0)
     return -(-weighted_layers(plain, layers) // size) if size > 0 and layers > 0 else 0
 
 
@@ -266,8 +277,8 @@ def multi_stage(plain: dict[str, Any]) -> bool:
 
 
 def _torch_schedule(plain: dict[str, Any]) -> str:
-    stated = str(plain.get("pipeline_parallel_schedule") or "").lower()
-    return next((own for own, theirs in TORCH_SCHEDULES.items() if theirs == stated), "1f1b")
+    schedule = str(plain.get("pipeline_parallel_schedule") or "").lower()
+    return next((own for own, theirs in TORCH_SCHEDULES.items() if theirs == schedule), "1f1b")
 
 
 def torch(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int]:
@@ -306,7 +317,9 @@ def torch(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int]:
             pp=pp,
             dp=dp,
             cp=cp,
-            ep=max(whole(plain, "expert_model_parallel_size"), 1) if expert_count(plain) else 1,
+            ep=max(whole_number(plain, "expert_model_parallel_size"), 1)
+            if expert_count(plain)
+            else 1,
             v=v,
             mbs=mbs,
             m=max(batch // (mbs * dp), 1),

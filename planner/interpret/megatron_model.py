@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InputError
-from planner.interpret.numbers import whole
+from planner.interpret.numbers import whole_number
 from planner.specs.documents import build
 from planner.specs.model import ModelSpec
 
@@ -23,7 +23,7 @@ TOKENIZERS = {
 NEEDED = ("num_layers", "hidden_size", "num_attention_heads")
 
 
-def stated(arguments: dict[str, Any]) -> bool:
+def describes_model(arguments: dict[str, Any]) -> bool:
     """Whether the arguments describe a model."""
     return all(arguments.get(name) for name in NEEDED)
 
@@ -171,10 +171,10 @@ def expert_count(arguments: dict[str, Any]) -> int:
     """Experts of a layer: Megatron's number, Megatron-DeepSpeed's list of which the first counts; 0
     of a dense model.
     """
-    found = arguments.get("num_experts")
-    count = whole(
-        {"num_experts": found[0] if isinstance(found, list) and found else found}, "num_experts", 0
-    )
+    experts = arguments.get("num_experts")
+    if isinstance(experts, list) and experts:
+        experts = experts[0]
+    count = whole_number({"num_experts": experts}, "num_experts", 0)
     return count if count > 1 else 0
 
 
@@ -220,8 +220,7 @@ def window(arguments: dict[str, Any]) -> dict[str, Any] | None:
     """
     import re
 
-    stated = arguments.get("window_size")
-    sizes = re.findall(r"-?\d+", str(stated)) if stated is not None else []
+    sizes = re.findall(r"-?\d+", str(arguments.get("window_size")))
     if not sizes or not 0 <= int(sizes[0]) < 2**40:
         return None
     skipped = arguments.get("window_attn_skip_freq")
@@ -255,7 +254,7 @@ def _dense_layers(frequency: Any) -> tuple[int, int]:
         return _first_zeros(frequency), 1
     if isinstance(frequency, list):
         return next((at for at, flag in enumerate(frequency) if flag), 0), 1
-    return 0, max(whole({"moe_layer_freq": frequency}, "moe_layer_freq"), 1)
+    return 0, max(whole_number({"moe_layer_freq": frequency}, "moe_layer_freq"), 1)
 
 
 def _first_zeros(text: str) -> int:

@@ -96,7 +96,7 @@ def clean(plain: dict[str, Any]) -> dict[str, Any]:
     out = dict(plain)
     for name in COUNTS:
         if name in out and not _open(out[name]):
-            out[name] = _enough(whole(out, name), name)
+            out[name] = _enough(whole_number(out, name), name)
         elif name in out and out[name] != "auto":
             out[name] = None
     for name in FIGURES:
@@ -108,7 +108,7 @@ def clean(plain: dict[str, Any]) -> dict[str, Any]:
         out["num_experts"] = (
             None
             if _open(experts) or isinstance(experts, list)
-            else whole({"num_experts": experts}, "num_experts")
+            else whole_number({"num_experts": experts}, "num_experts")
         )
     return out
 
@@ -126,14 +126,14 @@ def _open(value: Any) -> bool:
     return value is None or value == "" or value == "auto"
 
 
-def whole(plain: dict[str, Any], name: str, default: int = 1) -> int:
+def whole_number(plain: dict[str, Any], name: str, default: int = 1) -> int:
     """A count as stated; the default where it is not. InputError when it is no whole number."""
     value = plain.get(name)
     if _open(value):
         return default
     try:
-        whole_number = isinstance(value, (bool, int))
-        number = int(value) if whole_number else float(value)  # type: ignore[arg-type]
+        exact = isinstance(value, (bool, int))
+        number = int(value) if exact else float(value)  # type: ignore[arg-type]
         count = int(number)
     except (TypeError, ValueError, OverflowError):
         raise InputError(

@@ -15,6 +15,12 @@ AMPERE = 8.0
 PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
 BY_KIND = {"nemo": "nemo-2024", "bridge": "nemo"}
 STATES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+FP8_RECIPES = {
+    "mxfp8": "mxfp8",
+    "tensorwise": "fp8-tensorwise",
+    "blockwise": "fp8-blockwise",
+}
+"""All others count as delayed scaling."""
 FUSED_LOSS = 12.0
 """Memory traffic of Transformer Engine's fused cross entropy, bytes per token and vocabulary row,
 as in NeMo's stack.
@@ -47,11 +53,7 @@ def precision(plain: dict[str, Any], framework: str) -> str:
     eight = plain.get("fp8_format") or plain.get("fp8")
     if eight and framework == "megatron":
         recipe = str(plain.get("fp8_recipe") or "delayed")
-        return (
-            "mxfp8"
-            if recipe == "mxfp8"
-            else f"fp8-{recipe if recipe in ('delayed', 'tensorwise', 'blockwise') else 'delayed'}"
-        )
+        return FP8_RECIPES.get(recipe, "fp8-delayed")
     for name in ("bf16", "fp16"):
         if (
             plain.get(f"deepspeed.{name}.enabled") is True
@@ -69,9 +71,9 @@ def attention(
     say.
     """
     able = halves and hardware.gpu.compute_capability >= AMPERE
-    asked = str(plain.get("attention_backend") or "").rsplit(".", 1)[-1]
-    if asked in ("flash", "fused", "unfused"):
-        return asked if able or asked == "unfused" else "unfused"
+    backend = str(plain.get("attention_backend") or "").rsplit(".", 1)[-1]
+    if backend in ("flash", "fused", "unfused"):
+        return backend if able else "unfused"
     if reading.framework == "deepspeed":
         megatron = reading.kind in ("megatron-deepspeed", "neox")
         if plain.get("unfused_attention"):
@@ -83,7 +85,7 @@ def attention(
             or not megatron
         )
         return "flash" if able and flash else "unfused"
-    local = asked == "local" or plain.get("transformer_impl") == "local" or obsolete(plain)
+    local = backend == "local" or plain.get("transformer_impl") == "local" or obsolete(plain)
     return "flash" if able and (not local or plain.get("use_flash_attn")) else "unfused"
 
 
@@ -92,12 +94,12 @@ def obsolete(plain: dict[str, Any]) -> bool:
     return any(plain.get(name) for name in OBSOLETE)
 
 
-def stack(plain: dict[str, Any], reading: Reading, stated: str | None, dp: int) -> Stack:
-    """The stack of the file's kind, its switches turned as the file turns them; one that is stated
-    is taken as it is.
+def stack(plain: dict[str, Any], reading: Reading, option: str | None, dp: int) -> Stack:
+    """The stack of the file's kind, its switches turned as the file turns them; one that an
+    option names is taken as it is.
     """
-    if stated:
-        return library.stack(stated)
+    if option:
+        return library.stack(option)
     if reading.framework == "megatron" and obsolete(plain) and not plain.get("sequence_parallel"):
         return library.stack("megatron-2021")
     base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
@@ -114,11 +116,9 @@ def _allocator(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
     """Expandable segments leave less of what is reserved unused; NeMo's and Bridge's stacks have
     them already.
     """
-    asked = any(
-        "expandable_segments:true" in str(plain.get(name) or "").lower().replace(" ", "")
-        for name in ALLOCATORS
-    )
-    if not asked or base.name.startswith("nemo"):
+    settings = ",".join(str(plain.get(name) or "") for name in ALLOCATORS)
+    expandable = "expandable_segments:true" in settings.lower().replace(" ", "")
+    if not expandable or base.name.startswith("nemo"):
         return {}
     return {"reserved_share": 1 + PACKED * (base.reserved_share - 1)}
 
