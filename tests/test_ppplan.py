@@ -19,7 +19,7 @@ import ppplan
 from planner import api
 from planner.answers import Recommendation
 from planner.cli import app, code
-from planner.specs.words import QuestionWords, SimulateWords
+from planner.specs.words import CalibrateWords, QuestionWords, SimulateWords, TuneWords
 
 pytestmark = pytest.mark.slow
 
@@ -98,13 +98,15 @@ NAMED = {
     "validate": {"out": "files", "plot": "files", "max_error": "files"},
 }
 """Options that are another parameter, or part of what one does with the answer."""
+OWN_WORDS = {"simulate": SimulateWords, "tune": TuneWords, "calibrate": CalibrateWords}
+"""Of the verbs that do not take the question's."""
 
 
 @pytest.mark.parametrize("verb", NAMED)
 def test_words_of_a_verb_are_those_of_its_command(verb: str) -> None:
     words = set(inspect.signature(getattr(api, verb)).parameters)
     if "words" in words:
-        words |= (SimulateWords if verb == "simulate" else QuestionWords).__annotations__.keys()
+        words |= OWN_WORDS.get(verb, QuestionWords).__annotations__.keys()
     group: Any = typer.main.get_command(app())
     for option in group.commands[verb].params:
         if option.name not in ONLY_PRINTED | {"help"}:
