@@ -7,7 +7,8 @@ expressions, conditional expressions and walrus operators. Vague names are words
 of the thing they name, counted where they are bound: variables, arguments, functions.
 
 A schedule, a word of the question and a term of the step's time are then added to a copy of the
-checkout, each by an edit of one file, and the copy is asked whether its commands know them.
+checkout, each by an edit of one file, and the copy is asked whether its commands know them. The
+trial word is only parsed and shown: nothing acts on it, as on a real one (CONTRIBUTING, To add).
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ import typer
 
 from planner.calibrate.calibrate import calibrate
 from planner.cli import app
+from planner.specs import resolve
+from planner.specs.question import from_words
+from planner.specs.recipe import Recipe
 from planner.specs.words import (
     LAYOUT,
     CalibrateWords,
@@ -73,3 +76,38 @@ def test_layout_words_are_those_of_a_saved_plan() -> None:
 
     words = {name for name, (_, word) in declared(Question).items() if word.panel == LAYOUT}
     assert words == Layout().named().keys() - {"gbs"}
+
+
+PLAIN = {"model": "llama2-7b", "gpus": 8, "cluster": "h100-sxm"}
+STATED = {
+    "model": "llama2-13b",
+    "gpus": 16,
+    "seq_length": 2048,
+    "global_batch_size": 64,
+    "precision": "fp16",
+    "framework": "deepspeed",
+    "framework_version": "0.16",
+    "stack": "megatron-2022",
+    "attention": "unfused",
+    "max_memory_gib": 40.0,
+    "optimizer": "sgd",
+    "frozen": ("norms",),
+    "packing": True,
+    "mean_length": 512,
+}
+"""A value that is not the default of every word that is also a field of the recipe."""
+NEEDS = {"packing": {"mean_length": 512}}
+"""Words that another must go with."""
+
+
+def test_every_field_of_the_recipe_that_is_a_word_is_stated_here() -> None:
+    assert STATED.keys() == declared(Question).keys() & Recipe.model_fields.keys()
+
+
+@pytest.mark.parametrize("word", STATED)
+def test_a_stated_word_shows_in_the_recipe(word: str) -> None:
+    """A word must not be accepted and ignored: `specs/resolve.py` hands it on."""
+    words = PLAIN | NEEDS.get(word, {})
+    without = resolve.recipe(from_words(words))
+    stated = resolve.recipe(from_words(words | {word: STATED[word]}))
+    assert getattr(stated, word) != getattr(without, word)
