@@ -117,7 +117,7 @@ def tensors(launch: Launch, estimate: Estimate | None) -> Iterator[Tensor]:
 
 def _logits(launch: Launch) -> Iterator[Tensor]:
     model, layout = launch.recipe.model, launch.layout
-    tokens, tp = launch.recipe.seq_length * layout.mbs // layout.cp, layout.tp
+    tokens, tp = float(launch.recipe.tokens_per_rank(layout)), layout.tp
     unit = int(launch.plain.get("make_vocab_size_divisible_by") or 128)
     rows = (
         padded(model.vocab_size, unit, tp)
@@ -194,7 +194,7 @@ def _experts(launch: Launch) -> Iterator[Tensor]:
             f"{moe.expert_ffn_size} / etp {layout.etp} * {each}",
             local * (branches - 1) * model.hidden_size * moe.expert_ffn_size / layout.etp * each,
         )
-    copies = launch.recipe.seq_length * layout.mbs // layout.cp * moe.experts_per_token
+    copies = float(launch.recipe.tokens_per_rank(layout)) * moe.experts_per_token
     yield Tensor(
         "tokens sorted by expert",
         f"s {launch.recipe.seq_length} * b {layout.mbs} / cp {layout.cp} * top"
@@ -260,7 +260,7 @@ def _matrices(launch: Launch) -> Iterator[Tensor]:
 
 def _activations(launch: Launch) -> Iterator[Tensor]:
     model, layout = launch.recipe.model, launch.layout
-    tokens = launch.recipe.seq_length * layout.mbs // layout.cp
+    tokens = float(launch.recipe.tokens_per_rank(layout))
     lead = f"s {launch.recipe.seq_length} * b {layout.mbs} / cp {layout.cp}"
     branches = 2 if model.gated_mlp else 1
     for label, each in (("16-bit", 2), ("fp32", 4)):

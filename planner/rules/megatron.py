@@ -4,6 +4,8 @@ schedules refuse.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.layout import RECOMPUTE_CODE, Layout, Layouts, Mask, module_names
@@ -92,7 +94,8 @@ def _aligned(recipe: Recipe, layout: Layouts) -> Mask:
     if size == 1:
         return True
     model = recipe.model
-    tokens = quotient(layout.mbs * recipe.seq_length, layout.cp * (1 + layout.sp * (layout.tp - 1)))
+    positive = replace(layout, cp=np.maximum(layout.cp, 1))
+    tokens = quotient(recipe.tokens_per_rank(positive), layout.sequence_shards)
     widths = divides(size * layout.tp, experts.dense_width(recipe)) & divides(
         size * layout.tp, model.query_size
     )

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from planner.layout import Layouts
+from planner.numeric import Numeric
 from planner.specs.documents import FrozenDocument
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
@@ -108,3 +110,13 @@ class Recipe(FrozenDocument):
     @property
     def tokens(self) -> int:
         return self.global_batch_size * self.seq_length
+
+    def tokens_per_rank(self, layout: Layouts) -> Numeric:
+        """Tokens of a micro-batch on one rank.
+
+        Formula: mbs s / cp
+        Source:  [narayanan2021] sec. 2.2; [megatron-core] context parallelism
+        Assumes: cp divides the sequence; sequence parallelism, which splits some activations
+                 further, is left to the caller.
+        """
+        return layout.mbs * (self.seq_length / layout.cp)

@@ -18,11 +18,6 @@ TILE = 128
 """Keys of a tile of flash attention."""
 
 
-def tokens(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Tokens of a micro-batch on one rank."""
-    return layout.mbs * (recipe.seq_length / layout.cp)
-
-
 def attended(recipe: Recipe) -> int:
     """Tokens of the longest stretch that attends to itself: the sequence, or a packed sample."""
     return recipe.mean_length if recipe.packing and recipe.mean_length else recipe.seq_length
@@ -126,7 +121,7 @@ def _exchange_times(
     sizes = (query, kv_heads * model.head_dim, kv_heads * model.head_dim, query)
     exchange_s = sum(
         collectives.gather_s(
-            recipe.hardware, members, tokens(recipe, layout) * recipe.element_bytes * size
+            recipe.hardware, members, recipe.tokens_per_rank(layout) * recipe.element_bytes * size
         )
         for size in sizes
     )
@@ -157,12 +152,17 @@ def cp_comm_times(
         * recipe.model.head_dim
         * recipe.element_bytes
     )
-    size = tokens(recipe, layout) * kv
+    size = recipe.tokens_per_rank(layout) * kv
     ring = layout.cp / layout.cp_a2a
     hop = collectives.send_s(recipe.hardware, layout.tp * layout.cp_a2a, ring, size)
     hops = ring - 1
     hidden = hops / ring
-    partial = recipe.stack.ring_bytes * tokens(recipe, layout) * recipe.model.query_size / layout.tp
+    partial = (
+        recipe.stack.ring_bytes
+        * recipe.tokens_per_rank(layout)
+        * recipe.model.query_size
+        / layout.tp
+    )
     joined = memory_s(recipe.hardware, partial * hops)
     forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0) + joined + exchange[0]
     return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined + exchange[1]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.kernels import gemm_s, memory_s
 from planner.cost.network import collectives
 from planner.cost.params.layer import padded_vocab
@@ -43,7 +42,7 @@ def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
     hardware, stack, model = recipe.hardware, recipe.stack, recipe.model
     precision = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
     count, h, vocab = (
-        tokens(recipe, layout),
+        recipe.tokens_per_rank(layout),
         model.hidden_size,
         padded_vocab(model, layout.tp) / layout.tp,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.cost.layer.attention import attention_times, cp_comm_times, tokens
+from planner.cost.layer.attention import attention_times, cp_comm_times
 from planner.cost.layer.gemms import (
     Product,
     attention_products,
@@ -148,7 +148,7 @@ def dense(recipe: Recipe, layout: Layouts) -> Kind:
     Source:  [narayanan2021] sec. 2.3
     Assumes: activation over (3 or 2) / 2 f / tp elements a token.
     """
-    model, count = recipe.model, tokens(recipe, layout)
+    model, count = recipe.model, recipe.tokens_per_rank(layout)
     mlp = mlp_products(recipe, layout, count, model.ffn_size)
     latent = recipe.stack.experts.latent_launch_us if model.mla else 0.0
     products = (*attention_products(recipe, layout, count), *mlp)
@@ -170,7 +170,7 @@ def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Nume
     Source:  [korthikanti2022] sec. 4.2.2
     Assumes: the stack's fusions.
     """
-    model, stack, count = recipe.model, recipe.stack, tokens(recipe, layout)
+    model, stack, count = recipe.model, recipe.stack, recipe.tokens_per_rank(layout)
     outside = count * model.hidden_size / layout.sequence_shards
     branches = model.mlp_matrices / 2
     inside = kind.activated * branches
@@ -210,7 +210,7 @@ def cast_bytes(
     Source:  [transformer-engine] quantizers: amax pass, cast, second copy for the weight gradient
     Assumes: weights are quantized once a step, which is not counted; 16-bit products need none.
     """
-    count = tokens(recipe, layout)
+    count = recipe.tokens_per_rank(layout)
     each = getattr(recipe.stack.cast_bytes, recipe.precision.replace("-", "_"), 0.0) * count
     forward, backward = casts((kind or dense(recipe, layout)).products, layout, count)
     return each * forward, each * backward
@@ -232,7 +232,7 @@ def tp_comm_times(
     """
     hardware = recipe.hardware
     members = collectives.group(hardware, 1, layout.tp)
-    size = tokens(recipe, layout) * recipe.model.hidden_size * recipe.element_bytes
+    size = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * recipe.element_bytes
     narrow = 0.5 if recipe.stack.quantized_gathers and is_low(recipe.precision) else 1.0
     mla = recipe.model.mla
     latent = (
@@ -299,7 +299,7 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
     if recipe.model.mla:
         ups = tuple(
             product
-            for product in attention_products(recipe, layout, tokens(recipe, layout))
+            for product in attention_products(recipe, layout, recipe.tokens_per_rank(layout))
             if product.side == "column"
         )
         selective = selective + has("mla_up_proj") * (forward_s(ups) + parts["norms"] / 2)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.kernels import memory_s, peak_flops_per_s
 from planner.cost.network import collectives
 from planner.cost.params.lora import NF4, Adapter
@@ -92,4 +91,6 @@ def rows_per_rank(
     recipe: Recipe, layout: Layouts, adapter: Adapter, copies: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Tokens that pass an adapter on one rank, and the ranks that split it."""
-    return (copies, layout.etp) if adapter.of == "routed" else (tokens(recipe, layout), layout.tp)
+    if adapter.of == "routed":
+        return copies, layout.etp
+    return recipe.tokens_per_rank(layout), layout.tp

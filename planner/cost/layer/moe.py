@@ -4,7 +4,6 @@ layer.Kind.
 
 from __future__ import annotations
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.expert_exchange import exchanges_s
 from planner.cost.layer.gemms import Product, attention_products, mlp_products, outside, weights
 from planner.cost.layer.layer import Kind, LayerTime, kind_time
@@ -23,7 +22,7 @@ def expert_rows(recipe: Recipe, layout: Layouts, moe: Moe) -> Numeric:
     Source:  [megatron-core] MoELayer: tokens are gathered over etp after the exchange
     Assumes: a rank's experts share its tokens evenly.
     """
-    own = tokens(recipe, layout) / outside(layout)
+    own = recipe.tokens_per_rank(layout) / outside(layout)
     return (
         own
         * layout.ep
@@ -63,7 +62,7 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
     Assumes: the routed experts' input is not gathered over tp: with sp each rank routes its own
              tokens.
     """
-    model, software, count = recipe.model, recipe.stack.experts, tokens(recipe, layout)
+    model, software, count = recipe.model, recipe.stack.experts, recipe.tokens_per_rank(layout)
     own = count / outside(layout)
     routed = routed_products(recipe, layout, moe)
     router = Product(

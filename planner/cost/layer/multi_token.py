@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.gemms import Product, products_s
 from planner.cost.layer.layer import LayerTime
@@ -21,7 +20,7 @@ def with_mtp(recipe: Recipe, layout: Layouts, ends: EndsTime, layer: LayerTime) 
     depth, h = recipe.model.mtp_layers, recipe.model.hidden_size
     if not depth:
         return ends
-    count = tokens(recipe, layout)
+    count = recipe.tokens_per_rank(layout)
     forward, inputs, weights, _ = products_s(
         recipe, (Product(count, h / layout.tp, 2 * h, "column"),)
     )

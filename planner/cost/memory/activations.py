@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
 from planner.cost.memory.expert_activations import expert_parts
@@ -76,7 +75,7 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
              and activation keep themselves; gathered inputs of sp are gathered again, not kept.
     """
     model, stack, tp = recipe.model, recipe.stack, layout.tp
-    count, h = tokens(recipe, layout), float(model.hidden_size)
+    count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
     outside = layout.sequence_shards
     queries, kv = model.query_size / tp, kv_heads_per_rank(model, tp) * model.head_dim
     ffn = model.ffn_size / tp
@@ -144,7 +143,7 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
     model, stack = recipe.model, recipe.stack
     if model.mla:
         kept = kept - dropped(layout, "mla_up_proj") * parts["qkv"]
-    count, h = tokens(recipe, layout), float(model.hidden_size)
+    count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
     outside = layout.sequence_shards
     vocab = padded_vocab(model, layout.tp) / layout.tp
     rows = vocab * (layout.tp if stack.gathered_logits else 1) * (1 + model.mtp_layers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.gemms import outside
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.moe import expert_rows
@@ -25,7 +24,7 @@ def expert_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     Assumes: sorting and exchanges keep indices only; with 8-bit products inputs of linears take one
              byte; the last product's output is not kept.
     """
-    model, moe, count = recipe.model, recipe.model.moe, tokens(recipe, layout)
+    model, moe, count = recipe.model, recipe.model.moe, recipe.tokens_per_rank(layout)
     assert moe is not None, "only models with experts ask"
     kept = 1.0 if recipe.stack.quantized_activations and is_low(recipe.precision) else 2.0
     branches = model.mlp_branches

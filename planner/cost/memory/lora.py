@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.lora import rows_per_rank
 from planner.cost.params.lora import Adapter
 from planner.layout import Layouts, Numeric
@@ -31,4 +30,6 @@ def adapters_kept_bytes(
         {adapter.of for adapter in adapters if adapter.side == "column" and adapter.of != "routed"}
     )
     gathered = layout.sequence_split & layout.tensor_split & (recipe.framework == "megatron")
-    return inner + gathered * blocks * 2.0 * tokens(recipe, layout) * recipe.model.hidden_size
+    return (
+        inner + gathered * blocks * 2.0 * recipe.tokens_per_rank(layout) * recipe.model.hidden_size
+    )

@@ -6,7 +6,6 @@ from functools import reduce
 
 import numpy as np
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.gemms import Product, attention_products, mlp_products
 from planner.cost.layer.kernels import gemm_s, memory_s
 from planner.cost.layer.moe import experts
@@ -56,7 +55,7 @@ def orthogonalization_s(
     """
     if recipe.optimizer != "muon":
         return 0.0
-    model, count = recipe.model, tokens(recipe, layout)
+    model, count = recipe.model, recipe.tokens_per_rank(layout)
     slower = 2.0 if recipe.framework == "megatron" else 1.0
     attention, dense = (
         attention_products(recipe, layout, count),

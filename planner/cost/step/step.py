@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.layer.attention import tokens
 from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.mean_layer import Times, of_slowest
@@ -107,7 +106,7 @@ def tensor_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     Assumes: per pipeline and tensor-parallel rank.
     """
     scattered = layout.sequence_split | recipe.stack.p2p_scatter_over_tp
-    size = tokens(recipe, layout) * recipe.model.hidden_size * recipe.element_bytes
+    size = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * recipe.element_bytes
     return size / np.where(scattered, layout.tp, 1)
 
 
