@@ -10,12 +10,13 @@ from planner.advice import nearby_layouts
 from planner.advice.findings import Finding, Way
 from planner.advice.flag_names import MEGATRON, changed, flag, flag_line
 from planner.advice.nearby_layouts import Near
-from planner.interpret.interpret import Launch
+from planner.interpret.interpret import Launch, computes
 from planner.rules.rule import Breach
 from planner.rules.table import breaches
 from planner.specs.versions import KNOWN
 
 MAX_WAYS = 4
+PRECISION = "GPU runs the precision"
 GROUPS = "gpus are tp * pp * dp * cp"
 BATCH = ("batch is dp * mbs * m", "micro-batches interleave")
 """Rules that another global batch, or another accumulation, would keep."""
@@ -54,10 +55,12 @@ def findings(launch: Launch) -> list[Finding]:
 
 def way_out_of_all(launch: Launch) -> Way | None:
     """The mildest changes that keep all rules at once, and fit where any do; None where nothing is
-    broken or nothing near helps.
+    broken or nothing near helps. No layout mends a precision that the GPU lacks: it stays broken.
     """
-    broken = tuple(breach.rule for breach in breaches(launch.recipe, launch.layout))
-    neighbours = ways(launch, broken) if broken else []
+    broken = [breach.rule for breach in breaches(launch.recipe, launch.layout)]
+    mended = tuple(rule for rule in broken if rule != PRECISION)
+    waived = (PRECISION,) if PRECISION in broken else ()
+    neighbours = ways(launch, mended, waived) if mended else []
     return way_to(launch, neighbours[0]) if neighbours else None
 
 
@@ -173,7 +176,7 @@ def _distinct(launch: Launch, near: list[Near]) -> list[Way]:
 def way_to(launch: Launch, neighbour: Near) -> Way:
     """A layout near by as values to set, with what it gives."""
     values = changed(launch, neighbour.words)
-    if not launch.sized:
+    if not launch.sized or not computes(launch.recipe):
         return Way(values)
     says = f"{_stages(neighbour)}a step of {neighbour.step_s:.3g} s, {neighbour.memory_gib:.1f} GiB"
     if not neighbour.fits:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner.estimate import closed_form
+from planner.interpret.interpret import computes
 from planner.layout import (
     MODULES,
     OFFLOAD_CODE,
@@ -150,9 +151,7 @@ def around(
     rows = np.flatnonzero(legal)
     if not len(rows):
         return []
-    estimated = closed_form(recipe, batch[rows])
-    names = ("step_s", "memory_bytes", "oom_probability", "fits")
-    columns = [np.broadcast_to(getattr(estimated, name), len(rows)) for name in names]
+    columns = [np.broadcast_to(figure, len(rows)) for figure in _figures(recipe, batch[rows])]
     return [
         Near(
             _words(recipe, layout, sets[row], batch[int(row)]),
@@ -165,6 +164,16 @@ def around(
         )
         for column, row in enumerate(rows.tolist())
     ]
+
+
+def _figures(recipe: Recipe, layouts: Layouts) -> tuple[Any, ...]:
+    """Step time, memory, probability of running out of it, and whether it fits; where the GPU has
+    no such precision there is nothing to time, and only the rules judge.
+    """
+    if not computes(recipe):
+        return 0.0, 0.0, 0.0, True
+    estimated = closed_form(recipe, layouts)
+    return estimated.step_s, estimated.memory_bytes, estimated.oom_probability, estimated.fits
 
 
 def _words(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.advice.check import check_reading, fixed, pairs
+from planner.advice.check import changes_to_fit, check_reading, fixed, pairs
 from planner.advice.findings import Checked, Way
 from planner.errors import InputError
 from planner.intake.frameworks.detect import read as read_document
@@ -195,3 +195,30 @@ def test_ways_out_of_rules_that_one_knob_breaks_stand_once() -> None:
     assert all(
         {"tensor_model_parallel_size": 2} in [way.values for way in one.ways] for one in errors
     )
+
+
+@pytest.mark.parametrize(
+    ("precision", "cluster"),
+    [
+        ("--bf16 --fp8-format hybrid", "a100-80g-sxm"),
+        ("--bf16", "v100-16g-pcie"),
+        ("--bf16 --fp4-format e2m1", "h100-sxm"),
+    ],
+)
+def test_an_illegal_layout_in_a_precision_that_the_gpu_lacks(precision: str, cluster: str) -> None:
+    """Only the rules judge: 6 of 8 GPUs, 32 layers on 3 stages. The ways out have no figures, and
+    one of them keeps both rules.
+    """
+    flags = (
+        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 3 --micro-batch-size 1"
+        f" --global-batch-size 64 {precision}"
+    )
+    answer = check_reading(megatron(GPT + flags), cluster)
+    by_rule = {finding.rule: finding for finding in answer.findings}
+    assert answer.verdict == "invalid"
+    assert "memory and time not known" in by_rule and "GPU runs the precision" in by_rule
+    ways = by_rule["gpus are tp * pp * dp * cp"].ways
+    assert ways[0].values == {"pipeline_model_parallel_size": 1}
+    assert not any(way.step_s for way in ways)
+    assert changes_to_fit(answer)["pipeline_model_parallel_size"] == 1
+    assert "decoder_last_pipeline_num_layers" not in changes_to_fit(answer)
