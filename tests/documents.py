@@ -6,10 +6,11 @@ from typing import Any
 
 from planner.layout import SCHEDULE_CODE, Layout
 from planner.specs import library
+from planner.specs.model import ModelSpec
 from planner.specs.recipe import Bounds, Recipe
 
 
-def recipe(model: str = "llama3-70b", gpus: int = 32, **changes: Any) -> Recipe:
+def recipe(model: str | ModelSpec = "llama3-70b", gpus: int = 32, **changes: Any) -> Recipe:
     """A question with documents by name: model, hardware and stack may be given as names or as
     documents.
     """
