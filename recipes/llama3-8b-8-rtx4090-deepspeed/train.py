@@ -80,9 +80,9 @@ def rotated(x: Tensor, theta: float) -> Tensor:
 
 def slopes(heads: int) -> Tensor:
     """ALiBi: a geometric sequence; what is beyond a power of two lies between."""
-    whole = 2 ** int(math.log2(heads))
-    first = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
-    return torch.tensor(first + [2 ** (-4 * (2 * i + 1) / whole) for i in range(heads - whole)])
+    power = 2 ** int(math.log2(heads))
+    first = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return torch.tensor(first + [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)])
 
 
 class Core(nn.Module):

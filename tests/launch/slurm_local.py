@@ -69,16 +69,16 @@ def slurm(folder: Path) -> Iterator[Path]:
             ["slurmctld", "-D", "-f", str(conf)],
             ["slurmd", "-D", "-f", str(conf), "-N", _host()],
         ):
-            log = (folder / f"{words[0]}.out").open("wb")
-            daemons.append(
-                subprocess.Popen(
-                    words,
-                    stdout=log,
-                    stderr=log,
-                    stdin=subprocess.DEVNULL,
-                    env={**os.environ, "PATH": path},
+            with (folder / f"{words[0]}.out").open("wb") as log:
+                daemons.append(
+                    subprocess.Popen(
+                        words,
+                        stdout=log,
+                        stderr=log,
+                        stdin=subprocess.DEVNULL,
+                        env={**os.environ, "PATH": path},
+                    )
                 )
-            )
             if words[0] == "munged":
                 _until(lambda: (folder / "munge.socket").exists(), folder)
         _until(_idle, folder)
@@ -91,6 +91,7 @@ def slurm(folder: Path) -> Iterator[Path]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.wait(0.5)
             daemon.kill()
+            daemon.wait()
         os.environ.pop("SLURM_CONF") if before is None else os.environ.update(SLURM_CONF=before)
 
 

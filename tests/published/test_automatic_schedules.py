@@ -16,7 +16,9 @@ pytestmark = pytest.mark.slow
 
 ROWS = list(
     csv.DictReader(
-        (Path(__file__).parents[1] / "data" / "schedules" / "automatic_published.csv").open()
+        (Path(__file__).parents[1] / "data" / "schedules" / "automatic_published.csv")
+        .read_text()
+        .splitlines()
     )
 )
 SLACK = {"zb-1p": 0.0001, "zb-2p": 0.0035, "zbv-auto": 0.0065}
