@@ -63,8 +63,8 @@ def _gpus(plain: dict[str, Any], reading: Reading, option: int | None) -> Resolv
             count, Value(count, where.origin, f"{where.where}, times the other degrees")
         )
     if each:
-        return _by_node(each, nodes, reading, _least(plain))
-    least = _least(plain)
+        return _by_node(each, nodes, reading, _least(plain, reading))
+    least = _least(plain, reading)
     if nodes:
         least = max(least, NODE * nodes)
     batch = whole_number(plain, "deepspeed.train_batch_size", 0)
@@ -94,9 +94,11 @@ def degrees_gpus(plain: dict[str, Any], reading: Reading) -> int:
     return math.prod(layout_knobs.degrees(plain)) * shards * replicas
 
 
-def _least(plain: dict[str, Any]) -> int:
+def _least(plain: dict[str, Any], reading: Reading) -> int:
     """GPUs that tp * pp * cp and etp * ep * pp both divide."""
-    tp, pp, cp = layout_knobs.degrees(plain)
+    is_deepspeed = reading.framework == "deepspeed"
+    degrees = layout_knobs.deepspeed_degrees if is_deepspeed else layout_knobs.degrees
+    tp, pp, cp = degrees(plain)
     ep = whole_number(plain, "expert_model_parallel_size")
     etp = max(whole_number(plain, "expert_tensor_parallel_size", tp), 1)
     size = tp * pp * cp

@@ -40,6 +40,21 @@ def degrees(plain: dict[str, Any]) -> tuple[int, int, int]:
     return tp, pp, cp
 
 
+def deepspeed_degrees(plain: dict[str, Any]) -> tuple[int, int, int]:
+    """tp, pp, cp of a DeepSpeed configuration (cp is Ulysses) and of what launches it."""
+    tp, pp, cp = degrees(plain)
+    tp = max(tp, whole_number(plain, "deepspeed.tensor_parallel.autotp_size"))
+    pp = max(
+        pp, whole_number(plain, "deepspeed.pipeline.stages"), whole_number(plain, "pipeline_stages")
+    )
+    cp = max(
+        cp,
+        whole_number(plain, "deepspeed.sequence_parallel_size"),
+        whole_number(plain, "ds_sequence_parallel_size"),
+    )
+    return tp, pp, cp
+
+
 def megatron(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int]:
     """The layout and the global batch of Megatron-LM's arguments."""
     tp, pp, cp = degrees(plain)
@@ -157,16 +172,7 @@ def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
     """The layout and the global batch of a DeepSpeed configuration, with what Megatron-DeepSpeed's
     or HF's arguments add.
     """
-    tp, pp, cp = degrees(plain)
-    tp = max(tp, whole_number(plain, "deepspeed.tensor_parallel.autotp_size"))
-    pp = max(
-        pp, whole_number(plain, "deepspeed.pipeline.stages"), whole_number(plain, "pipeline_stages")
-    )
-    cp = max(
-        cp,
-        whole_number(plain, "deepspeed.sequence_parallel_size"),
-        whole_number(plain, "ds_sequence_parallel_size"),
-    )
+    tp, pp, cp = deepspeed_degrees(plain)
     dp = max(gpus // (tp * pp * cp), 1)
     mbs, m, batch = triangle(plain, dp)
     experts = expert_count(plain) > 0

@@ -4,7 +4,9 @@ defaults.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,6 +145,29 @@ def test_gpus_are_told_by_the_batch_and_asked_for() -> None:
     launch = interpret(deepspeed(config))
     assert launch.recipe.gpus == 8
     assert not launch.counted and launch.unresolved[0].name == "gpus"
+
+
+@pytest.mark.parametrize(
+    ("degree", "layout"),
+    [
+        ({"sequence_parallel_size": 2}, (1, 1, 8, 2)),
+        ({"tensor_parallel": {"autotp_size": 4}}, (4, 1, 8, 1)),
+        ({"pipeline": {"stages": 2}}, (1, 2, 8, 1)),
+    ],
+)
+def test_gpus_of_a_deepspeed_batch_are_its_data_parallel_ranks_times_the_degrees(
+    degree: dict[str, Any], layout: tuple[int, ...]
+) -> None:
+    """512 sequences of 64 micro-batches of 1 are 8 data-parallel ranks."""
+    config = {
+        "train_batch_size": 512,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 64,
+    }
+    launch = interpret(deepspeed({**config, **degree}))
+    stated = launch.layout
+    assert (stated.tp, stated.pp, stated.dp, stated.cp) == layout
+    assert launch.recipe.gpus == math.prod(layout)
 
 
 def test_what_is_not_stated_is_a_default_with_its_version() -> None:
