@@ -181,23 +181,15 @@ def test_activations_are_held_until_the_weight_gradient_in_part():
     )
 
 
+SPLIT_BATCHES = [
+    name for name, schedule in table.SCHEDULES.items() if not schedule.automatic and name != "naive"
+]
+"""Schedules with a fixed order; naive has one micro-batch, which the sizes below do not."""
+
+
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(
-        [
-            "gpipe",
-            "1f1b",
-            "interleaved",
-            "interleaved-torch",
-            "looped-bfs",
-            "zb-h1",
-            "zb-h2",
-            "zbv",
-            "interleaved-zb",
-            "dualpipe",
-            "dualpipev",
-        ]
-    ),
+    st.sampled_from(SPLIT_BATCHES),
     st.integers(1, 3),
     st.integers(0, 6),
     st.integers(1, 3),

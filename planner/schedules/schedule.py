@@ -63,8 +63,9 @@ class Schedule:
     costs with post-validation.
     """
     unequal: Callable[..., Numeric] | None = None
-    """(p, m, v, forward, backward) -> makespan where the end ranks take other times; each argument
-    is unequal.Ends.
+    """(p, m, v, forward, backward) -> makespan where the end ranks take other times; forward and
+    backward are unequal.Chunks. None: ranks are taken as equal to their mean, so that a slow first
+    or last rank does not show in the idle time.
     """
     bubble_share: Callable[..., Numeric] | None = None
     """(p, m, v) -> idle time over makespan, averaged over ranks."""

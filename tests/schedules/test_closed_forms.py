@@ -17,20 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 TIMES = [(1.0, 1.0, 1.0), (1.0, 1.5, 0.5), (2.0, 1.0, 1.0), (1.0, 3.0, 0.4), (0.3, 0.2, 1.7)]
-FIXED = [
-    "naive",
-    "gpipe",
-    "1f1b",
-    "interleaved",
-    "interleaved-torch",
-    "looped-bfs",
-    "zb-h1",
-    "zb-h2",
-    "zbv",
-    "interleaved-zb",
-    "dualpipe",
-    "dualpipev",
-]
+FIXED = [name for name, schedule in table.SCHEDULES.items() if not schedule.automatic]
 
 
 def cases(name):

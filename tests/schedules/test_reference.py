@@ -61,8 +61,14 @@ def test_makespan_span_bubble_peaks_and_messages_of_every_row(name):
         _check(name, row)
 
 
+NO_REFERENCE = {"naive": "nobody ships it: gpipe with one micro-batch"}
+"""Schedules with a fixed order that tests/data/schedules does not have, and why."""
+
+
 def test_the_reference_covers_every_fixed_schedule():
-    assert {*ROWS, "naive"} <= set(table.SCHEDULES)
+    fixed = {name for name, schedule in table.SCHEDULES.items() if not schedule.automatic}
+    assert ROWS.keys() == fixed - NO_REFERENCE.keys()
+    assert NO_REFERENCE.keys() <= fixed
     assert sum(len(rows) for rows in ROWS.values()) == 1181
 
 
