@@ -17,7 +17,7 @@ import pytest
 import planner
 from planner.cli import COMMANDS
 from planner.references import REFERENCES
-from planner.report.formulas import keys, module_formulas
+from planner.report.formulas import Formula, keys, module_formulas
 from tests.bench.house import imported, parts
 
 ROOT = Path(__file__).parent.parent
@@ -189,24 +189,45 @@ def test_help_starts_fast(command: str) -> None:
     assert not loaded & {"numpy", "pandas", "optuna", "torch", "yaml", "scipy", "plotly"}
 
 
+def formulas() -> list[Formula]:
+    """What the functions of the cost model and of the schedules say of themselves."""
+    every: list[Formula] = []
+    for path in FILES:
+        if room(path) in ("cost", "schedules") and path.name != "__init__.py":
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            every += module_formulas(import_module(name))
+    return every
+
+
 def test_formulas_say_source_and_assumptions() -> None:
-    rooms = [
-        path for path in FILES if room(path) in ("cost", "schedules") and path.name != "__init__.py"
-    ]
-    found = [
-        one
-        for path in rooms
-        for one in module_formulas(
-            import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-        )
-    ]
-    assert len(found) > 40
+    assert len(formulas()) > 40
     silent = [
-        f"{one.room}.{one.name}"
-        for one in found
-        if not (one.formula and one.source and one.assumes)
+        f"{formula.room}.{formula.name}"
+        for formula in formulas()
+        if not (formula.formula and formula.source and formula.assumes)
     ]
     assert not silent, f"a formula needs Formula, Source and Assumes: {silent}"
+
+
+ORIGIN = re.compile(r"\b(fit|fitted|derived) \w+|\bplanner(\.\w+)+")
+"""Of a formula that no reference states: a fit, a derivation, or the part of planner that says it.
+"""
+
+
+def test_sources_name_where_a_formula_is_from() -> None:
+    vague = []
+    for formula in formulas():
+        origin = ORIGIN.search(formula.source)
+        if keys(formula.source):
+            continue
+        if origin is None:
+            vague.append(f"{formula.room}.{formula.name}: {formula.source}")
+        elif origin[0].startswith("planner"):
+            import_module(origin[0])
+    assert not vague, (
+        "a Source must hold a [key] of references.py, a module of planner, or 'fit to ...' or"
+        f" 'derived ...': {vague}"
+    )
 
 
 def test_references_both_ways() -> None:

@@ -89,9 +89,9 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     """What asynchronous transfers add to the makespan: a round trip for every p microbatches.
 
     Formula: (p - 1) (m / p + 1) c
-    Source:  [deepseek2024], derived from the order and compared with the simulator
-    Assumes: f = b = w and pair = T; equal transfers, short beside a forward; p divides m; 2 c low
-             for p = 8.
+    Source:  fitted to the simulator's timelines of the order of [deepseek2024]
+    Assumes: f = b = w and pair = T; equal transfers, short beside a forward; p divides m. No bound:
+             2 c low for p = 8, a fifth low for b > w.
     """
     return (p - 1) * (m / p + 1) * transfer
 

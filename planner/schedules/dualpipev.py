@@ -76,8 +76,9 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     microbatches.
 
     Formula: (2 (p - 1) (m / p + 1) - 2) c for p >= 2, none for p = 1
-    Source:  [deepseek2024], derived from the order and compared with the simulator
-    Assumes: f = b = w and pair = T; equal transfers, short beside a chunk; p divides m.
+    Source:  fitted to the simulator's timelines of the order of [deepseek2024]
+    Assumes: f = b = w and pair = T; equal transfers, short beside a chunk; p divides m. No bound: up
+             to 30% low for b > w.
     """
     return (2 * (p - 1) * (m / p + 1) - 2) * transfer * (p > 1)
 

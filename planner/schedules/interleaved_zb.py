@@ -75,8 +75,8 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     """What asynchronous transfers add to the makespan.
 
     Formula: ((v + 3) p - 4) c for p >= 2, none for p = 1
-    Source:  [torch-pipelining], derived from the order and compared with the simulator
-    Assumes: equal chunks and transfers, short beside a chunk; m >= 2p.
+    Source:  fitted to the simulator's timelines of the order of [torch-pipelining]
+    Assumes: equal chunks and transfers, short beside a chunk; m >= 2p; b >= w, else an upper bound.
     """
     return ((v + 3) * p - 4) * transfer * (p > 1)
 

@@ -87,9 +87,9 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     """What asynchronous transfers add to the makespan.
 
     Formula: 2 (p - 1) c
-    Source:  [qi2023 sec. 2.3], fill and drain; compared with the simulator
-    Assumes: equal stages and transfers, short beside a forward; an upper bound, half of it where
-             f = b = w; m >= 2p.
+    Source:  fitted to the simulator's timelines of the order of [qi2023 sec. 2.3]: fill and drain
+    Assumes: equal stages and transfers, short beside a forward; an upper bound, twice what there is
+             where f = b = w; m >= 2p.
     """
     return 2 * (p - 1) * transfer
 

@@ -127,8 +127,9 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
     """What asynchronous transfers add to the makespan.
 
     Formula: (5 p - 7) c for p >= 2, none for p = 1
-    Source:  [qi2023 sec. 6], derived from the order and compared with the simulator
-    Assumes: f = b = w; equal transfers, short beside a chunk; m >= 2p.
+    Source:  fitted to the simulator's timelines of the order of [qi2023 sec. 6]
+    Assumes: f = b = w; equal transfers, short beside a chunk; m >= 2p. Elsewhere no bound: 25% low
+             for b = 3 w, too high for b < w.
     """
     return (5 * p - 7) * transfer * (p > 1)
 

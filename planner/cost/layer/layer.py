@@ -323,7 +323,7 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     Formula: max(GPU time, CPU launch time) + waits for the forward and for the backward pass, their
              sum where the processor that launches computes too; exchanges of tokens less what the
              stack hides
-    Source:  the parts' own
+    Source:  that of each part, in planner.cost.layer
     Assumes: every layer of the kind alike.
     """
     stack = recipe.stack

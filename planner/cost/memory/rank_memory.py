@@ -309,7 +309,7 @@ def oom_probability(recipe: Recipe, memory: Memory, limit_bytes: Numeric) -> Num
 
     Formula: P(allocated * ratio + rest > limit), ratio normal with mean reserved_share, deviation
              reserved_spread_share
-    Source:  reserved over allocated of measured runs, with the model's own error
+    Source:  fit to reserved over allocated of measured runs, with the model's own error
     Assumes: independent of the layout.
     """
     room = limit_bytes - memory.context_bytes - memory.nccl_bytes

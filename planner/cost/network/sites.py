@@ -22,7 +22,7 @@ def replicas_cross(recipe: Recipe, layout: Layouts) -> Numeric:
              with it; under ZeRO 3 each micro-batch, with all weights twice;
              pp: hidden states of the batch each way, 2 v - 1 times, and m latencies where transfers
              block, else 2 (2 v - 1); the one of them that S divides, where it does not divide both
-    Source:  hand derivation from [patarasuk2009]
+    Source:  derived by hand from [patarasuk2009]
     Assumes: hosts are dealt to ranks so that either may cross; all shards cross at once.
     """
     fabric, stack = recipe.hardware.fabric, recipe.stack
@@ -84,7 +84,7 @@ def far_hop_s(recipe: Recipe, layout: Layouts, message_bytes: Numeric) -> tuple[
     link.
 
     Formula: latency; bytes gpus/p / link
-    Source:  hand derivation
+    Source:  derived by hand: what every GPU of a stage sends shares one link
     Assumes: all GPUs of a stage send at once.
     """
     fabric = recipe.hardware.fabric
@@ -101,7 +101,7 @@ def between_ranks(
 
     Formula: near inside a site, far_hop_s() between ranks of different ones; ranks lie in order,
              pp/S a site
-    Source:  hand derivation
+    Source:  derived by hand from the order of ranks of planner.layout
     Assumes: boundaries between sites delay one another as one does.
     """
     count = recipe.hardware.fabric.sites

@@ -210,7 +210,7 @@ def step_time(
 
     Formula: m (slowest rank) + bubble + transfers + exposed data-parallel communication + optimizer
              + overhead, times stragglers
-    Source:  the terms' own
+    Source:  that of each term, in planner.cost
     Assumes: partial full recomputation is spread evenly over the layers.
     """
     work, layer = pipeline.work, pipeline.work.layer
