@@ -77,8 +77,8 @@ def exposed_transfer(p: Numeric, m: Numeric, v: Numeric, transfer: Numeric) -> N
 
     Formula: (2 (p - 1) (m / p + 1) - 2) c for p >= 2, none for p = 1
     Source:  fitted to the simulator's timelines of the order of [deepseek2024]
-    Assumes: f = b = w and pair = T; equal transfers, short beside a chunk; p divides m. No bound: up
-             to 30% low for b > w.
+    Assumes: f = b = w and pair = T; equal transfers, short beside a chunk; p divides m. No bound:
+             up to 30% low for b > w.
     """
     return (2 * (p - 1) * (m / p + 1) - 2) * transfer * (p > 1)
 
