@@ -91,6 +91,7 @@ REFERENCES: dict[str, str] = {
     ),
     "simumax": "SimuMax (Apache-2.0): measured kernel efficiencies and modelling notes",
     "abramowitz1964": "Abramowitz and Stegun, Handbook of Mathematical Functions, 1964",
+    "grattafiori2024": "Grattafiori et al., The Llama 3 Herd of Models, arXiv 2407.21783",
     "hu2021": "Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, arXiv 2106.09685",
     "dettmers2023": (
         "Dettmers et al., QLoRA: Efficient Finetuning of Quantized LLMs, arXiv 2305.14314"

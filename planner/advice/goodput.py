@@ -7,24 +7,16 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import NamedTuple
 
-from planner.cost.goodput import Goodput, goodput
-from planner.cost.params.trained import trained_total
+from planner.cost.goodput import Goodput, goodput, save_s
 from planner.cost.terms import Estimate
 from planner.specs.recipe import Recipe
 from planner.specs.words import Question
-from planner.units import GB
 
 HOUR = 3600.0
 GPU_MTBF_HOURS = 54 * 24 * 16_384 / 419
 """Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs, arXiv 2407.21783 sec.
 3.3.4; 50,700 hours of one GPU.
 """
-STORAGE_BYTES_PER_S = 2000 * GB / 16_384
-"""A GPU's part of what storage sustains: 2 TB/s for the 16,384 GPUs of Llama 3 405B, arXiv
-2407.21783 sec. 3.3.1.
-"""
-SAVED_BYTES = 14.0
-"""Of a trained parameter: 16-bit weight, fp32 master and two moments."""
 RESTART_S = 600.0
 """Failures are found and diagnosed in less than ten minutes on average: MegaScale, arXiv 2402.15627
 sec. 4.
@@ -56,7 +48,7 @@ def failures(question: Question, recipe: Recipe) -> Failures | None:
         assumed.append(
             f"an interruption every {GPU_MTBF_HOURS:,.0f} hours of a GPU, as Llama 3 405B had"
         )
-    saved_s = trained_total(recipe) * SAVED_BYTES / (STORAGE_BYTES_PER_S * recipe.gpus)
+    saved_s = save_s(recipe)
     if checkpoint_s is None:
         assumed.append(
             f"checkpoints of {saved_s:.3g} s: 14 bytes a trained parameter at 0.12 GB/s a GPU, as"

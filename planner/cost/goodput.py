@@ -8,10 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.params.trained import trained_total
 from planner.layout import Numeric
+from planner.specs.recipe import Recipe
+from planner.units import GB
 
 _NEWTON = 30
 """Newton steps: the start is above the root of a concave function, so they fall to it and stay."""
+STORAGE_BYTES_PER_S = 2000 * GB / 16_384
+"""A GPU's part of what storage sustains: 2 TB/s for 16,384 GPUs, [grattafiori2024] sec. 3.3.1."""
+SAVED_BYTES = 14.0
+"""Of a trained parameter: 16-bit weight, fp32 master and two moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,18 @@ class Goodput:
     days_per_trillion_tokens: Numeric
     assumed: tuple[str, ...] = ()
     """What was not stated."""
+
+
+def save_s(recipe: Recipe) -> float:
+    """How long one checkpoint halts training where the question does not say.
+
+    Formula: 14 P / (0.122 GB/s gpus), P the trained parameters
+    Source:  [grattafiori2024] sec. 3.3.1: 2 TB/s sustained for 16,384 GPUs; 14 bytes derived: a
+             16-bit weight, fp32 master and two moments of Adam
+    Assumes: training stands still until all is written; storage grows with the GPUs; Adam's states
+             whatever the optimizer; frozen weights are not written.
+    """
+    return trained_total(recipe) * SAVED_BYTES / (STORAGE_BYTES_PER_S * recipe.gpus)
 
 
 def interval_s(mtbf_s: Numeric, checkpoint_s: Numeric) -> Numeric:
