@@ -4,6 +4,7 @@ traceback.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 MAX_NAMES = 20
@@ -25,6 +26,15 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
     )
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}"
     return InputError(f"{kind} must be a known name, but got {str(name)[:80]!r}; {hint}")
+
+
+def reason(fault: Exception) -> str:
+    """Why a text cannot be parsed. Of a number of thousands of digits Python says only how
+    programmers would have it read.
+    """
+    if "integer string conversion" in str(fault):
+        return f"it states a whole number of more than {sys.get_int_max_str_digits():,} digits"
+    return str(fault)
 
 
 def check_installed(verb: str, *modules: str, extra: str = "tune") -> None:

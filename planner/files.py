@@ -52,7 +52,8 @@ def check_folder(folder: Path) -> None:
 
 def check_files(paths: Sequence[str], read: Iterable[str] = ()) -> None:
     """Raises InputError unless every file can be written, has its own name and is none of those
-    that are read. Called before the work, so that the work is not lost.
+    that are read; its folder may not exist yet. Called before the work, so that the work is not
+    lost.
     """
     absolute = [os.path.abspath(path) for path in paths]
     inputs = {os.path.abspath(path) for path in read}
@@ -67,16 +68,15 @@ def check_files(paths: Sequence[str], read: Iterable[str] = ()) -> None:
 
 
 def _check_file(path: Path) -> None:
-    folder = path.absolute().parent
     try:
         if path.is_dir():
             raise InputError(f"{path} must be a file to write, but it is a folder")
-        if not folder.is_dir():
-            raise InputError(f"{path} must lie in a folder that exists, but there is no {folder}")
+        os.lstat(path)
+    except FileNotFoundError:
+        pass
     except (OSError, ValueError) as fault:
         raise _cannot_write(path, fault) from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{path} must be a file to write, but its folder is not writable")
+    check_folder(path.absolute().parent)
 
 
 def write_folder(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
@@ -84,33 +84,26 @@ def write_folder(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
     paths. On a fault nothing of this call stays behind. Raises InputError.
     """
     check_folder(folder)
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise _cannot_enter(folder, fault) from None
-    try:
-        write_files({str(folder / name): text for name, text in texts.items()})
-    except InputError:
-        with suppress(OSError):
-            for path in missing:
-                path.rmdir()
-        raise
+    write_files({str(folder / name): text for name, text in texts.items()})
     return tuple(str(folder / name) for name in texts)
 
 
 def write_files(contents: Mapping[str, str | bytes]) -> None:
-    """Writes each content under its path, in folders that exist: all or none. Every content goes
-    into a temporary file of its folder first; a pipe or device is written to as it is. Raises
-    InputError.
+    """Writes each content under its path, in folders that are made if need be: all or none. Every
+    content goes into a temporary file of its folder first; a pipe or device is written to as it is.
+    Raises InputError.
     """
     umask = os.umask(0)
     os.umask(umask)
     temporary: dict[Path, str] = {}
+    made: list[Path] = []
     path = Path()
     try:
         for name, content in contents.items():
             path = Path(name)
+            folder = path.absolute().parent
+            made[:0] = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
             data = content.encode("utf-8") if isinstance(content, str) else content
             if path.exists() and not path.is_file():
                 path.write_bytes(data)
@@ -125,11 +118,15 @@ def write_files(contents: Mapping[str, str | bytes]) -> None:
             os.chmod(temporary[path], mode & ~umask)
         for path, written in temporary.items():
             os.replace(written, path)
+        made.clear()
     except (OSError, ValueError) as fault:
         raise _cannot_write(path, fault) from None
     finally:
         for written in temporary.values():
             Path(written).unlink(missing_ok=True)
+        for new in made:
+            with suppress(OSError):
+                new.rmdir()
 
 
 def _cannot_enter(folder: Path, fault: Exception) -> InputError:

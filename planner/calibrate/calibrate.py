@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ import yaml
 from planner.calibrate import sizes
 from planner.calibrate.profile import profile
 from planner.errors import InputError, check_installed
-from planner.files import check_folder, write_folder
+from planner.files import check_files, write_folder
 from planner.launch import local
-from planner.launch.outcome import Outcome, Work
+from planner.launch.outcome import Outcome, Work, check_limit
 from planner.specs import library
+from planner.specs.documents import read_mapping
 from planner.specs.hardware import HardwareProfile
 from planner.views import Views
 
@@ -61,13 +61,23 @@ def calibrate(
     """
     path = Path(out)
     if path.suffix not in (".yaml", ".yml"):
-        raise InputError(f"out must be a YAML file, but got {out}; try {path.with_suffix('.yaml')}")
-    check_folder(path.parent)
+        named = path.with_suffix(".yaml") if path.stem.strip(".") else path / "profile.yaml"
+        raise InputError(f"out must be a YAML file, but got {str(out)!r}; try {named}")
+    check_files([str(path)])
+    check_limit(limit_s)
     outcome = _run(device, devices, limit_s, tell) if measured is None else _read(Path(measured))
     result = outcome.result
     if result is None:
         return Calibration(None, "", 0, {}, outcome)
-    fitted = profile(result, _known(result), datetime.date.today().isoformat())
+    try:
+        fitted = profile(result, _known(result), datetime.date.today().isoformat())
+    except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError) as fault:
+        if measured is None:
+            raise
+        raise InputError(
+            f"{measured} must be a result of {MODULE}, but its figures are none:"
+            f" {type(fault).__name__} {str(fault)[:80]}"
+        ) from None
     text = _HEAD + yaml.safe_dump(fitted.document, sort_keys=False, width=140, allow_unicode=True)
     (file,) = write_folder(path.parent, {path.name: text})
     count = sum(len(result[kind]) for kind in ("memory", "gemm", "attention", "collectives"))
@@ -108,13 +118,8 @@ def _run(
 
 
 def _read(path: Path) -> Outcome:
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        missing = [key for key in KEYS if key not in result]
-    except (OSError, ValueError, TypeError) as fault:
-        raise InputError(
-            f"{path} must be a result of {MODULE}, but it cannot be read: {fault}"
-        ) from None
+    result = read_mapping(path, "JSON")
+    missing = [key for key in KEYS if key not in result]
     if missing:
         raise InputError(f"{path} must be a result of {MODULE}, but it lacks {', '.join(missing)}")
     return Outcome("done", result)

@@ -8,9 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from planner.errors import InputError
+
 State = Literal["done", "pruned", "oom", "crashed", "timeout", "interrupted"]
 """Finished with a result; stopped by us as clearly behind; out of memory (device or host); exit,
 signal, NCCL or gloo error; the time limit (a hang looks like this); stopped by the user."""
+
+MAX_LIMIT_S = 7 * 86400.0
 
 Progress = Callable[[dict[str, Any]], bool]
 """Gets each line that the child reports while it runs ({"step": 3, "step_s": 0.41}); True stops the
@@ -52,3 +56,9 @@ class Outcome:
     """One sentence: which rank, which error, how much memory was asked for."""
     stderr_tail: str = ""
     seconds: float = 0.0
+
+
+def check_limit(limit_s: float) -> None:
+    """Raises InputError for a time in which nothing can run, or that never ends."""
+    if not 0 < limit_s <= MAX_LIMIT_S:
+        raise InputError(f"limit-s must be above 0 s and at most a week, but got {limit_s:g}")

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from planner.errors import InputError
+from planner.errors import InputError, reason
 
 MAX_BYTES = 2 * 2**20
 """Profiles, presets and config.json are a few KB; weights or a tokenizer given by mistake are not.
@@ -96,10 +96,10 @@ def read_text(path: Path) -> str:
     return text
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Fields of a YAML or JSON document, by the file's suffix."""
+def read_mapping(path: Path, kind: Literal["JSON", "YAML", ""] = "") -> dict[str, Any]:
+    """Fields of a YAML or JSON document; by the file's suffix where no kind is named."""
     text = read_text(path)
-    kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
+    kind = kind or ("JSON" if path.suffix.lower() == ".json" else "YAML")
     try:
         data = json.loads(text, object_pairs_hook=_pairs) if kind == "JSON" else parse_yaml(text)
     except json.JSONDecodeError as fault:
@@ -111,7 +111,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise InputError(f"{path} must be valid {kind}, but it nests too deeply") from None
     except ValueError as fault:
-        raise InputError(f"{path} must be valid {kind}, but {fault}") from None
+        raise InputError(f"{path} must be valid {kind}, but {reason(fault)}") from None
     if not isinstance(data, dict):
         raise InputError(f"{path} must hold fields (name: value), but it is {_shown(data)}")
     return {str(key): value for key, value in data.items()}

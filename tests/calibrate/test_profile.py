@@ -244,12 +244,38 @@ def test_two_processes_measure_and_the_profile_plans(
         ({"device": "tpu"}, "cpu or cuda"),
         ({"devices": 0, "device": "cpu"}, "from 1 to"),
         ({"measured": "no.json"}, "no.json"),
+        ({"out": "."}, "YAML file, but got '.'; try profile.yaml"),
+        ({"out": ""}, "YAML file, but got ''; try profile.yaml"),
+        ({"out": "/"}, "YAML file, but got '/'; try /profile.yaml"),
+        ({"out": ".."}, "YAML file, but got '..'; try ../profile.yaml"),
+        ({"out": "a\0.yaml"}, "must be a file to write"),
+        ({"limit_s": 0, "device": "cpu"}, "limit-s must be above 0"),
+        ({"limit_s": float("inf"), "device": "cpu"}, "limit-s must be above 0"),
     ],
 )
 def test_faulty_words_are_one_message(tmp_path: Path, words: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         calibrate(**{"out": tmp_path / "x.yaml", **words})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[" * 5000, "it nests too deeply"),
+        ("[]", "must hold fields"),
+        ('{"ranks": 1' + "0" * 5000 + "}", "more than 4,300 digits"),
+        ("{}", "it lacks machine, ranks"),
+        (json.dumps(dict.fromkeys(module.KEYS, 1)), "its figures are none"),
+        (json.dumps(made() | {"gemm": [{}]}), "its figures are none"),
+    ],
+    ids=["deep", "list", "digits", "empty", "numbers", "rows"],
+)
+def test_a_file_that_is_no_result_is_one_message(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(InputError, match=says):
+        calibrate(tmp_path / "x.yaml", measured=tmp_path / "result.json")
+    assert not (tmp_path / "x.yaml").exists()
 
 
 def test_a_result_of_torchrun_is_read(tmp_path: Path) -> None:

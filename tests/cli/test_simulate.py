@@ -421,7 +421,7 @@ ONE = ("--schedule", "1f1b", "--pp", "4", "--microbatches", "8")
         (("--schedule", "all", "--pp", 4, "--bubble", 0.1), "name one"),
         ((*ONE, "--tp", 8), "add --model NAME"),
         ((*ONE, "--gantt", "picture.pdf"), ".html, .svg, .png"),
-        ((*ONE, "--gantt", "nowhere/picture.svg"), "folder that exists"),
+        ((*ONE, "--gantt", "/dev/null/picture.svg"), "must be a file to write"),
         ((*ONE, "--trace", "."), "it is a folder"),
         ((*ONE, "--trace", "x", "--csv", "x"), "named twice"),
         (("--schedule", "all", "--pp", 4, "--m", 8, "--order"), "--order is of one schedule"),

@@ -138,6 +138,14 @@ DOCUMENTS = {
     "binary.yaml": (bytes(range(256)), "text"),
     "nested.yaml": (b"model: " + b"[" * 3000, "nest"),
     "twice.yaml": (b"model: llama3-70b\ngpus: 8\ngpus: 16\n", "'gpus' is stated twice"),
+    "digits.json": (
+        b'{"model": "llama3-70b", "gpus": 1' + b"0" * 5000 + b"}",
+        "a whole number of more than 4,300 digits",
+    ),
+    "digits.yaml": (
+        b"model: llama3-70b\ngpus: 1" + b"0" * 5000,
+        "a whole number of more than 4,300 digits",
+    ),
     "twice.json": (b'{"model": "llama3-70b", "gpus": 8, "gpus": 16}', "'gpus' is stated twice"),
     "malformed.json": (b'{"model": "llama3-70b", "gpus": }', "JSON"),
 }
@@ -213,13 +221,29 @@ def test_folders_that_cannot_be_written(ppplan, tmp_path: Path) -> None:
 
 def test_no_half_written_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        write_folder(tmp_path / "new", {"a.txt": "first", "missing/b.txt": "second"})
+        write_folder(tmp_path / "new", {"a.txt": "first", "deep/b.txt": "", "a.txt/c.txt": ""})
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.txt").write_text("before")
     with pytest.raises(InputError):
-        write_folder(tmp_path / "old", {"a.txt": "after", "missing/b.txt": "second"})
+        write_folder(tmp_path / "old", {"a.txt": "after", "deep/b.txt": "", "a.txt/c.txt": ""})
     assert os.listdir(tmp_path) == ["old"] and os.listdir(tmp_path / "old") == ["a.txt"]
     assert (tmp_path / "old" / "a.txt").read_text() == "before"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("recommend", "--model", "llama3-8b", "--gpus", "8", "--report", "new/deep/x.html"),
+        ("compare", "--model", "llama3-8b", "--gpus", "8,16", "--csv", "new/deep/x.csv"),
+        ("simulate", "--schedule", "1f1b", "--pp", "4", "--m", "8", "--gantt", "new/deep/x.svg"),
+    ],
+)
+def test_folders_of_files_are_made(
+    ppplan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ppplan(*words).code == 0
+    assert Path(words[-1]).stat().st_size
 
 
 def test_unexpected_exceptions_are_not_swallowed(ppplan, monkeypatch: pytest.MonkeyPatch) -> None:

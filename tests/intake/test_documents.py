@@ -346,6 +346,7 @@ def test_words_of_other_files_are_refused_in_one_sentence(tmp_path):
         ("b.yaml", "- 1\n- 2\n"),
         ("c.yaml", ""),
         ("d.toml", "x = "),
+        ("g.toml", "[training]\nsteps = " + "9" * 5000),
         ("e.json", '{"a": '),
         ("config.json", '{"model_type": "qwen2", "hidden_size": 8}'),
         ("f.yaml", "a: [b"),
@@ -353,5 +354,6 @@ def test_words_of_other_files_are_refused_in_one_sentence(tmp_path):
         with pytest.raises(InputError) as fault:
             read(tmp_path, name, text)
         assert name in str(fault.value) and "\n" not in str(fault.value)
+        assert "set_int_max" not in str(fault.value)
     with pytest.raises(InputError, match="can be read"):
         detect.read(tmp_path / "missing.yaml")

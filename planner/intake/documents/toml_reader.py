@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from planner.errors import InputError
+from planner.errors import InputError, reason
 from planner.intake.documents.tree import Document, Path, Span
 
 _TABLE = re.compile(r"\s*\[\s*([A-Za-z0-9_.\-\" ]+?)\s*\]\s*(?:#.*)?$")
@@ -28,7 +28,7 @@ def load(text: str, path: str) -> Document:
     except (tomllib.TOMLDecodeError, RecursionError, ValueError, OverflowError) as fault:
         raise InputError(
             f"{path.rsplit('/', 1)[-1]} must be TOML, but"
-            f" {str(fault)[:160] or type(fault).__name__}"
+            f" {reason(fault)[:160] or type(fault).__name__}"
         ) from None
     return Document(path, data, _spans(text))
 

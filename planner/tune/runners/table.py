@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from planner.errors import InputError, unknown
 from planner.launch.devices import gpus
-from planner.launch.outcome import Outcome, Progress, Work
+from planner.launch.outcome import Outcome, Progress, Work, check_limit
 from planner.launch.rank_environment import cores
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
@@ -76,8 +76,7 @@ def bench(
             f"--runner {runner} must find {' and '.join(absent)}, but this Python has none; pip"
             f" install {' '.join(absent)}"
         )
-    if not 0 < limit_s <= 7 * 86400:
-        raise InputError(f"limit-s must be above 0 s and at most a week, but got {limit_s:g}")
+    check_limit(limit_s)
     if devices is not None and not 1 <= devices <= 2**20:
         raise InputError(f"devices must be from 1 to {2**20:,}, but got {devices}")
     device, here = devices_of(recipe, launcher)
