@@ -23,6 +23,7 @@ from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
 from planner.specs.sweep import MAX_ROWS
+from planner.specs.word_types import checked
 from planner.specs.words import (
     CalibrateWords,
     Question,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from planner.specs.recipe import Recipe
     from planner.tune.study.study import Tell
     from planner.tune.tune import Tuned
+else:
+    Tell = Callable
 
 __all__ = [
     "InputError",
@@ -82,6 +85,7 @@ ones the closed form is as close.
 """
 
 
+@checked
 def question(**words: Unpack[QuestionWords]) -> Question:
     """A question in the words of the command line (`tp=8`, `pp="1..8"`, `sp=False`). InputError
     names every faulty word.
@@ -89,6 +93,7 @@ def question(**words: Unpack[QuestionWords]) -> Question:
     return from_words(words)
 
 
+@checked
 def recommend(
     question: Question | str | Path | None = None,
     top: int = 5,
@@ -150,6 +155,7 @@ def recommend(
     return Recommendation(complete, recipe, result, fewest, *files, goodput=goodput)
 
 
+@checked
 def explain(
     question: Question | str | Path | None = None, **words: Unpack[QuestionWords]
 ) -> Explanation:
@@ -180,6 +186,7 @@ def explain(
     )
 
 
+@checked
 def sweep(
     question: Question | str | Path | None = None,
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -208,6 +215,7 @@ def sweep(
     return Sweep(question, recipe, tuple(row for _, row in rows))
 
 
+@checked
 def emit(
     plan: str | Path,
     framework: str | None = None,
@@ -238,6 +246,7 @@ def emit(
     return Emitted(texts, write_folder(folder, texts) if folder is not None else ())
 
 
+@checked
 def simulate(**words: Unpack[SimulateWords]) -> Answer:
     """The exact timeline of a pipeline schedule in the words of the command line:
     `simulate(schedule="1f1b", pp=4, m=8)`.
@@ -250,6 +259,7 @@ def simulate(**words: Unpack[SimulateWords]) -> Answer:
     return answer(all_words(words))
 
 
+@checked
 def validate(
     files: Sequence[str | Path] | None = None, source: str | None = None, where: str | None = None
 ) -> Validation:
@@ -261,6 +271,7 @@ def validate(
     return validate.validate(files, source, where)
 
 
+@checked
 def tune(plan: str | Path, *, tell: Tell | None = None, **words: Unpack[TuneWords]) -> Tuned:
     """Measures layouts around a saved plan and refines it: `tune("plan.yaml", trials=10)`.
 
@@ -273,6 +284,7 @@ def tune(plan: str | Path, *, tell: Tell | None = None, **words: Unpack[TuneWord
     return tune.tune(plan, tell=tell, **words)
 
 
+@checked
 def calibrate(
     out: str | Path = "profile.yaml",
     *,
@@ -289,6 +301,7 @@ def calibrate(
     return calibrate.calibrate(out, tell=tell, **words)
 
 
+@checked
 def check(
     file: str | Path,
     cluster: str | None = None,
@@ -309,6 +322,7 @@ def check(
     return check_file(file, cluster, gpus, model, set, oom, fix)
 
 
+@checked
 def compare(
     question: Question | str | Path | None = None,
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -346,6 +360,7 @@ def _sweep_row(question: Question, words: dict[str, Any]) -> tuple[Recipe | None
     return recipe, SweepRow(words, layout, exact, broken)
 
 
+@checked
 def models(name: str | None = None) -> Known:
     """Model presets with sizes and sources; with a name (or a path) that one in full."""
     from planner import known
@@ -354,6 +369,7 @@ def models(name: str | None = None) -> Known:
     return Known("models", known.models(name), name is not None)
 
 
+@checked
 def clusters(name: str | None = None) -> Known:
     """Hardware profiles with the source of every group of figures; with a name (or a path) that one
     in full.
@@ -364,6 +380,7 @@ def clusters(name: str | None = None) -> Known:
     return Known("clusters", known.clusters(name), name is not None)
 
 
+@checked
 def doctor(megatron: str | Path | None = None) -> Diagnosis:
     """What this machine has, which runners and launchers of tune would work on it, and why not;
     megatron: a clone of Megatron-LM.
@@ -373,6 +390,7 @@ def doctor(megatron: str | Path | None = None) -> Diagnosis:
     return capabilities.diagnosis(machine.look(), None if megatron is None else str(megatron))
 
 
+@checked
 def schedules(name: str | None = None) -> Known:
     """Pipeline schedules and the stacks that run them; with a name that one in full."""
     from planner import known
@@ -381,6 +399,7 @@ def schedules(name: str | None = None) -> Known:
     return Known("schedules", known.schedules(name), name is not None)
 
 
+@checked
 def stacks(name: str | None = None) -> Known:
     """Training software as the cost model sees it; with a name (or a path) that one in full."""
     from planner import known
