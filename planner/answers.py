@@ -12,6 +12,7 @@ from planner.rules.rule import Breach
 from planner.search import Plan, SearchResult
 from planner.specs.recipe import Recipe
 from planner.specs.words import Question
+from planner.switch_gains import SwitchGain
 from planner.views import TableViews, Views
 
 
@@ -30,6 +31,8 @@ class Recommendation(TableViews):
     files: tuple[str, ...] = ()
     refused: str = ""
     """Why launch files were not written beside plan.yaml."""
+    switches: tuple[SwitchGain, ...] = ()
+    """What other values of the switches would give to the first plan."""
     goodput: Goodput | None = None
     """Of the first plan, with failures and checkpoints, when the question states some."""
 
@@ -103,7 +106,7 @@ class Known(Views):
     """Documents of one kind that are known by name, as plain values with their sources."""
 
     kind: str
-    """models, clusters, schedules or stacks."""
+    """models, clusters, schedules, stacks or switches."""
     documents: tuple[dict[str, Any], ...]
     by_name: bool
     """Whether one was asked for by name."""

@@ -23,7 +23,6 @@ from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
 from planner.specs.sweep import MAX_ROWS
-from planner.specs.word_types import checked
 from planner.specs.words import (
     CalibrateWords,
     Question,
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
     from planner.specs.recipe import Recipe
     from planner.tune.study.study import Tell
     from planner.tune.tune import Tuned
-else:
-    Tell = Callable
 
 __all__ = [
     "InputError",
@@ -73,6 +70,7 @@ __all__ = [
     "simulate",
     "stacks",
     "sweep",
+    "switches",
     "tune",
     "validate",
 ]
@@ -85,7 +83,6 @@ ones the closed form is as close.
 """
 
 
-@checked
 def question(**words: Unpack[QuestionWords]) -> Question:
     """A question in the words of the command line (`tp=8`, `pp="1..8"`, `sp=False`). InputError
     names every faulty word.
@@ -93,7 +90,6 @@ def question(**words: Unpack[QuestionWords]) -> Question:
     return from_words(words)
 
 
-@checked
 def recommend(
     question: Question | str | Path | None = None,
     top: int = 5,
@@ -115,6 +111,7 @@ def recommend(
     from planner.advice.goodput import of_plan
     from planner.answers import Recommendation
     from planner.plan_files import out_folder, training_script, write_plan
+    from planner.switch_gains import other_values
 
     if not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
@@ -152,10 +149,10 @@ def recommend(
             folder, complete, recipe, best.layout, best.estimate, launcher, own, format
         )
     goodput = of_plan(question, recipe, best.estimate)
-    return Recommendation(complete, recipe, result, fewest, *files, goodput=goodput)
+    gains = tuple(other_values(recipe, best.layout))
+    return Recommendation(complete, recipe, result, fewest, *files, switches=gains, goodput=goodput)
 
 
-@checked
 def explain(
     question: Question | str | Path | None = None, **words: Unpack[QuestionWords]
 ) -> Explanation:
@@ -186,7 +183,6 @@ def explain(
     )
 
 
-@checked
 def sweep(
     question: Question | str | Path | None = None,
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -215,7 +211,6 @@ def sweep(
     return Sweep(question, recipe, tuple(row for _, row in rows))
 
 
-@checked
 def emit(
     plan: str | Path,
     framework: str | None = None,
@@ -246,7 +241,6 @@ def emit(
     return Emitted(texts, write_folder(folder, texts) if folder is not None else ())
 
 
-@checked
 def simulate(**words: Unpack[SimulateWords]) -> Answer:
     """The exact timeline of a pipeline schedule in the words of the command line:
     `simulate(schedule="1f1b", pp=4, m=8)`.
@@ -259,7 +253,6 @@ def simulate(**words: Unpack[SimulateWords]) -> Answer:
     return answer(all_words(words))
 
 
-@checked
 def validate(
     files: Sequence[str | Path] | None = None, source: str | None = None, where: str | None = None
 ) -> Validation:
@@ -271,7 +264,6 @@ def validate(
     return validate.validate(files, source, where)
 
 
-@checked
 def tune(plan: str | Path, *, tell: Tell | None = None, **words: Unpack[TuneWords]) -> Tuned:
     """Measures layouts around a saved plan and refines it: `tune("plan.yaml", trials=10)`.
 
@@ -284,7 +276,6 @@ def tune(plan: str | Path, *, tell: Tell | None = None, **words: Unpack[TuneWord
     return tune.tune(plan, tell=tell, **words)
 
 
-@checked
 def calibrate(
     out: str | Path = "profile.yaml",
     *,
@@ -301,7 +292,6 @@ def calibrate(
     return calibrate.calibrate(out, tell=tell, **words)
 
 
-@checked
 def check(
     file: str | Path,
     cluster: str | None = None,
@@ -322,7 +312,6 @@ def check(
     return check_file(file, cluster, gpus, model, set, oom, fix)
 
 
-@checked
 def compare(
     question: Question | str | Path | None = None,
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -360,7 +349,6 @@ def _sweep_row(question: Question, words: dict[str, Any]) -> tuple[Recipe | None
     return recipe, SweepRow(words, layout, exact, broken)
 
 
-@checked
 def models(name: str | None = None) -> Known:
     """Model presets with sizes and sources; with a name (or a path) that one in full."""
     from planner import known
@@ -369,7 +357,6 @@ def models(name: str | None = None) -> Known:
     return Known("models", known.models(name), name is not None)
 
 
-@checked
 def clusters(name: str | None = None) -> Known:
     """Hardware profiles with the source of every group of figures; with a name (or a path) that one
     in full.
@@ -380,7 +367,6 @@ def clusters(name: str | None = None) -> Known:
     return Known("clusters", known.clusters(name), name is not None)
 
 
-@checked
 def doctor(megatron: str | Path | None = None) -> Diagnosis:
     """What this machine has, which runners and launchers of tune would work on it, and why not;
     megatron: a clone of Megatron-LM.
@@ -390,7 +376,6 @@ def doctor(megatron: str | Path | None = None) -> Diagnosis:
     return capabilities.diagnosis(machine.look(), None if megatron is None else str(megatron))
 
 
-@checked
 def schedules(name: str | None = None) -> Known:
     """Pipeline schedules and the stacks that run them; with a name that one in full."""
     from planner import known
@@ -399,13 +384,20 @@ def schedules(name: str | None = None) -> Known:
     return Known("schedules", known.schedules(name), name is not None)
 
 
-@checked
 def stacks(name: str | None = None) -> Known:
     """Training software as the cost model sees it; with a name (or a path) that one in full."""
     from planner import known
     from planner.answers import Known
 
     return Known("stacks", known.stacks(name), name is not None)
+
+
+def switches(name: str | None = None) -> Known:
+    """Switches of every framework: what they do, how they are written; with a name that one."""
+    from planner import known
+    from planner.answers import Known
+
+    return Known("switches", known.switches(name), name is not None)
 
 
 def _baselines(recipe: Recipe, layout: Layout) -> tuple[Baseline, ...]:

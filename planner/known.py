@@ -1,4 +1,4 @@
-"""What is known by name: models, clusters, schedules, stacks, each with its sources."""
+"""What is known by name: models, clusters, schedules, stacks, switches, each with its sources."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from planner.cost.params.layer import (
 from planner.errors import unknown
 from planner.specs import library
 from planner.specs.model import ModelSpec
+from planner.specs.switches.switch import FIRST, NEVER, Switch
+from planner.specs.versions import Version
 
 Documents = tuple[dict[str, Any], ...]
 
@@ -49,6 +51,59 @@ def stacks(name: str | None = None) -> Documents:
     """Training software: what it overlaps, fuses and keeps."""
     documents = map(library.stack, library.stacks() if name is None else [name])
     return tuple(stack.model_dump(mode="json") for stack in documents)
+
+
+def switches(name: str | None = None) -> Documents:
+    """Switches of every framework, each with its values, its flags by version, what it needs, what
+    it does to the arithmetic and to time and memory, and its source.
+    """
+    from planner.specs.switches.table import BY_FRAMEWORK
+
+    documents = [
+        _switch(framework, switch)
+        for framework, switches in BY_FRAMEWORK.items()
+        for switch in switches.values()
+        if name is None or name.replace("-", "_") == switch.name
+    ]
+    if not documents:
+        names = tuple(switch for switches in BY_FRAMEWORK.values() for switch in switches)
+        raise unknown("switch", str(name), names)
+    return tuple(documents)
+
+
+def _switch(framework: str, switch: Switch) -> dict[str, Any]:
+    from planner.specs.switches.table import choices, shown
+
+    written: dict[str, str] = {}
+    for spelling in switch.spellings:
+        words = [f"{key}={value}" for key, value in spelling.environment]
+        words += [" ".join(flag) for flag in spelling.flags]
+        if not words:
+            continue
+        versions = "" if spelling.since == FIRST else f"from {_version(spelling.since)} "
+        versions += "" if spelling.before == NEVER else f"before {_version(spelling.before)} "
+        label = shown(spelling.value) if switch.values else "a number"
+        earlier = f"{written[label]}; " if label in written else ""
+        written[label] = f"{earlier}{versions}{' '.join(words)}"
+    numerics: str = switch.arithmetic
+    if switch.lossy:
+        numerics += f"; lossy: {', '.join(shown(value) for value in switch.lossy)}"
+    return {
+        "name": switch.name,
+        "framework": framework,
+        "says": switch.help,
+        "values": choices(switch),
+        "default": shown(switch.default),
+        "written": written,
+        "needs": [need.name for need in switch.needs],
+        "numerics": numerics,
+        "effect": switch.says,
+        "source": switch.source,
+    }
+
+
+def _version(version: Version) -> str:
+    return ".".join(map(str, version))
 
 
 def schedules(name: str | None = None) -> Documents:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         simulate,
         stacks,
         sweep,
+        switches,
         tune,
         validate,
     )
@@ -54,6 +55,7 @@ __all__ = [
     "simulate",
     "stacks",
     "sweep",
+    "switches",
     "tune",
     "validate",
 ]

@@ -36,6 +36,7 @@ FLOOR = {
     "accuracy": 5,
     "advice": 5,
     "search": 4,
+    "switch_gains": 4,
     "pipeline": 4,
     "interpret": 4,
     "launch": 4,

@@ -13,6 +13,8 @@ import yaml
 
 from planner.specs import library
 from planner.specs.stack import Stack
+from planner.specs.switches.switch import Value
+from planner.specs.switches.table import BY_FRAMEWORK, with_switches
 
 Facts = tuple[tuple[str, Any], ...]
 """Fields of a stack, or of its experts, that the notes change."""
@@ -22,8 +24,6 @@ _DISPATCHERS = (
     ("deepep", re.compile(r"deep-?ep", re.I)),
     ("alltoall", re.compile(r"dispatcher A2A|all-to-all dispatcher", re.I)),
 )
-LIKE = {"alltoall": "megatron", "deepep": "nemo", "hybridep": "nemo"}
-"""The stack that waits for a dispatcher's counts as a run that names the dispatcher does."""
 _MODULES = re.compile(
     r"recompute(?: modules:)?"
     r" ((?:norm|layernorm|moe_act|act|moe|shared_experts?|mla_up_proj)(?:[,+]\w+)*)",
@@ -53,50 +53,67 @@ def software_of(name: str | None, notes: str, page: str) -> str | None:
     """
     if "Megatron-Bridge docs/performance" in page:
         return "nemo" if "container 25.11" in page else "nemo-2025"
-    step = _STEP.search(notes)
-    if step:
-        return "nemo" if int(step[1]) >= GRAPHS else "megatron"
-    if "performance item" in notes:
-        return "megatron-bridge" if _GRAPHED.search(notes) else "nemo"
-    return "megatron-bridge" if _OVERLAPPED.search(notes) else name
+    if _STEP.search(notes):
+        return "megatron"
+    return "nemo" if "performance item" in notes or _OVERLAPPED.search(notes) else name
 
 
-GRAPHS = 5
-"""Of the cumulative optimizations of DeepSeek-V3 on GB200 the one that brings CUDA graphs."""
-
-
-@lru_cache(maxsize=4096)
-def facts(notes: str, page: str, hardware: str) -> Facts:
-    """Fields of stack.experts as the notes have them, sorted.
+def settings(notes: str, page: str, hardware: str) -> dict[str, Value]:
+    """The switches that the notes state.
 
     Cards of Megatron-Bridge list what their recipes set: an item that names no dispatcher has
-    Megatron's, an all-to-all, whose counts the host waits for under an overlap too; one that names
-    no CUDA graph has none. Container 25.11 outside NVL72 racks is taken to send tokens by NCCL: no
-    page says so, its runs there are as much slower than those of 25.09 as the host's waits of an
-    all-to-all.
+    Megatron's, an all-to-all; one that names no CUDA graph has none. Container 25.11 outside NVL72
+    racks is taken to send tokens by NCCL: no page says so, its runs there are as much slower than
+    those of 25.09 as the host's waits of an all-to-all.
     """
-    out: dict[str, Any] = {}
+    out: dict[str, Value] = {}
     dispatcher = next((name for name, words in _DISPATCHERS if words.search(notes)), None)
     if dispatcher is None and (
         "performance item" in notes or ("container 25.11" in page and "nvl72" not in hardware)
     ):
         dispatcher = "alltoall"
     if dispatcher:
-        out |= {
-            "dispatcher": dispatcher,
-            "wait_us": library.stack(LIKE[dispatcher]).experts.wait_us,
-        }
+        out["moe_dispatcher"] = dispatcher
     if _OVERLAPPED.search(notes):
-        out["overlap_share"] = routing()["hidden_share"]
-    if _GRAPHED.search(notes) or (_OVERLAPPED.search(notes) and dispatcher != "alltoall"):
-        out["wait_us"] = 0.0
+        out["overlap_moe_expert_parallel_comm"] = True
+    if _GRAPHED.search(notes):
+        out["cuda_graph"] = "layers"
+    step = _STEP.search(notes)
+    for first, switched in CUMULATIVE.items():
+        if step and int(step[1]) >= first:
+            out |= switched
+    return out
+
+
+CUMULATIVE: dict[int, dict[str, Value]] = {
+    2: {"moe_router_fusion": True},
+    3: {"moe_dispatcher": "deepep"},
+    5: {"cuda_graph": "layers"},
+    10: {"moe_dispatcher": "hybridep"},
+}
+"""What each of the cumulative optimizations of DeepSeek-V3 on GB200 turns on, where it is a switch:
+the others are versions of the software, or bind processes to processors.
+"""
+
+
+@lru_cache(maxsize=4096)
+def facts(notes: str, page: str, hardware: str) -> Facts:
+    """The switches of the notes, and fields of stack.experts that no switch decides, sorted."""
+    out: dict[str, Any] = dict(settings(notes, page, hardware))
     if _REAL.search(notes):
         out["imbalance"] = routing()["unbalanced"]
     return tuple(sorted(out.items()))
 
 
+UP_PROJECTED = 4
+"""Of the same the one from which latent attention's up-projection is no longer repeated."""
+
+
 def modules(notes: str) -> tuple[str, ...]:
     """What selective recomputation repeats, in Megatron's words."""
+    step = _STEP.search(notes)
+    if step:
+        return ("mlp", "mla_up_proj") if int(step[1]) < UP_PROJECTED else ("mlp", "moe_act")
     match = _MODULES.search(notes)
     words = re.split(r"[,+]", match[1].lower()) if match else []
     return tuple(_WORDS.get(word, word) for word in words)
@@ -108,9 +125,13 @@ def document(name: str, changed: Facts) -> Stack:
     numbers.
     """
     stack = library.stack(name)
+    switches = BY_FRAMEWORK[stack.framework]
+    stack = with_switches(stack, {field: value for field, value in changed if field in switches})
     own: dict[str, Any] = {}
     of_experts: dict[str, Any] = {}
     for field, value in changed:
+        if field in switches:
+            continue
         of_stack = field in Stack.model_fields
         if getattr(stack if of_stack else stack.experts, field) != value:
             (own if of_stack else of_experts)[field] = value

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner import switch_gains
 from planner.advice import nearby_layouts
 from planner.advice.findings import Best, Finding, Way
 from planner.advice.flag_names import changed, flag_line
@@ -17,17 +18,14 @@ from planner.interpret.interpret import Launch
 from planner.layout import Layout
 from planner.reasons import describe, limit
 from planner.search import fitting
+from planner.specs.switches.switch import Value
+from planner.specs.switches.table import BY_FRAMEWORK
+from planner.specs.versions import version_of
 
 PAYS = 0.01
 """Of a step: a smaller gain is none, given the model's error."""
 TOP = 3
 STARVED = 0.2
-SWITCHES: dict[str, dict[str, float]] = {
-    "overlap_grad_reduce": {"grad_overlap_share": 1.0},
-    "overlap_param_gather": {"grad_overlap_share": 1.0, "param_overlap_share": 1.0},
-    "tp_comm_overlap": {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0},
-}
-"""Megatron's switches that change no layout: what they change of the stack."""
 
 
 def findings(launch: Launch, now: Estimate) -> list[Finding]:
@@ -138,24 +136,33 @@ def _layouts(launch: Launch, base: float, now: Estimate) -> list[tuple[float, Wa
 
 
 def _switches(launch: Launch, base: float) -> list[tuple[float, Way]]:
-    recipe, layout = launch.recipe, launch.layout
-    if recipe.framework != "megatron" or recipe.stack.name != "megatron":
-        return []
-    out = []
-    for flag, changes in SWITCHES.items():
-        useless = (flag == "tp_comm_overlap" and not layout.sp) or (
-            flag == "overlap_param_gather" and not layout.zero
-        )
-        if launch.plain.get(flag) or useless:
+    """Of each switch the value that keeps the arithmetic and saves most, where it pays."""
+    best: dict[str, tuple[float, Way]] = {}
+    gains = switch_gains.other_values(launch.recipe, launch.layout)
+    for gain in sorted(gains, key=lambda gain: gain.step_s):
+        if not gain.keeps_arithmetic or gain.saved_s < base * PAYS or gain.name in best:
             continue
-        stack = recipe.stack.model_copy(update=changes)
-        step_s = float(closed_form(recipe.model_copy(update={"stack": stack}), layout).step_s)
-        if step_s < base * (1 - PAYS):
-            values = {flag: True}
-            if flag == "overlap_param_gather":
-                values = {"overlap_grad_reduce": True, flag: True}
-            out.append((step_s, Way(values, f"a step of {step_s:.3g} s", step_s)))
-    return out
+        words: dict[str, Any] = {}
+        for name, value in gain.settings.items():
+            words.update(_words(launch, name, value))
+        if words:
+            way = Way(words, f"a step of {gain.step_s:.3g} s", gain.step_s)
+            best[gain.name] = (gain.step_s, way)
+    return list(best.values())
+
+
+def _words(launch: Launch, name: str, value: Value) -> list[tuple[str, Any]]:
+    """The words of the file that set a switch."""
+    recipe = launch.recipe
+    version = version_of(recipe.framework, recipe.framework_version)
+    spelling = BY_FRAMEWORK[recipe.framework][name].spelled(
+        value, version, recipe.model.moe is not None
+    )
+    words: list[tuple[str, Any]] = []
+    for flag, *arguments in spelling.flags if spelling else ():
+        word = flag.removeprefix("--").replace("-", "_")
+        words.append((word, " ".join(arguments) if arguments else True))
+    return words
 
 
 def _gain(launch: Launch, base: float, step_s: float, way: Way) -> Finding:

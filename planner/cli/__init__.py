@@ -28,6 +28,7 @@ COMMANDS = (
     "clusters",
     "schedules",
     "stacks",
+    "switches",
     "doctor",
 )
 """Each is a function in the file of its name, in the order that --help lists them."""

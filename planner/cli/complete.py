@@ -30,6 +30,19 @@ def stack(incomplete: str) -> list[str]:
     return _begun(library.stacks(), incomplete)
 
 
+def switch(incomplete: str) -> list[str]:
+    """`NAME=VALUE` of the switches of every framework."""
+    from planner.specs.switches.table import BY_FRAMEWORK, shown
+
+    words = [
+        f"{switch.name}={shown(value)}"
+        for switches in BY_FRAMEWORK.values()
+        for switch in switches.values()
+        for value in switch.values or (switch.default,)
+    ]
+    return _begun(words, incomplete)
+
+
 def schedule(ctx: typer.Context, incomplete: str) -> list[str]:
     """Pipeline schedules; `simulate` compares all of them too."""
     from planner.layout import SCHEDULES
@@ -64,9 +77,13 @@ def format(incomplete: str) -> list[str]:
 
 
 def name(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The argument of `ppplan models`, `clusters`, `schedules` or `stacks`."""
+    """The argument of `ppplan models`, `clusters`, `schedules`, `stacks` or `switches`."""
     if ctx.info_name == "schedules":
         return schedule(ctx, incomplete)
+    if ctx.info_name == "switches":
+        from planner.specs.switches.table import BY_FRAMEWORK
+
+        return _begun([name for table in BY_FRAMEWORK.values() for name in table], incomplete)
     return {"models": model, "clusters": cluster, "stacks": stack}[str(ctx.info_name)](incomplete)
 
 

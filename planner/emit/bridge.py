@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from planner.emit import comments, environment, presets
+from planner.emit import comments, environment, presets, switches
 from planner.emit.megatron import FSDP_STRATEGIES, NAMES
 from planner.emit.program import Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.megatron import MOMENTS, WHOLE_STATES, exchange_overlaps, sharded_by_torch
+from planner.specs.megatron import MOMENTS, WHOLE_STATES, sharded_by_torch
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
@@ -106,7 +106,6 @@ def check(recipe: Recipe, layout: Layout) -> None:
 
 def _model(recipe: Recipe, layout: Layout) -> Tree:
     """Degrees and stages; what the recipe may have set and the plan has not is null."""
-    overlaps = bool(layout.v > 1 and recipe.stack.p2p_overlap)
     out: Tree = {
         "tensor_model_parallel_size": layout.tp,
         "pipeline_model_parallel_size": layout.pp,
@@ -123,32 +122,14 @@ def _model(recipe: Recipe, layout: Layout) -> Tree:
         "account_for_loss_in_pipeline_split": bool(layout.account_for_loss),
         "num_layers_in_first_pipeline_stage": layout.first_layers or None,
         "num_layers_in_last_pipeline_stage": layout.last_layers or None,
-        "tp_comm_overlap": bool(recipe.stack.tp_overlap_share > 0 and layout.sp and layout.tp > 1),
-        "overlap_p2p_comm": overlaps,
-        "batch_p2p_comm": not overlaps,
-        "overlap_moe_expert_parallel_comm": bool(exchange_overlaps(recipe, layout)),
+        "overlap_p2p_comm": False,
+        "batch_p2p_comm": True,
     }
     if recipe.model.mtp_layers:
         out["mtp_num_layers"] = recipe.model.mtp_layers
     if layout.v > 1 and layout.group:
         out["microbatch_group_size_per_vp_stage"] = layout.group
-    return out | _context(layout) | _dispatcher(recipe, layout) | _recomputed(layout)
-
-
-def _dispatcher(recipe: Recipe, layout: Layout) -> Tree:
-    """How tokens reach their experts, as the stack has it; beside a flexible dispatcher shared
-    experts cannot run.
-    """
-    kind = recipe.stack.experts.dispatcher
-    if recipe.model.moe is None:
-        return {}
-    if kind == "alltoall" or layout.ep * layout.etp == 1:
-        return {"moe_token_dispatcher_type": "alltoall"}
-    return {
-        "moe_token_dispatcher_type": "flex",
-        "moe_flex_dispatcher_backend": kind,
-        "moe_shared_expert_overlap": False,
-    }
+    return out | _context(layout) | _recomputed(layout)
 
 
 def _context(layout: Layout) -> Tree:
@@ -182,14 +163,8 @@ def _recomputed(layout: Layout) -> Tree:
 def _sharding(recipe: Recipe, layout: Layout) -> dict[str, Tree]:
     """Data-parallel reduction and the optimizer's states."""
     fsdp, distributed = layout.zero >= 2, layout.zero >= 1
-    reduces, wide = recipe.stack.grad_overlap_share > 0, recipe.stack.grad_reduce_bytes >= 4
     ddp: Tree = {
         "use_distributed_optimizer": distributed,
-        "overlap_grad_reduce": reduces,
-        "grad_reduce_in_fp32": wide,
-        "overlap_param_gather": bool(
-            reduces and distributed and recipe.stack.param_overlap_share > 0
-        ),
         "use_megatron_fsdp": fsdp,
         "data_parallel_sharding_strategy": FSDP_STRATEGIES[layout.zero] if fsdp else "no_shard",
         "average_in_collective": not fsdp,
@@ -202,7 +177,6 @@ def _sharding(recipe: Recipe, layout: Layout) -> dict[str, Tree]:
     return {
         "ddp": ddp,
         "optimizer": optimizer,
-        "mixed_precision": {"grad_reduce_in_fp32": wide},
         "checkpoint": {"ckpt_format": "fsdp_dtensor" if fsdp else "torch_dist"},
     }
 
@@ -233,12 +207,15 @@ def overrides(recipe: Recipe, layout: Layout) -> dict[str, Tree]:
     """
     check(recipe, layout)
     batch = {"micro_batch_size": layout.mbs, "global_batch_size": layout.gbs}
-    return {
+    parts: dict[str, Tree] = {
         "model": _model(recipe, layout),
         "train": batch,
         "dataset": {"seq_length": recipe.seq_length},
         **_sharding(recipe, layout),
     }
+    for part, keys in switches.bridge(recipe, layout).items():
+        parts.setdefault(part, {}).update(keys)
+    return parts
 
 
 _VARIABLES = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from planner.emit import comments, deepspeed_config, megatron_deepspeed
+from planner.emit import comments, deepspeed_config, megatron_deepspeed, switches
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout
@@ -113,10 +113,7 @@ def requirements(recipe: Recipe, layout: Layout, own_script: bool = False) -> tu
 
 def environment(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
     """Fewer holes in the allocator's memory; NCCL keeps no record of streams."""
-    return (
-        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-        ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
-    )
+    return (*switches.environment(recipe, layout), ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"))
 
 
 _OWN_DATA = "DATA_FLAGS=()"

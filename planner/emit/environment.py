@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.emit import switches
 from planner.layout import Layout
 from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
@@ -25,10 +26,7 @@ def megatron(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
     Source: [megatron-core] training/arguments.py; Transformer Engine pytorch/softmax.py;
             ROCm/TransformerEngine pytorch/fp8.py.
     """
-    out = [
-        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-        ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
-    ]
+    out = [*switches.environment(recipe, layout), ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1")]
     if recipe.precision == "mxfp8" and recipe.hardware.gpu.vendor == "AMD":
         out.append(("NVTE_ROCM_ENABLE_MXFP8", "1"))
     split = layout.tp > 1 or layout.cp > 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.emit import comments, environment
+from planner.emit import comments, environment, switches
 from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
@@ -11,7 +11,6 @@ from planner.specs.megatron import (
     MOMENTS,
     NARROW,
     WHOLE_STATES,
-    exchange_overlaps,
     sharded_by_torch,
 )
 from planner.specs.recipe import Recipe
@@ -128,7 +127,7 @@ def recompute_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
 
 
 def precision_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """Arithmetic, the width of gradients, the attention kernel."""
+    """Arithmetic and the attention kernel."""
     flags: list[Flag] = []
     if recipe.precision != "fp32":
         flags.append(("--fp16",) if recipe.precision == "fp16" else ("--bf16",))
@@ -142,54 +141,11 @@ def precision_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
             "Megatron-LM's fp8 recipe must be delayed, tensorwise, blockwise or mxfp8, but got"
             " rowwise; try fp8-tensorwise"
         )
-    if recipe.precision != "fp32":
-        narrow = recipe.stack.grad_reduce_bytes < 4
-        flags += [("--grad-reduce-in-bf16",)] * (narrow and recipe.precision != "fp16")
-        flags += [("--accumulate-allreduce-grads-in-fp32",)] * (not narrow)
     # FlashAttention takes 16 bits, no sinks, on Ampere and later; elsewhere Transformer Engine
     # chooses among what it has.
     old = recipe.precision == "fp32" or recipe.hardware.gpu.compute_capability < AMPERE
     without_flash = recipe.attention == "flash" and (old or recipe.model.attention_sinks)
-    return [
-        *flags,
-        ("--attention-backend", "auto" if without_flash else recipe.attention),
-        ("--cross-entropy-loss-fusion",),
-        ("--cross-entropy-fusion-impl", "native"),
-    ]
-
-
-def overlap_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """What the stack overlaps, unless the recipe's switches say otherwise.
-
-    With virtual stages Megatron overlaps their transfers unless told not to, FSDP2 its own
-    collectives; parameters are gathered beside the forward pass only where gradients are reduced
-    beside the backward pass.
-    """
-    switches = recipe.switches
-    flags: list[Flag] = []
-    grads, params = recipe.stack.grad_overlap_share > 0, recipe.stack.param_overlap_share > 0
-    if switches.get("overlap_grad_reduce", grads) and not sharded_by_torch(recipe, layout):
-        flags.append(("--overlap-grad-reduce",))
-        flags += [("--overlap-param-gather",)] * bool(
-            switches.get("overlap_param_gather", params) and layout.zero >= 1
-        )
-        flags += (
-            [("--ddp-bucket-size", str(switches["ddp_bucket_size"]))]
-            if "ddp_bucket_size" in switches
-            else []
-        )
-    if (
-        switches.get("tp_comm_overlap", recipe.stack.tp_overlap_share > 0)
-        and layout.sp
-        and layout.tp > 1
-    ):
-        flags.append(("--tp-comm-overlap",))
-    flags += [("--no-overlap-p2p-communication",)] * (
-        layout.v > 1 and not switches.get("overlap_p2p_comm", recipe.stack.p2p_overlap)
-    )
-    return flags + [("--overlap-moe-expert-parallel-comm",)] * bool(
-        exchange_overlaps(recipe, layout)
-    )
+    return [*flags, ("--attention-backend", "auto" if without_flash else recipe.attention)]
 
 
 LEARNING: tuple[Flag, ...] = (
@@ -282,7 +238,7 @@ def groups(recipe: Recipe, layout: Layout) -> tuple[tuple[str, tuple[Flag, ...]]
         "BATCH": batch_flags(recipe, layout),
         "RECOMPUTE": recompute_flags(recipe, layout),
         "PRECISION": precision_flags(recipe, layout),
-        "OVERLAP": overlap_flags(recipe, layout),
+        "SWITCHES": switches.flags(recipe, layout),
         "OPTIMIZER": optimizer_flags(recipe, layout),
         "LOGGING": LOGGING,
     }

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.emit import comments, deepspeed_config
+from planner.emit import comments, deepspeed_config, switches
 from planner.emit.megatron import LEARNING, batch_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
@@ -194,7 +194,10 @@ def program(
         variables=_VARIABLES,
         # Megatron's sequence parallelism asserts one connection, which keeps NCCL's launches in
         # order with the products.
-        environment=(("CUDA_DEVICE_MAX_CONNECTIONS", "1"),),
+        environment=(
+            *switches.environment(recipe, layout),
+            ("CUDA_DEVICE_MAX_CONNECTIONS", "1"),
+        ),
         groups=groups(recipe, layout),
         data_switch=_DATA,
         entry=escaped(script) if script else "$MEGATRON_PATH/pretrain_gpt.py",

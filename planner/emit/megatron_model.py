@@ -255,22 +255,8 @@ def expert_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     if moe.shared_ffn_size:
         flags.append(("--moe-shared-expert-intermediate-size", str(moe.shared_ffn_size)))
         flags += [("--moe-shared-expert-gate",)] * moe.shared_gate
-    flags += [*_router_flags(moe), *_dispatcher_flags(recipe, layout)]
+    flags += _router_flags(moe)
     return flags + [("--moe-grouped-gemm",)] * (recipe.hardware.gpu.compute_capability >= AMPERE)
-
-
-def _dispatcher_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """NCCL's all-to-all, or a library that sends a token once; these need an exchange, and had
-    another flag before 0.16.
-    """
-    library = recipe.stack.experts.dispatcher
-    if library == "alltoall" or layout.ep * layout.etp == 1:
-        return [("--moe-token-dispatcher-type", "alltoall")]
-    named = version_of("megatron", recipe.framework_version) >= FLEX_BACKENDS
-    backend: Flag = (
-        ("--moe-flex-dispatcher-backend", library) if named else ("--moe-enable-deepep",)
-    )
-    return [("--moe-token-dispatcher-type", "flex"), backend]
 
 
 def _layers(model: ModelSpec, moe: Moe) -> str:

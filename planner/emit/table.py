@@ -20,8 +20,8 @@ from planner.emit.comments import Expected, expectation
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
 from planner.layout import Layout
-from planner.specs import switches
 from planner.specs.recipe import Recipe
+from planner.specs.switches import table as switches
 
 Writer = Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]
 

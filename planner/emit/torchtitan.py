@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from planner.emit import comments, presets, torchtitan_toml
+from planner.emit import comments, presets, switches, torchtitan_toml
 from planner.emit.program import Program, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout
@@ -217,7 +217,7 @@ def program(
         ),
         variables=_VARIABLES,
         environment=(
-            ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+            *switches.environment(recipe, layout),
             ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
         ),
         groups=(("TITAN", (("--module", SCRIPT.removesuffix(".py")), ("--config", "plan"))),),

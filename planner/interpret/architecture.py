@@ -91,12 +91,13 @@ def _of_ours(plain: dict[str, Any], reading: Reading) -> ModelSpec | None:
         "family": UNKNOWN,
         "source": reading.file,
         "max_seq_length": length,
-        "position_rows": length,
     }
     for name in sizes:
         fields[name] = whole_number(plain, name)
     for name, usual in words.items():
         fields[name] = plain.get(name) or usual
+    if fields["position"] == "learned":
+        fields["position_rows"] = length
     for name in ("gated_mlp", "tied_embeddings", "mlp_bias", "qk_norm"):
         fields[name] = bool(plain.get(name))
     try:

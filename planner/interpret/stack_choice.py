@@ -10,6 +10,7 @@ from planner.interpret.defaults import OBSOLETE
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
 from planner.specs.stack import Stack
+from planner.specs.switches import table
 
 AMPERE = 8.0
 PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
@@ -21,20 +22,10 @@ FP8_RECIPES = {
     "blockwise": "fp8-blockwise",
 }
 """All others count as delayed scaling."""
-FUSED_LOSS = 12.0
-"""Memory traffic of Transformer Engine's fused cross entropy, bytes per token and vocabulary row,
-as in NeMo's stack.
-"""
-
-
 LOADS = 0.68
 """Spread (of the logarithm) of the tokens of one expert over the mean, under a router that nothing
 balances: at that the busiest of 8 ranks of 16 experts has 1.3 times the mean, as
 accuracy/routing.yaml takes it. Set by hand."""
-PACKED = 0.4
-"""Fragmentation with expandable segments over that without: 0.02 in NeMo's runs, which use them,
-0.05 in others.
-"""
 LIGER = (
     "hf.use_liger_kernel",
     "hf.use_liger",
@@ -43,7 +34,6 @@ LIGER = (
 )
 """Arguments that fuse the head with the loss: logits are never whole."""
 MAX_CAPACITY = 100.0
-ALLOCATORS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 
 
 def precision(plain: dict[str, Any], framework: str) -> str:
@@ -100,27 +90,42 @@ def stack(plain: dict[str, Any], reading: Reading, option: str | None, dp: int) 
     """
     if option:
         return library.stack(option)
-    if reading.framework == "megatron" and obsolete(plain) and not plain.get("sequence_parallel"):
-        return library.stack("megatron-2021")
+    if reading.framework == "megatron":
+        return _megatron(plain, reading, dp)
     base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
     own: dict[str, Any] = {"zero_stages": (0, 2, 3)} if reading.framework == "torch" else {}
-    if reading.framework != "megatron" and any(plain.get(name) for name in LIGER):
+    if any(plain.get(name) for name in LIGER):
         fused = library.stack("deepspeed-liger")
         own |= {name: getattr(fused, name) for name in ("loss_bytes", "logits_bytes")}
-    if reading.framework == "megatron":
-        own = _megatron(plain, base, dp) | _routing(plain, base)
-    return base.model_copy(update=own | _allocator(plain, base))
+    switched = table.with_switches(base, table.read(reading.framework, plain))
+    return switched.model_copy(update=own)
 
 
-def _allocator(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
-    """Expandable segments leave less of what is reserved unused; NeMo's and Bridge's stacks have
-    them already.
+def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Stack:
+    """Megatron-LM's arguments are off unless stated; NeMo and Bridge turn switches on by their own
+    defaults, so that only what is stated there counts.
     """
-    settings = ",".join(str(plain.get(name) or "") for name in ALLOCATORS)
-    expandable = "expandable_segments:true" in settings.lower().replace(" ", "")
-    if not expandable or base.name.startswith("nemo"):
-        return {}
-    return {"reserved_share": 1 + PACKED * (base.reserved_share - 1)}
+    if obsolete(plain) and not plain.get("sequence_parallel"):
+        return library.stack("megatron-2021")
+    settings = table.read("megatron", plain)
+    if plain.get("use_torch_fsdp2"):
+        base = library.stack("megatron-fsdp2")
+        settings = {name: value for name, value in settings.items() if name not in REPLICATED}
+    else:
+        base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
+    if reading.kind not in BY_KIND:
+        kept = {name: base.switches[name] for name in REPLICATED if base.fsdp == "torch"}
+        settings = table.defaults("megatron") | kept | settings
+    own = _routing(plain, table.with_switches(base, settings))
+    if reading.kind not in BY_KIND and _dropout(plain):
+        own["dropout"] = True
+    if base.fsdp != "torch":
+        own |= _dtypes(plain, dp)
+    return table.with_switches(base, settings).model_copy(update=own)
+
+
+REPLICATED = ("overlap_grad_reduce", "overlap_param_gather", "grad_reduce_dtype")
+"""Switches of Megatron's own data parallelism: under torch's FSDP2 they are its own."""
 
 
 def kept_share(capacity: float) -> float:
@@ -154,33 +159,6 @@ def _routing(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
     return {"experts": base.experts.model_copy(update={"imbalance": share})}
 
 
-def _megatron(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
-    """Overlap and dtypes. NeMo and Bridge turn them on by their own defaults, so that only what is
-    stated there counts.
-    """
-    out: dict[str, Any] = {}
-    own = base.name != "megatron"
-    for flag, share in (
-        ("overlap_grad_reduce", "grad_overlap_share"),
-        ("overlap_param_gather", "param_overlap_share"),
-    ):
-        if not plain.get(flag) and not own:
-            out[share] = 0.0
-    if plain.get("tp_comm_overlap"):
-        out |= {"tp_overlap_share": 0.7, "tp_grad_overlap_share": 1.0}
-    if (
-        not own
-        and plain.get("cross_entropy_loss_fusion")
-        and plain.get("cross_entropy_fusion_impl") == "te"
-    ):
-        out["loss_bytes"] = FUSED_LOSS
-    if not own and _dropout(plain):
-        out["dropout"] = True
-    if plain.get("no_overlap_p2p_communication") or plain.get("overlap_p2p_comm") is False:
-        out["p2p_overlap"] = False
-    return out | _dtypes(plain, base, dp) | _fsdp(plain)
-
-
 def _dropout(plain: dict[str, Any]) -> bool:
     return any(
         float(plain.get(name) or 0) > 0
@@ -193,18 +171,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _dtypes(plain: dict[str, Any], base: Stack, dp: int) -> dict[str, Any]:
-    """Bytes of gradients and states.
+def _dtypes(plain: dict[str, Any], dp: int) -> dict[str, Any]:
+    """Bytes of fp16's gradients, and of optimizer states.
 
     Megatron's table (docs, distributed optimizer): fp16 holds 2 + 2 + 16 bytes a parameter (4 of
     them a copy of the gradients in fp32), bf16 2 + 4 + 12. The copy is counted with the gradients,
     sharded where the states are.
     """
-    main = str(plain.get("main_grads_dtype") or "fp32")
-    if plain.get("grad_reduce_in_bf16") or (
-        plain.get("use_precision_aware_optimizer") and main == "bf16"
-    ):
-        return {"gradient_bytes": 2.0, "grad_reduce_bytes": 2.0, **_moments(plain)}
     if (
         plain.get("fp16")
         and not plain.get("bf16")
@@ -224,13 +197,3 @@ def _moments(plain: dict[str, Any]) -> dict[str, Any]:
     ]
     able = plain.get("bf16") and plain.get("use_distributed_optimizer")
     return {"optimizer_state_bytes": 2.0 + 2 * max(moments)} if able else {}
-
-
-def _fsdp(plain: dict[str, Any]) -> dict[str, Any]:
-    if not plain.get("use_torch_fsdp2"):
-        return {}
-    other = library.stack("megatron-fsdp2")
-    kept = ("name",)
-    return {name: getattr(other, name) for name in type(other).model_fields if name not in kept} | {
-        "name": "megatron-fsdp2"
-    }

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from planner.layout import Layout, Layouts
-from planner.rules import deepspeed, megatron, sizes, training
+from planner.rules import deepspeed, megatron, sizes, switches, training
 from planner.rules.rule import Breach, Rule, breach
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
 BY_FRAMEWORK: dict[str, tuple[Rule, ...]] = {
-    "megatron": megatron.RULES,
+    "megatron": (*megatron.RULES, *switches.of("megatron")),
     "deepspeed": deepspeed.RULES,
     "torch": (*sizes.RULES, *training.PACKED),
 }

@@ -15,7 +15,7 @@ from planner.layout import Layout
 from planner.specs.documents import FrozenDocument, build, read_mapping
 from planner.specs.question import LAYOUT_WORDS, changed, from_words
 from planner.specs.recipe import Recipe
-from planner.specs.switches import check as check_switches
+from planner.specs.switches.table import check as check_switches
 from planner.specs.words import Question
 
 SIZES = ("tp", "pp", "dp", "cp", "v", "mbs", "m")

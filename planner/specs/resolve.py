@@ -15,6 +15,8 @@ from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
 from planner.specs.recipe import Precision, Recipe
 from planner.specs.stack import Stack
+from planner.specs.switches import table
+from planner.specs.switches.switch import Switches
 from planner.specs.versions import version_of
 from planner.specs.words import Question
 
@@ -36,6 +38,12 @@ class Chosen(NamedTuple):
 
     value: Any
     says: str
+
+
+FREE: Switches = {"expandable_segments": True, "moe_router_fusion": True}
+"""Switches that cost nothing on a GPU and keep the arithmetic: on, where the framework and version
+have them, unless the question says otherwise.
+"""
 
 
 def recipe(question: Question) -> Recipe:
@@ -117,7 +125,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
     _refuse_uncosted(model)
     batch = _batch(question, seq_length.value, gpus, unit)
     version = question.framework_version or VERSIONS[stack.framework]
-    version_of(stack.framework, version)
+    stack, not_available = _switched(question, stack, version, hardware.gpu.architecture)
     attention = _attention(question, stack, hardware)
     rates = Chosen(
         None,
@@ -153,9 +161,28 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
                 )
                 if choice.says
             ),
+            *not_available,
             *trained.assumed,
         ),
     )
+
+
+def _switched(
+    question: Question, stack: Stack, version: str, architecture: str
+) -> tuple[Stack, tuple[str, ...]]:
+    """The stack with its switches as the version has them, then as the question sets them."""
+    number = version_of(stack.framework, version)
+    fixed = table.parse(question.switch, stack.framework)
+    for name, value in fixed.items():
+        switch = table.BY_FRAMEWORK[stack.framework][name]
+        if switch.spelled(value, number) is None:
+            raise InputError(
+                f"switch {name} must be one that {stack.framework} {version} has, but got"
+                f" {table.shown(value)}; try another value or --framework-version"
+            )
+    free = {} if architecture == "cpu" else FREE
+    stack, notes = table.available(table.with_switches(stack, free), version)
+    return table.with_switches(stack, fixed), notes
 
 
 def _attention(question: Question, stack: Stack, hardware: HardwareProfile) -> Chosen:

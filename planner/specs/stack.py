@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from planner.specs.documents import FrozenDocument
 
@@ -282,5 +282,9 @@ class Stack(FrozenDocument):
     gradients_deferred: bool = False
     """Sharded gradients are held whole and reduced once a step, with the last micro-batch (FSDP's
     no_sync).
+    """
+    switches: dict[str, bool | int | str] = Field(default_factory=dict)
+    """The settings of its switches (specs/switches) that its figures hold for; of the others the
+    framework's defaults.
     """
     source: str

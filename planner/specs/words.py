@@ -115,6 +115,14 @@ class Question:
         str | None,
         Word("Training software; default: the framework's.", "NAME", complete="stack"),
     ] = None
+    switch: Annotated[
+        tuple[str, ...],
+        Word(
+            "Sets a switch of the software; `ppplan switches` lists them; repeatable.",
+            "NAME=VALUE",
+            complete="switch",
+        ),
+    ] = ()
     attention: Annotated[
         str | None, Word("flash, fused or unfused; default: the stack's.", "NAME")
     ] = None
@@ -233,6 +241,7 @@ class QuestionWords(TypedDict, total=False):
     framework: str | None
     framework_version: str | None
     stack: str | None
+    switch: Sequence[str]
     attention: str | None
     max_memory_gib: float | None
     optimizer: str | None

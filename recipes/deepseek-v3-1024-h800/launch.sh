@@ -2,8 +2,8 @@
 # deepseek-v3 on 1,024 GPUs of h800-sxm, fp8-blockwise, Megatron-LM core 0.19; by ppplan
 # 1,024 GPUs = tp 1 x pp 16 x dp 64 x cp 1, v 1
 # 15,360 sequences of 4,096 tokens = dp 64 x mbs 2 x m 120
-# expected: 64.431 s a step (51.046 to 103.040), 249 TFLOP/s/GPU, 954 tokens/s/GPU
-# expected: 64.3 of 79.1 GiB a GPU, out of memory with probability 0%
+# expected: 64.416 s a step (51.034 to 103.015), 249 TFLOP/s/GPU, 954 tokens/s/GPU
+# expected: 62.6 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -43,7 +43,7 @@ EXPERTS_FLAGS=(
   --moe-shared-expert-intermediate-size 2048 --moe-router-topk 8 --moe-router-dtype fp32
   --moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-num-groups 8
   --moe-router-group-topk 4 --moe-router-topk-scaling-factor 2.5 --moe-router-load-balancing-type seq_aux_loss
-  --moe-aux-loss-coeff 1e-4 --moe-token-dispatcher-type alltoall --moe-grouped-gemm
+  --moe-aux-loss-coeff 1e-4 --moe-grouped-gemm
 )
 PARALLEL_FLAGS=(
   --tensor-model-parallel-size 1 --pipeline-model-parallel-size 16 --context-parallel-size 1
@@ -57,11 +57,11 @@ RECOMPUTE_FLAGS=(
   --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
 )
 PRECISION_FLAGS=(
-  --bf16 --fp8-format e4m3 --fp8-recipe blockwise --accumulate-allreduce-grads-in-fp32 --attention-backend flash
-  --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
+  --bf16 --fp8-format e4m3 --fp8-recipe blockwise --attention-backend flash
 )
-OVERLAP_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather
+SWITCHES_FLAGS=(
+  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
+  --accumulate-allreduce-grads-in-fp32 --moe-token-dispatcher-type alltoall --moe-permute-fusion --moe-router-fusion
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
@@ -94,7 +94,7 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE
   "${BATCH_FLAGS[@]}" \
   "${RECOMPUTE_FLAGS[@]}" \
   "${PRECISION_FLAGS[@]}" \
-  "${OVERLAP_FLAGS[@]}" \
+  "${SWITCHES_FLAGS[@]}" \
   "${OPTIMIZER_FLAGS[@]}" \
   "${LOGGING_FLAGS[@]}" \
   "${DATA_FLAGS[@]}" \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # gpt3-175b on 1,024 GPUs of a100-80g-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 1,024 GPUs = tp 4 x pp 8 x dp 32 x cp 1, v 12
-# 1,536 sequences of 2,048 tokens = dp 32 x mbs 1 x m 48
-# expected: 17.196 s a step (15.081 to 18.331), 190 TFLOP/s/GPU, 179 tokens/s/GPU
-# expected: 58.5 of 79.2 GiB a GPU, out of memory with probability 0%
+# 1,024 GPUs = tp 8 x pp 4 x dp 32 x cp 1, v 24
+# 1,536 sequences of 2,048 tokens = dp 32 x mbs 4 x m 12
+# expected: 17.068 s a step (14.968 to 18.194), 191 TFLOP/s/GPU, 180 tokens/s/GPU
+# expected: 74.6 of 79.2 GiB a GPU, out of memory with probability 1%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -34,21 +34,21 @@ export CUDA_DEVICE_MAX_CONNECTIONS=1
 MODEL_FLAGS=(
   --num-layers 96 --hidden-size 12288 --ffn-hidden-size 49152 --num-attention-heads 96 --kv-channels 128
   --normalization LayerNorm --position-embedding-type learned_absolute --max-position-embeddings 2048
-  --padded-vocab-size 50688 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 2048
+  --padded-vocab-size 51200 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 2048
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 8 --context-parallel-size 1
-  --num-virtual-stages-per-pipeline-rank 12 --sequence-parallel --use-distributed-optimizer
+  --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --context-parallel-size 1
+  --num-virtual-stages-per-pipeline-rank 24 --sequence-parallel --use-distributed-optimizer
 )
 BATCH_FLAGS=(
-  --micro-batch-size 1 --global-batch-size 1536
+  --micro-batch-size 4 --global-batch-size 1536
 )
 PRECISION_FLAGS=(
-  --bf16 --accumulate-allreduce-grads-in-fp32 --attention-backend flash --cross-entropy-loss-fusion
-  --cross-entropy-fusion-impl native
+  --bf16 --attention-backend flash
 )
-OVERLAP_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather
+SWITCHES_FLAGS=(
+  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
+  --accumulate-allreduce-grads-in-fp32
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
@@ -79,7 +79,7 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE
   "${PARALLEL_FLAGS[@]}" \
   "${BATCH_FLAGS[@]}" \
   "${PRECISION_FLAGS[@]}" \
-  "${OVERLAP_FLAGS[@]}" \
+  "${SWITCHES_FLAGS[@]}" \
   "${OPTIMIZER_FLAGS[@]}" \
   "${LOGGING_FLAGS[@]}" \
   "${DATA_FLAGS[@]}" \

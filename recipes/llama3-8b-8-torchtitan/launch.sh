@@ -4,7 +4,7 @@
 # 512 sequences of 8,192 tokens = dp 8 x mbs 1 x m 64
 # torchtitan 0.3: torchtitan_plan.py beside this file; 0.2 reads torchtitan.toml
 # expected: 61.379 s a step (53.093 to 76.969), 440 TFLOP/s/GPU, 8,542 tokens/s/GPU
-# expected: 69.1 of 79.1 GiB a GPU, out of memory with probability 0%
+# expected: 67.2 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # mixtral-8x7b on 64 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 64 GPUs = tp 1 x pp 4 x dp 16 x cp 1, v 8
-# 1,024 sequences of 4,096 tokens = dp 16 x mbs 2 x m 32
-# expected: 12.255 s a step (10.748 to 13.064), 426 TFLOP/s/GPU, 5,348 tokens/s/GPU
-# expected: 72.6 of 79.1 GiB a GPU, out of memory with probability 3%
+# 64 GPUs = tp 2 x pp 2 x dp 16 x cp 1, v 16
+# 1,024 sequences of 4,096 tokens = dp 16 x mbs 4 x m 16
+# expected: 12.249 s a step (10.742 to 13.057), 427 TFLOP/s/GPU, 5,351 tokens/s/GPU
+# expected: 75.7 of 79.1 GiB a GPU, out of memory with probability 6%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -29,6 +29,7 @@ SAVE=${SAVE:-}
 
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
+export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 MODEL_FLAGS=(
   --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --kv-channels 128
@@ -38,26 +39,25 @@ MODEL_FLAGS=(
 )
 EXPERTS_FLAGS=(
   --num-experts 8 --moe-ffn-hidden-size 14336 --moe-router-topk 2 --moe-router-dtype fp32
-  --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --moe-token-dispatcher-type alltoall
-  --moe-grouped-gemm
+  --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --moe-grouped-gemm
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 4 --context-parallel-size 1
-  --num-virtual-stages-per-pipeline-rank 8 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1
-  --use-distributed-optimizer
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --context-parallel-size 1
+  --num-virtual-stages-per-pipeline-rank 16 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1
+  --sequence-parallel --use-distributed-optimizer
 )
 BATCH_FLAGS=(
-  --micro-batch-size 2 --global-batch-size 1024
+  --micro-batch-size 4 --global-batch-size 1024
 )
 RECOMPUTE_FLAGS=(
   --recompute-granularity selective --recompute-modules moe_act layernorm
 )
 PRECISION_FLAGS=(
-  --bf16 --accumulate-allreduce-grads-in-fp32 --attention-backend flash --cross-entropy-loss-fusion
-  --cross-entropy-fusion-impl native
+  --bf16 --attention-backend flash
 )
-OVERLAP_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather
+SWITCHES_FLAGS=(
+  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
+  --accumulate-allreduce-grads-in-fp32 --moe-token-dispatcher-type alltoall --moe-permute-fusion --moe-router-fusion
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
@@ -90,7 +90,7 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE
   "${BATCH_FLAGS[@]}" \
   "${RECOMPUTE_FLAGS[@]}" \
   "${PRECISION_FLAGS[@]}" \
-  "${OVERLAP_FLAGS[@]}" \
+  "${SWITCHES_FLAGS[@]}" \
   "${OPTIMIZER_FLAGS[@]}" \
   "${LOGGING_FLAGS[@]}" \
   "${DATA_FLAGS[@]}" \

@@ -18,6 +18,8 @@ from planner.errors import InputError
 from planner.layout import SCHEDULE_CODE, Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
+from planner.specs.resolve import FREE
+from planner.specs.switches.table import with_switches
 from tests import documents, recorder
 
 FULL = 2
@@ -157,7 +159,8 @@ def test_what_is_not_in_the_json_is_said(tmp_path: Path) -> None:
 
 
 def test_other_nodes_get_the_variables(tmp_path: Path) -> None:
-    recipe = question()
+    plain = question()
+    recipe = plain.model_copy(update={"stack": with_switches(plain.stack, FREE)})
     call = launched(tmp_path, "deepspeed", recipe, of(recipe))
     lines = Path(call.env["DS_ENV_FILE"]).read_text().splitlines()
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in lines

@@ -16,7 +16,10 @@ from planner.emit import megatron, table
 from planner.emit.program import gpus_per_node
 from planner.errors import InputError
 from planner.layout import Layout
+from planner.specs import library
 from planner.specs.recipe import Recipe
+from planner.specs.resolve import FREE
+from planner.specs.switches.table import with_switches
 from planner.units import GIB
 from tests import documents, recorder
 
@@ -35,7 +38,8 @@ ESTIMATE = SimpleNamespace(
 
 
 def question() -> tuple[Recipe, Layout]:
-    recipe = documents.recipe(gpus=64)
+    stack = with_switches(library.stack("megatron"), FREE)
+    recipe = documents.recipe(gpus=64, stack=stack)
     return recipe, documents.layout(recipe, tp=8, pp=4, v=2)
 
 

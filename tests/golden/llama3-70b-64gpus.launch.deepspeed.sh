@@ -57,11 +57,11 @@ BATCH_FLAGS=(
   --micro-batch-size 1 --global-batch-size 512
 )
 PRECISION_FLAGS=(
-  --bf16 --accumulate-allreduce-grads-in-fp32 --attention-backend flash --cross-entropy-loss-fusion
-  --cross-entropy-fusion-impl native
+  --bf16 --attention-backend flash
 )
-OVERLAP_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather
+SWITCHES_FLAGS=(
+  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
+  --accumulate-allreduce-grads-in-fp32
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
@@ -91,7 +91,7 @@ deepspeed --hostfile "$HOSTFILE" --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NOD
   "${PARALLEL_FLAGS[@]}" \
   "${BATCH_FLAGS[@]}" \
   "${PRECISION_FLAGS[@]}" \
-  "${OVERLAP_FLAGS[@]}" \
+  "${SWITCHES_FLAGS[@]}" \
   "${OPTIMIZER_FLAGS[@]}" \
   "${LOGGING_FLAGS[@]}" \
   "${DATA_FLAGS[@]}" \

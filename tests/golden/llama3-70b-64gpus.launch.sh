@@ -45,11 +45,11 @@ BATCH_FLAGS=(
   --micro-batch-size 1 --global-batch-size 512
 )
 PRECISION_FLAGS=(
-  --bf16 --accumulate-allreduce-grads-in-fp32 --attention-backend flash --cross-entropy-loss-fusion
-  --cross-entropy-fusion-impl native
+  --bf16 --attention-backend flash
 )
-OVERLAP_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather
+SWITCHES_FLAGS=(
+  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
+  --accumulate-allreduce-grads-in-fp32
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
@@ -80,7 +80,7 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE
   "${PARALLEL_FLAGS[@]}" \
   "${BATCH_FLAGS[@]}" \
   "${PRECISION_FLAGS[@]}" \
-  "${OVERLAP_FLAGS[@]}" \
+  "${SWITCHES_FLAGS[@]}" \
   "${OPTIMIZER_FLAGS[@]}" \
   "${LOGGING_FLAGS[@]}" \
   "${DATA_FLAGS[@]}" \

@@ -14,7 +14,7 @@ from planner.report.draw.chart import Chart
 from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text import tune
-from planner.specs import switches
+from planner.specs.switches import table as switches
 from planner.tune.study.trials import FAILED, Row
 from planner.tune.tune import Tuned
 from planner.units import GIB

@@ -8,6 +8,7 @@ from planner.answers import Recommendation
 from planner.cost.named import named
 from planner.report.json.parts import goodput, question
 from planner.search import Change, SearchResult
+from planner.specs.switches.table import settings_of
 
 
 def document(answer: Recommendation) -> dict[str, Any]:
@@ -22,12 +23,21 @@ def document(answer: Recommendation) -> dict[str, Any]:
         "question": question(answer.recipe),
         "search": None if result is None else _search(result),
         "plans": [] if result is None else [plan.to_dict() for plan in result.plans],
+        "switches": None if answer.best is None else _switches(answer),
         "nearest": nearest,
         "min_gpus": answer.min_gpus,
         "limits": None if result is None else result.limits,
         "files": list(answer.files),
         "refused": answer.refused or None,
         "goodput": goodput(answer.goodput),
+    }
+
+
+def _switches(answer: Recommendation) -> dict[str, Any]:
+    """Every switch of the software as the first plan has it, and what other values would give."""
+    return {
+        "settings": settings_of(answer.recipe.stack),
+        "others": [gain.to_dict() for gain in answer.switches],
     }
 
 

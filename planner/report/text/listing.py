@@ -1,5 +1,5 @@
-"""The answers of `models`, `clusters`, `schedules` and `stacks` as text: a table of all of a kind,
-or one document in full with its sources.
+"""The answers of `models`, `clusters`, `schedules`, `stacks` and `switches` as text: a table of all
+of a kind, or one document in full with its sources.
 """
 
 from __future__ import annotations
@@ -166,6 +166,17 @@ def _stacks(documents: tuple[dict[str, Any], ...]) -> Table:
     return table
 
 
+def _switches(documents: tuple[dict[str, Any], ...]) -> Table:
+    table = _sentences("switch")
+    for switch in documents:
+        table.add_row(
+            switch["name"],
+            f"{switch['says']} {switch['framework']}: {switch['values']}; {switch['numerics']};"
+            f" {switch['effect']}.",
+        )
+    return table
+
+
 def _sentences(kind: str) -> Table:
     """A table of a name and a sentence in each row."""
     table = grid(kind, "what it is")
@@ -173,4 +184,10 @@ def _sentences(kind: str) -> Table:
     return table
 
 
-_TABLES = {"models": _models, "clusters": _clusters, "schedules": _schedules, "stacks": _stacks}
+_TABLES = {
+    "models": _models,
+    "clusters": _clusters,
+    "schedules": _schedules,
+    "stacks": _stacks,
+    "switches": _switches,
+}

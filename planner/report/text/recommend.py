@@ -22,6 +22,7 @@ from planner.report.text.parts import (
 )
 from planner.search import SearchResult
 from planner.specs.recipe import Recipe
+from planner.switch_gains import worth
 from planner.units import GIB
 
 MAX_RULES = 6
@@ -45,6 +46,7 @@ def text(answer: Recommendation) -> Group:
             plans([(str(plan.rank), plan.layout, plan.estimate) for plan in result.plans], "#"),
             *splits(answer.recipe, [(str(plan.rank), plan.layout) for plan in result.plans]),
             *reasons(result),
+            *switches(answer),
             *more_assumed(answer.recipe, result.plans[0].estimate),
             *goodput(answer.goodput),
         ]
@@ -84,6 +86,19 @@ def reasons(result: SearchResult) -> list[Any]:
     if result.limits:
         parts.append(paragraph("Limits", result.limits))
     return parts
+
+
+def switches(answer: Recommendation) -> list[Any]:
+    """What the switches of plan 1 are worth, and what others would save."""
+    plan = answer.plans[0]
+    on, off, lossy = worth(list(answer.switches), float(plan.estimate.step_s))
+    sentences = [
+        f"on: {on}." * bool(on),
+        f"Left off: {off}; --switch NAME=VALUE sets one." * bool(off),
+        f"Would change the numbers: {lossy}." * bool(lossy),
+    ]
+    said = " ".join(sentence for sentence in sentences if sentence)
+    return [paragraph("Switches", said)] if said else []
 
 
 def nothing_fits(recipe: Recipe, result: SearchResult) -> list[Any]:

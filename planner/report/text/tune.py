@@ -11,7 +11,7 @@ from rich.text import Text
 
 from planner.layout import SCHEDULES, Layout
 from planner.report.text.parts import GPUS, grid, heading, paragraph, product
-from planner.specs import switches
+from planner.specs.switches import table as switches
 from planner.tune.study.trials import Row, combined
 from planner.tune.tune import Tuned
 from planner.units import GIB, MIB

@@ -19,7 +19,7 @@ from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULE_CODE, SCHEDULES, Layout
 from planner.rules.table import breaches, mask
 from planner.schedules.table import schedule
 from planner.specs.recipe import Recipe
-from planner.specs.switches import Switches
+from planner.specs.switches.switch import Switches
 
 MAX_OOM_PROBABILITY = 0.9
 """Probability of running out of memory above which a layout is never launched."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from planner.errors import InputError
 from planner.launch.outcome import Outcome, Progress
 from planner.layout import Layout
-from planner.specs.switches import Switches
+from planner.specs.switches.switch import Switches
 from planner.tune.measurement import Measurement
 from planner.tune.study import lease, prior, storage, switches
 from planner.tune.study.prune import noise_share, timed

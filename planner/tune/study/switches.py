@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from planner.cost.params.layer import total_params
-from planner.emit import deepspeed_config, megatron
+from planner.emit import deepspeed_config
+from planner.emit import switches as emitted
 from planner.layout import Layout
 from planner.specs.megatron import sharded_by_torch
 from planner.specs.recipe import Recipe
-from planner.specs.switches import Switches, Value
+from planner.specs.switches.switch import Switches, Value
 from planner.tune import torch_support
 
 Choices = dict[str, tuple[Value, ...]]
@@ -149,7 +150,7 @@ def _megatron(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
     own.
     """
     plain = recipe.model_copy(update={"switches": {}})
-    written = {flag[0] for flag in megatron.overlap_flags(plain, layout)}
+    written = {flag[0] for flag in emitted.flags(plain, layout)}
     out: Choices = {}
     ranks = int(layout.dp * layout.cp)
     if layout.zero < 2 and ranks > 1 and not sharded_by_torch(recipe, layout):

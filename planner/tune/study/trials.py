@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from planner.launch.outcome import Outcome
 from planner.layout import Layout
-from planner.specs.switches import Switches
+from planner.specs.switches.switch import Switches
 from planner.tune.measurement import Measurement
 from planner.tune.study.prune import SPREADS
 from planner.tune.study.space import Space, key

@@ -1,0 +1,56 @@
+"""The switches of a recipe as flags, variables and keys of its framework's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from planner.emit.program import Flag
+from planner.layout import Layout
+from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import Spelling, Switch, Value, setting
+from planner.specs.switches.table import BY_FRAMEWORK
+from planner.specs.versions import version_of
+
+
+def flags(recipe: Recipe, layout: Layout) -> list[Flag]:
+    """Those of every switch that acts in the layout."""
+    return [
+        tuple(word.format(value=value) for word in flag)
+        for _, value, spelling in _spelled(recipe, layout)
+        for flag in spelling.flags
+    ]
+
+
+def environment(recipe: Recipe, layout: Layout) -> list[tuple[str, str]]:
+    """Variables that turn switches on."""
+    return [pair for _, _, spelling in _spelled(recipe, layout) for pair in spelling.environment]
+
+
+def bridge(recipe: Recipe, layout: Layout) -> dict[str, dict[str, Any]]:
+    """Keys of Megatron-Bridge's configuration, by part."""
+    parts: dict[str, dict[str, Any]] = {}
+    for switch, value, spelling in _spelled(recipe, layout):
+        for key, content in spelling.bridge:
+            part, _, name = key.partition(".")
+            written = list(content) if isinstance(content, tuple) else content
+            parts.setdefault(part, {})[name] = written if switch.values else value
+    return parts
+
+
+def _spelled(recipe: Recipe, layout: Layout) -> Iterator[tuple[Switch, Value, Spelling]]:
+    """Every switch with its value and how the recipe's version writes it; where it changes nothing,
+    its first value.
+    """
+    version = version_of(recipe.framework, recipe.framework_version)
+    for switch in BY_FRAMEWORK[recipe.framework].values():
+        value = setting(recipe, switch.name, switch.default)
+        if not switch.exists(recipe, layout) or (not switch.values and value == switch.default):
+            continue
+        if not switch.acts(recipe, layout):
+            if not switch.values:
+                continue
+            value = switch.values[0]
+        spelling = switch.spelled(value, version, recipe.model.moe is not None)
+        if spelling:
+            yield switch, value, spelling

@@ -1,0 +1,422 @@
+"""Switches of Megatron-LM: megatron-core 0.14 to 0.19, as its arguments spell them.
+
+Source of flags, defaults, needs and refusals: [megatron-core] training/arguments.py,
+core/transformer/transformer_config.py, core/model_parallel_config.py, core/distributed/
+distributed_data_parallel_config.py of the releases named.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.layout import MODULES, Layouts, Mask
+from planner.specs.recipe import Recipe
+from planner.specs.switches.allocator import EXPANDABLE_SEGMENTS
+from planner.specs.switches.switch import (
+    Need,
+    Plain,
+    Spelling,
+    Switch,
+    Value,
+    setting,
+)
+
+FLEX_BACKENDS = (0, 16)
+"""Version from which a flexible dispatcher names its library."""
+
+
+def _on(name: str, part: str, flag: str, since: tuple[int, int] = (0, 0)) -> tuple[Spelling, ...]:
+    """The spellings of a switch that a flag turns on."""
+    return (
+        Spelling(False, bridge=((f"{part}.{name}", False),)),
+        Spelling(True, ((flag,),), since, bridge=((f"{part}.{name}", True),)),
+    )
+
+
+def _has_experts(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(recipe.model.moe is not None)
+
+
+def _exchanges(recipe: Recipe, layout: Layouts) -> Mask:
+    """Tokens travel to experts."""
+    return _has_experts(recipe, layout) & (np.asarray(layout.ep) > 1)
+
+
+def _replicated(recipe: Recipe, layout: Layouts) -> Mask:
+    """Gradients are reduced by Megatron's own data parallelism."""
+    torch_shards = recipe.stack.fsdp == "torch"
+    return ~(torch_shards & (np.asarray(layout.zero) >= 2))
+
+
+def _reduces_beside(recipe: Recipe, layout: Layouts) -> Mask:
+    return _replicated(recipe, layout) & bool(setting(recipe, "overlap_grad_reduce", False))
+
+
+def _gathers_parameters(recipe: Recipe, layout: Layouts) -> Mask:
+    return _reduces_beside(recipe, layout) & (np.asarray(layout.zero) >= 1)
+
+
+def _narrows_gradients(recipe: Recipe, layout: Layouts) -> Mask:
+    """fp16 runs keep 16-bit gradients unless told to accumulate in 32 bits."""
+    wide = setting(recipe, "grad_reduce_dtype", "fp32") == "fp32"
+    return np.asarray(recipe.precision != "fp32" and (wide or recipe.precision != "fp16"))
+
+
+def _interleaves(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(layout.v) > 1
+
+
+def _splits_sequence(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(layout.sp, bool) & (np.asarray(layout.tp) > 1)
+
+
+DENSE_MODULES = ("attn", "mlp")
+EXPERT_MODULES = ("attn", "moe_router", "moe_preprocess")
+"""What `layers` captures, as far as it can be captured: routed experts have no fixed shape."""
+
+
+def _read_graph(plain: Plain) -> Value | None:
+    """What is captured, by the flags of any version."""
+    impl = str(plain.get("cuda_graph_impl") or "none")
+    captured = plain.get("cuda_graph_modules") or plain.get("cuda_graph_scope") or ()
+    modules = {captured} if isinstance(captured, str) else set(map(str, captured))
+    if plain.get("enable_cuda_graph") or plain.get("external_cuda_graph"):
+        impl = "transformer_engine"
+    if impl == "full_iteration" or "full_iteration" in modules:
+        return "full_iteration"
+    if impl == "none":
+        return None
+    if not modules or modules & {"moe_router", "moe", "mlp", "full"}:
+        return "layers"
+    return "attn" if "attn" in modules else None
+
+
+_GRAPHED = (("NCCL_GRAPH_REGISTER", "0"),)
+"""Graphs of Transformer Engine beside expandable segments. Source: training/arguments.py."""
+
+
+def _graph(
+    value: str, modules: tuple[str, ...], experts: bool | None = None
+) -> tuple[Spelling, ...]:
+    """The spellings of captured modules: a scope up to 0.17, modules since."""
+    bridge = (("model.cuda_graph_impl", "transformer_engine"), ("model.cuda_graph_scope", modules))
+    impl = ("--cuda-graph-impl", "transformer_engine")
+    return (
+        Spelling(
+            value,
+            (impl, ("--cuda-graph-modules", *modules)),
+            (0, 18),
+            experts=experts,
+            environment=_GRAPHED,
+            bridge=bridge,
+        ),
+        Spelling(
+            value,
+            (impl, ("--cuda-graph-scope", *modules)),
+            (0, 16),
+            experts=experts,
+            environment=_GRAPHED,
+            bridge=bridge,
+        ),
+    )
+
+
+_FULL_GRAPH = (("model.cuda_graph_impl", "local"), ("model.cuda_graph_scope", ("full_iteration",)))
+
+
+def _graph_keeps_layers(recipe: Recipe, layout: Layouts) -> Mask:
+    return ~layout.recomputes_all
+
+
+def _graph_keeps_router(recipe: Recipe, layout: Layouts) -> Mask:
+    repeats: Mask = (np.asarray(layout.recompute_modules) >> MODULES.index("moe") & 1) == 0
+    return ~layout.recomputes_modules | repeats
+
+
+def _dispatcher(library: str) -> tuple[Spelling, ...]:
+    flex = ("--moe-token-dispatcher-type", "flex")
+    bridge = (
+        ("model.moe_token_dispatcher_type", "flex"),
+        ("model.moe_flex_dispatcher_backend", library),
+        ("model.moe_shared_expert_overlap", False),
+    )
+    named = Spelling(
+        library, (flex, ("--moe-flex-dispatcher-backend", library)), FLEX_BACKENDS, bridge=bridge
+    )
+    early = Spelling(library, (flex, ("--moe-enable-deepep",)), before=FLEX_BACKENDS)
+    return (named, early) if library == "deepep" else (named,)
+
+
+def _read_dispatcher(plain: Plain) -> Value | None:
+    kind = plain.get("moe_token_dispatcher_type")
+    if kind != "flex":
+        return "alltoall" if kind else None
+    backend = str(plain.get("moe_flex_dispatcher_backend") or "deepep").lower()
+    return "hybridep" if backend == "hybridep" else "deepep"
+
+
+def _read_loss(plain: Plain) -> Value | None:
+    if not plain.get("cross_entropy_loss_fusion"):
+        return None
+    return "te" if plain.get("cross_entropy_fusion_impl") == "te" else "native"
+
+
+def _read_gradients(plain: Plain) -> Value | None:
+    narrow = plain.get("use_precision_aware_optimizer") and plain.get("main_grads_dtype") == "bf16"
+    return "bf16" if plain.get("grad_reduce_in_bf16") or narrow else None
+
+
+def _read_p2p(plain: Plain) -> Value | None:
+    off = plain.get("no_overlap_p2p_communication") or plain.get("overlap_p2p_comm") is False
+    return False if off else None
+
+
+SWITCHES = (
+    Switch(
+        "overlap_grad_reduce",
+        "Gradients are reduced bucket by bucket beside the last micro-batch's backward pass.",
+        (False, True),
+        False,
+        "same",
+        _on("overlap_grad_reduce", "ddp", "--overlap-grad-reduce"),
+        "hides the data-parallel reduction behind the backward pass",
+        "[megatron-core] core/distributed/distributed_data_parallel.py",
+        acts=_replicated,
+    ),
+    Switch(
+        "overlap_param_gather",
+        "Updated parameters are gathered beside the next forward pass.",
+        (False, True),
+        False,
+        "same",
+        _on("overlap_param_gather", "ddp", "--overlap-param-gather"),
+        "hides the gather of the distributed optimizer; needs overlap_grad_reduce",
+        "[megatron-core] training/arguments.py",
+        acts=_gathers_parameters,
+    ),
+    Switch(
+        "tp_comm_overlap",
+        "Tensor-parallel collectives run beside chunked products (userbuffers).",
+        (False, True),
+        False,
+        "reassociated",
+        _on("tp_comm_overlap", "model", "--tp-comm-overlap"),
+        "hides tensor-parallel communication; no isolated measurement is published, the share is a"
+        " guess within what torchtitan's async tp gains",
+        "[megatron-core] core/model_parallel_config.py",
+        acts=_splits_sequence,
+    ),
+    Switch(
+        "overlap_p2p_comm",
+        "Transfers of virtual stages run beside the next chunk.",
+        (False, True),
+        True,
+        "same",
+        (
+            Spelling(
+                False,
+                (("--no-overlap-p2p-communication",),),
+                bridge=(("model.overlap_p2p_comm", False), ("model.batch_p2p_comm", True)),
+            ),
+            Spelling(
+                True, bridge=(("model.overlap_p2p_comm", True), ("model.batch_p2p_comm", False))
+            ),
+        ),
+        "hides the transfers of an interleaved pipeline in its steady state",
+        "[megatron-core] core/pipeline_parallel/schedules.py",
+        exists=_interleaves,
+        read=_read_p2p,
+    ),
+    Switch(
+        "ddp_bucket_size",
+        "Parameters of a bucket of gradients.",
+        (),
+        0,
+        "same",
+        (Spelling(0, (("--ddp-bucket-size", "{value}"),), bridge=(("ddp.bucket_size", None),)),),
+        "smaller buckets overlap sooner and reach less bandwidth; not modelled, measured by tune",
+        "[megatron-core] core/distributed/distributed_data_parallel.py",
+        exists=_reduces_beside,
+    ),
+    Switch(
+        "cross_entropy_fusion",
+        "The loss in few kernels: off, native (torch.compile) or te (Transformer Engine).",
+        ("off", "native", "te"),
+        "off",
+        "reassociated",
+        (
+            Spelling("off", bridge=(("model.cross_entropy_loss_fusion", False),)),
+            Spelling(
+                "native",
+                (("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "native")),
+                bridge=(
+                    ("model.cross_entropy_loss_fusion", True),
+                    ("model.cross_entropy_fusion_impl", "native"),
+                ),
+            ),
+            Spelling(
+                "te",
+                (("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "te")),
+                before=(0, 18),
+                bridge=(
+                    ("model.cross_entropy_loss_fusion", True),
+                    ("model.cross_entropy_fusion_impl", "te"),
+                ),
+            ),
+        ),
+        "native takes 0.67 of the unfused loss's time; te works in place, in 16 bits: a run that"
+        " diverged is reported, and Megatron-LM refuses it since 0.18",
+        "SkyRL issue 1841 (8k tokens, 62,080 rows of the vocabulary: 11 ms, 8 ms); Megatron-LM"
+        " issue 1627",
+        lossy=("te",),
+        read=_read_loss,
+    ),
+    Switch(
+        "grad_reduce_dtype",
+        "Numbers in which gradients are accumulated and reduced: fp32 or bf16.",
+        ("fp32", "bf16"),
+        "fp32",
+        "same",
+        (
+            Spelling(
+                "fp32",
+                (("--accumulate-allreduce-grads-in-fp32",),),
+                bridge=(
+                    ("ddp.grad_reduce_in_fp32", True),
+                    ("mixed_precision.grad_reduce_in_fp32", True),
+                ),
+            ),
+            Spelling(
+                "bf16",
+                (("--grad-reduce-in-bf16",),),
+                bridge=(
+                    ("ddp.grad_reduce_in_fp32", False),
+                    ("mixed_precision.grad_reduce_in_fp32", False),
+                ),
+            ),
+        ),
+        "bf16 halves the gradient buffer and what is reduced; micro-batches are added in bf16 too",
+        "[megatron-core] training/arguments.py; bytes counted",
+        lossy=("bf16",),
+        exists=_narrows_gradients,
+        read=_read_gradients,
+    ),
+    Switch(
+        "moe_dispatcher",
+        "How tokens reach their experts: NCCL's alltoall, deepep or hybridep.",
+        ("alltoall", "deepep", "hybridep"),
+        "alltoall",
+        "reassociated",
+        (
+            Spelling(
+                "alltoall",
+                (("--moe-token-dispatcher-type", "alltoall"),),
+                bridge=(("model.moe_token_dispatcher_type", "alltoall"),),
+            ),
+            *_dispatcher("deepep"),
+            *_dispatcher("hybridep"),
+        ),
+        "the libraries send a token once to each NVLink domain and let the host run ahead sooner",
+        "DeepEP README; DeepSeek-V3 on GB200: DeepEP -4.6% of a step, HybridEP -12.0% more",
+        exists=_has_experts,
+        acts=_exchanges,
+        read=_read_dispatcher,
+    ),
+    Switch(
+        "moe_permute_fusion",
+        "Tokens are sorted by expert in fused kernels.",
+        (False, True),
+        False,
+        "reassociated",
+        _on("moe_permute_fusion", "model", "--moe-permute-fusion"),
+        "halves the traffic of sorting tokens, and launches less",
+        "[megatron-core] core/transformer/moe/moe_utils.py; kernels counted",
+        exists=_has_experts,
+    ),
+    Switch(
+        "moe_router_fusion",
+        "Scores, choice and auxiliary loss in few kernels (Transformer Engine 2.7).",
+        (False, True),
+        False,
+        "reassociated",
+        _on("moe_router_fusion", "model", "--moe-router-fusion"),
+        "halves the router's traffic, and launches less",
+        "DeepSeek-V3 on GB200: 72 to 31 kernels, -1.9% of a step",
+        exists=_has_experts,
+    ),
+    Switch(
+        "overlap_moe_expert_parallel_comm",
+        "Dispatch and combine of one micro-batch run beside the compute of another.",
+        (False, True),
+        False,
+        "reassociated",
+        _on("overlap_moe_expert_parallel_comm", "model", "--overlap-moe-expert-parallel-comm"),
+        "hides the exchange of experts; needs virtual stages where there is a pipeline",
+        "Qwen3-235B on 256 H100: 19.7 to 17.6 s (Megatron MoE ModelZoo); the share is set by hand",
+        exists=_has_experts,
+        acts=_exchanges,
+    ),
+    Switch(
+        "cuda_graph",
+        "What is captured and replayed without launches: none, attn, layers (attention and MLP, or"
+        " the router of experts) or full_iteration.",
+        ("none", "attn", "layers", "full_iteration"),
+        "none",
+        "same",
+        (
+            Spelling("none", bridge=(("model.cuda_graph_impl", "none"),)),
+            *_graph("attn", ("attn",)),
+            *_graph("layers", DENSE_MODULES, False),
+            *_graph("layers", EXPERT_MODULES, True),
+            Spelling(
+                "full_iteration",
+                (
+                    ("--cuda-graph-impl", "full_iteration"),
+                    ("--no-check-for-nan-in-loss-and-grad",),
+                ),
+                (0, 18),
+                bridge=_FULL_GRAPH,
+            ),
+            Spelling(
+                "full_iteration",
+                (
+                    ("--cuda-graph-impl", "local"),
+                    ("--cuda-graph-scope", "full_iteration"),
+                    ("--no-check-for-nan-in-loss-and-grad",),
+                ),
+                (0, 16),
+                bridge=_FULL_GRAPH,
+            ),
+        ),
+        "takes launches and the host's waits off the captured part, and holds memory of its own",
+        "DeepSeek-V3 on GB200: attn, moe_router, moe_preprocess -7.9% of a step",
+        needs=(
+            Need(
+                "graphed layers are not recomputed whole",
+                _graph_keeps_layers,
+                "where modules are captured whole layers are not recomputed, but got recompute="
+                "{knobs[recompute]}",
+                "try selective recomputation, or cuda_graph none",
+                values=("attn", "layers"),
+            ),
+            Need(
+                "a graphed router keeps its experts",
+                _graph_keeps_router,
+                "where the router is captured the module moe is not recomputed, but got"
+                " recompute_modules {knobs[recompute_modules]}",
+                "leave moe out, or try cuda_graph attn",
+                values=("layers",),
+            ),
+            Need(
+                "a graph of all needs fixed shapes",
+                lambda recipe, layout: np.asarray(recipe.model.moe is None),
+                "a graph of the whole iteration needs shapes that do not change, but"
+                " {recipe.model.name} sends its experts as many tokens as they get",
+                "try cuda_graph layers",
+                values=("full_iteration",),
+            ),
+        ),
+        read=_read_graph,
+    ),
+    EXPANDABLE_SEGMENTS,
+)

@@ -1,0 +1,112 @@
+"""A switch: what a run turns on or off without another layout, stated once for rules, cost,
+emitters, readers and documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from planner.layout import Layouts, Mask
+from planner.specs.recipe import Recipe
+from planner.specs.versions import Version
+
+Value = bool | int | str
+Switches = Mapping[str, Value]
+"""Values of switches by name; of those that are missing the framework's defaults hold."""
+Plain = Mapping[str, Any]
+"""Values read from a file, by the framework's own words (Reading.plain)."""
+FIRST: Version = (0, 0)
+NEVER: Version = (999, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a value is written, in versions from `since` up to, not including, `before`."""
+
+    value: Value
+    flags: tuple[tuple[str, ...], ...] = ()
+    """Flags of the command line, each with its arguments; none where the value is the default."""
+    since: Version = FIRST
+    before: Version = NEVER
+    environment: tuple[tuple[str, str], ...] = ()
+    experts: bool | None = None
+    """Written for models with experts alone, or without; None: for both."""
+    bridge: tuple[tuple[str, Any], ...] = ()
+    """Keys of Megatron-Bridge's configuration, by part: `ddp.overlap_grad_reduce`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What must hold where the switch is on (not at its first value)."""
+
+    name: str
+    holds: Callable[[Recipe, Layouts], Mask]
+    says: str
+    """As of planner.rules.rule.Rule."""
+    way_out: str
+    since: Version = FIRST
+    before: Version = NEVER
+    values: tuple[Value, ...] = ()
+    """The values that it binds; none: every value but the first."""
+
+
+def setting(recipe: Recipe, name: str, default: Value) -> Value:
+    """A switch as the recipe has it: measured with it, else as its stack has it."""
+    return recipe.switches.get(name, recipe.stack.switches.get(name, default))
+
+
+def always(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.True_
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One switch of one framework."""
+
+    name: str
+    help: str
+    values: tuple[Value, ...]
+    """Off, or what costs nothing and gains nothing, first; none: a whole number."""
+    default: Value
+    """The framework's own; Megatron-LM's of its command line."""
+    arithmetic: Literal["same", "reassociated", "lossy", "benchmark-only"]
+    """same: bit for bit the same sums; reassociated: other orders of the same sums; lossy: fewer
+    bits or dropped tokens; benchmark-only: trains nothing.
+    """
+    spellings: tuple[Spelling, ...]
+    """Of one value the first that the version has is written."""
+    says: str
+    """What it does to time and memory, in a sentence."""
+    source: str
+    lossy: tuple[Value, ...] = ()
+    """Of a switch that is not lossy as a whole the values that are."""
+    exists: Callable[[Recipe, Layouts], Mask] = always
+    """Where it is written: a model without experts has no dispatcher."""
+    acts: Callable[[Recipe, Layouts], Mask] = always
+    """Where it changes anything; elsewhere it is written at its first value."""
+    needs: tuple[Need, ...] = ()
+    read: Callable[[Plain], Value | None] | None = None
+    """The value that a file states, where it is not simply the flags of a spelling."""
+    lowest: int = 1
+    """Of a whole number the least."""
+
+    def spelled(
+        self, value: Value, version: Version, experts: bool | None = None
+    ) -> Spelling | None:
+        """How a version writes a value, for a model with experts or without (None: for either);
+        None where it cannot.
+        """
+        for spelling in self.spellings:
+            fits = not self.values or spelling.value == value
+            model = experts is None or spelling.experts in (None, experts)
+            if fits and model and spelling.since <= version < spelling.before:
+                return spelling
+        return None
+
+    def arithmetic_of(self, value: Value) -> str:
+        """What a value does to the numbers."""
+        return "lossy" if value in self.lossy else self.arithmetic

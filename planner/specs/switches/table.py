@@ -1,0 +1,263 @@
+"""The switches of every framework: looked up, checked, written as text, and what settings make of
+a stack's figures.
+
+To add one: an entry in the file of its framework. Rules, cost, files, readers, `ppplan switches`
+and the JSON follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError, unknown
+from planner.specs import library
+from planner.specs.documents import read_mapping
+from planner.specs.stack import Experts, Stack
+from planner.specs.switches import deepspeed, megatron, torch
+from planner.specs.switches.switch import Plain, Switch, Switches, Value
+from planner.specs.versions import version_of
+
+BY_FRAMEWORK: dict[str, dict[str, Switch]] = {
+    "megatron": {switch.name: switch for switch in megatron.SWITCHES},
+    "deepspeed": {switch.name: switch for switch in deepspeed.SWITCHES},
+    "torch": {switch.name: switch for switch in torch.SWITCHES},
+}
+Fields = dict[str, Any]
+"""Fields of a Stack, those of its experts as `experts.NAME`."""
+PLAIN_STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
+"""By framework the stack whose figures the effects of switches start from."""
+MAX_SIZE = 10**11
+ON, OFF = ("on", "true", "yes"), ("off", "false", "no")
+
+
+def parse(words: Iterable[str], framework: str) -> dict[str, Value]:
+    """`name=value` of a question. InputError for an unknown switch or value."""
+    settings: dict[str, Value] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise InputError(f"a switch must be stated as NAME=VALUE, but got {word[:60]!r}")
+        switch = BY_FRAMEWORK[framework].get(name)
+        if switch is None:
+            raise unknown(f"{framework} switch", name, tuple(BY_FRAMEWORK[framework]))
+        if name in settings:
+            raise InputError(f"switch {name} must be stated once, but got it twice; leave one out")
+        settings[name] = _value(switch, text.strip())
+    return settings
+
+
+def _value(switch: Switch, text: str) -> Value:
+    lowered = text.lower()
+    if not switch.values:
+        if not text.isascii() or not text.isdigit():
+            raise _faulty(switch, text)
+        _check_value(switch, int(text), "switch")
+        return int(text)
+    for value in switch.values:
+        words = (ON if value else OFF) if isinstance(value, bool) else (str(value).lower(),)
+        if lowered in words:
+            return value
+    raise _faulty(switch, text)
+
+
+def _faulty(switch: Switch, text: object) -> InputError:
+    return InputError(f"switch {switch.name} must be {choices(switch)}, but got {str(text)[:40]!r}")
+
+
+def choices(switch: Switch) -> str:
+    """The values in words: `off or on`, `fp32 or bf16`."""
+    if not switch.values:
+        return f"a whole number from {switch.lowest} to {MAX_SIZE:,}"
+    *others, last = (shown(value) for value in switch.values)
+    return f"{', '.join(others)} or {last}"
+
+
+def shown(value: Value) -> str:
+    """A value as text: on, off, 50,000,000, hybridep."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def check(settings: Switches, where: str) -> None:
+    """Raises InputError for a switch that no framework has, or a value that it cannot take."""
+    known = {name: switch for table in BY_FRAMEWORK.values() for name, switch in table.items()}
+    for name, value in settings.items():
+        if name not in known:
+            raise InputError(f"{where}: {unknown('switch', name, known)}")
+        _check_value(known[name], value, where)
+
+
+def _check_value(switch: Switch, value: object, where: str) -> None:
+    if switch.values == (False, True):
+        if not isinstance(value, bool):
+            raise InputError(
+                f"{where}: switches.{switch.name} must be true or false, but got {str(value)[:40]}"
+            )
+    elif switch.values:
+        if value not in switch.values or isinstance(value, bool):
+            raise InputError(
+                f"{where}: switches.{switch.name} must be {choices(switch)}, but got"
+                f" {str(value)[:40]}"
+            )
+    elif (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not switch.lowest <= value <= MAX_SIZE
+    ):
+        raise InputError(
+            f"{where}: switches.{switch.name} must be {choices(switch)}, but got {str(value)[:40]}"
+        )
+
+
+def of(framework: str, settings: Switches) -> dict[str, Value]:
+    """The settings of switches that a framework has."""
+    return {n: value for n, value in settings.items() if n in BY_FRAMEWORK.get(framework, ())}
+
+
+def text(settings: Switches) -> str:
+    """Settings in one line: `overlap_comm off, reduce_bucket_size 50,000,000`."""
+    return ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
+
+
+def left_out(framework: str, settings: Switches) -> tuple[str, ...]:
+    """A line for a launch file about switches that another software was measured with; nothing when
+    there are none.
+    """
+    own = of(framework, settings)
+    others = {name: value for name, value in settings.items() if name not in own}
+    if not others:
+        return ()
+    whose = sorted(name for name, table in BY_FRAMEWORK.items() if others.keys() & table.keys())
+    return (
+        f"not written: {text(others)}, switches of {' and '.join(whose)} with which the plan was"
+        " measured",
+    )
+
+
+def read(framework: str, plain: Plain) -> dict[str, Value]:
+    """What a file sets, by the words that its reader found."""
+    settings: dict[str, Value] = {}
+    for switch in BY_FRAMEWORK[framework].values():
+        value = switch.read(plain) if switch.read else _read_flags(switch, plain)
+        if value is not None:
+            settings[switch.name] = value
+    return settings
+
+
+def _read_flags(switch: Switch, plain: Plain) -> Value | None:
+    """The value whose flags a file states; a number is stated by the switch's own name."""
+    if not switch.values:
+        number = plain.get(switch.name)
+        if not isinstance(number, int) or isinstance(number, bool):
+            return None
+        return number if 1 <= number <= MAX_SIZE else None
+    stated = plain.get(switch.name)
+    return stated if isinstance(stated, bool) else None
+
+
+def defaults(framework: str) -> dict[str, Value]:
+    """What holds where nothing is stated."""
+    return {name: switch.default for name, switch in BY_FRAMEWORK[framework].items()}
+
+
+def settings_of(stack: Stack) -> dict[str, Value]:
+    """The value of every switch of a stack's framework."""
+    return defaults(stack.framework) | stack.switches
+
+
+def with_switches(stack: Stack, settings: Switches) -> Stack:
+    """The stack under other settings: of its figures those change that the settings make differ.
+
+    A figure that the stack has as its framework's plain stack would under the same settings is
+    replaced; one that was fitted to the stack's own runs changes in proportion.
+    """
+    changed = dict(stack.switches) | of(stack.framework, settings)
+    if changed == stack.switches:
+        return stack
+    before = _figures(stack.framework, _key(stack.switches))
+    after = _figures(stack.framework, _key(changed))
+    own: Fields = {}
+    experts: Fields = {}
+    for field, value in after.items():
+        old = before[field]
+        if old == value:
+            continue
+        now = _figure(stack, field)
+        fitted = now != old and isinstance(value, int | float) and not isinstance(value, bool)
+        written = now * value / old if fitted and old else value
+        if field.startswith("experts."):
+            experts[field.removeprefix("experts.")] = written
+        else:
+            own[field] = written
+    if experts:
+        own["experts"] = stack.experts.model_copy(update=experts)
+    return stack.model_copy(update={**own, "switches": changed})
+
+
+def _key(settings: Switches) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted(settings.items()))
+
+
+@lru_cache(maxsize=4096)
+def _figures(framework: str, settings: tuple[tuple[str, Value], ...]) -> Fields:
+    """The figures that switches decide, under settings."""
+    if framework not in PLAIN_STACKS:
+        return {}
+    plain = library.stack(PLAIN_STACKS[framework])
+    fields = {name: getattr(plain, name) for name in Stack.model_fields if name != "experts"}
+    fields |= {f"experts.{name}": getattr(plain.experts, name) for name in Experts.model_fields}
+    values = defaults(framework) | dict(settings)
+    every = effects(framework)
+    decided: Fields = {}
+    for name in BY_FRAMEWORK[framework]:
+        effect = every.get(name, {}).get(values[name], {})
+        decided |= effect.get("set", {})
+        for field, stack in effect.get("like", {}).items():
+            decided[field] = _figure(library.stack(stack), field)
+        for field, more in effect.get("add", {}).items():
+            decided[field] = decided.get(field, fields[field]) + more
+        for field, factor in effect.get("scale", {}).items():
+            decided[field] = decided.get(field, fields[field]) * factor
+    return fields | decided
+
+
+def _figure(stack: Stack, field: str) -> Any:
+    part, _, name = field.rpartition(".")
+    return getattr(stack.experts if part else stack, name)
+
+
+@lru_cache(maxsize=4)
+def effects(framework: str) -> dict[str, dict[Any, Any]]:
+    """What the values of each switch make of a stack's figures, with the source."""
+    path = Path(__file__).with_name(f"{framework}.yaml")
+    return read_mapping(path) if path.exists() else {}
+
+
+def is_guess(framework: str, name: str) -> bool:
+    """Whether no measurement stands behind a switch's effect: its source says so."""
+    return str(effects(framework).get(name, {}).get("source", "")).startswith("guess")
+
+
+def available(stack: Stack, version: str) -> tuple[Stack, tuple[str, ...]]:
+    """The stack with every switch at a value that the version can write, and a note on each that
+    had another: the most that the version has of it.
+    """
+    number = version_of(stack.framework, version)
+    changed: dict[str, Value] = {}
+    notes = []
+    for name, value in stack.switches.items():
+        switch = BY_FRAMEWORK[stack.framework][name]
+        if not switch.values or switch.spelled(value, number):
+            continue
+        below = switch.values[: switch.values.index(value)]
+        nearest: Any = next((v for v in reversed(below) if switch.spelled(v, number)), below[0])
+        changed[name] = nearest
+        notes.append(
+            f"{name}: {shown(nearest)}, as {stack.framework} {version} has no {shown(value)}"
+        )
+    return with_switches(stack, changed), tuple(notes)

@@ -1,0 +1,145 @@
+"""What the other values of a recipe's switches would give to a layout, and what those that are on
+are worth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.cost.terms import ACCEPTED_OOM_PROBABILITY
+from planner.estimate import closed_form
+from planner.layout import Layout
+from planner.rules.table import breaches
+from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import Switch, Switches, Value
+from planner.specs.switches.table import (
+    BY_FRAMEWORK,
+    is_guess,
+    settings_of,
+    shown,
+    with_switches,
+)
+from planner.specs.versions import version_of
+
+PAYS = 0.001
+"""Of a step: less is not worth a word."""
+WITH: dict[str, Switches] = {"overlap_param_gather": {"overlap_grad_reduce": True}}
+"""What a switch is turned on together with."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchGain:
+    """One switch at another value than the recipe's."""
+
+    name: str
+    now: Value
+    value: Value
+    settings: Switches
+    """The value, and what it is set together with."""
+    step_s: float
+    """Of the layout with it, in closed form."""
+    saved_s: float
+    """Less than now; negative where the recipe's value is the faster one."""
+    arithmetic: str
+    """What the value does to the numbers; Switch.arithmetic."""
+
+    guessed: bool
+    """Whether the effect is a guess, by its source."""
+
+    @property
+    def keeps_arithmetic(self) -> bool:
+        return self.arithmetic in ("same", "reassociated")
+
+    @property
+    def doubt(self) -> str:
+        """`, a guess` where no measurement stands behind the effect."""
+        return ", a guess" * self.guessed
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "now": self.now,
+            "value": self.value,
+            "step_s": self.step_s,
+            "saved_s": self.saved_s,
+            "arithmetic": self.arithmetic,
+            "guessed": self.guessed,
+        }
+
+
+def other_values(recipe: Recipe, layout: Layout) -> list[SwitchGain]:
+    """Every value that a switch does not have now, where the version has it, it acts, it breaks no
+    rule and the layout still fits.
+    """
+    base_s = float(closed_form(recipe, layout).step_s)
+    return [
+        gain
+        for switch in BY_FRAMEWORK[recipe.framework].values()
+        for value in switch.values
+        if (gain := _gain(recipe, layout, switch, value, base_s)) is not None
+    ]
+
+
+def _gain(
+    recipe: Recipe, layout: Layout, switch: Switch, value: Value, base_s: float
+) -> SwitchGain | None:
+    now = settings_of(recipe.stack)
+    version = version_of(recipe.framework, recipe.framework_version)
+    if value == now[switch.name] or switch.spelled(value, version) is None:
+        return None
+    needed = WITH.get(switch.name, {}) if value else {}
+    settings: dict[str, Value] = {n: v for n, v in needed.items() if now[n] != v}
+    settings[switch.name] = value
+    changed = recipe.model_copy(update={"stack": with_switches(recipe.stack, settings)})
+    acts = switch.exists(changed, layout) & switch.acts(changed, layout)
+    if not acts or breaches(changed, layout):
+        return None
+    estimate = closed_form(changed, layout)
+    if float(estimate.oom_probability) >= ACCEPTED_OOM_PROBABILITY:
+        return None
+    step_s = float(estimate.step_s)
+    return SwitchGain(
+        switch.name,
+        now[switch.name],
+        value,
+        settings,
+        step_s,
+        base_s - step_s,
+        switch.arithmetic_of(value),
+        is_guess(recipe.framework, switch.name),
+    )
+
+
+def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str, str]:
+    """Three sentences, each empty where there is nothing to say: what is on and what it saves, what
+    is left off and would save, what would save and change the numbers.
+    """
+    least = PAYS * step_s
+    first = {
+        gain.name: gain for gain in gains if gain.value == _off(gain.name) and gain.saved_s < -least
+    }
+    on = [
+        f"{gain.name} {shown(gain.now)} ({-gain.saved_s:.2g} s{gain.doubt})"
+        for gain in first.values()
+    ]
+    off, lossy = _best(gains, least, True), _best(gains, least, False)
+    return ", ".join(on), ", ".join(off), ", ".join(lossy)
+
+
+def _best(gains: list[SwitchGain], least: float, keeps: bool) -> list[str]:
+    """Of each switch the value that saves most."""
+    best: dict[str, SwitchGain] = {}
+    for gain in sorted(gains, key=lambda gain: -gain.saved_s):
+        if gain.saved_s > least and gain.keeps_arithmetic == keeps:
+            best.setdefault(gain.name, gain)
+    return [
+        f"{gain.name} {shown(gain.value)} ({gain.saved_s:.2g} s{gain.doubt})"
+        for gain in best.values()
+    ]
+
+
+def _off(name: str) -> Value:
+    for table in BY_FRAMEWORK.values():
+        if name in table and table[name].values:
+            return table[name].values[0]
+    return False

@@ -1,0 +1,58 @@
+"""What switches need: TransformerConfig.__post_init__ of megatron-core 0.18 and 0.19 on CUDA
+graphs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.layout import RECOMPUTE_CODE, module_mask
+from planner.rules.table import breaches
+from planner.specs import library
+from planner.specs.switches.table import with_switches
+from tests import documents
+
+FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
+
+
+@pytest.mark.parametrize(
+    ("model", "graph", "knobs", "rules"),
+    [
+        ("mixtral-8x7b", "layers", {}, set()),
+        ("mixtral-8x7b", "none", {"recompute": FULL}, set()),
+        ("llama3-8b", "full_iteration", {"recompute": FULL}, set()),
+        ("mixtral-8x7b", "full_iteration", {}, {"a graph of all needs fixed shapes"}),
+        (
+            "mixtral-8x7b",
+            "layers",
+            {"recompute": FULL},
+            {"graphed layers are not recomputed whole"},
+        ),
+        (
+            "llama3-8b",
+            "attn",
+            {"recompute": FULL},
+            {"graphed layers are not recomputed whole"},
+        ),
+        (
+            "mixtral-8x7b",
+            "layers",
+            {"recompute": SELECTIVE, "recompute_modules": module_mask(["moe"])},
+            {"a graphed router keeps its experts"},
+        ),
+        (
+            "mixtral-8x7b",
+            "attn",
+            {"recompute": SELECTIVE, "recompute_modules": module_mask(["moe"])},
+            set(),
+        ),
+        ("llama3-8b", "layers", {}, set()),
+    ],
+)
+def test_cuda_graphs(model: str, graph: str, knobs: dict[str, Any], rules: set[str]) -> None:
+    stack = with_switches(library.stack("megatron"), {"cuda_graph": graph})
+    recipe = documents.recipe(model, 64, stack=stack)
+    layout = documents.layout(recipe, ep=8 if recipe.model.moe else 1, **knobs)
+    assert {breach.rule for breach in breaches(recipe, layout)} == rules
