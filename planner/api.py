@@ -23,6 +23,7 @@ from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
 from planner.specs.sweep import MAX_ROWS
+from planner.specs.word_types import checked
 from planner.specs.words import (
     CalibrateWords,
     Question,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from planner.specs.recipe import Recipe
     from planner.tune.study.study import Tell
     from planner.tune.tune import Tuned
+else:
+    Tell = Callable
 
 __all__ = [
     "InputError",
@@ -83,6 +86,7 @@ ones the closed form is as close.
 """
 
 
+@checked
 def question(**words: Unpack[QuestionWords]) -> Question:
     """A question in the words of the command line (`tp=8`, `pp="1..8"`, `sp=False`). InputError
     names every faulty word.
@@ -90,6 +94,7 @@ def question(**words: Unpack[QuestionWords]) -> Question:
     return from_words(words)
 
 
+@checked
 def recommend(
     question: Question | str | Path | None = None,
     top: int = 5,
@@ -153,6 +158,7 @@ def recommend(
     return Recommendation(complete, recipe, result, fewest, *files, switches=gains, goodput=goodput)
 
 
+@checked
 def explain(
     question: Question | str | Path | None = None, **words: Unpack[QuestionWords]
 ) -> Explanation:
@@ -183,6 +189,7 @@ def explain(
     )
 
 
+@checked
 def sweep(
     question: Question | str | Path | None = None,
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -211,6 +218,7 @@ def sweep(
     return Sweep(question, recipe, tuple(row for _, row in rows))
 
 
+@checked
 def emit(
     plan: str | Path,
     framework: str | None = None,
@@ -241,6 +249,7 @@ def emit(
     return Emitted(texts, write_folder(folder, texts) if folder is not None else ())
 
 
+@checked
 def simulate(**words: Unpack[SimulateWords]) -> Answer:
     """The exact timeline of a pipeline schedule in the words of the command line:
     `simulate(schedule="1f1b", pp=4, m=8)`.
@@ -253,6 +262,7 @@ def simulate(**words: Unpack[SimulateWords]) -> Answer:
     return answer(all_words(words))
 
 
+@checked
 def validate(
     files: Sequence[str | Path] | None = None, source: str | None = None, where: str | None = None
 ) -> Validation:
@@ -264,6 +274,7 @@ def validate(
     return validate.validate(files, source, where)
 
 
+@checked
 def tune(plan: str | Path, *, tell: Tell | None = None, **words: Unpack[TuneWords]) -> Tuned:
     """Measures layouts around a saved plan and refines it: `tune("plan.yaml", trials=10)`.
 
@@ -276,6 +287,7 @@ def tune(plan: str | Path, *, tell: Tell | None = None, **words: Unpack[TuneWord
     return tune.tune(plan, tell=tell, **words)
 
 
+@checked
 def calibrate(
     out: str | Path = "profile.yaml",
     *,
@@ -292,6 +304,7 @@ def calibrate(
     return calibrate.calibrate(out, tell=tell, **words)
 
 
+@checked
 def check(
     file: str | Path,
     cluster: str | None = None,
@@ -312,6 +325,7 @@ def check(
     return check_file(file, cluster, gpus, model, set, oom, fix)
 
 
+@checked
 def compare(
     question: Question | str | Path | None = None,
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -349,6 +363,7 @@ def _sweep_row(question: Question, words: dict[str, Any]) -> tuple[Recipe | None
     return recipe, SweepRow(words, layout, exact, broken)
 
 
+@checked
 def models(name: str | None = None) -> Known:
     """Model presets with sizes and sources; with a name (or a path) that one in full."""
     from planner import known
@@ -357,6 +372,7 @@ def models(name: str | None = None) -> Known:
     return Known("models", known.models(name), name is not None)
 
 
+@checked
 def clusters(name: str | None = None) -> Known:
     """Hardware profiles with the source of every group of figures; with a name (or a path) that one
     in full.
@@ -367,6 +383,7 @@ def clusters(name: str | None = None) -> Known:
     return Known("clusters", known.clusters(name), name is not None)
 
 
+@checked
 def doctor(megatron: str | Path | None = None) -> Diagnosis:
     """What this machine has, which runners and launchers of tune would work on it, and why not;
     megatron: a clone of Megatron-LM.
@@ -376,6 +393,7 @@ def doctor(megatron: str | Path | None = None) -> Diagnosis:
     return capabilities.diagnosis(machine.look(), None if megatron is None else str(megatron))
 
 
+@checked
 def schedules(name: str | None = None) -> Known:
     """Pipeline schedules and the stacks that run them; with a name that one in full."""
     from planner import known
@@ -384,6 +402,7 @@ def schedules(name: str | None = None) -> Known:
     return Known("schedules", known.schedules(name), name is not None)
 
 
+@checked
 def stacks(name: str | None = None) -> Known:
     """Training software as the cost model sees it; with a name (or a path) that one in full."""
     from planner import known

@@ -113,7 +113,7 @@ def read_mapping(path: Path, kind: Literal["JSON", "YAML", ""] = "") -> dict[str
     except ValueError as fault:
         raise InputError(f"{path} must be valid {kind}, but {reason(fault)}") from None
     if not isinstance(data, dict):
-        raise InputError(f"{path} must hold fields (name: value), but it is {_shown(data)}")
+        raise InputError(f"{path} must hold fields (name: value), but it is {shown(data)}")
     return {str(key): value for key, value in data.items()}
 
 
@@ -187,7 +187,8 @@ def _yaml_fault(fault: yaml.YAMLError) -> str:
     return f"line {mark.line + 1}: {problem}" if mark else str(problem or fault).splitlines()[0]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value that a message names."""
     if isinstance(value, str):
         return f"the text {value[:60]!r}"
     if value is None:
@@ -228,7 +229,7 @@ def _says(kind: type[BaseModel], error: Any) -> str:
     must = _MUST.get(error["type"])
     if must is None:
         return f"{path}: {error['msg']}"
-    return f"{path} must {must.format(**error.get('ctx', {}))}, but got {_shown(error['input'])}"
+    return f"{path} must {must.format(**error.get('ctx', {}))}, but got {shown(error['input'])}"
 
 
 def _nearest(kind: type[BaseModel], loc: tuple[Any, ...]) -> str:
