@@ -22,7 +22,7 @@ from planner.layout import SCHEDULE_CODE
 from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
-from planner.specs.sweep import MAX_ROWS
+from planner.specs.sweep import MAX_ROWS, check_once
 from planner.specs.word_types import checked
 from planner.specs.words import (
     CalibrateWords,
@@ -206,6 +206,7 @@ def sweep(
         raise InputError(
             f"a sweep must have from 1 to {MAX_ROWS:,} rows, but got {count:,}; name fewer values"
         )
+    check_once(over, words)
     question = plan_file.restated(question, words, layout=True)
     points = [dict(zip(over, values, strict=True)) for values in product(*over.values())]
     rows = tuple(_sweep_row(question, point) for point in points)
@@ -411,6 +412,7 @@ def stacks(name: str | None = None) -> Known:
     return Known("stacks", known.stacks(name), name is not None)
 
 
+@checked
 def switches(name: str | None = None) -> Known:
     """Switches of every framework: what they do, how they are written; with a name that one."""
     from planner import known

@@ -74,7 +74,10 @@ def pairs(sets: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise InputError(f"--set must read NAME=VALUE, such as NNODES=4, but got {text[:80]!r}")
-        out[name.strip().removeprefix("--")] = value.strip()
+        name = name.strip().removeprefix("--")
+        if name in out:
+            raise InputError(f"--set must state {name[:60]} once, but got it twice; leave one out")
+        out[name] = value.strip()
     return out
 
 

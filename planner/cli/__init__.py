@@ -8,8 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from planner import __version__
 from planner.errors import InputError
@@ -39,6 +41,25 @@ _ClickException: type[Exception] = next(
 )
 
 
+class _Command(TyperCommand):
+    """A command whose options are each stated once, unless they are made to be repeated: of two
+    values one would be lost.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            order = self.make_parser(ctx).parse_args(list(args))[2]
+            for option in order:
+                loses = option.param_type_name == "option" and not getattr(option, "multiple", True)
+                only_on = getattr(option, "is_flag", False) and not option.secondary_opts
+                if loses and not only_on and order.count(option) > 1:
+                    names = " or ".join((*option.opts, *option.secondary_opts))
+                    raise InputError(
+                        f"{names} must be stated once, but got it twice; leave one out"
+                    )
+        return super().parse_args(ctx, args)
+
+
 def app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     """The application with the named commands registered."""
     made = typer.Typer(
@@ -48,7 +69,7 @@ def app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     )
     made.callback()(_ppplan)
     for name in names:
-        made.command(name)(getattr(import_module(f"planner.cli.{name}"), name))
+        made.command(name, cls=_Command)(getattr(import_module(f"planner.cli.{name}"), name))
     return made
 
 

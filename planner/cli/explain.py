@@ -37,11 +37,13 @@ def explain(
     question = o.question(file, words, layout=True)
     from planner import api
     from planner.cli.show import check_report, show, write_report
-    from planner.specs.sweep import sweeps
+    from planner.specs.sweep import check_once, sweeps
 
     check_report(report)
     if sweep:
-        table = api.sweep(question, sweeps(sweep))
+        over = sweeps(sweep)
+        check_once(over, o.question_words(words))
+        table = api.sweep(question, over)
         show("sweep", table, as_json)
         write_report("sweep", table, report)
     else:

@@ -71,6 +71,10 @@ def all_words(words: Mapping[str, Any]) -> dict[str, Any]:
     """Every word of a question that states some: `m` for short, factors as text or numbers.
     InputError for a word that there is not.
     """
+    if words.get("m") is not None and words.get("microbatches") is not None:
+        raise InputError(
+            "micro-batches must be stated once, but got m and microbatches; leave one out"
+        )
     renamed = {("microbatches" if word == "m" else word): value for word, value in words.items()}
     for word in renamed:
         if word not in _PANELS:

@@ -60,7 +60,10 @@ def hardware(name_or_path: str, overrides: Sequence[str] = ()) -> HardwareProfil
     if not overrides:
         return profile
     data = profile.model_dump()
-    for override in overrides:
+    fields = [override.partition("=")[0].strip() for override in overrides]
+    for field, override in zip(fields, overrides, strict=True):
+        if fields.count(field) > 1:
+            raise InputError(f"--set must state {field[:60]} once, but got it twice; leave one out")
         _set(data, profile, override)
     return _checked(HardwareProfile, data, f"{profile.name} with --set")
 

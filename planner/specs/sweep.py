@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planner.errors import InputError, unknown
@@ -58,6 +58,24 @@ def sweeps(texts: Iterable[str]) -> dict[str, list[Any]]:
             )
         out[word] = [value for part in values.split(",") for value in _values(word, part.strip())]
     return out
+
+
+def check_once(over: Mapping[str, Sequence[Any]], words: Mapping[str, Any]) -> None:
+    """Raises InputError where a value is named twice, or a swept word has a value of its own too:
+    one of the two would be lost.
+    """
+    for word, values in over.items():
+        if words.get(word) is not None:
+            raise InputError(
+                f"{word} must be stated once, but it is swept and {word} {str(words[word])[:40]} is"
+                " stated too; leave one out"
+            )
+        for value in values:
+            if values.count(value) > 1:
+                raise InputError(
+                    f"{word} must be swept over each value once, but got {str(value)[:40]} twice;"
+                    " leave one out"
+                )
 
 
 def _values(word: str, text: str) -> list[Any]:

@@ -104,6 +104,20 @@ WRONG = [
     (("explain", "nowhere.yaml"), "nowhere.yaml"),
     (("models", "llama3-71b"), "llama3-70b"),
     (("schedules", "1f1bb"), "1f1b"),
+    ((*R, "--gpus", "8", "--gpus", "16"), "--gpus must be stated once"),
+    ((*E, "--gpus", "8", "--sp", "--no-sp"), "--sp or --no-sp must be stated once"),
+    (
+        (*R, "--gpus", "8", "--set", "gpu.tdp_w=1", "--set", "gpu.tdp_w=2"),
+        "must state gpu.tdp_w once",
+    ),
+    ((*E, "--gpus", "32", "--sweep", "tp=1,2", "--tp", "4"), "it is swept and tp 4 is stated too"),
+    (
+        (*E, "--gpus", "32", "--sweep", "recompute=none,full", "--no-recompute"),
+        "it is swept and recompute none is stated too",
+    ),
+    ((*E, "--gpus", "32", "--sweep", "tp=1..2,1"), "each value once, but got 1 twice"),
+    (("simulate", "--pp", "4", "--microbatches", "8", "--m", "16"), "must be stated once"),
+    (("check", "m.sh", "--set", "FOO=1", "--set", "--FOO=2"), "must state FOO once"),
 ]
 
 
@@ -125,6 +139,11 @@ def test_one_message(ppplan, arguments: tuple[str, ...], says: str) -> None:
         ppplan(*arguments, *(("--json",) if arguments[0] in ("recommend", "explain") else ())).out
         == ""
     )
+
+
+def test_what_may_be_repeated(ppplan) -> None:
+    many = ("--set", "gpu.tdp_w=500", "--set", "node.gpus=4", "--json", "--json")
+    assert ppplan(*E, "--gpus", "8", "--tp", "4", "--pp", "2", *many).code == 0
 
 
 DOCUMENTS = {
