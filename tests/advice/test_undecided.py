@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner import api
+from tests.advice.by_hand import GPT
 
 SCRIPT = """#!/bin/bash
 DO=${1}
@@ -46,3 +47,14 @@ def test_what_is_stated_stays_an_error(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(SCRIPT.replace("--bf16", "--bf16 --fp16"))
     assert severities(path)["verdict"] == "invalid"
+
+
+def test_a_variable_that_no_script_reads_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "launch.sh"
+    path.write_text(f"torchrun --nproc_per_node $NPROC pretrain_gpt.py {GPT}\n")
+    sets = ["NPROC=8", "NPROCS=16", "micro_batch_size=1"]
+    answer = api.check(path, cluster="h100-sxm", set=sets)
+    assert answer.launch.recipe.gpus == 8
+    unused = [note for note in answer.launch.reading.notes if "nothing uses" in note]
+    assert unused == ["nothing uses --set NPROCS: the script reads no variable of that name"]
+    assert unused[0] in " ".join(str(answer).split())

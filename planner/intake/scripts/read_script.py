@@ -62,9 +62,21 @@ def read(path: Path, text: str, sets: Mapping[str, str]) -> Reading:
         parsed = argparse_like.parse(command.arguments, {}, work.texts)
     launched = _launched(command, parsed, work, path)
     out = configs.reading(kind, command, parsed, work, path, launched, sets)
-    all_notes = dict.fromkeys((*notes, *out.notes, *parsed.notes, *work.notes))
+    unused = _unused(sets, work, out)
+    all_notes = dict.fromkeys((*unused, *notes, *out.notes, *parsed.notes, *work.notes))
     out = replace(out, notes=tuple(all_notes), undecided=work.undecided)
     return finished(out, command, work)
+
+
+def _unused(sets: Mapping[str, str], work: Work, out: Reading) -> list[str]:
+    """A note for each name of `sets` that can only be a variable, and that the script never
+    reads: names of arguments have small letters.
+    """
+    return [
+        f"nothing uses --set {name[:60]}: the script reads no variable of that name"
+        for name in sets
+        if name == name.upper() and name not in work.used and name not in out.values
+    ]
 
 
 def chosen(work: Work, path: Path) -> tuple[TrainingCommand, Parsed, list[str]]:
