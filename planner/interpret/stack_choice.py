@@ -15,6 +15,10 @@ from planner.specs.switches import table
 AMPERE = 8.0
 PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
 BY_KIND = {"nemo": "nemo-2024", "bridge": "nemo"}
+ALL_SWITCHES = ("overlap_grad_reduce", "cross_entropy_loss_fusion", "cuda_graph_impl")
+"""Of a file of NeMo or Bridge that states these, all switches are stated: nothing of their
+performance recipes is left.
+"""
 STATES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 FP8_RECIPES = {
     "mxfp8": "mxfp8",
@@ -108,16 +112,20 @@ def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Stack:
     if obsolete(plain) and not plain.get("sequence_parallel"):
         return library.stack("megatron-2021")
     settings = table.read("megatron", plain)
+    kind = reading.kind
+    if all(name in reading.values for name in ALL_SWITCHES):
+        kind = "megatron"
+    plain_software = kind not in BY_KIND
     if plain.get("use_torch_fsdp2"):
         base = library.stack("megatron-fsdp2")
         settings = {name: value for name, value in settings.items() if name not in REPLICATED}
     else:
-        base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
-    if reading.kind not in BY_KIND:
+        base = library.stack(BY_KIND.get(kind, PLAIN[reading.framework]))
+    if plain_software:
         kept = {name: base.switches[name] for name in REPLICATED if base.fsdp == "torch"}
         settings = table.defaults("megatron") | kept | settings
     own = _routing(plain, table.with_switches(base, settings))
-    if reading.kind not in BY_KIND and _dropout(plain):
+    if plain_software and reading.kind not in BY_KIND and _dropout(plain):
         own["dropout"] = True
     if base.fsdp != "torch":
         own |= _dtypes(plain, dp)

@@ -33,8 +33,8 @@ PREFIXES: tuple[Path, ...] = tuple(
         words("""
 model model.config model.optim model.data model.data.train_ds trainer trainer.strategy \
 trainer.strategy.ddp trainer.plugins
-data dataset train ddp optimizer dist optim optim.config comm_overlap tokenizer rng scheduler \
-logger checkpoint validation profiling
+data dataset train ddp optimizer dist optim optim.config comm_overlap mixed_precision tokenizer \
+rng scheduler logger checkpoint validation profiling
 actor_rollout_ref.actor.megatron actor_rollout_ref.actor.megatron.override_transformer_config \
 actor_rollout_ref.actor.optim
 actor_rollout_ref.actor
@@ -73,6 +73,7 @@ RENAMED = {
     "actor_rollout_ref.model.enable_gradient_checkpointing": "hf.gradient_checkpointing",
     "actor_rollout_ref.actor.fsdp_config.optimizer_offload": "optimizer_cpu_offload",
     "dataset.sequence_length": "seq_length",
+    "ddp.bucket_size": "ddp_bucket_size",
 }
 LORA_RANKS = ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank")
 """0: all weights are trained."""
@@ -86,13 +87,20 @@ SHORT = {
     "ub_tp_comm_overlap": "tp_comm_overlap",
     "num_moe_experts": "num_experts",
     "use_flash_attention": "use_flash_attn",
-    "grad_reduce_in_fp32": "accumulate_allreduce_grads_in_fp32",
     "microbatch_group_size_per_vp_stage": "microbatch_group_size_per_virtual_pipeline_stage",
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
     "calculate_per_token_loss": "calculate_per_token_loss",
 }
 """Keys that mean Megatron's under another name, in whatever section."""
+DTYPES = {
+    "torch.float32": "fp32",
+    "torch.float16": "fp16",
+    "torch.bfloat16": "bf16",
+    "torch.uint8": "fp8",
+}
+STATES = ("exp_avg_dtype", "exp_avg_sq_dtype", "main_grads_dtype", "main_params_dtype")
+"""Numbers of the optimizer: torch's types in Megatron-Bridge, words in Megatron-LM."""
 FP8 = (
     ("mxfp8", "mxfp8"),
     ("current_scaling", "tensorwise"),
@@ -196,6 +204,12 @@ def _special(key: str, path: Path, leaf: Leaf) -> list[Named]:
         ]
     if key == "num_query_groups":
         return [named(key, leaf), Named("group_query_attention", leaf, value is not None)]
+    if key == "grad_reduce_in_fp32":
+        narrow = True if value is False else None
+        wide = named("accumulate_allreduce_grads_in_fp32", leaf)
+        return [wide, Named("grad_reduce_in_bf16", leaf, narrow)]
+    if key in STATES:
+        return [Named(key, leaf, DTYPES.get(text, value))]
     if key == "fp8":
         if value and not isinstance(value, str):
             value = "hybrid"

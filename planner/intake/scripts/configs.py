@@ -36,6 +36,7 @@ NAMED = (
     "cfg",
     "job_config_file",
     "job.config",
+    "overrides",
 )
 """Flags that name a whole configuration."""
 ACCELERATE_COUNTS = ("--config-file", "--num-processes", "--num-machines")
@@ -283,20 +284,25 @@ def _configured(
     lost = [
         f"{name[:100]} is not beside the script: what it states is not known" for name in absent
     ]
-    recipes, dotted = [], []
+    recipes, precisions, dotted = [], [], []
     for flag in parsed.leaves:
         name = flag.path[0]
         if name in SPELLED:
             recipes.append(replace(flag, path=(SPELLED[name],)))
+        elif name == "precision":
+            precisions.append(replace(flag, path=("mixed_precision",)))
         if "." in name:
             dotted.append(replace(flag, path=tuple(name.split("."))))
-    above = [*recipes, *dotted, *_overriding(parsed, work)]
+    above = [*dotted, *_overriding(parsed, work)]
+    if recipes:
+        # What a recipe's name and its precision mean is below what files and words say.
+        below = [*recipes, *precisions, *below]
     if not below and not above:
         why = lost[0] if lost else "it does neither"
         raise InputError(
             f"{path.name} must state how it trains, or name a configuration beside it; but {why}"
         )
-    chosen = None if below else "nemo"
+    chosen = "nemo" if recipes or not below else None
     if kind == "torchtitan" or (kind == "neox" and not above):
         chosen = kind
     out = detect.translated([*below, *above], str(path), lost, sets, chosen)
