@@ -339,6 +339,7 @@ def compare(
     """
     from planner.advice.comparison import compare_best_plans
 
+    check_once(over or {}, words)
     if question is not None or words or not plans:
         question = plan_file.restated(question, words)
     return compare_best_plans(question, over or {}, plans, price)

@@ -142,6 +142,7 @@ WRONG = [
     ("simulate", (), PIPELINE | {"microbatches": 8}, "micro-batches must be stated once"),
     ("sweep", (), LAYOUT_OF_EIGHT | {"over": {"tp": [1, 2]}, "tp": 4}, "it is swept and tp 4"),
     ("sweep", (), LAYOUT_OF_EIGHT | {"over": {"tp": [1, 1]}}, "each value once, but got 1 twice"),
+    ("compare", (), LAYOUT_OF_EIGHT | {"over": {"gpus": [8, 16]}}, "it is swept and gpus 8"),
     ("tune", ("plan.yaml",), {"trials": "x"}, "trials must be a whole number"),
     ("tune", ("plan.yaml",), {"limit_s": "x"}, "limit_s must be a number"),
     ("tune", ("plan.yaml",), {"storage": 5}, "storage must be text"),
