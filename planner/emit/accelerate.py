@@ -4,6 +4,7 @@ DeepSpeed's, or torch's FSDP2.
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import yaml
@@ -145,6 +146,7 @@ def requirements(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
     batch = f"{layout.mbs} sequences a device (mbs), {layout.m} steps of gradient accumulation (m)"
     lines = [
         f"Accelerate 1.15, {FILE} beside this file",
+        "what the script must do stands in variables, too: PLAN_MICRO_BATCH_SIZE and so on",
         f"the script must train on {batch}, {recipe.seq_length:,} tokens each",
     ]
     if recipe.framework == "deepspeed":
@@ -165,6 +167,24 @@ def requirements(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
             " parallelism"
         )
     return (*lines, f"the script must use {recipe.attention} attention")
+
+
+def variables(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
+    """The same for the script to read, as no file of Accelerate's says it. Accelerator() itself
+    takes its steps of accumulation from its variable.
+    """
+    layers = "0"
+    if layout.recompute:
+        layers = str(layout.recompute_layers or "all")
+    return (
+        ("PLAN_MODEL", shlex.quote(recipe.model.name)),
+        ("PLAN_MICRO_BATCH_SIZE", str(layout.mbs)),
+        ("PLAN_SEQ_LENGTH", str(recipe.seq_length)),
+        ("PLAN_RECOMPUTE_LAYERS", layers),
+        ("PLAN_ATTENTION", recipe.attention),
+        *([("PLAN_EXPERT_PARALLEL_SIZE", str(layout.ep))] if layout.ep > 1 else ()),
+        ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(layout.m)),
+    )
 
 
 _SCRIPT = ("SCRIPT", "train.py", "your training script, which makes an Accelerator")
@@ -189,7 +209,7 @@ def program(
             *expected,
         ),
         variables=() if script else (_SCRIPT,),
-        environment=deepspeed.environment(recipe, layout),
+        environment=(*deepspeed.environment(recipe, layout), *variables(recipe, layout)),
         groups=(),
         data_switch="DATA_FLAGS=()",
         entry=escaped(script) if script else "$SCRIPT",

@@ -18,6 +18,7 @@ from planner.interpret import (
     layout_knobs,
     stack_choice,
 )
+from planner.interpret.megatron_model import expert_count
 from planner.interpret.numbers import clean, whole_number
 from planner.layout import Layout
 from planner.specs.documents import parse_yaml
@@ -195,6 +196,8 @@ def _length(
 def _layout(
     plain: dict[str, Any], reading: Reading, gpus: int, spec: ModelSpec | None
 ) -> tuple[Layout, int]:
+    if spec is not None and spec.moe is not None and not expert_count(plain):
+        plain = plain | {"num_experts": spec.moe.num_experts}
     if reading.framework == "deepspeed":
         return layout_knobs.deepspeed(plain, gpus)
     layers = spec.num_layers if spec else 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from planner import api
+from planner.errors import InputError
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of
 
 
@@ -45,3 +46,25 @@ def test_bridge(model: str, precision: str, switches: tuple[str, ...], tmp_path:
         if switch.exists(answer.recipe, layout) & switch.acts(answer.recipe, layout):
             assert read[name] == written[name], name
     assert "overrides.yaml train.micro" in checked.launch.reading.values["micro_batch_size"].where
+
+
+@pytest.mark.parametrize(
+    ("framework", "model"),
+    [("deepspeed", "llama3-8b"), ("deepspeed", "mixtral-8x7b"), ("torch", "llama3-8b")],
+)
+def test_accelerate(framework: str, model: str, tmp_path: Path) -> None:
+    """accelerate's file and DeepSpeed's beside it, and what variables tell the script."""
+    words = {"model": model, "framework": framework, "seq_length": 4096}
+    answer, checked = read_back(tmp_path, "launch.sh", "torchrun", "accelerate", **words)
+    assert checked.launch.recipe.framework == framework
+    assert checked.launch.recipe.model.name == answer.recipe.model.name
+    assert checked.launch.recipe.seq_length == 4096
+    where = checked.launch.reading.values["seq_length"].where
+    assert where.startswith("launch.sh:") and "PLAN_SEQ_LENGTH" in where
+
+
+def test_accelerate_must_say_how_it_trains(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("accelerate launch --num_processes 8 train.py\n")
+    with pytest.raises(InputError, match="must state how it trains"):
+        api.check(script)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
+from planner.intake.documents.scalars import plain
 from planner.intake.documents.tree import Leaf, last, location
 from planner.intake.frameworks import huggingface
 from planner.intake.frameworks.vocabulary import Framework, Named, make_reading, named
@@ -38,9 +40,22 @@ RENAMED = {
     "parallelism_config.parallelism_config_dp_replicate_size": "data_parallel_replicate_degree",
     "fsdp_config.fsdp_offload_params": "hf.fsdp_offload_params",
     "fsdp_config.fsdp_activation_checkpointing": "hf.gradient_checkpointing",
+    "parallelism_config.parallelism_config_sp_size": "context_parallel_size",
     "tp_config.tp_size": "tensor_model_parallel_size",
 }
 """Source: [accelerate] commands/config and utils/dataclasses.py."""
+PLANNED = {
+    "PLAN_MODEL": "model",
+    "PLAN_MICRO_BATCH_SIZE": "micro_batch_size",
+    "PLAN_SEQ_LENGTH": "seq_length",
+    "PLAN_RECOMPUTE_LAYERS": "recompute_layers",
+    "PLAN_ATTENTION": "attention_backend",
+    "PLAN_EXPERT_PARALLEL_SIZE": "expert_model_parallel_size",
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "gradient_accumulation_steps",
+}
+"""Variables that tell a training script what of a plan no file of Accelerate's says. Source: the
+files that `emit` writes; [accelerate] accelerator.py for its own.
+"""
 FRAMEWORKS: dict[str, Framework] = {"DEEPSPEED": "deepspeed", "MEGATRON_LM": "megatron"}
 
 
@@ -60,6 +75,23 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     framework = FRAMEWORKS.get(str(kind and kind.value), "torch")
     names = chain.from_iterable(map(_names, leaves))
     return make_reading(file, "huggingface", framework, names, notes=notes, unresolved=unresolved)
+
+
+def planned(out: Reading) -> Reading:
+    """The reading with what variables of the environment tell the training script."""
+    new, edits = {}, {}
+    for variable, name in PLANNED.items():
+        stated = out.values.get(f"env.{variable}")
+        if stated is None:
+            continue
+        value = plain(str(stated.value)[:200])
+        if name == "recompute_layers" and value == "all":
+            name, value = "hf.gradient_checkpointing", True
+        elif f"env.{variable}" in out.edits:
+            edits[name] = out.edits[f"env.{variable}"]
+        if name not in out.values:
+            new[name] = replace(stated, value=value)
+    return replace(out, values={**new, **out.values}, edits={**edits, **out.edits})
 
 
 def _names(leaf: Leaf) -> list[Named]:

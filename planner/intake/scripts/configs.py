@@ -72,6 +72,8 @@ def reading(
     """The arguments under the Reading's names, over what the named configurations state, with the
     launch.
     """
+    if kind == "config" and not files(parsed) and _by_accelerate(command, work, path):
+        kind = "huggingface"
     if kind in ("megatron", "megatron-deepspeed"):
         return _megatron(kind, parsed, work, path, launched, sets)
     if kind == "huggingface":
@@ -167,7 +169,7 @@ def _hugging(
     launched: Reading,
     sets: Mapping[str, str],
 ) -> Reading:
-    from planner.intake.frameworks import huggingface
+    from planner.intake.frameworks import accelerate, huggingface
 
     own = [*parsed.leaves, *_overriding(parsed, work)]
     own = [replace(flag, path=(flag.path[0],)) for flag in own]
@@ -178,7 +180,7 @@ def _hugging(
     if launcher:
         framework = launcher.framework if out.framework == "torch" else out.framework
         out = merged(launcher, out, kind="huggingface", framework=framework)
-    out = merged(out, launched)
+    out = accelerate.planned(merged(out, launched))
     held = {name: out.values[name] for name in DEEPSPEED_FILES if name in out.values}
     if not held:
         return companions.joined(out, str(path), sets)
@@ -191,6 +193,12 @@ def _hugging(
     values = {name: value for name, value in out.values.items() if name not in DEEPSPEED_FILES}
     joined = companions.joined(replace(out, values=values), str(path), sets)
     return replace(joined, values=joined.values | held)
+
+
+def _by_accelerate(command: TrainingCommand, work: Work, path: Path) -> bool:
+    """Whether accelerate is told how to train."""
+    told = _accelerate(command, work, path)
+    return told is not None and "distributed_type" in told.values
 
 
 def _leaves_of(names: list[str], work: Work, path: Path) -> tuple[list[Leaf], list[str]]:
