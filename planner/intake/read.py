@@ -18,6 +18,8 @@ MAX_SCRIPT = 1 << 20
 CONFIGS = (".json", ".yaml", ".yml", ".toml", ".jsonc", ".hjson")
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".slrm", ".ksh", ".zsh", ".bat")
 LOGS = (".log", ".out", ".err")
+JOB = re.compile(r"^(?:apiVersion|run)\s*:", re.MULTILINE)
+"""A key that a job of Kubernetes or SkyPilot begins a line with."""
 _COMMAND = re.compile(
     r"^\s*(?:[A-Z_]+=\S+\s+)*(?:#!.*sh\b|#SBATCH|export\s+\w+=|torchrun\b|deepspeed\s|"
     r"accelerate\s+launch|srun\b|mpirun\b|python[\d.]*\s|"
@@ -43,6 +45,10 @@ def read(path: str | Path, sets: Mapping[str, str] | None = None) -> Reading:
     if form == "config":
         from planner.intake.frameworks import detect
 
+        if JOB.search(head):
+            reading = _job(place, dict(sets or {}))
+            if reading is not None:
+                return reading
         return detect.read(place, dict(sets or {}))
     return _script(place, dict(sets or {}))
 
@@ -80,6 +86,16 @@ def _log(place: Path) -> Reading:
             " but it prints none"
         )
     return reading
+
+
+def _job(place: Path, sets: dict[str, str]) -> Reading | None:
+    """The script inside a job of Kubernetes or SkyPilot; None for another configuration."""
+    from planner.intake.documents.scalars import text_of
+    from planner.intake.scripts import in_yaml, read_script
+
+    text = text_of(place)
+    inside = in_yaml.job(place, text)
+    return read_script.read(place, text, sets, inside) if inside else None
 
 
 def _script(place: Path, sets: dict[str, str]) -> Reading:

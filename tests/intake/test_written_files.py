@@ -11,6 +11,7 @@ import pytest
 
 from planner import api
 from planner.errors import InputError
+from planner.intake.read import read
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of
 
 
@@ -68,3 +69,94 @@ def test_accelerate_must_say_how_it_trains(tmp_path: Path) -> None:
     script.write_text("accelerate launch --num_processes 8 train.py\n")
     with pytest.raises(InputError, match="must state how it trains"):
         api.check(script)
+
+
+@pytest.mark.parametrize(
+    ("file", "launcher", "form"),
+    [
+        ("launch.k8s.yaml", "kubernetes", None),
+        ("launch.k8s.yaml", "kubernetes", "bridge"),
+        ("launch.sky.yaml", "skypilot", None),
+    ],
+)
+def test_jobs(file: str, launcher: str, form: str | None, tmp_path: Path) -> None:
+    words = {"model": "llama3-8b", "seq_length": 4096}
+    answer, _ = read_back(tmp_path, file, launcher, form, **words)
+    if form:  # the files of the ConfigMap are read, not those beside
+        (tmp_path / "bridge_overrides.yaml").unlink()
+        again = api.check(tmp_path / file, cluster="h100-sxm")
+        assert again.launch.layout.named() == answer.best.layout.named()
+
+
+def test_places_in_a_job(tmp_path: Path) -> None:
+    """Values stand where the YAML has them, and are changed there."""
+    read_back(tmp_path, "launch.k8s.yaml", "kubernetes", None, model="llama3-8b", seq_length=4096)
+    path = tmp_path / "launch.k8s.yaml"
+    text = path.read_text()
+    reading = read(path)
+    assert reading.unresolved == ()
+    for name in ("micro_batch_size", "seq_length", "env.MASTER_ADDR"):
+        value, edit = reading.values[name], reading.edits[name]
+        assert edit.file == str(path) and text[edit.start : edit.end] == str(value.value)
+        line = text.count("\n", 0, edit.start) + 1
+        assert value.where.startswith(f"launch.k8s.yaml:{line} ")
+    changed = text.replace(
+        "name: MASTER_ADDR",
+        "name: GPUS_PER_NODE\n          value: '4'\n        - name: MASTER_ADDR",
+    )
+    path.write_text(changed)
+    assert read(path).values["launch.gpus_per_node"].value == 4
+
+
+SKY = """\
+num_nodes: 2
+resources:
+  accelerators: H100:8
+envs: {MBS: 2}
+run: |
+  cat > ds.json <<EOF
+  {"train_micro_batch_size_per_gpu": $MBS, "zero_optimization": {"stage": 2},
+   "bf16": {"enabled": true}}
+  EOF
+  accelerate launch --num_machines $SKYPILOT_NUM_NODES \\
+    --num_processes $((SKYPILOT_NUM_NODES * SKYPILOT_NUM_GPUS_PER_NODE)) \\
+    --use_deepspeed --deepspeed_config_file ds.json train.py
+"""
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers:
+  - name: train
+    command: [torchrun, --nproc-per-node, "4", pretrain_gpt.py]
+    args: [--num-layers, "24", --hidden-size, "2048", --micro-batch-size, '3']
+"""
+
+
+def test_jobs_of_others(tmp_path: Path) -> None:
+    sky, pod = tmp_path / "sky.yaml", tmp_path / "pod.yaml"
+    sky.write_text(SKY)
+    values = read(sky).values
+    assert values["launch.gpus"].value == 16
+    assert values["deepspeed.train_micro_batch_size_per_gpu"].value == 2
+    assert values["deepspeed.zero_optimization.stage"].value == 2
+    pod.write_text(POD)
+    reading = read(pod)
+    assert (reading.values["launch.gpus"].value, reading.values["num_layers"].value) == (4, 24)
+    edit = reading.edits["micro_batch_size"]
+    assert POD[edit.start : edit.end] == "3"
+    assert reading.values["micro_batch_size"].where.startswith("pod.yaml:8 ")
+
+
+def test_a_job_without_training(tmp_path: Path) -> None:
+    service = tmp_path / "service.yaml"
+    service.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
+    with pytest.raises(InputError, match="must be a configuration"):
+        read(service)
+    bomb = "a: &a [x]\n" + "".join(
+        f"{chr(98 + at)}: &{chr(98 + at)} [*{chr(97 + at)}, *{chr(97 + at)}]\n" for at in range(24)
+    )
+    service.write_text(f"apiVersion: v1\nkind: Job\n{bomb}")
+    with pytest.raises(InputError):
+        read(service)

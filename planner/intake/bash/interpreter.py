@@ -262,20 +262,33 @@ def _argument(sets: Mapping[str, str], name: str) -> Text:
     return unknown_text(name)
 
 
-def follow(path: Path, body: str, sets: Mapping[str, str]) -> Work:
+def follow(
+    path: Path,
+    body: str,
+    sets: Mapping[str, str],
+    script: Text = EMPTY,
+    files: Mapping[str, Text] | None = None,
+    variables: Mapping[str, Text] | None = None,
+) -> Work:
     """A script followed from its first line to its last; `sets` are variables (or positional
     parameters) that hold whatever it says.
 
+    script: where the file is not the script itself, the part of it that is. files: that stand in
+    it, too, by name. variables: of the environment that it states.
     Raises InputError where it cannot be read within its limits.
     """
     work = Work(path.parent.resolve(), sets, capture, several, run, texts={str(path): body})
+    work.written.update(files or {})
     state = State(work, str(path), path)
     numbered = [int(name) for name in sets if name.isdigit() and len(name) < 4]
     count = max(numbered, default=0)
     here = (Piece(str(path.parent), origin="environment"),)
     state.variables = {"PWD": here, "SLURM_SUBMIT_DIR": here, "BASH_SOURCE": [(Piece(str(path)),)]}
+    for name, value in (variables or {}).items():
+        assign(state, name, value)
+        state.exported[name] = None
     state.positional = [_argument(sets, str(index + 1)) for index in range(count)]
-    src = source((Piece(body, str(path), 0),))
+    src = source(script or (Piece(body, str(path), 0),))
     header(state, src)
     run(state, src)
     return work

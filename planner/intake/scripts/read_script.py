@@ -19,6 +19,7 @@ from planner.intake.frameworks.vocabulary import Named, make_reading, named
 from planner.intake.reading import APPEND, Edit, Reading, Unresolved, Value
 from planner.intake.scripts import argparse_like, classify, configs
 from planner.intake.scripts.argparse_like import Parsed, leaf
+from planner.intake.scripts.in_yaml import Inside
 from planner.intake.scripts.launchers import TrainingCommand, option, training_command
 from planner.intake.scripts.world_size import runtime_variables, world
 
@@ -48,14 +49,17 @@ MAX_VARIABLE = 300
 """Characters of a variable of the environment that is kept: the longer ones are command lines."""
 
 
-def read(path: Path, text: str, sets: Mapping[str, str]) -> Reading:
+def read(path: Path, text: str, sets: Mapping[str, str], inside: Inside | None = None) -> Reading:
     """What a script would start, of which only the text is looked at.
 
-    sets: variables and positional parameters (`1`) that hold whatever the script says. Raises
-    InputError where no command of it starts a training, or where it cannot be read within its
-    limits.
+    sets: variables and positional parameters (`1`) that hold whatever the script says. inside: the
+    script that the file holds, where it is a job's YAML. Raises InputError where no command of it
+    starts a training, or where it cannot be read within its limits.
     """
-    work = follow(path, text, sets)
+    if inside is None:
+        work = follow(path, text, sets)
+    else:
+        work = follow(path, text, sets, inside.script, inside.files, inside.variables)
     command, parsed, notes = chosen(work, path)
     kind = classify.kind(command, parsed)
     if kind in ("huggingface", "torchtitan"):
