@@ -11,6 +11,7 @@ from planner.specs import library
 from planner.specs.hardware import HardwareProfile
 from planner.specs.stack import Stack
 from planner.specs.switches import table
+from planner.specs.tuning import with_states
 
 AMPERE = 8.0
 PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
@@ -124,12 +125,15 @@ def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Stack:
     if plain_software:
         kept = {name: base.switches[name] for name in REPLICATED if base.fsdp == "torch"}
         settings = table.defaults("megatron") | kept | settings
-    own = _routing(plain, table.with_switches(base, settings))
+    switched = table.with_switches(base, settings)
+    own = _routing(plain, switched)
     if plain_software and reading.kind not in BY_KIND and _dropout(plain):
         own["dropout"] = True
     if base.fsdp != "torch":
-        own |= _dtypes(plain, dp)
-    return table.with_switches(base, settings).model_copy(update=own)
+        own |= _gradients_of_fp16(plain, dp)
+        held = _state_bytes(plain)
+        switched = with_states(switched, held) if held else switched
+    return switched.model_copy(update=own)
 
 
 REPLICATED = ("overlap_grad_reduce", "overlap_param_gather", "grad_reduce_dtype")
@@ -179,29 +183,30 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _dtypes(plain: dict[str, Any], dp: int) -> dict[str, Any]:
-    """Bytes of fp16's gradients, and of optimizer states.
+def _gradients_of_fp16(plain: dict[str, Any], dp: int) -> dict[str, Any]:
+    """Bytes of fp16's gradients.
 
     Megatron's table (docs, distributed optimizer): fp16 holds 2 + 2 + 16 bytes a parameter (4 of
     them a copy of the gradients in fp32), bf16 2 + 4 + 12. The copy is counted with the gradients,
     sharded where the states are.
     """
     if (
-        plain.get("fp16")
-        and not plain.get("bf16")
-        and not plain.get("accumulate_allreduce_grads_in_fp32")
+        not plain.get("fp16")
+        or plain.get("bf16")
+        or plain.get("accumulate_allreduce_grads_in_fp32")
     ):
-        copy = 4.0 / dp if plain.get("use_distributed_optimizer") else 4.0
-        return {"gradient_bytes": 2.0 + copy, "grad_reduce_bytes": 2.0}
-    return _moments(plain)
-
-
-def _moments(plain: dict[str, Any]) -> dict[str, Any]:
-    if not plain.get("use_precision_aware_optimizer"):
         return {}
+    copy = 4.0 / dp if plain.get("use_distributed_optimizer") else 4.0
+    return {"gradient_bytes": 2.0 + copy, "grad_reduce_bytes": 2.0}
+
+
+def _state_bytes(plain: dict[str, Any]) -> float | None:
+    """Bytes a parameter of the precision-aware optimizer's states; None without it."""
+    if not plain.get("use_precision_aware_optimizer"):
+        return None
     moments = [
         STATES.get(str(plain.get(name) or "fp32"), 4.0)
         for name in ("exp_avg_dtype", "exp_avg_sq_dtype")
     ]
     able = plain.get("bf16") and plain.get("use_distributed_optimizer")
-    return {"optimizer_state_bytes": 2.0 + 2 * max(moments)} if able else {}
+    return 2.0 + 2 * max(moments) if able else None

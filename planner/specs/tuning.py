@@ -94,7 +94,14 @@ def _stack(stack: Stack, name: str) -> Stack:
             f" parameter, but got stack {stack.name}; try optimizer adam"
         )
     held = next(size for size, moments in MOMENTS.items() if moments == NARROW[name])
-    moved = max(stack.optimizer_bytes - 2 * (WHOLE_STATES - held), 2.0)
+    return with_states(stack, held)
+
+
+def with_states(stack: Stack, held: float) -> Stack:
+    """The stack with so many bytes of optimizer states a parameter: the update reads and writes
+    each of them once.
+    """
+    moved = max(stack.optimizer_bytes - 2 * (stack.optimizer_state_bytes - held), 2.0)
     return stack.model_copy(update={"optimizer_state_bytes": held, "optimizer_bytes": moved})
 
 

@@ -17,6 +17,8 @@ from planner.specs import library
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.specs.stack import Stack
+from planner.specs.switches.switch import Value
+from planner.specs.switches.table import BY_FRAMEWORK, available, with_switches
 from planner.specs.versions import version_of
 from tests import documents
 from tests.judges.megatron_oracle import Case
@@ -31,7 +33,6 @@ MEGATRON_STACKS = (
     "megatron-fsdp2",
 )
 PRECISIONS = ("bf16", "fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4")
-OVERLAPPED = {"overlap_share": 0.9}
 STATES = (12.0, 12.0, 12.0, 10.0, 6.0, 4.0)
 """Bytes a parameter of Adam's states: with fewer than 12 the precision-aware optimizer."""
 GPUS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -61,18 +62,20 @@ def presets(version: str = "0.19") -> list[str]:
     ]
 
 
-def software(rng: np.random.Generator, precision: str) -> Stack:
-    """A stack; of some the exchange of experts is overlapped, or the optimizer's states are narrow
-    where it is distributed.
+def software(rng: np.random.Generator, precision: str, version: str) -> Stack:
+    """A stack; of some other switches are set, or the optimizer's states are narrow where it is
+    distributed.
     """
-    stack = library.stack(str(rng.choice(MEGATRON_STACKS)))
-    experts = stack.experts.model_copy(update=OVERLAPPED if rng.random() < 0.3 else {})
+    stack, _ = available(library.stack(str(rng.choice(MEGATRON_STACKS))), version)
+    number = version_of("megatron", version)
+    switched: dict[str, Value] = {}
+    for switch in BY_FRAMEWORK["megatron"].values():
+        values = [value for value in switch.values if switch.spelled(value, number)]
+        if values and rng.random() < 0.3:
+            switched[switch.name] = values[int(rng.integers(len(values)))]
     can = 1 in stack.zero_stages and precision != "fp16"
-    return stack.model_copy(
-        update={
-            "experts": experts,
-            "optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1])),
-        }
+    return with_switches(stack, switched).model_copy(
+        update={"optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1]))}
     )
 
 
@@ -92,7 +95,7 @@ def question(
         document,
         gpus,
         hardware=hardware,
-        stack=software(rng, precision),
+        stack=software(rng, precision, version),
         seq_length=longest,
         global_batch_size=int(max(rng.choice([128, 256, 480, 1024, 2048]), gpus // 8)),
         precision=precision,

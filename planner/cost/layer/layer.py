@@ -342,11 +342,9 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
         + tp_beside
         - hidden
     )
-    ep = (
-        kind.ep_forward_s * (1 - stack.experts.overlap_share),
-        kind.ep_backward_s * (1 - stack.experts.overlap_share),
-    )
-    apart = (kind.ep_forward_s + kind.ep_backward_s) * stack.experts.overlap_share
+    share = stack.experts.overlap_share * (np.asarray(layout.ep) > 1)
+    ep = (kind.ep_forward_s * (1 - share), kind.ep_backward_s * (1 - share))
+    apart = (kind.ep_forward_s + kind.ep_backward_s) * share
     extra = kind.adapters
     whole_forward_s = (
         gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0] + extra.forward_s

@@ -38,8 +38,13 @@ def _has_experts(recipe: Recipe, layout: Layouts) -> Mask:
 
 
 def _exchanges(recipe: Recipe, layout: Layouts) -> Mask:
-    """Tokens travel to experts."""
+    """Tokens travel to experts of other ranks."""
     return _has_experts(recipe, layout) & (np.asarray(layout.ep) > 1)
+
+
+def _dispatches(recipe: Recipe, layout: Layouts) -> Mask:
+    """Tokens, or parts of experts, lie on several ranks."""
+    return _has_experts(recipe, layout) & (np.asarray(layout.ep) * np.asarray(layout.etp) > 1)
 
 
 def _replicated(recipe: Recipe, layout: Layouts) -> Mask:
@@ -193,6 +198,7 @@ SWITCHES = (
         "hides the gather of the distributed optimizer; needs overlap_grad_reduce",
         "[megatron-core] training/arguments.py",
         acts=_gathers_parameters,
+        requires=(("overlap_grad_reduce", True),),
     ),
     Switch(
         "tp_comm_overlap",
@@ -319,7 +325,7 @@ SWITCHES = (
         "the libraries send a token once to each NVLink domain and let the host run ahead sooner",
         "DeepEP README; DeepSeek-V3 on GB200: DeepEP -4.6% of a step, HybridEP -12.0% more",
         exists=_has_experts,
-        acts=_exchanges,
+        acts=_dispatches,
         read=_read_dispatcher,
     ),
     Switch(

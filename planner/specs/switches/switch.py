@@ -89,6 +89,8 @@ class Switch:
     acts: Callable[[Recipe, Layouts], Mask] = always
     """Where it changes anything; elsewhere it is written at its first value."""
     needs: tuple[Need, ...] = ()
+    requires: tuple[tuple[str, Value], ...] = ()
+    """Other switches, and the value without which this one stays at its first."""
     read: Callable[[Plain], Value | None] | None = None
     """The value that a file states, where it is not simply the flags of a spelling."""
     lowest: int = 1

@@ -214,8 +214,10 @@ def _figures(framework: str, settings: tuple[tuple[str, Value], ...]) -> Fields:
     values = defaults(framework) | dict(settings)
     every = effects(framework)
     decided: Fields = {}
-    for name in BY_FRAMEWORK[framework]:
-        effect = every.get(name, {}).get(values[name], {})
+    for name, switch in BY_FRAMEWORK[framework].items():
+        held = all(values[other] == value for other, value in switch.requires)
+        value = values[name] if held else switch.values[0]
+        effect = every.get(name, {}).get(value, {})
         decided |= effect.get("set", {})
         for field, stack in effect.get("like", {}).items():
             decided[field] = _figure(library.stack(stack), field)
