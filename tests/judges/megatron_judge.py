@@ -38,6 +38,16 @@ def _import_megatron() -> None:
             sys.modules.pop(name, None)
 
 
+FUSED = (
+    "fused_permute",
+    "fused_permute_with_probs",
+    "fused_sort_chunks_by_index",
+    "fused_sort_chunks_by_index_with_probs",
+    "fused_unpermute",
+)
+"""Kernels of Transformer Engine 2.1 that --moe-permute-fusion asks for."""
+
+
 def _stand_in_for_gpu(machine: Any) -> None:
     """Device properties, Transformer Engine's version and the symbols whose presence Megatron asks
     for.
@@ -63,6 +73,11 @@ def _stand_in_for_gpu(machine: Any) -> None:
     for symbol in ("fused_apply_rotary_pos_emb", "fused_apply_rotary_pos_emb_thd"):
         if getattr(rope, symbol, None) is None:
             setattr(rope, symbol, lambda *_: None)
+    import megatron.core.transformer.moe.moe_utils as experts
+
+    for symbol in FUSED:
+        if getattr(experts, symbol, None) is None:
+            setattr(experts, symbol, lambda *_: None)
     for name in (
         "transformer_engine",
         "transformer_engine.pytorch",

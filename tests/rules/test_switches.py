@@ -56,3 +56,15 @@ def test_cuda_graphs(model: str, graph: str, knobs: dict[str, Any], rules: set[s
     recipe = documents.recipe(model, 64, stack=stack)
     layout = documents.layout(recipe, ep=8 if recipe.model.moe else 1, **knobs)
     assert {breach.rule for breach in breaches(recipe, layout)} == rules
+
+
+def test_dropout_is_not_repeated_in_a_graph() -> None:
+    """TransformerConfig: attention dropout is not supported with graphed attention recomputation."""
+    stack = with_switches(library.stack("megatron"), {"cuda_graph": "attn"})
+    dropping = stack.model_copy(update={"dropout": True})
+    for software, rules in ((stack, set()), (dropping, {"graphed recomputation has no dropout"})):
+        recipe = documents.recipe("llama3-8b", 64, stack=software)
+        layout = documents.layout(
+            recipe, recompute=SELECTIVE, recompute_modules=module_mask(["core_attn"])
+        )
+        assert {breach.rule for breach in breaches(recipe, layout)} == rules

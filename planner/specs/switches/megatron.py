@@ -44,7 +44,8 @@ def _exchanges(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _dispatches(recipe: Recipe, layout: Layouts) -> Mask:
     """Tokens, or parts of experts, lie on several ranks."""
-    return _has_experts(recipe, layout) & (np.asarray(layout.ep) * np.asarray(layout.etp) > 1)
+    ranks: Mask = np.asarray(layout.ep) * np.asarray(layout.etp) > 1
+    return _has_experts(recipe, layout) & ranks
 
 
 def _replicated(recipe: Recipe, layout: Layouts) -> Mask:
@@ -131,6 +132,12 @@ _FULL_GRAPH = (("model.cuda_graph_impl", "local"), ("model.cuda_graph_scope", ("
 
 def _graph_keeps_layers(recipe: Recipe, layout: Layouts) -> Mask:
     return ~layout.recomputes_all
+
+
+def _graph_repeats_no_dropout(recipe: Recipe, layout: Layouts) -> Mask:
+    modules = np.asarray(layout.recompute_modules)
+    attention: Mask = (modules == 0) | ((modules >> MODULES.index("core_attn") & 1) == 1)
+    return ~(layout.recomputes_modules & attention & recipe.stack.dropout)
 
 
 def _graph_keeps_router(recipe: Recipe, layout: Layouts) -> Mask:
@@ -412,6 +419,14 @@ SWITCHES = (
                 " recompute_modules {knobs[recompute_modules]}",
                 "leave moe out, or try cuda_graph attn",
                 values=("layers",),
+            ),
+            Need(
+                "graphed recomputation has no dropout",
+                _graph_repeats_no_dropout,
+                "where attention is captured it is not recomputed under dropout, but got"
+                " recompute_modules {knobs[recompute_modules]}",
+                "leave core_attn out, or try cuda_graph none",
+                values=("attn", "layers"),
             ),
             Need(
                 "a graph of all needs fixed shapes",
