@@ -44,6 +44,7 @@ def process_groups(args: Any, rank: int, world_size: int) -> None:
 
 def _for_a_cpu(config: Any) -> None:
     """Fusions that need a GPU build are off; they add no parameter."""
+    config.moe_permute_fusion = False  # its indices lie on a GPU
     import torch
 
     for name in (

@@ -238,6 +238,10 @@ stands.
 IN_OTHER_TESTS = {
     "counts are positive",
     "sites hold whole replicas or stages",
+    "graphed layers are not recomputed whole",
+    "a graphed router keeps its experts",
+    "graphed recomputation has no dropout",
+    "a graph of all needs fixed shapes",
     "overlapped exchange needs virtual stages",
     "overlapped exchange keeps its experts",
     "overlapped exchange predicts one token",
