@@ -53,6 +53,10 @@ def architecture(plain: dict[str, Any], reading: Reading, option: str | None) ->
     name = str(plain.get("model") or "")
     known = _preset(name)
     if known:
+        depth = plain.get("model.num_mtp_layers")
+        if depth is not None:
+            depths = {"mtp_layers": whole_number(plain, "model.num_mtp_layers", 0)}
+            known = known.model_copy(update=depths)
         return Architecture(known, reading.values.get("model"))
     if name:
         faults.append(f"{name} is no preset")

@@ -200,9 +200,9 @@ def _layout(
         plain = plain | {"num_experts": spec.moe.num_experts}
     if reading.framework == "deepspeed":
         return layout_knobs.deepspeed(plain, gpus)
-    layers = spec.num_layers if spec else 0
     if reading.framework == "torch":
-        return layout_knobs.torch(plain, gpus, layers)
+        return layout_knobs.torch(plain, gpus, spec)
+    layers = spec.num_layers if spec else 0
     return layout_knobs.megatron(plain, gpus, layers or whole_number(plain, "num_layers", 1))
 
 

@@ -14,6 +14,7 @@ from planner.interpret.megatron_model import expert_count
 from planner.interpret.numbers import whole_number
 from planner.layout import MODULES, OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs import stage_layout
+from planner.specs.model import ModelSpec
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 TORCH_SCHEDULES = {
@@ -287,12 +288,27 @@ def _torch_schedule(plain: dict[str, Any]) -> str:
     return next((own for own, theirs in TORCH_SCHEDULES.items() if theirs == schedule), "1f1b")
 
 
-def torch(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int]:
+def _counts_as_layer(plain: dict[str, Any], end: str) -> int:
+    """Whether the file counts what stands beside the layers of the first or last stage as one."""
+    return int(whole_number(plain, f"parallelism.pipeline_parallel_{end}_stage_less_layers", 0) > 0)
+
+
+def _every_so_many(plain: dict[str, Any]) -> int:
+    """torchtitan 0.2: of so many layers one is recomputed whole; 0 where operations are chosen."""
+    if plain.get("activation_checkpoint.mode") != "selective":
+        return 0
+    option = str(plain.get("activation_checkpoint.selective_ac_option") or "")
+    return int(option) if option.isdecimal() and len(option) < 6 else 0
+
+
+def torch(plain: dict[str, Any], gpus: int, spec: ModelSpec | None) -> tuple[Layout, int]:
     """torchtitan and FSDP: weights sharded over the data-parallel ranks (zero 3), gathered once a
     step (2), or copies alone (0).
 
-    layers: of the model, 0 where it is not known.
+    spec: None where the model is not known.
     """
+    layers = spec.num_layers if spec else 0
+    experts = bool(spec.moe) if spec else expert_count(plain) > 0
     tp, pp, cp = degrees(plain)
     dp = max(gpus // (tp * pp * cp), 1)
     mbs = _first(plain, "micro_batch_size", "hf.per_device_train_batch_size") or 1
@@ -301,7 +317,9 @@ def torch(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int]:
         local // mbs, 1
     )
     batch = _first(plain, "global_batch_size") or mbs * steps * dp
-    name = _torch_schedule(plain)
+    name, m = _torch_schedule(plain), max(batch // (mbs * dp), 1)
+    if name == "interleaved-torch" and m % pp == 0:
+        name = "interleaved"  # the same order by the name that plans have
     v = 1
     if multi_stage(plain) and pp > 1:
         v = max(torchtitan_stages(plain, layers) // pp, 2)
@@ -313,9 +331,13 @@ def torch(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int]:
             ),
         }
     )
+    recomputed = recompute(plain)
+    every = _every_so_many(plain)
+    blocks = max(layers // (pp * v) // every, 1) if every > 1 else recomputed["recompute_layers"]
     full = (
         plain.get("hf.gradient_checkpointing")
-        or recompute(plain)["recompute"] == RECOMPUTE_CODE["full"]
+        or every
+        or recomputed["recompute"] == RECOMPUTE_CODE["full"]
     )
     return (
         Layout(
@@ -323,15 +345,16 @@ def torch(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int]:
             pp=pp,
             dp=dp,
             cp=cp,
-            ep=max(whole_number(plain, "expert_model_parallel_size"), 1)
-            if expert_count(plain)
-            else 1,
+            ep=max(whole_number(plain, "expert_model_parallel_size"), 1) if experts else 1,
             v=v,
             mbs=mbs,
-            m=max(batch // (mbs * dp), 1),
-            sp=int(tp > 1),
+            m=m,
+            sp=int(tp > 1 and plain.get("parallelism.enable_sequence_parallel") is not False),
             zero=zero,
             recompute=RECOMPUTE_CODE["full"] if full else 0,
+            recompute_layers=blocks if full else 0,
+            account_for_embedding=_counts_as_layer(plain, "first") if pp > 1 else 0,
+            account_for_loss=_counts_as_layer(plain, "last") if pp > 1 else 0,
             schedule=SCHEDULE_CODE[name if pp > 1 else "1f1b"],
         ),
         batch,

@@ -27,6 +27,7 @@ FP8_RECIPES = {
     "blockwise": "fp8-blockwise",
 }
 """All others count as delayed scaling."""
+TORCH_FP8_RECIPES = {"mxfp8": "mxfp8", "rowwise": "fp8-rowwise"}
 LOADS = 0.68
 """Spread (of the logarithm) of the tokens of one expert over the mean, under a router that nothing
 balances: at that the busiest of 8 ranks of 16 experts has 1.3 times the mean, as
@@ -49,6 +50,8 @@ def precision(plain: dict[str, Any], framework: str) -> str:
     if eight and framework == "megatron":
         recipe = str(plain.get("fp8_recipe") or "delayed")
         return FP8_RECIPES.get(recipe, "fp8-delayed")
+    if eight and framework == "torch" and plain.get("fp8_recipe") in TORCH_FP8_RECIPES:
+        return TORCH_FP8_RECIPES[plain["fp8_recipe"]]
     for name in ("bf16", "fp16"):
         if (
             plain.get(f"deepspeed.{name}.enabled") is True
@@ -80,6 +83,8 @@ def attention(
             or not megatron
         )
         return "flash" if able and flash else "unfused"
+    if reading.kind == "torchtitan":
+        return "flash"  # torch's own kernels keep no scores in 32 bits either
     local = backend == "local" or plain.get("transformer_impl") == "local" or obsolete(plain)
     return "flash" if able and (not local or plain.get("use_flash_attn")) else "unfused"
 

@@ -1,5 +1,5 @@
-"""torchtitan's TOML (or the same tables in YAML): degrees and batch under Megatron's names where it
-has one.
+"""torchtitan's TOML, the same tables in YAML or in 0.3's Python: degrees and batch under Megatron's
+names where it has one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,18 @@ RENAMED = {
 """Also where the keys stood before 2025: [experimental] and [training]. Source: [torchtitan]
 config/job_config.py of several versions.
 """
-PRESETS = {("deepseek_v3", "671b"): "deepseek-v3", ("llama4", "17bx16e"): "llama4-scout"}
+PRESETS = {
+    ("llama3", "1b"): "llama3.2-1b",
+    ("llama3", "3b"): "llama3.2-3b",
+    ("deepseek_v3", "16b"): "deepseek-v2-lite",
+    ("deepseek_v3", "236b"): "deepseek-v2",
+    ("deepseek_v3", "671b"): "deepseek-v3",
+    ("gpt_oss", "20b"): "gpt-oss-20b",
+    ("gpt_oss", "120b"): "gpt-oss-120b",
+    ("llama4", "17bx16e"): "llama4-scout",
+}
+"""Module and flavor whose preset here has another name than both together."""
+LINEAR = ("quantize", "linear", "float8", "recipe_name")
 DEFAULTS = (
     Leaf(("training", "local_batch_size"), 8, origin="default", where="torchtitan"),
     Leaf(("training", "seq_len"), 2048, origin="default", where="torchtitan"),
@@ -57,6 +68,7 @@ TABLES = frozenset(
         "checkpoint",
         "comm",
         "compile",
+        "dataloader",
         "debug",
         "experimental",
         "fault_tolerance",
@@ -95,7 +107,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
         file,
         "torchtitan",
         "torch",
-        [*names, *_model(flat), *_batch(flat), *_sharding(flat)],
+        [*names, *_converters(flat), *_model(flat), *_batch(flat), *_sharding(flat)],
         notes=notes,
     )
 
@@ -104,26 +116,35 @@ def _names(leaf: Leaf) -> list[Named]:
     dotted = ".".join(leaf.path)
     if dotted == "activation_checkpoint.mode":
         mode = str(leaf.value)
-        granularity = None if mode == "none" else mode
+        granularity = None if leaf.value is None or mode == "none" else mode
         return [named(dotted, leaf), Named("recompute_granularity", leaf, granularity)]
+    if dotted == "activation_checkpoint.first_layers":
+        return [
+            Named("recompute_method", leaf, "block"),
+            Named("recompute_num_layers", leaf, leaf.value),
+        ]
     if dotted == "training.mixed_precision_param":
         return [
             Named("bf16", leaf, leaf.value == "bfloat16"),
             Named("fp16", leaf, leaf.value == "float16"),
         ]
-    if dotted == "model.converters":
-        return [named(dotted, leaf), *_converters(leaf)]
     return [named(RENAMED.get(dotted, dotted), leaf, leaf.path[0] in TABLES)]
 
 
-def _converters(leaf: Leaf) -> list[Named]:
-    """The recipe of 8 bits that converters of the model stand for."""
+def _converters(leaves: Sequence[Leaf]) -> list[Named]:
+    """The recipe of 8 or 4 bits that converters of the model stand for."""
+    leaf = last(leaves, "model", "converters")
+    if leaf is None:
+        return []
     recipe = None
     for converter in map(str, leaf.value if isinstance(leaf.value, list) else [leaf.value]):
         if converter.startswith("mx") or "quantize.linear.mx" in converter:
             recipe = "mxfp8"
+        elif "nvfp4" in converter:
+            return [Named("fp4_format", leaf, "e2m1")]
         elif "float8" in converter:
-            recipe = recipe or "tensorwise"
+            scaled = last(leaves, *LINEAR)
+            recipe = recipe or (str(scaled.value) if scaled else "tensorwise")
     if recipe is None:
         return []
     return [Named("fp8_format", leaf, "e4m3"), Named("fp8_recipe", leaf, recipe)]
@@ -162,7 +183,13 @@ def _sharding(leaves: Sequence[Leaf]) -> list[Named]:
     reshard = last(leaves, "parallelism", "fsdp_reshard_after_forward")
     if leaf is None:
         return []
-    out = [Named("use_torch_fsdp2", leaf, leaf.value != 1)]
+    ranks = (leaf, last(leaves, "parallelism", "context_parallel_degree"))
+    several = any(degree and degree.value != 1 for degree in ranks)
+    replicas = last(leaves, "parallelism", "data_parallel_replicate_degree")
+    alone = replicas is None or replicas.value == 1
+    # of one rank alone the word says how the plan counts it
+    says = alone and reshard is not None and reshard.value in ("always", "never")
+    out = [Named("use_torch_fsdp2", leaf, several or says)]
     if reshard is not None:
         out.append(Named("torch_fsdp2_no_reshard_after_forward", reshard, reshard.value == "never"))
     return out

@@ -15,11 +15,11 @@ from planner.intake.bash.state import Work
 from planner.intake.bash.traced_text import UNKNOWN, Piece, Text, cut, known, plain, shown, source
 from planner.intake.documents import scalars
 from planner.intake.documents.tree import Leaf, leaves
-from planner.intake.frameworks import companions
+from planner.intake.frameworks import companions, torchtitan_python
 from planner.intake.frameworks import megatron_flags as table
 from planner.intake.frameworks.nemo_recipes import SPELLED
 from planner.intake.frameworks.vocabulary import make_reading, merged, named
-from planner.intake.reading import Edit, Reading
+from planner.intake.reading import Edit, Reading, Unresolved
 from planner.intake.scripts.argparse_like import Parsed, leaf
 from planner.intake.scripts.classify import overrides
 from planner.intake.scripts.launchers import TrainingCommand, option
@@ -305,6 +305,11 @@ def _configured(
     if recipes:
         # What a recipe's name and its precision mean is below what files and words say.
         below = [*recipes, *precisions, *below]
+    unresolved = list(parsed.unresolved)
+    if kind == "torchtitan" and not below:
+        below, questions, lost = _torchtitan_python(parsed, work, path)
+        answered = {".".join(leaf.path) for leaf in above} | sets.keys()
+        unresolved += [question for question in questions if question.name not in answered]
     if not below and not above:
         why = lost[0] if lost else "it does neither"
         raise InputError(
@@ -315,10 +320,38 @@ def _configured(
         chosen = kind
     out = detect.translated([*below, *above], str(path), lost, sets, chosen)
     return merged(
-        replace(out, unresolved=(*out.unresolved, *parsed.unresolved)),
+        replace(out, unresolved=(*out.unresolved, *unresolved)),
         _without(launched, out),
         framework=out.framework,
     )
+
+
+def _torchtitan_python(
+    parsed: Parsed, work: Work, path: Path
+) -> tuple[list[Leaf], list[Unresolved], list[str]]:
+    """What `--module MODULE --config FUNCTION` states: leaves, what stays open, and notes on what
+    is not there.
+    """
+    words = {flag.path[0]: str(flag.value)[:200] for flag in parsed.leaves}
+    module, function = words.get("module"), words.get("config")
+    if not module or not function:
+        return [], [], []
+    folder = module.replace(".", "/")
+    for name in (
+        f"{folder}/config_registry.py",
+        f"torchtitan/models/{folder}/config_registry.py",
+        f"torchtitan/experiments/{folder}/config_registry.py",
+        f"{folder}.py",
+    ):
+        text = text_beside(work, path, (Piece(name),))
+        if text is None:
+            continue
+        file = text[0].file if len(text) == 1 and text[0].file else name
+        out = torchtitan_python.read(shown(text), file, module, function)
+        if out is not None:
+            return *out, []
+    note = f"{module}, with {function}, is not beside the script: what it states is not known"
+    return [], [], [note]
 
 
 def _without(launched: Reading, out: Reading) -> Reading:
