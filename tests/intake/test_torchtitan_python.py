@@ -177,6 +177,14 @@ def test_a_file_that_is_not_beside(tmp_path):
     assert "llama3, with llama3_8b, is not beside the script: what it states is not known" in notes
 
 
+def test_a_toml_that_is_not_beside(tmp_path):
+    flags = "--job.config_file no.toml --training.steps 1 --training.seq_len 4096"
+    (tmp_path / "run.sh").write_text(f"torchrun -m torchtitan.train {flags}\n")
+    assert "no.toml is not beside the script: what it states is not known" in (
+        read(tmp_path / "run.sh").notes
+    )
+
+
 def test_a_broken_file(tmp_path):
     with pytest.raises(InputError, match="titan\\.py must be Python that can be parsed"):
         launched(tmp_path, "base", text="def base(:\n")

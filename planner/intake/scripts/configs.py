@@ -307,7 +307,8 @@ def _configured(
         below = [*recipes, *precisions, *below]
     unresolved = list(parsed.unresolved)
     if kind == "torchtitan" and not below:
-        below, questions, lost = _torchtitan_python(parsed, work, path)
+        below, questions, notes = _torchtitan_python(parsed, work, path)
+        lost += notes
         answered = {".".join(leaf.path) for leaf in above} | sets.keys()
         unresolved += [question for question in questions if question.name not in answered]
     if not below and not above:
