@@ -134,6 +134,14 @@ spec:
 """
 
 
+@pytest.mark.parametrize("form", [None, "bridge"])
+def test_narrow_states(form: str | None, tmp_path: Path) -> None:
+    """A precision-aware optimizer moves fewer bytes, too."""
+    words = {"model": "llama3-8b", "optimizer": "precision-aware", "seq_length": 4096}
+    _, checked = read_back(tmp_path, "launch.sh", "torchrun", form, **words)
+    assert checked.launch.recipe.stack.optimizer_state_bytes == 6
+
+
 def test_jobs_of_others(tmp_path: Path) -> None:
     sky, pod = tmp_path / "sky.yaml", tmp_path / "pod.yaml"
     sky.write_text(SKY)
