@@ -78,7 +78,7 @@ def rewritten(launch: Launch, values: dict[str, Any]) -> Rewritten:
                 by_hand.append(name)
         elif name.startswith("env."):
             exports[name] = value
-        elif name.startswith("deepspeed.") or APPEND not in edits:
+        elif name.startswith("deepspeed.") or APPEND not in edits or _in_python(launch, name):
             by_hand.append(name)
         else:
             added.append(_words(launch, name, value))
@@ -143,12 +143,20 @@ def _key(launch: Launch, file: str, text: str, name: str, value: Any) -> str | N
     return changed(file, text, kind, name, value)
 
 
+def _in_python(launch: Launch, name: str) -> bool:
+    """Whether a class says it in torchtitan's Python: no flag changes it."""
+    stated = launch.reading.values.get(name)
+    return name == "activation_checkpoint.mode" and stated is not None and ".py:" in stated.where
+
+
 def _words(launch: Launch, name: str, value: Any) -> str:
     label = flag(launch.reading.kind, name)
     if name == "add_bias_linear" and value is False:
         return "--disable-bias-linear"
     if launch.reading.kind in ("nemo", "bridge"):
         return f"{label}={value}"
+    if launch.reading.kind == "torchtitan":
+        label = f"--{label}"
     if launch.reading.kind == "swift" and value is True:
         return f"{label} true"
     return label if value is True else f"{label} {_literal('', value)}"

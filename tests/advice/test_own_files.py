@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,25 @@ def test_torchtitan_files_are_read_back(model, precision, words, tmp_path: Path)
         assert got.estimate is not None
         assert got.estimate.step_s == pytest.approx(expected.step_s, rel=1e-9)
         assert got.estimate.memory_bytes == pytest.approx(expected.memory_bytes, rel=1e-9)
+
+
+def test_a_torchtitan_launch_is_fixed_by_flags(tmp_path: Path) -> None:
+    asked = api.question(
+        model="llama3-8b",
+        gpus=8,
+        cluster="h100-sxm",
+        framework="torch",
+        seq_length=4096,
+        global_batch_size=128,
+    )
+    api.recommend(asked, top=1, out=tmp_path / "out")
+    file = tmp_path / "out" / torchtitan.SCRIPT
+    text = re.sub(r"local_batch_size=\d+", "local_batch_size=100", file.read_text())
+    file.write_text(text)
+    fixed = tmp_path / "out" / "fixed.sh"
+    got = api.check(tmp_path / "out" / "launch.sh", cluster="h100-sxm", fix=fixed)
+    assert got.verdict == "invalid" and " --training.local_batch_size " in fixed.read_text()
+    assert api.check(fixed, cluster="h100-sxm").verdict == "fits"
 
 
 def older(script: str) -> str:
