@@ -44,7 +44,6 @@ def process_groups(args: Any, rank: int, world_size: int) -> None:
 
 def _for_a_cpu(config: Any) -> None:
     """Fusions that need a GPU build are off; they add no parameter."""
-    config.moe_permute_fusion = False  # its indices lie on a GPU
     import torch
 
     for name in (
@@ -54,6 +53,7 @@ def _for_a_cpu(config: Any) -> None:
         "apply_rope_fusion",
         "sequence_parallel",
         "moe_grouped_gemm",
+        "moe_permute_fusion",
         "bias_activation_fusion",
     ):
         setattr(config, name, False)
