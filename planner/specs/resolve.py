@@ -40,6 +40,7 @@ class Chosen(NamedTuple):
     says: str
 
 
+NO_BF16 = ("fp16", "fp32")
 FREE: Switches = {"expandable_segments": True, "moe_router_fusion": True}
 """Switches that cost nothing on a GPU and keep the arithmetic: on, where the framework and version
 have them, unless the question says otherwise.
@@ -125,7 +126,9 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
     _refuse_uncosted(model)
     batch = _batch(question, seq_length.value, gpus, unit)
     version = question.framework_version or VERSIONS[stack.framework]
-    stack, not_available = _switched(question, stack, version, hardware.gpu.architecture)
+    stack, not_available = _switched(
+        question, stack, version, hardware.gpu.architecture, str(precision.value)
+    )
     attention = _attention(question, stack, hardware)
     rates = Chosen(
         None,
@@ -168,7 +171,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
 
 
 def _switched(
-    question: Question, stack: Stack, version: str, architecture: str
+    question: Question, stack: Stack, version: str, architecture: str, precision: str
 ) -> tuple[Stack, tuple[str, ...]]:
     """The stack with its switches as the version has them, then as the question sets them."""
     number = version_of(stack.framework, version)
@@ -180,8 +183,16 @@ def _switched(
                 f"switch {name} must be one that {stack.framework} {version} has, but got"
                 f" {table.shown(value)}; try another value or --framework-version"
             )
+    narrow = "grad_reduce_dtype"
+    if precision in NO_BF16 and fixed.get(narrow) == "bf16":
+        raise InputError(
+            f"switch {narrow}=bf16 must go with bf16 training, but got {precision}; leave one out"
+        )
     free = {} if architecture == "cpu" else FREE
     stack, notes = table.available(table.with_switches(stack, free), version)
+    if precision in NO_BF16 and stack.switches.get(narrow) == "bf16":
+        stack = table.with_switches(stack, {narrow: "fp32"})
+        notes = (*notes, f"{narrow}: fp32, as {precision} has no gradients in bf16")
     return table.with_switches(stack, fixed), notes
 
 

@@ -1,0 +1,94 @@
+"""Switches of a question: parsed, checked against version and precision, and what they make of a
+stack.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.specs import library, resolve
+from planner.specs.question import from_words
+from planner.specs.switches.table import (
+    BY_FRAMEWORK,
+    defaults,
+    effects,
+    parse,
+    settings_of,
+    shown,
+    with_switches,
+)
+
+MEGATRON = BY_FRAMEWORK["megatron"]
+NESTED = {"experts", "switches", "attention_shares", "cast_bytes", "kept_bytes"}
+
+
+@st.composite
+def settings(draw: st.DrawFn) -> dict[str, bool | int | str]:
+    names = draw(st.lists(st.sampled_from(sorted(MEGATRON)), unique=True))
+    return {
+        name: draw(st.sampled_from(MEGATRON[name].values))
+        for name in names
+        if MEGATRON[name].values
+    }
+
+
+@given(settings())
+def test_settings_are_parsed_as_they_are_shown(chosen: dict[str, bool | int | str]) -> None:
+    words = [f"{name}={shown(value)}" for name, value in chosen.items()]
+    assert parse(words, "megatron") == chosen
+
+
+@given(settings(), settings())
+def test_a_stack_under_settings_does_not_remember_the_way(
+    first: dict[str, bool | int | str], second: dict[str, bool | int | str]
+) -> None:
+    """The plain stack set to one thing, then to another, is the stack set to the other."""
+    whole = defaults("megatron") | second
+    stack = library.stack("megatron")
+    direct = with_switches(stack, whole)
+    through = with_switches(with_switches(stack, first), whole)
+    assert settings_of(direct) == settings_of(through)
+    for own in (lambda stack: stack, lambda stack: stack.experts):
+        figures, others = (own(s).model_dump(exclude=NESTED) for s in (direct, through))
+        for name, figure in figures.items():
+            assert others[name] == (pytest.approx(figure) if isinstance(figure, float) else figure)
+
+
+def test_every_effect_is_of_a_value_and_has_a_source() -> None:
+    for framework, switches in BY_FRAMEWORK.items():
+        for name, effect in effects(framework).items():
+            assert set(effect) - {"source"} == set(switches[name].values)
+            assert effect["source"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"switch": ("cuda_grph=attn",)}, "did you mean cuda_graph"),
+        ({"switch": ("cuda_graph=all",)}, "none, attn, layers or full_iteration"),
+        ({"switch": ("cuda_graph",)}, "NAME=VALUE"),
+        ({"switch": ("cuda_graph=attn", "cuda_graph=none")}, "stated once"),
+        ({"switch": ("moe_dispatcher=hybridep",), "framework_version": "0.15"}, "megatron 0.15"),
+        ({"switch": ("cross_entropy_fusion=te",)}, "megatron 0.19"),
+        ({"switch": ("grad_reduce_dtype=bf16",), "precision": "fp16"}, "bf16 training"),
+    ],
+)
+def test_a_faulty_switch_is_one_message(words: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve.recipe(
+            from_words({"model": "llama3-8b", "gpus": 8, "cluster": "h100-sxm", **words})
+        )
+
+
+def test_a_stack_falls_back_to_what_the_version_has() -> None:
+    """Megatron-LM refuses Transformer Engine's loss since 0.18 (validate_args)."""
+    question = {"model": "llama3-8b", "gpus": 8, "cluster": "h100-sxm", "stack": "nemo"}
+    late = resolve.recipe(from_words(question))
+    early = resolve.recipe(from_words({**question, "framework_version": "0.17"}))
+    assert settings_of(late.stack)["cross_entropy_fusion"] == "native"
+    assert any("cross_entropy_fusion" in note for note in late.assumed)
+    assert settings_of(early.stack)["cross_entropy_fusion"] == "te"
+    assert early.stack.loss_bytes == 12.0 and late.stack.loss_bytes == 36.0
