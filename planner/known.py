@@ -55,15 +55,23 @@ def stacks(name: str | None = None) -> Documents:
 
 def switches(name: str | None = None) -> Documents:
     """Switches of every framework, each with its values, its flags by version, what it needs, what
-    it does to the arithmetic and to time and memory, and its source.
+    it does to the arithmetic and to time and memory, and its source; then those that are not
+    modelled, with the reason.
     """
-    from planner.specs.switches.table import BY_FRAMEWORK
+    from planner.specs.switches.table import BY_FRAMEWORK, not_modelled
 
     documents = [
         _switch(framework, switch)
         for framework, switches in BY_FRAMEWORK.items()
         for switch in switches.values()
         if name is None or name.replace("-", "_") == switch.name
+    ]
+    documents += [
+        {"name": other, "framework": framework, "not_modelled": reason}
+        for framework, reasons in not_modelled().items()
+        for others, reason in reasons.items()
+        for other in others.split(", ")
+        if name is None or name.replace("-", "_") == other
     ]
     if not documents:
         names = tuple(switch for switches in BY_FRAMEWORK.values() for switch in switches)

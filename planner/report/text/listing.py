@@ -169,6 +169,10 @@ def _stacks(documents: tuple[dict[str, Any], ...]) -> Table:
 def _switches(documents: tuple[dict[str, Any], ...]) -> Table:
     table = _sentences("switch")
     for switch in documents:
+        if "not_modelled" in switch:
+            reason = f"{switch['framework']}, not modelled: {switch['not_modelled']}."
+            table.add_row(Text(switch["name"], "dim"), Text(reason, "dim"))
+            continue
         table.add_row(
             switch["name"],
             f"{switch['says']} {switch['framework']}: {switch['values']}; {switch['numerics']};"

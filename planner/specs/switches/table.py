@@ -240,6 +240,15 @@ def effects(framework: str) -> dict[str, dict[Any, Any]]:
     return read_mapping(path) if path.exists() else {}
 
 
+@lru_cache(maxsize=1)
+def not_modelled() -> dict[str, dict[str, str]]:
+    """By framework the switches that it has and nothing here sets or prices, with the reason."""
+    document: dict[str, dict[str, str]] = read_mapping(
+        Path(__file__).with_name("not_modelled.yaml")
+    )
+    return document
+
+
 def is_guess(framework: str, name: str) -> bool:
     """Whether no measurement stands behind a switch's effect: its source says so."""
     return str(effects(framework).get(name, {}).get("source", "")).startswith("guess")
