@@ -115,6 +115,8 @@ def _model(recipe: Recipe, layout: Layout) -> Tree:
         ),
         "sequence_parallel": bool(layout.sp and layout.tp > 1),
         "seq_length": recipe.seq_length,
+        "attention_dropout": 0.1 if recipe.stack.dropout else 0.0,
+        "hidden_dropout": 0.1 if recipe.stack.dropout else 0.0,
         "expert_model_parallel_size": layout.ep,
         "expert_tensor_parallel_size": layout.etp,
         "pipeline_model_parallel_layout": layout.stage_layout or None,

@@ -16,6 +16,7 @@ from planner.errors import InputError
 from planner.specs import library
 from planner.specs.question import from_words
 from planner.specs.stack import Stack
+from planner.specs.switches.table import with_switches
 from planner.specs.versions import KNOWN, version_of
 from tests import documents
 from tests.judges import megatron_sweep
@@ -177,9 +178,8 @@ def test_overlapped_exchange_and_its_variable(
     """validate_args: on Hopper 1 or 32, as one rather wants tensor parallelism or the exchange in
     order.
     """
-    recipe = documents.recipe(
-        "mixtral-8x7b", 64, hardware=cluster, stack=stack(experts={"overlap_share": 0.9})
-    )
+    software = with_switches(library.stack("megatron"), {"overlap_moe_expert_parallel_comm": True})
+    recipe = documents.recipe("mixtral-8x7b", 64, hardware=cluster, stack=software)
     one = documents.layout(recipe, **knobs)
     assert (("--overlap-moe-expert-parallel-comm",) in megatron.flags(recipe, one)) == overlapped
     assert dict(environment.megatron(recipe, one)).get("CUDA_DEVICE_MAX_CONNECTIONS") == connections

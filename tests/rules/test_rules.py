@@ -241,6 +241,7 @@ IN_OTHER_TESTS = {
     "graphed layers are not recomputed whole",
     "a graphed router keeps its experts",
     "graphed recomputation has no dropout",
+    "a graphed MLP repeats no dropout",
     "a graph of all needs fixed shapes",
     "overlapped exchange needs virtual stages",
     "overlapped exchange keeps its experts",

@@ -68,3 +68,15 @@ def test_dropout_is_not_repeated_in_a_graph() -> None:
             recipe, recompute=SELECTIVE, recompute_modules=module_mask(["core_attn"])
         )
         assert {breach.rule for breach in breaches(recipe, layout)} == rules
+
+
+def test_hidden_dropout_is_not_repeated_in_a_graph() -> None:
+    """TransformerConfig of 0.19: no hidden dropout in graphed MLP or MoE recomputation."""
+    for graph, rules in (("layers", {"a graphed MLP repeats no dropout"}), ("attn", set())):
+        stack = with_switches(library.stack("megatron"), {"cuda_graph": graph})
+        dropping = stack.model_copy(update={"dropout": True})
+        recipe = documents.recipe("llama3-8b", 64, stack=dropping)
+        layout = documents.layout(
+            recipe, recompute=SELECTIVE, recompute_modules=module_mask(["mlp"])
+        )
+        assert {breach.rule for breach in breaches(recipe, layout)} == rules

@@ -134,10 +134,16 @@ def _graph_keeps_layers(recipe: Recipe, layout: Layouts) -> Mask:
     return ~layout.recomputes_all
 
 
-def _graph_repeats_no_dropout(recipe: Recipe, layout: Layouts) -> Mask:
+def _graph_repeats_no_attention_dropout(recipe: Recipe, layout: Layouts) -> Mask:
     modules = np.asarray(layout.recompute_modules)
     attention: Mask = (modules == 0) | ((modules >> MODULES.index("core_attn") & 1) == 1)
     return ~(layout.recomputes_modules & attention & recipe.stack.dropout)
+
+
+def _graph_repeats_no_hidden_dropout(recipe: Recipe, layout: Layouts) -> Mask:
+    modules = np.asarray(layout.recompute_modules)
+    mlp: Mask = (modules >> MODULES.index("mlp") | modules >> MODULES.index("moe")) & 1 == 1
+    return ~(layout.recomputes_modules & mlp & recipe.stack.dropout)
 
 
 def _graph_keeps_router(recipe: Recipe, layout: Layouts) -> Mask:
@@ -422,11 +428,19 @@ SWITCHES = (
             ),
             Need(
                 "graphed recomputation has no dropout",
-                _graph_repeats_no_dropout,
+                _graph_repeats_no_attention_dropout,
                 "where attention is captured it is not recomputed under dropout, but got"
                 " recompute_modules {knobs[recompute_modules]}",
                 "leave core_attn out, or try cuda_graph none",
                 values=("attn", "layers"),
+            ),
+            Need(
+                "a graphed MLP repeats no dropout",
+                _graph_repeats_no_hidden_dropout,
+                "where layers are captured an MLP is not recomputed under dropout, but got"
+                " recompute_modules {knobs[recompute_modules]}",
+                "leave mlp and moe out, or try cuda_graph attn",
+                values=("layers",),
             ),
             Need(
                 "a graph of all needs fixed shapes",
