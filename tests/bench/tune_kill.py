@@ -111,7 +111,7 @@ def killed(storage: str, folder: Path, rounds: int, seed: int) -> dict[str, int]
 def _reaped(tuners: list[subprocess.Popen[bytes]], victim: int) -> list[subprocess.Popen[bytes]]:
     for one in tuners:
         if one.pid == victim:
-            one.wait()
+            one.communicate()
     return tuners
 
 
