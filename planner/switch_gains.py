@@ -23,8 +23,6 @@ from planner.specs.versions import version_of
 
 PAYS = 0.001
 """Of a step: less is not worth a word."""
-WITH: dict[str, Switches] = {"overlap_param_gather": {"overlap_grad_reduce": True}}
-"""What a switch is turned on together with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,8 @@ class SwitchGain:
     arithmetic: str
     """What the value does to the numbers; Switch.arithmetic."""
 
+    off: bool
+    """Whether the value is the switch's first."""
     guessed: bool
     """Whether the effect is a guess, by its source."""
 
@@ -87,7 +87,7 @@ def _gain(
     version = version_of(recipe.framework, recipe.framework_version)
     if value == now[switch.name] or switch.spelled(value, version) is None:
         return None
-    needed = WITH.get(switch.name, {}) if value else {}
+    needed = dict(switch.requires) if value else {}
     settings: dict[str, Value] = {n: v for n, v in needed.items() if now[n] != v}
     settings[switch.name] = value
     changed = recipe.model_copy(update={"stack": with_switches(recipe.stack, settings)})
@@ -106,6 +106,7 @@ def _gain(
         step_s,
         base_s - step_s,
         switch.arithmetic_of(value),
+        value == switch.values[0],
         is_guess(recipe.framework, switch.name),
     )
 
@@ -115,9 +116,7 @@ def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str, str]:
     is left off and would save, what would save and change the numbers.
     """
     least = PAYS * step_s
-    first = {
-        gain.name: gain for gain in gains if gain.value == _off(gain.name) and gain.saved_s < -least
-    }
+    first = {gain.name: gain for gain in gains if gain.off and gain.saved_s < -least}
     on = [
         f"{gain.name} {shown(gain.now)} ({-gain.saved_s:.2g} s{gain.doubt})"
         for gain in first.values()
@@ -136,10 +135,3 @@ def _best(gains: list[SwitchGain], least: float, keeps: bool) -> list[str]:
         f"{gain.name} {shown(gain.value)} ({gain.saved_s:.2g} s{gain.doubt})"
         for gain in best.values()
     ]
-
-
-def _off(name: str) -> Value:
-    for table in BY_FRAMEWORK.values():
-        if name in table and table[name].values:
-            return table[name].values[0]
-    return False

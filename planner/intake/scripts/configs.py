@@ -197,8 +197,8 @@ def _hugging(
 
 def _by_accelerate(command: TrainingCommand, work: Work, path: Path) -> bool:
     """Whether accelerate is told how to train."""
-    told = _accelerate(command, work, path)
-    return told is not None and "distributed_type" in told.values
+    reading = _accelerate(command, work, path)
+    return reading is not None and "distributed_type" in reading.values
 
 
 def _leaves_of(names: list[str], work: Work, path: Path) -> tuple[list[Leaf], list[str]]:

@@ -97,8 +97,8 @@ def switches(answer: Recommendation) -> list[Any]:
         f"Left off: {off}; --switch NAME=VALUE sets one." * bool(off),
         f"Would change the numbers: {lossy}." * bool(lossy),
     ]
-    said = " ".join(sentence for sentence in sentences if sentence)
-    return [paragraph("Switches", said)] if said else []
+    text = " ".join(filter(None, sentences))
+    return [paragraph("Switches", text)] if text else []
 
 
 def nothing_fits(recipe: Recipe, result: SearchResult) -> list[Any]:
