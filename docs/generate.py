@@ -24,6 +24,7 @@ from typing import Any
 
 import typer
 from mkdocs.structure.files import File
+from pydantic import BaseModel
 
 import planner.cost
 from planner import api
@@ -34,7 +35,7 @@ from planner.rules.rule import FIRST, NEVER, Rule
 from planner.rules.table import BY_FRAMEWORK
 from planner.schedules.schedule import function_of
 from planner.schedules.table import SCHEDULES
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 
 ROOT = Path(__file__).parent.parent
 COST_ROOMS = {
@@ -487,9 +488,13 @@ def _stacks_page() -> str:
             ]
         )
         details.append(_details(each["name"], _source_lines(each)))
-    fields = [
-        [f"`{name}`", _text(" ".join(says.split()))] for name, says in meanings(Stack).items()
-    ]
+    figures = meanings(Software)
+    for group, field in Software.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            figures |= {
+                f"{group}.{name}": says for name, says in meanings(field.annotation).items()
+            }
+    fields = [[f"`{name}`", _text(" ".join(says.split()))] for name, says in figures.items()]
     intro = (
         "What the cost model knows of a training software: what it overlaps, fuses and keeps."
         " `--stack` names one; the framework has a default."

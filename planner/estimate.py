@@ -46,7 +46,7 @@ class MicroBatch:
 def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
     """What a layer's time and memory depend on."""
     knobs = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
-    return (*knobs, "pp") if recipe.stack.collective_us_crossing else knobs
+    return (*knobs, "pp") if recipe.software.launch.collective_us_crossing else knobs
 
 
 @once_per(_layer_knobs)
@@ -65,7 +65,7 @@ def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, mean_layer.Times, End
     micro-batch's activations.
     """
     model, each = recipe.model, micro_batch(recipe, layout)
-    layers = split(model, layout, recipe.stack.stage_head_share)
+    layers = split(model, layout, recipe.software.quirks.stage_head_share)
     repeated = step.recompute_share(layout, layers)
     dense, experts = _partly(each.dense, repeated), None
     if each.experts:

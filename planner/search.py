@@ -161,7 +161,7 @@ def requested(recipe: Recipe) -> str:
     none.
     """
     fixed = recipe.fixed("schedule")
-    if fixed is None or SCHEDULES[fixed] in recipe.stack.schedules:
+    if fixed is None or SCHEDULES[fixed] in recipe.software.schedules:
         return ""
     return SCHEDULES[fixed]
 

@@ -83,14 +83,14 @@ def other_values(recipe: Recipe, layout: Layout) -> list[SwitchGain]:
 def _gain(
     recipe: Recipe, layout: Layout, switch: Switch, value: Value, base_s: float
 ) -> SwitchGain | None:
-    now = settings_of(recipe.stack)
+    now = settings_of(recipe.software)
     version = version_of(recipe.framework, recipe.framework_version)
     if value == now[switch.name] or switch.spelled(value, version) is None:
         return None
     needed = dict(switch.requires) if value else {}
     settings: dict[str, Value] = {n: v for n, v in needed.items() if now[n] != v}
     settings[switch.name] = value
-    changed = recipe.model_copy(update={"stack": with_switches(recipe.stack, settings)})
+    changed = recipe.model_copy(update={"software": with_switches(recipe.software, settings)})
     acts = switch.exists(changed, layout) & switch.acts(changed, layout)
     if not acts or breaches(changed, layout):
         return None

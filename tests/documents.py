@@ -16,13 +16,15 @@ def recipe(model: str | ModelSpec = "llama3-70b", gpus: int = 32, **changes: Any
     """
     known: dict[str, Any] = {
         "hardware": "h100-sxm",
-        "stack": "megatron",
+        "software": "megatron",
         "seq_length": 8192,
         "global_batch_size": 512,
         **changes,
     }
+    if "stack" in known:
+        known["software"] = known.pop("stack")
     parts = {"model": library.model(model) if isinstance(model, str) else model}
-    for name, find in (("hardware", library.hardware), ("stack", library.stack)):
+    for name, find in (("hardware", library.hardware), ("software", library.stack)):
         parts[name] = find(known.pop(name)) if isinstance(known[name], str) else known.pop(name)
     return Recipe(gpus=gpus, **parts, **known)
 

@@ -98,7 +98,7 @@ def recipe(model: str, cluster: str, stack: str, trained: dict[str, Any]) -> Rec
     return Recipe(
         model=MODELS[model],
         hardware=CLUSTERS[cluster],
-        stack=asked,
+        software=asked,
         gpus=64,
         seq_length=2048,
         global_batch_size=64,
@@ -170,7 +170,7 @@ def gpt3(sp: int, recompute: str) -> Estimate:
     asked = Recipe(
         model=MODELS["gpt3-175b"],
         hardware=CLUSTERS["a100-80g-sxm"],
-        stack=STACKS["megatron-2022"],
+        software=STACKS["megatron-2022"],
         gpus=64,
         seq_length=2048,
         global_batch_size=64,
@@ -208,7 +208,7 @@ def test_llama3_405b_on_16384_h100_is_within_12_percent_of_the_published_run() -
     asked = Recipe(
         model=MODELS["llama3-405b"],
         hardware=CLUSTERS["h100-sxm"],
-        stack=STACKS["megatron"],
+        software=STACKS["megatron"],
         gpus=16384,
         seq_length=8192,
         global_batch_size=2048,

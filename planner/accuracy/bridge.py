@@ -16,13 +16,13 @@ from planner.specs.recipe import Recipe
 
 TUNED = re.compile(r"Megatron-Bridge skills/\S*perf")
 """Pages of its performance guides in `source_ref`: their runs are of its recipes."""
-HALVED: dict[str, Any] = {"gradient_bytes": 2.0, "grad_reduce_bytes": 2.0}
+HALVED: dict[str, Any] = {"states.gradient_bytes": 2.0, "states.grad_reduce_bytes": 2.0}
 """Its performance recipes reduce and keep gradients in 16 bits (grad_reduce_in_fp32 false)."""
-NARROW: dict[str, Any] = {"optimizer_state_bytes": 8.0, "optimizer_bytes": 22.0}
+NARROW: dict[str, Any] = {"states.optimizer_state_bytes": 8.0, "traffic.optimizer_bytes": 22.0}
 """Moments in 16 bits (use_precision_aware_optimizer, exp_avg_dtype bf16) and whole main weights:
 its MixedPrecisionConfig hands the optimizer fp8_recipe tensorwise under bf16 too, and then Megatron
 keeps them itself (use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
-QUARTERED: dict[str, Any] = {"weight_bytes": 1.0}
+QUARTERED: dict[str, Any] = {"states.weight_bytes": 1.0}
 """Under fp8_ds and fp8_cs weights are kept in 8 bits alone: fp8_param_gather in every layer,
 disable_parameter_transpose_cache. The tables, which stay in 16, are counted so too."""
 MOONLIGHT = "moonlight-16b-a3b"
@@ -32,10 +32,10 @@ MOONLIGHT = "moonlight-16b-a3b"
 
 
 def states(model: str, page: str, precision: str) -> tuple[tuple[str, Any], ...]:
-    """Fields of the stack that the page's recipes change, sorted; none for other pages."""
+    """Figures of the software that the page's recipes change, sorted; none for other pages."""
     if TUNED.search(page) is None:
         return ()
-    more = NARROW | {"imbalance": routing()["unbalanced"]} if model == MOONLIGHT else {}
+    more = NARROW | {"experts.imbalance": routing()["unbalanced"]} if model == MOONLIGHT else {}
     weights = QUARTERED if precision in ("fp8-delayed", "fp8-tensorwise") else {}
     return tuple(sorted((HALVED | more | weights).items()))
 

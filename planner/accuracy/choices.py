@@ -280,17 +280,17 @@ def _sequence_parallel(row: Row, recipe: Recipe, tp: int) -> list[int]:
         return [0]
     if row["sp"] is not None:
         return [int(row["sp"])]
-    return [1, 0] if recipe.stack.sequence_parallel else [0]
+    return [1, 0] if recipe.software.sequence_parallel else [0]
 
 
 def _sharding(row: Row, recipe: Recipe) -> list[int]:
     """A row that shards more than the optimizer would say so."""
-    if recipe.stack.gradients_deferred:
-        return [recipe.stack.zero]  # "fsdp" in the row: the stack says how
+    if recipe.software.sharding.gradients_deferred:
+        return [recipe.software.zero]  # "fsdp" in the row: the stack says how
     if row["zero"] is not None:
         if row["zero"] not in (0, 1, 2, 3):
             raise Skipped("zero is none of 0, 1, 2, 3")
         return [int(row["zero"])]
     return sorted(
-        {stage for stage in recipe.stack.zero_stages if stage <= 1} | {recipe.stack.zero}
-    ) or [recipe.stack.zero]
+        {stage for stage in recipe.software.zero_stages if stage <= 1} | {recipe.software.zero}
+    ) or [recipe.software.zero]

@@ -12,12 +12,12 @@ from typing import Any
 import yaml
 
 from planner.specs import library
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 from planner.specs.switches.switch import Value
 from planner.specs.switches.table import BY_FRAMEWORK, with_switches
 
 Facts = tuple[tuple[str, Any], ...]
-"""Fields of a stack, or of its experts, that the notes change."""
+"""Switches of a run, and figures of its software by dotted name, that the notes change."""
 
 _DISPATCHERS = (
     ("hybridep", re.compile(r"hybrid-?ep", re.I)),
@@ -98,10 +98,10 @@ the others are versions of the software, or bind processes to processors.
 
 @lru_cache(maxsize=4096)
 def facts(notes: str, page: str, hardware: str) -> Facts:
-    """The switches of the notes, and fields of stack.experts that no switch decides, sorted."""
+    """The switches of the notes, and figures of the software that no switch decides, sorted."""
     out: dict[str, Any] = dict(settings(notes, page, hardware))
     if _REAL.search(notes):
-        out["imbalance"] = routing()["unbalanced"]
+        out["experts.imbalance"] = routing()["unbalanced"]
     return tuple(sorted(out.items()))
 
 
@@ -120,21 +120,11 @@ def modules(notes: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def document(name: str, changed: Facts) -> Stack:
+def document(name: str, changed: Facts) -> Software:
     """The stack of that name, with what the notes say of its experts and the page of its
     numbers.
     """
     stack = library.stack(name)
     switches = BY_FRAMEWORK[stack.framework]
     stack = with_switches(stack, {field: value for field, value in changed if field in switches})
-    own: dict[str, Any] = {}
-    of_experts: dict[str, Any] = {}
-    for field, value in changed:
-        if field in switches:
-            continue
-        of_stack = field in Stack.model_fields
-        if getattr(stack if of_stack else stack.experts, field) != value:
-            (own if of_stack else of_experts)[field] = value
-    if of_experts:
-        own["experts"] = stack.experts.model_copy(update=of_experts)
-    return stack.model_copy(update=own) if own else stack
+    return stack.with_figures({path: value for path, value in changed if path not in switches})

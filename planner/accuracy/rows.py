@@ -25,7 +25,7 @@ from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.specs.resolve import PRECISIONS, VERSIONS, operand
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 
 NEEDED = ("hardware", "gpus", "tp", "pp", "seq", "gbs_sequences")
 MAX_COUNT = 10**12
@@ -111,7 +111,7 @@ def _counted(recipe: Recipe, columns: Layout) -> Layout:
     """The layers of first and last stage where the software deals out embedding, norm and head as
     if they were layers.
     """
-    before, after = recipe.stack.split_items
+    before, after = recipe.software.quirks.split_items
     if not before + after:
         return columns
     pp, items = np.asarray(columns.pp), recipe.model.num_layers + before + after
@@ -159,7 +159,7 @@ def _recipe(
     return Recipe(
         model=model,
         hardware=_hardware(*cluster),
-        stack=stack,
+        software=stack,
         gpus=gpus,
         seq_length=seq,
         global_batch_size=batch,
@@ -173,7 +173,7 @@ def _recipe(
     )
 
 
-def _machine(row: Row, stack: Stack) -> tuple[str, tuple[str, ...]]:
+def _machine(row: Row, stack: Software) -> tuple[str, tuple[str, ...]]:
     """The hardware named; where a row does not name its network, the cluster that the software's
     published runs were made on.
     """
@@ -231,7 +231,7 @@ def _software(row: Row) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _stack(name: str | None, facts: Facts) -> tuple[Stack, tuple[str, ...]]:
+def _stack(name: str | None, facts: Facts) -> tuple[Software, tuple[str, ...]]:
     """The stack named, or the document of the kernels it ran with; else its nearest kin, said;
     Megatron of today when none is named.
     """
@@ -253,7 +253,7 @@ def _stack(name: str | None, facts: Facts) -> tuple[Stack, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _document(name: str) -> Stack:
+def _document(name: str) -> Software:
     return library.stack(name)
 
 
@@ -291,7 +291,7 @@ def _precision(cell: str | None, hardware: HardwareProfile) -> tuple[str, tuple[
     return name, assumed
 
 
-def _attention(row: Row, stack: Stack) -> tuple[str, tuple[str, ...]]:
+def _attention(row: Row, stack: Software) -> tuple[str, tuple[str, ...]]:
     """The kernel of the cell."""
     cell = row["attention"]
     if cell is None:

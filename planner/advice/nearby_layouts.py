@@ -54,7 +54,7 @@ def moves(recipe: Recipe, layout: Layout) -> list[Move]:
         own, least = getattr(layout, name), 0 if name == "zero" else 1
         out += [(name, {name: value}) for value in values if value != own and value >= least]
     out += _recomputations(recipe, layout) + _ends(recipe, layout) + _offloads(recipe, layout)
-    if recipe.stack.sequence_parallel and layout.tp > 1 and not layout.sp:
+    if recipe.software.sequence_parallel and layout.tp > 1 and not layout.sp:
         out.append(("sp", {"sp": 1}))
     return out
 
@@ -63,7 +63,7 @@ def _values(recipe: Recipe, layout: Layout) -> dict[str, list[int]]:
     model, node = recipe.model, max(recipe.hardware.node.gpus, recipe.hardware.node.domain_gpus)
     degrees = _divisors(recipe.gpus)
     chunks = [1]
-    if "interleaved" in recipe.stack.schedules:
+    if "interleaved" in recipe.software.schedules:
         chunks = _divisors(max(model.num_layers // layout.pp, 1), 32)
     out = {
         "tp": [n for n in degrees if n <= min(node, 64)],
@@ -87,7 +87,7 @@ def _zeros(recipe: Recipe, layout: Layout) -> list[int]:
     """
     least = 2 if recipe.framework == "torch" and layout.zero >= 2 else 0
     most = 1 if recipe.framework == "megatron" else 3
-    return [stage for stage in recipe.stack.zero_stages if least <= stage <= most]
+    return [stage for stage in recipe.software.zero_stages if least <= stage <= most]
 
 
 def _recomputations(recipe: Recipe, layout: Layout) -> list[Move]:

@@ -50,7 +50,7 @@ def _layers_per_virtual_stage(launch: Launch) -> Finding | None:
             (Way({CHUNK: None, VIRTUAL[1]: layout.v if layout.v > 1 else None}),),
         )
     counted = layers + layout.account_for_embedding + layout.account_for_loss
-    if launch.recipe.stack.name == "megatron-2021":
+    if launch.recipe.software.name == "megatron-2021":
         per_stage, words = layers, "the layers"
     elif counted % layout.pp:
         return None  # the rule of stages says so

@@ -222,7 +222,7 @@ def findings(launch: Launch) -> list[Finding]:
     if (
         launch.recipe.framework != "megatron"
         or launch.reading.kind in CONFIGS
-        or launch.recipe.stack.name == "megatron-2021"
+        or launch.recipe.software.name == "megatron-2021"
     ):
         return []
     refused = [_finding(launch, refusal) for refusal in PARSER if refusal[1](launch.plain)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.advice.findings import Finding, Way, caught
 from planner.advice.flag_names import OLD_RECOMPUTE, changed
-from planner.interpret import megatron_model, stack_choice
+from planner.interpret import megatron_model, software_choice
 from planner.interpret.interpret import Launch
 from planner.layout import RECOMPUTE_CODE
 from planner.specs.versions import version_of
@@ -25,7 +25,7 @@ def findings(launch: Launch) -> list[Finding]:
 def _fp32(launch: Launch) -> Finding | None:
     if launch.recipe.precision != "fp32" or launch.reading.kind in OWN_PRECISION:
         return None
-    able = launch.recipe.hardware.gpu.compute_capability >= stack_choice.AMPERE
+    able = launch.recipe.hardware.gpu.compute_capability >= software_choice.AMPERE
     halves = "bf16" if able else "fp16"
     text = (
         "fp32 training: neither --bf16 nor --fp16 is given, so that parameters are float32, 16"
@@ -275,10 +275,10 @@ def _dispatcher(launch: Launch) -> Finding | None:
 
 
 def _dropped(launch: Launch) -> Finding | None:
-    factor = stack_choice.capacity(launch.plain)
+    factor = software_choice.capacity(launch.plain)
     if factor is None or not launch.recipe.model.moe or launch.recipe.framework != "megatron":
         return None
-    lost = 1 - stack_choice.kept_share(factor)
+    lost = 1 - software_choice.kept_share(factor)
     text = (
         f"--moe-expert-capacity-factor {factor:g} drops what an expert gets beyond {factor:g} times"
         f" the mean: about {lost:.0%} of the routed tokens while nothing balances the router;"

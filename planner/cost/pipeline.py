@@ -54,7 +54,7 @@ def refused(recipe: Recipe, layout: Layout) -> str:
             " are simulated"
         )
     if (
-        sum(map(sum, chunk_layers(recipe.model, layout, recipe.stack.stage_head_share)))
+        sum(map(sum, chunk_layers(recipe.model, layout, recipe.software.quirks.stage_head_share)))
         != recipe.model.num_layers
     ):
         return "pipeline by closed form: the layers do not divide over the stages"
@@ -80,7 +80,9 @@ def order(layout: Layout, spent: np.ndarray, transfer: float) -> Order:
 
 def stage_layers(recipe: Recipe, layout: Layout) -> np.ndarray:
     """(S,) layers of every virtual stage in the order that activations pass them; S = p v."""
-    return _in_order(chunk_layers(recipe.model, layout, recipe.stack.stage_head_share), layout)
+    return _in_order(
+        chunk_layers(recipe.model, layout, recipe.software.quirks.stage_head_share), layout
+    )
 
 
 def stage_experts(recipe: Recipe, layout: Layout) -> np.ndarray:
@@ -96,7 +98,7 @@ def _in_order(rows: list[list[int]], layout: Layout) -> np.ndarray:
 
 def blocking(recipe: Recipe, layout: Layout) -> bool:
     """Whether transfers hold up the sender."""
-    return schedule_terms.blocking(schedule(SCHEDULES[layout.schedule]), recipe.stack)
+    return schedule_terms.blocking(schedule(SCHEDULES[layout.schedule]), recipe.software)
 
 
 def durations(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime) -> np.ndarray:
@@ -230,7 +232,11 @@ def _once(recipe: Recipe, layout: Layout, spent: np.ndarray, transfer: float | n
         ],
         axis=1,
     )
-    ends = "span" if recipe.stack.post_validation and (rows[:, KIND] == W).any() else "makespan"
+    ends = (
+        "span"
+        if recipe.software.quirks.post_validation and (rows[:, KIND] == W).any()
+        else "makespan"
+    )
     free = simulate(sequence, spent)
     slow = (
         simulate(sequence, spent, transfer=transfer, blocking=blocking(recipe, layout))

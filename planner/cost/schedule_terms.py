@@ -16,7 +16,7 @@ from planner.numeric import Numeric
 from planner.schedules.schedule import Schedule, Transfers
 from planner.schedules.table import SCHEDULES as TABLE
 from planner.schedules.unequal import Chunks
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 
 
 def by_schedule(layout: Layouts, formula: Callable[..., Numeric], *arguments: Numeric) -> Numeric:
@@ -39,10 +39,10 @@ def _rows(argument: Numeric, rows: np.ndarray) -> Numeric:
     return argument[rows] if isinstance(argument, np.ndarray) and argument.ndim else argument
 
 
-def blocking(schedule: Schedule, stack: Stack) -> bool:
+def blocking(schedule: Schedule, software: Software) -> bool:
     """Whether transfers hold up the sender under this training software."""
     if schedule.transfers is Transfers.BY_STACK:
-        return not stack.p2p_overlap
+        return not software.overlap.p2p
     return schedule.transfers is Transfers.BLOCKING
 
 
@@ -70,7 +70,9 @@ def messages(layout: Layouts) -> Numeric:
     )
 
 
-def exposed_transfer_s(stack: Stack, layout: Layouts, transfer_s: Numeric, work: Chunks) -> Numeric:
+def exposed_transfer_s(
+    software: Software, layout: Layouts, transfer_s: Numeric, work: Chunks
+) -> Numeric:
     """Seconds that transfers between stages add to a step.
 
     work: one micro-batch, forward and backward, on the first, a middle and the last rank.
@@ -91,7 +93,7 @@ def exposed_transfer_s(stack: Stack, layout: Layouts, transfer_s: Numeric, work:
         slowest: Numeric,
         others: Numeric,
     ) -> Numeric:
-        if schedule.blocking_transfer is not None and blocking(schedule, stack):
+        if schedule.blocking_transfer is not None and blocking(schedule, software):
             return schedule.blocking_transfer(p, m, v, c, m * (slowest - others))
         longer = np.maximum(c - slowest / (2 * v), 0.0)
         return schedule.exposed_transfer(p, m, v, c) + 2 * m * v * longer
@@ -102,7 +104,7 @@ def exposed_transfer_s(stack: Stack, layout: Layouts, transfer_s: Numeric, work:
 
 
 def idle_s(
-    stack: Stack, layout: Layouts, forward: Chunks, backward: Chunks, weight_s: Numeric
+    software: Software, layout: Layouts, forward: Chunks, backward: Chunks, weight_s: Numeric
 ) -> Numeric:
     """Seconds of a step that the slowest rank waits for others, without transfers.
 
@@ -137,7 +139,7 @@ def idle_s(
         else:
             f, b = forward.through(p) / p, backward.through(p) / p
             length = schedule.makespan
-            if stack.post_validation and schedule.span is not None:
+            if software.quirks.post_validation and schedule.span is not None:
                 length = schedule.span
             waits = length(p, m, v, f, b - weight, weight) - m * (f + b)
         return np.maximum(waits, 0.0) * (p > 1)

@@ -115,8 +115,8 @@ def _model(recipe: Recipe, layout: Layout) -> Tree:
         ),
         "sequence_parallel": bool(layout.sp and layout.tp > 1),
         "seq_length": recipe.seq_length,
-        "attention_dropout": 0.1 if recipe.stack.dropout else 0.0,
-        "hidden_dropout": 0.1 if recipe.stack.dropout else 0.0,
+        "attention_dropout": 0.1 if recipe.software.dropout else 0.0,
+        "hidden_dropout": 0.1 if recipe.software.dropout else 0.0,
         "expert_model_parallel_size": layout.ep,
         "expert_tensor_parallel_size": layout.etp,
         "pipeline_model_parallel_layout": layout.stage_layout or None,
@@ -184,11 +184,11 @@ def _sharding(recipe: Recipe, layout: Layout) -> dict[str, Tree]:
 
 
 def _states(recipe: Recipe, layout: Layout) -> Tree:
-    held = recipe.stack.optimizer_state_bytes
+    held = recipe.software.states.optimizer_state_bytes
     if held != WHOLE_STATES and held not in MOMENTS:
         raise InputError(
             "Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but"
-            f" {recipe.stack.name} has {held:g}"
+            f" {recipe.software.name} has {held:g}"
         )
     kind = DTYPES[MOMENTS.get(held, "fp32")]
     # Some recipes keep all of these narrow.

@@ -58,7 +58,7 @@ def _zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     if layout.zero == 0:
         return {"stage": 0}
     # A pipeline reduces after its last micro-batch: there is nothing to overlap with.
-    overlap = layout.pp == 1 and recipe.stack.grad_overlap_share > 0
+    overlap = layout.pp == 1 and recipe.software.overlap.grad_share > 0
     out: dict[str, Any] = {
         "stage": int(layout.zero),
         "overlap_comm": overlap,

@@ -185,7 +185,7 @@ def _state_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """Optimizer states in fewer bits, or in host memory: both run on the precision-aware
     optimizer.
     """
-    held, away = recipe.stack.optimizer_state_bytes, bool(layout.offload)
+    held, away = recipe.software.states.optimizer_state_bytes, bool(layout.offload)
     if held == WHOLE_STATES:
         return [
             ("--use-precision-aware-optimizer",),
@@ -195,7 +195,7 @@ def _state_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     if held not in MOMENTS:
         raise InputError(
             "Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but"
-            f" {recipe.stack.name} has {held:g}"
+            f" {recipe.software.name} has {held:g}"
         )
     moments = MOMENTS[held]
     return [

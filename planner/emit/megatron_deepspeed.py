@@ -99,7 +99,7 @@ def model_flags(recipe: Recipe) -> list[Flag]:
         ]
     flags += [("--no-position-embedding",)] * (model.position == "none")
     flags += [("--untie-embeddings-and-output-weights",)] * (not model.tied_embeddings)
-    dropout = "0.1" if recipe.stack.dropout else "0.0"
+    dropout = "0.1" if recipe.software.dropout else "0.0"
     return [
         *flags,
         ("--make-vocab-size-divisible-by", str(VOCAB_MULTIPLE)),

@@ -229,7 +229,7 @@ def model_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     flags += [("--untie-embeddings-and-output-weights",)] * (not model.tied_embeddings)
     flags += [("--mtp-num-layers", str(model.mtp_layers))] * (model.mtp_layers > 0)
     flags.append(("--padded-vocab-size", str(_padded_vocab(recipe, layout))))
-    dropout = "0.1" if recipe.stack.dropout else "0.0"
+    dropout = "0.1" if recipe.software.dropout else "0.0"
     return [
         *flags,
         ("--attention-dropout", dropout),

@@ -60,7 +60,7 @@ def expert_splits(
     if "ep" not in recipe.knobs:
         layers = moe_layers_below(recipe.model, recipe.model.num_layers)
         each = (
-            (recipe.stack.weight_bytes + recipe.stack.gradient_bytes)
+            (recipe.software.states.weight_bytes + recipe.software.states.gradient_bytes)
             * routed_params(recipe.model, moe)
             * layers
         )

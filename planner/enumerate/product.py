@@ -50,7 +50,7 @@ def _recomputations(recipe: Recipe) -> list[tuple[int, int, int]]:
     )
     core = ["core_attn"] * (recipe.attention == "unfused")  # under flash it saves next to nothing
     modules = [core] * bool(core)
-    if recipe.stack.name == "megatron":  # modules beyond the core came with megatron-core 0.12
+    if recipe.software.name == "megatron":  # modules beyond the core came with megatron-core 0.12
         modules.append([*core, "mlp"])  # a dense layer has no separate norm to recompute
     modules = expert_modules(recipe) or modules
     choices = [(none, 0, 0)] + [(selective, module_mask(m), 0) for m in modules]
@@ -82,7 +82,7 @@ def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
     """(zero, offload, hpz) choices. NVMe where the profile states its speed; hpZ copies the weights
     over the GPUs of a node.
     """
-    every = recipe.stack.zero_stages
+    every = recipe.software.zero_stages
     stages = [z for z in every if z <= MAX_ZERO.get(recipe.framework, 3)] or list(every)
     if "zero" in recipe.knobs:
         stages = within(recipe, "zero", np.array(stages)).tolist()
@@ -124,7 +124,7 @@ def candidates(recipe: Recipe) -> dict[str, np.ndarray]:
     tp = tp[tp <= min(recipe.gpus, max(node.gpus, node.domain_gpus))]
     pp = divisors(recipe.gpus)
     v = np.unique(np.concatenate([divisors(layers + more) for more in range(3)]))
-    v = v[v <= (layers if "interleaved" in recipe.stack.schedules else 1)]
+    v = v[v <= (layers if "interleaved" in recipe.software.schedules else 1)]
     mbs = divisors(recipe.global_batch_size)
     return {
         "tp": within(recipe, "tp", tp),
@@ -217,7 +217,7 @@ def _complete(
     tp, pp = columns["tp"], columns["pp"]
     dp = np.maximum(recipe.gpus // (tp * pp * columns["cp"]), 1)
     m = np.maximum(recipe.global_batch_size // (dp * columns["mbs"]), 1)
-    sp = within(recipe, "sp", np.array([int(recipe.stack.sequence_parallel)]))
+    sp = within(recipe, "sp", np.array([int(recipe.software.sequence_parallel)]))
     fixed: dict[str, Any] = {name: recipe.fixed(name) for name in FIXED}
     fixed = {name: value for name, value in fixed.items() if value is not None}
     asked_schedule = recipe.fixed("schedule")

@@ -16,7 +16,7 @@ from planner.interpret import (
     finetuning,
     gpu_count,
     layout_knobs,
-    stack_choice,
+    software_choice,
 )
 from planner.interpret.megatron_model import expert_count
 from planner.interpret.numbers import clean, whole_number
@@ -215,12 +215,12 @@ def _recipe(
 ) -> Recipe:
     spec, hardware, gpus, length, batch, version = parts
     version_of(reading.framework, version)
-    precision: Any = stack_choice.precision(plain, reading.framework)
-    kernel: Any = stack_choice.attention(plain, reading, hardware, precision != "fp32")
+    precision: Any = software_choice.precision(plain, reading.framework)
+    kernel: Any = software_choice.attention(plain, reading, hardware, precision != "fp32")
     return Recipe(
         model=spec,
         hardware=hardware,
-        stack=stack_choice.stack(plain, reading, stack, layout.dp * layout.cp),
+        software=software_choice.software(plain, reading, stack, layout.dp * layout.cp),
         gpus=max(gpus, 1),
         seq_length=length,
         global_batch_size=batch,

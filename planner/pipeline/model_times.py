@@ -86,7 +86,7 @@ def _check_layers(recipe: Recipe, layout: Layout) -> None:
         )
     placed = [
         count
-        for rank in chunk_layers(recipe.model, layout, recipe.stack.stage_head_share)
+        for rank in chunk_layers(recipe.model, layout, recipe.software.quirks.stage_head_share)
         for count in rank
     ]
     if sum(placed) != layers or min(placed) < 0:

@@ -206,7 +206,7 @@ MEGATRON = (
     Rule(
         "HybridEP came with 0.16",
         lambda recipe, layout: (
-            recipe.model.moe is None or recipe.stack.experts.dispatcher != "hybridep"
+            recipe.model.moe is None or recipe.software.experts.dispatcher != "hybridep"
         ),
         "the dispatcher HybridEP is in Megatron-LM since 0.16, but got {recipe.framework_version}",
         lambda recipe, layout: "use a later version, or another stack",

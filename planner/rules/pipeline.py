@@ -179,8 +179,8 @@ RULES = (
     ),
     Rule(
         "virtual stages without overlap need three ranks",
-        lambda recipe, layout: (layout.v == 1) | (layout.pp > 2) | recipe.stack.p2p_overlap,
-        "where transfers of virtual stages do not overlap (stack {recipe.stack.name}) pp must be"
+        lambda recipe, layout: (layout.v == 1) | (layout.pp > 2) | recipe.software.overlap.p2p,
+        "where transfers of virtual stages do not overlap (stack {recipe.software.name}) pp must be"
         " above 2, but got v={layout.v} and pp={layout.pp}",
         lambda recipe, layout: "try v 1 or pp 4",
     ),

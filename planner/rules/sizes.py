@@ -63,13 +63,13 @@ def _batch_out(recipe: Recipe, layout: Layout) -> str:
 
 
 def _schedule_known(recipe: Recipe, layout: Layouts) -> Mask:
-    known = np.array([name in recipe.stack.schedules for name in SCHEDULES])
+    known = np.array([name in recipe.software.schedules for name in SCHEDULES])
     return known[np.asarray(layout.schedule)]
 
 
 def _zero_known(recipe: Recipe, layout: Layouts) -> Mask:
     ok: Any = False
-    for stage in recipe.stack.zero_stages:
+    for stage in recipe.software.zero_stages:
         ok = ok | (layout.zero == stage)
     return ok
 
@@ -182,19 +182,19 @@ RULES = (
     Rule(
         "stack shards this way",
         _zero_known,
-        "the stack {recipe.stack.name} must shard this way, but got zero={layout.zero}",
-        lambda recipe, layout: f"it knows zero {', '.join(map(str, recipe.stack.zero_stages))}",
+        "the stack {recipe.software.name} must shard this way, but got zero={layout.zero}",
+        lambda recipe, layout: f"it knows zero {', '.join(map(str, recipe.software.zero_stages))}",
     ),
     Rule(
         "stack runs the schedule",
         _schedule_known,
-        "the stack {recipe.stack.name} must know the schedule, but got {knobs[schedule]}",
-        lambda recipe, layout: f"it runs {', '.join(recipe.stack.schedules)}",
+        "the stack {recipe.software.name} must know the schedule, but got {knobs[schedule]}",
+        lambda recipe, layout: f"it runs {', '.join(recipe.software.schedules)}",
     ),
     Rule(
         "stack has sequence parallelism",
-        lambda recipe, layout: (layout.sp == 0) | recipe.stack.sequence_parallel,
-        "the stack {recipe.stack.name} has no sequence parallelism, but got sp on",
+        lambda recipe, layout: (layout.sp == 0) | recipe.software.sequence_parallel,
+        "the stack {recipe.software.name} has no sequence parallelism, but got sp on",
         lambda recipe, layout: "turn it off",
     ),
 )

@@ -19,11 +19,11 @@ def _known(recipe: Recipe, layout: Layouts) -> Mask:
 
 
 def _narrow(recipe: Recipe) -> bool:
-    return recipe.stack.optimizer_state_bytes != WHOLE_STATES
+    return recipe.software.states.optimizer_state_bytes != WHOLE_STATES
 
 
 def _states_known(recipe: Recipe, layout: Layouts) -> Mask:
-    return not _narrow(recipe) or recipe.stack.optimizer_state_bytes in MOMENTS
+    return not _narrow(recipe) or recipe.software.states.optimizer_state_bytes in MOMENTS
 
 
 def _distributed(recipe: Recipe, layout: Layouts) -> Mask:
@@ -54,8 +54,8 @@ RULES = (
         "Megatron has the optimizer states",
         _states_known,
         "optimizer states must take 12 bytes a parameter (fp32), or 10, 6 or 4 (moments in fp32,"
-        " bf16, fp8 of the precision-aware optimizer), but {recipe.stack.name} has"
-        " {recipe.stack.optimizer_state_bytes}",
+        " bf16, fp8 of the precision-aware optimizer), but {recipe.software.name} has"
+        " {recipe.software.states.optimizer_state_bytes}",
         lambda recipe, layout: "change optimizer_state_bytes of the stack",
     ),
     Rule(

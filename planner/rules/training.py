@@ -99,10 +99,11 @@ MEGATRON = (
     Rule(
         "narrow optimizer states belong to Adam",
         lambda recipe, layout: (
-            recipe.optimizer in ADAMS or recipe.stack.optimizer_state_bytes == WHOLE_STATES
+            recipe.optimizer in ADAMS
+            or recipe.software.states.optimizer_state_bytes == WHOLE_STATES
         ),
         "optimizer states in fewer than 32 bits are Adam's, but got {recipe.optimizer} with"
-        " {recipe.stack.optimizer_state_bytes} bytes a parameter",
+        " {recipe.software.states.optimizer_state_bytes} bytes a parameter",
         lambda recipe, layout: "try adam",
     ),
     Rule(

@@ -19,7 +19,7 @@ class Transfers(Enum):
     """The sender waits, as in Megatron's paired exchanges of plain 1F1B."""
     OVERLAPPED = "overlapped"
     BY_STACK = "by stack"
-    """Overlapped where the training software is set so (Stack.p2p_overlap), else blocking."""
+    """Overlapped where the training software is set so (Software.overlap.p2p), else blocking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,9 +133,11 @@ def check_figures(document: BaseModel, where: str) -> None:
     1.
     """
     for path, value in _numbers(document.model_dump(), ""):
-        most = (
-            1.0 if path.endswith("overlap_share") else 2.0 if path.endswith("_share") else LARGEST
-        )
+        most = LARGEST
+        if path.endswith("overlap_share") or path.startswith("overlap."):
+            most = 1.0
+        elif path.endswith("_share"):
+            most = 2.0
         if value > most or 0 < abs(value) < SMALLEST:
             raise InputError(
                 f"{where}: {path} must be 0 or from {SMALLEST:g} to {most:g}, but got {value:g}"

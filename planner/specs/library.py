@@ -16,7 +16,7 @@ from planner.specs.documents import Document, build, check_figures, parse_yaml, 
 from planner.specs.extends import merged
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 
 _HERE = Path(__file__).parent
 _MODELS = _HERE / "models"
@@ -72,10 +72,10 @@ def _profile(name_or_path: str) -> Path:
     return _document(name_or_path, profiles_folder(), clusters, "cluster")
 
 
-def stack(name_or_path: str) -> Stack:
+def stack(name_or_path: str) -> Software:
     """A stack by name or path."""
     path = _document(name_or_path, _STACKS, stacks, "stack")
-    return _checked(Stack, read_mapping(path), _where(path))
+    return _checked(Software, read_mapping(path), _where(path))
 
 
 def _checked(kind: type[Document], data: dict[str, Any], where: str) -> Document:

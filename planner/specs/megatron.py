@@ -21,9 +21,9 @@ def exchange_overlaps(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether dispatch and combine of experts run beside another micro-batch's compute: as the
     stack does, where there is an exchange.
     """
-    return recipe.stack.experts.overlap_share > 0 and layout.ep > 1
+    return recipe.software.experts.overlap_share > 0 and layout.ep > 1
 
 
 def sharded_by_torch(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether weights or gradients are sharded by torch's FSDP2, not by Megatron-FSDP."""
-    return recipe.stack.fsdp == "torch" and layout.zero >= 2
+    return recipe.software.fsdp == "torch" and layout.zero >= 2

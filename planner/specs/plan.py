@@ -140,7 +140,7 @@ def with_defaults(words: Question, recipe: Recipe) -> Question:
         words,
         model=_kept(words.model, recipe.model.name),
         cluster=_kept(words.cluster, recipe.hardware.name),
-        stack=_kept(words.stack, recipe.stack.name),
+        stack=_kept(words.stack, recipe.software.name),
         gpus=recipe.gpus,
         seq_length=recipe.seq_length,
         global_batch_size=recipe.global_batch_size,

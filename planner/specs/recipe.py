@@ -11,7 +11,7 @@ from planner.numeric import Numeric
 from planner.specs.documents import FrozenDocument
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 from planner.specs.workload import Frozen, Lora, Optimizer
 
 Precision = Literal[
@@ -41,7 +41,7 @@ class Recipe(FrozenDocument):
 
     model: ModelSpec
     hardware: HardwareProfile
-    stack: Stack
+    software: Software
     gpus: PositiveInt
     seq_length: PositiveInt
     global_batch_size: PositiveInt
@@ -55,7 +55,7 @@ class Recipe(FrozenDocument):
     """
     max_memory_gib: PositiveFloat | None = None
     optimizer: Optimizer = "adam"
-    """Which update; adam keeps the states that the stack says, the others have theirs
+    """Which update; adam keeps the states that the software says, the others have theirs
     (cost/memory/optimizer_states.py).
     """
     lora: Lora | None = None

@@ -41,8 +41,8 @@ def regime(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> Numeric:
 
 def _nearest(recipe: Recipe, index: int) -> tuple[float, float]:
     for names in (
-        (recipe.stack.name, recipe.hardware.gpu.name),
-        (recipe.stack.name, ""),
+        (recipe.software.name, recipe.hardware.gpu.name),
+        (recipe.software.name, ""),
         ("", recipe.hardware.gpu.name),
         ("", ""),
     ):

@@ -14,7 +14,7 @@ from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
 from planner.specs.recipe import Precision, Recipe
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 from planner.specs.switches import table
 from planner.specs.switches.switch import Switches
 from planner.specs.versions import version_of
@@ -72,11 +72,11 @@ def recipe_and_layout(question: Question) -> tuple[Recipe, Layout]:
     )
     recipe = _recipe(sized, gpus, unit)
     m = _micro_batches(recipe.global_batch_size, dp, mbs, degree["m"])
-    stack = recipe.stack
+    software = recipe.software
     knobs = {word: getattr(question, word) for word in (*SWITCHES, *LAYERS)}
     kept: dict[str, Any] = {word: int(x) for word, x in knobs.items() if x is not None}
-    kept.setdefault("sp", int(tp > 1 and stack.sequence_parallel))
-    zero = stack.zero if degree["zero"] is None else degree["zero"]
+    kept.setdefault("sp", int(tp > 1 and software.sequence_parallel))
+    zero = software.zero if degree["zero"] is None else degree["zero"]
     schedule = SCHEDULE_CODE[question.schedule or ("interleaved" if v > 1 else "1f1b")]
     if question.group and v == 1:
         raise InputError(
@@ -119,23 +119,23 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
             f"gpus must be at most the {hardware.max_gpus:,} that {hardware.name} has (max_gpus),"
             f" but got {gpus:,}"
         )
-    stack = _stack(question, hardware.gpu.architecture)
+    software = _stack(question, hardware.gpu.architecture)
     _recompute(question)  # words that contradict one another are refused before any search
     precision = _precision(question, hardware)
     seq_length = _seq_length(question, model)
     _refuse_uncosted(model)
     batch = _batch(question, seq_length.value, gpus, unit)
-    version = question.framework_version or VERSIONS[stack.framework]
-    stack, not_available = _switched(
-        question, stack, version, hardware.gpu.architecture, str(precision.value)
+    version = question.framework_version or VERSIONS[software.framework]
+    software, not_available = _switched(
+        question, software, version, hardware.gpu.architecture, str(precision.value)
     )
-    attention = _attention(question, stack, hardware)
+    attention = _attention(question, software, hardware)
     rates = Chosen(
         None,
         hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}",
     )
-    note, other = Chosen(None, model.note), _requested(question, stack)
-    trained = tuning.trained(question, model, stack, seq_length.value)
+    note, other = Chosen(None, model.note), _requested(question, software)
+    trained = tuning.trained(question, model, software, seq_length.value)
     return Recipe(
         **trained.words,
         hardware=hardware,
@@ -143,7 +143,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
         seq_length=seq_length.value,
         global_batch_size=batch.value,
         precision=precision.value,
-        framework=stack.framework,
+        framework=software.framework,
         framework_version=version,
         attention=attention.value,
         knobs=limits(question),
@@ -171,16 +171,16 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
 
 
 def _switched(
-    question: Question, stack: Stack, version: str, architecture: str, precision: str
-) -> tuple[Stack, tuple[str, ...]]:
+    question: Question, software: Software, version: str, architecture: str, precision: str
+) -> tuple[Software, tuple[str, ...]]:
     """The stack with its switches as the version has them, then as the question sets them."""
-    number = version_of(stack.framework, version)
-    fixed = table.parse(question.switch, stack.framework)
+    number = version_of(software.framework, version)
+    fixed = table.parse(question.switch, software.framework)
     for name, value in fixed.items():
-        switch = table.BY_FRAMEWORK[stack.framework][name]
+        switch = table.BY_FRAMEWORK[software.framework][name]
         if switch.spelled(value, number) is None:
             raise InputError(
-                f"switch {name} must be one that {stack.framework} {version} has, but got"
+                f"switch {name} must be one that {software.framework} {version} has, but got"
                 f" {table.shown(value)}; try another value or --framework-version"
             )
     narrow = "grad_reduce_dtype"
@@ -189,20 +189,20 @@ def _switched(
             f"switch {narrow}=bf16 must go with bf16 training, but got {precision}; leave one out"
         )
     free = {} if architecture == "cpu" else FREE
-    stack, notes = table.available(table.with_switches(stack, free), version)
-    if precision in NO_BF16 and stack.switches.get(narrow) == "bf16":
-        stack = table.with_switches(stack, {narrow: "fp32"})
+    software, notes = table.available(table.with_switches(software, free), version)
+    if precision in NO_BF16 and software.switches.get(narrow) == "bf16":
+        software = table.with_switches(software, {narrow: "fp32"})
         notes = (*notes, f"{narrow}: fp32, as {precision} has no gradients in bf16")
-    return table.with_switches(stack, fixed), notes
+    return table.with_switches(software, fixed), notes
 
 
-def _attention(question: Question, stack: Stack, hardware: HardwareProfile) -> Chosen:
+def _attention(question: Question, software: Software, hardware: HardwareProfile) -> Chosen:
     """As asked, else the stack's; Megatron's flash kernels need Ampere or later."""
     if question.attention is not None:
         return Chosen(_of("attention", question.attention, ATTENTIONS), "")
     if (
-        stack.framework == "megatron"
-        and stack.attention == "flash"
+        software.framework == "megatron"
+        and software.attention == "flash"
         and 0 < hardware.gpu.compute_capability < AMPERE
     ):
         return Chosen(
@@ -210,7 +210,7 @@ def _attention(question: Question, stack: Stack, hardware: HardwareProfile) -> C
             "attention: unfused, as flash attention needs compute capability 8.0, and"
             f" {hardware.gpu.name} has {hardware.gpu.compute_capability}",
         )
-    return Chosen(stack.attention, "")
+    return Chosen(software.attention, "")
 
 
 def _refuse_uncosted(model: ModelSpec) -> None:
@@ -248,18 +248,18 @@ def _nodes(gpus: int, hardware: HardwareProfile) -> Chosen:
     )
 
 
-def _requested(question: Question, stack: Stack) -> Chosen:
+def _requested(question: Question, software: Software) -> Chosen:
     """A schedule that the stack cannot run is planned on request, and marked."""
-    if question.schedule is None or question.schedule in stack.schedules:
+    if question.schedule is None or question.schedule in software.schedules:
         return Chosen(question.schedule, "")
     return Chosen(
         question.schedule,
-        f"schedule: {question.schedule}, which {stack.name} does not run; planned on request, not"
-        " to be launched",
+        f"schedule: {question.schedule}, which {software.name} does not run; planned on request,"
+        " not to be launched",
     )
 
 
-def _stack(question: Question, architecture: str) -> Stack:
+def _stack(question: Question, architecture: str) -> Software:
     """The stack named, else that of the framework on such a device; the two must agree."""
     framework = _of("framework", question.framework, tuple(STACKS))
     name = (
@@ -272,13 +272,13 @@ def _stack(question: Question, architecture: str) -> Stack:
             f"framework must be one that this version has a stack for ({_covered()}), but got"
             f" {framework}"
         )
-    stack = library.stack(name)
-    if framework and stack.framework != framework:
+    software = library.stack(name)
+    if framework and software.framework != framework:
         raise InputError(
-            f"framework and stack must agree, but stack {stack.name} is of {stack.framework}, not"
-            f" {framework}; leave one out"
+            f"framework and stack must agree, but stack {software.name} is of {software.framework},"
+            f" not {framework}; leave one out"
         )
-    return stack
+    return software
 
 
 def _covered() -> str:

@@ -11,7 +11,7 @@ from planner.errors import InputError
 from planner.specs import workload
 from planner.specs.megatron import MOMENTS, NARROW, WHOLE_STATES
 from planner.specs.model import ModelSpec
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 from planner.specs.words import Question
 
 BITS = {"16bit": "16", "nf4": "4"}
@@ -26,7 +26,7 @@ class Trained:
     assumed: tuple[str, ...]
 
 
-def trained(question: Question, model: ModelSpec, stack: Stack, seq_length: int) -> Trained:
+def trained(question: Question, model: ModelSpec, software: Software, seq_length: int) -> Trained:
     """What the question says of the training itself. InputError where words contradict one
     another.
     """
@@ -36,7 +36,7 @@ def trained(question: Question, model: ModelSpec, stack: Stack, seq_length: int)
         question.lora_rank,
         question.lora_targets,
         model,
-        stack.framework,
+        software.framework,
         frozen,
         question.lora_base,
     )
@@ -53,7 +53,7 @@ def trained(question: Question, model: ModelSpec, stack: Stack, seq_length: int)
     packing, length = _samples(question, seq_length)
     words = {
         "model": model,
-        "stack": _stack(stack, name),
+        "software": _software(software, name),
         "optimizer": name,
         "lora": lora,
         "frozen": frozen,
@@ -84,25 +84,29 @@ def _lora_said(question: Question, lora: workload.Lora) -> tuple[str, ...]:
     )
 
 
-def _stack(stack: Stack, name: str) -> Stack:
+def _software(software: Software, name: str) -> Software:
     """The precision-aware optimizer is Adam with narrower states: they belong to the software."""
     if name not in NARROW:
-        return stack
-    if stack.optimizer_state_bytes != WHOLE_STATES or stack.framework != "megatron":
+        return software
+    if software.states.optimizer_state_bytes != WHOLE_STATES or software.framework != "megatron":
         raise InputError(
             f"optimizer {name} is Megatron-LM's, whose states are else {WHOLE_STATES:g} bytes a"
-            f" parameter, but got stack {stack.name}; try optimizer adam"
+            f" parameter, but got stack {software.name}; try optimizer adam"
         )
     held = next(size for size, moments in MOMENTS.items() if moments == NARROW[name])
-    return with_states(stack, held)
+    return with_states(software, held)
 
 
-def with_states(stack: Stack, held: float) -> Stack:
+def with_states(software: Software, held: float) -> Software:
     """The stack with so many bytes of optimizer states a parameter: the update reads and writes
     each of them once.
     """
-    moved = max(stack.optimizer_bytes - 2 * (stack.optimizer_state_bytes - held), 2.0)
-    return stack.model_copy(update={"optimizer_state_bytes": held, "optimizer_bytes": moved})
+    moved = max(
+        software.traffic.optimizer_bytes - 2 * (software.states.optimizer_state_bytes - held), 2.0
+    )
+    return software.with_figures(
+        {"states.optimizer_state_bytes": held, "traffic.optimizer_bytes": moved}
+    )
 
 
 def _samples(question: Question, seq_length: int) -> tuple[bool | None, int | None]:

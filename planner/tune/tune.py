@@ -152,7 +152,7 @@ def _fingerprint(recipe: Recipe, first: Layout, bench: Bench) -> dict[str, Any]:
     """
     import hashlib
 
-    documents = (recipe.model, recipe.hardware, recipe.stack)
+    documents = (recipe.model, recipe.hardware, recipe.software)
     digest = hashlib.sha256(
         "".join(document.model_dump_json() for document in documents).encode()
     ).hexdigest()[:16]
@@ -166,7 +166,7 @@ def _fingerprint(recipe: Recipe, first: Layout, bench: Bench) -> dict[str, Any]:
         "attention": recipe.attention,
         "framework": recipe.framework,
         "framework_version": recipe.framework_version,
-        "stack": recipe.stack.name,
+        "stack": recipe.software.name,
         "runner": bench.runner,
         "device": bench.device,
         "devices": bench.devices,

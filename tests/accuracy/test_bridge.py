@@ -22,25 +22,30 @@ CARD = "NVIDIA-NeMo/Megatron-Bridge examples/model_verification_cards/deepseek-v
 def test_only_its_performance_guides_speak_of_its_recipes() -> None:
     assert bridge.states("llama3-70b", CARD, "bf16") == () and not bridge.of_last(CARD)
     assert dict(bridge.states("llama3-70b", GUIDE, "bf16")) == {
-        "gradient_bytes": 2.0,
-        "grad_reduce_bytes": 2.0,
+        "states.gradient_bytes": 2.0,
+        "states.grad_reduce_bytes": 2.0,
     }
-    assert dict(bridge.states("llama3-70b", GUIDE, "fp8-tensorwise"))["weight_bytes"] == 1.0
+    assert dict(bridge.states("llama3-70b", GUIDE, "fp8-tensorwise"))["states.weight_bytes"] == 1.0
     assert bridge.of_last(GUIDE)
 
 
 def test_fields_go_to_the_stack_or_to_its_experts() -> None:
     found = dispatchers.document("megatron", bridge.states("moonlight-16b-a3b", GUIDE, "bf16"))
     plain = library.stack("megatron")
-    assert (found.gradient_bytes, found.optimizer_state_bytes, found.experts.imbalance) == (
+    assert (
+        found.states.gradient_bytes,
+        found.states.optimizer_state_bytes,
+        found.experts.imbalance,
+    ) == (
         2.0,
         8.0,
         1.3,
     )
     assert (
-        found.model_copy(
-            update={
-                name: getattr(plain, name) for name in (*bridge.HALVED, *bridge.NARROW, "experts")
+        found.with_figures(
+            {
+                path: plain.figure(path)
+                for path in (*bridge.HALVED, *bridge.NARROW, "experts.imbalance")
             }
         )
         == plain

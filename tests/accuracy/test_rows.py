@@ -131,7 +131,7 @@ def test_a_row_of_each_source(
         == one["dp"] * one["mbs"] * one["m"]
     )
     assert found.recipe.seq_length == cells["seq"]
-    assert found.recipe.attention == (cells["attention"] or found.recipe.stack.attention)
+    assert found.recipe.attention == (cells["attention"] or found.recipe.software.attention)
 
 
 def test_network_and_node_of_the_row() -> None:
@@ -253,7 +253,7 @@ def test_attention_by_megatrons_kernel() -> None:
         )
     )
     assert (
-        other.recipe.stack.name == "aleph-alpha-scaling-softmax"
+        other.recipe.software.name == "aleph-alpha-scaling-softmax"
     )  # its own fused softmax, not torch's operations
 
 
@@ -270,7 +270,7 @@ def test_precision_words() -> None:
 
 def test_unknown_stack_takes_its_nearest_kin() -> None:
     found = run(row(stack="megatron-2020"))
-    assert found.recipe.stack.name == "megatron-2021" and any(
+    assert found.recipe.software.name == "megatron-2021" and any(
         "nearest to megatron-2020" in text for text in found.assumed
     )
 
@@ -357,7 +357,7 @@ def test_kernels_of_the_notes_name_the_stack() -> None:
         "flash_attentionv1.0.8",
         "torch",
     )
-    stacks = [run({**own, "notes": f"kernel={kernel}"}).recipe.stack.name for kernel in kernels]
+    stacks = [run({**own, "notes": f"kernel={kernel}"}).recipe.software.name for kernel in kernels]
     assert stacks == [
         "aleph-alpha-scaling-rmsnorm",
         "aleph-alpha-scaling",
@@ -409,4 +409,4 @@ def test_adapters_of_a_verification_card_are_on_all_linears() -> None:
 def test_an_optimizer_on_the_host_is_offloaded() -> None:
     found = run(published("mlengineering_h200_b200", 2))
     assert set(found.layouts.offload.tolist()) == {OFFLOAD_CODE["optimizer-cpu"]}
-    assert found.recipe.stack.name == "deepspeed-liger"
+    assert found.recipe.software.name == "deepspeed-liger"

@@ -15,7 +15,7 @@ from planner.cost.params.layer import total_params
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.intake.reading import Reading
-from planner.interpret import stack_choice
+from planner.interpret import software_choice
 from planner.interpret.interpret import interpret
 from planner.layout import Layout
 from planner.specs import library
@@ -229,15 +229,16 @@ def test_a_value_that_is_no_number_is_one_message() -> None:
 def test_expandable_segments_shrink_fragmentation() -> None:
     """Of 5% of what is allocated 2% are left, as in NeMo's stack, whose runs have them."""
     flags = GPT + "--bf16 --micro-batch-size 1 --global-batch-size 64"
-    plain = interpret(megatron(flags), "h100-sxm").recipe.stack
+    plain = interpret(megatron(flags), "h100-sxm").recipe.software
     more = interpret(
         megatron(flags, env__PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"), "h100-sxm"
-    ).recipe.stack
+    ).recipe.software
     off = interpret(
         megatron(flags, env__PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False"), "h100-sxm"
-    ).recipe.stack
+    ).recipe.software
     assert (
-        more.reserved_share == pytest.approx(library.stack("nemo-2025").reserved_share)
+        more.allocator.reserved_share
+        == pytest.approx(library.stack("nemo-2025").allocator.reserved_share)
         and off == plain
     )
 
@@ -246,9 +247,9 @@ def test_expandable_segments_shrink_fragmentation() -> None:
 def test_capacity_keeps_what_sampled_loads_would(factor: float) -> None:
     """A million experts whose loads are drawn, each cut at the capacity."""
     loads = np.random.default_rng(1).lognormal(
-        -(stack_choice.LOADS**2) / 2, stack_choice.LOADS, 1_000_000
+        -(software_choice.LOADS**2) / 2, software_choice.LOADS, 1_000_000
     )
-    assert stack_choice.kept_share(factor) == pytest.approx(
+    assert software_choice.kept_share(factor) == pytest.approx(
         np.minimum(loads, factor).mean(), abs=2e-3
     )
 
@@ -258,7 +259,7 @@ def test_the_busiest_rank_of_unbalanced_experts_has_what_published_runs_are_give
     mean.
     """
     loads = np.random.default_rng(2).lognormal(
-        -(stack_choice.LOADS**2) / 2, stack_choice.LOADS, (20_000, 8, 16)
+        -(software_choice.LOADS**2) / 2, software_choice.LOADS, (20_000, 8, 16)
     )
     assert loads.mean(axis=2).max(axis=1).mean() == pytest.approx(1.3, abs=0.01)
 
@@ -269,10 +270,10 @@ def test_capacity_changes_what_experts_compute() -> None:
         + "--bf16 --micro-batch-size 1 --global-batch-size 64 --num-experts 8 --moe-router-topk 2"
         " --moe-expert-capacity-factor 1 "
     )
-    assert interpret(megatron(moe)).recipe.stack.experts.imbalance == pytest.approx(
-        stack_choice.kept_share(1.0)
+    assert interpret(megatron(moe)).recipe.software.experts.imbalance == pytest.approx(
+        software_choice.kept_share(1.0)
     )
-    padded = interpret(megatron(moe + "--moe-pad-expert-input-to-capacity")).recipe.stack
+    padded = interpret(megatron(moe + "--moe-pad-expert-input-to-capacity")).recipe.software
     assert padded.experts.imbalance == 1.0
 
 

@@ -43,7 +43,7 @@ def test_files_are_read_back(model: str, gpus: int, framework: str, tmp_path: Pa
     assert got.verdict == "fits" and got.estimate is not None
     assert got.estimate.step_s == pytest.approx(plan.estimate.step_s, rel=1e-9)
     assert got.estimate.memory_bytes == pytest.approx(plan.estimate.memory_bytes, rel=1e-9)
-    settings, read = settings_of(answer.recipe.stack), settings_of(got.launch.recipe.stack)
+    settings, read = settings_of(answer.recipe.software), settings_of(got.launch.recipe.software)
     for name, switch in BY_FRAMEWORK[framework].items():
         if switch.exists(answer.recipe, plan.layout):
             assert read[name] == settings[name], name

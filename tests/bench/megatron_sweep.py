@@ -36,9 +36,11 @@ def kinds(drawn: list[tuple[Recipe, Layout]]) -> dict[str, int]:
         ),
         "zero 2 or 3": sum(one.zero > 1 for _, one in drawn),
         "offload": sum(one.offload > 0 for _, one in drawn),
-        "narrow states": sum(recipe.stack.optimizer_state_bytes < 12 for recipe, _ in drawn),
+        "narrow states": sum(
+            recipe.software.states.optimizer_state_bytes < 12 for recipe, _ in drawn
+        ),
         "overlapped exchange": sum(
-            one.ep > 1 and recipe.stack.experts.overlap_share > 0 for recipe, one in drawn
+            one.ep > 1 and recipe.software.experts.overlap_share > 0 for recipe, one in drawn
         ),
         "4,096 GPUs or more": sum(recipe.gpus >= 4096 for recipe, _ in drawn),
     }

@@ -76,7 +76,7 @@ def tried(words: dict[str, Any], launcher: str, form: str | None) -> Outcome | N
         launch, estimate = checked.launch, checked.estimate
         layout, other = plan.layout.named(), launch.layout.named()
         differences += [f"layout {n}" for n in layout if layout[n] != other[n]]
-        settings, read = settings_of(answer.recipe.stack), settings_of(launch.recipe.stack)
+        settings, read = settings_of(answer.recipe.software), settings_of(launch.recipe.software)
         version = launch.recipe
         for name, switch in BY_FRAMEWORK[words["framework"]].items():
             acts = switch.exists(version, plan.layout) & switch.acts(version, plan.layout)

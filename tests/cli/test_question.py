@@ -33,7 +33,7 @@ def test_defaults_are_about_4m_tokens(model: str, seq_length: int, batch: int) -
         seq_length,
         batch,
     ) and recipe.tokens == 2**22
-    assert (recipe.precision, recipe.stack.name, recipe.framework, recipe.attention) == (
+    assert (recipe.precision, recipe.software.name, recipe.framework, recipe.attention) == (
         "bf16",
         "megatron",
         "megatron",

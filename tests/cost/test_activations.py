@@ -14,7 +14,7 @@ def recipe(model: str, stack: str, attention: str, seq: int) -> Recipe:
     return Recipe(
         model=library.model(model),
         hardware=library.hardware("a100-80g-sxm"),
-        stack=library.stack(stack),
+        software=library.stack(stack),
         gpus=8,
         seq_length=seq,
         global_batch_size=8,

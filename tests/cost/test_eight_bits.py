@@ -30,7 +30,7 @@ def recipe(
     return Recipe(
         model=model,
         hardware=library.hardware(hardware),
-        stack=library.stack(stack),
+        software=library.stack(stack),
         gpus=gpus,
         seq_length=seq,
         global_batch_size=batch,

@@ -64,7 +64,7 @@ def test_optimizer_in_host_memory() -> None:
     node = recipe.hardware.node
     least = (
         6 * params / 8 / (node.pcie_gbytes_per_s * 1e9)
-        + params / recipe.stack.host_update_params_per_s
+        + params / recipe.software.sharding.host_update_params_per_s
     )
     assert away.time.offload_s == pytest.approx(least, rel=0.02)
 

@@ -40,7 +40,7 @@ def recipe(
     return Recipe(
         model=library.model(model),
         hardware=library.hardware(cluster),
-        stack=library.stack(stack),
+        software=library.stack(stack),
         gpus=gpus,
         seq_length=seq,
         global_batch_size=2048,
@@ -173,12 +173,10 @@ def test_deepep_dispatch_over_infiniband(ranks: int, logical_gbytes_per_s: float
 
 def test_eight_bits_halve_the_way_there_not_back() -> None:
     question = recipe("deepseek-v3", "h100-sxm", "nemo-2025", precision="fp8-blockwise")
-    narrow = question.stack.model_copy(
-        update={"experts": question.stack.experts.model_copy(update={"quantized_dispatch": True})}
-    )
+    narrow = question.software.with_figures({"experts.quantized_dispatch": True})
     moe, layout = moe_of(question), Layout(ep=64)
     wide = exchanges_s(question, layout, moe, 4096)
-    half = exchanges_s(question.model_copy(update={"stack": narrow}), layout, moe, 4096)
+    half = exchanges_s(question.model_copy(update={"software": narrow}), layout, moe, 4096)
     assert float(half[0] / wide[0]) == pytest.approx(0.75, rel=0.02) and float(
         half[1]
     ) == pytest.approx(float(wide[1]))
@@ -274,13 +272,11 @@ def test_columns_know_both_kinds_of_layers_as_the_simulation_does() -> None:
 
 def test_hidden_exchanges_cost_less() -> None:
     question = recipe("qwen3-235b-a22b", stack="nemo")
-    hiding = question.stack.model_copy(
-        update={"experts": question.stack.experts.model_copy(update={"overlap_share": 0.7})}
-    )
+    hiding = question.software.with_figures({"experts.overlap_share": 0.7})
     layout = Layout(tp=2, sp=1, ep=32, etp=1)
     plain, hidden = (
         expert_layer_time(one, layout)
-        for one in (question, question.model_copy(update={"stack": hiding}))
+        for one in (question, question.model_copy(update={"software": hiding}))
     )
     assert float(hidden.ep_forward_s) == pytest.approx(0.3 * float(plain.ep_forward_s))
     assert float(hidden.forward_s + hidden.backward_s) < float(plain.forward_s + plain.backward_s)

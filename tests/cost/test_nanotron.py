@@ -26,7 +26,7 @@ SHAPES = {"1.34b": (16, 2048, 8192, True), "8.86b": (32, 4096, 14336, False)}
 """Layers, hidden size, ffn, tied tables of the Ultra-Scale Playbook's models: 32 heads, 131,072
 words.
 """
-HEAD_SHARE = library.stack("nanotron").stage_head_share
+HEAD_SHARE = library.stack("nanotron").quirks.stage_head_share
 
 
 def model(name: str) -> ModelSpec:
@@ -44,11 +44,11 @@ def model(name: str) -> ModelSpec:
     )
 
 
-def asked(name: str, gpus: int, cluster: str = "aws-p5", **stack: Any) -> Recipe:
+def asked(name: str, gpus: int, cluster: str = "aws-p5", **figures: Any) -> Recipe:
     return Recipe(
         model=model(name),
         hardware=library.hardware(cluster),
-        stack=library.stack("nanotron").model_copy(update=stack),
+        software=library.stack("nanotron").with_figures(figures),
         gpus=gpus,
         seq_length=4096,
         global_batch_size=256,
@@ -124,7 +124,7 @@ def test_only_unsharded_gradients_hide_behind_the_backward_pass(zero: int, hides
     """
     layout = Layout(tp=4, dp=4, mbs=1, m=64, zero=zero, sp=1)
     beside, after = (
-        closed_form(asked("8.86b", 16, grad_overlap_share=share), layout).time.dp_comm_s
+        closed_form(asked("8.86b", 16, **{"overlap.grad_share": share}), layout).time.dp_comm_s
         for share in (1.0, 0.0)
     )
     assert (beside < after) == hides
@@ -135,10 +135,10 @@ def test_joining_slices_takes_the_cpu_longer_the_more_ranks_there_are() -> None:
     """all_gather_coalesced copies every rank's slice of every tensor: 16 layers of six tensors, 256
     ranks.
     """
-    long, short = asked("1.34b", 256), asked("1.34b", 256, gather_us=0.0)
+    long, short = asked("1.34b", 256), asked("1.34b", 256, **{"launch.gather_us": 0.0})
     layout = Layout(dp=256, m=1, zero=1)
     more = closed_form(long, layout).time.dp_comm_s - closed_form(short, layout).time.dp_comm_s
-    assert more == pytest.approx(256 * 16 * 6 * long.stack.gather_us * 1e-6)
+    assert more == pytest.approx(256 * 16 * 6 * long.software.launch.gather_us * 1e-6)
 
 
 def floors(question: Recipe, layout: Layout) -> tuple[float, float]:
@@ -156,9 +156,9 @@ def test_collectives_take_the_cpu_longer_where_a_pipeline_crosses_nodes() -> Non
         floors(inside, Layout(tp=4, pp=2, sp=1)),
         floors(across, Layout(tp=4, pp=2, dp=2, sp=1)),
     )
-    assert before[0] == pytest.approx((stack.launch_us_forward + stack.launch_us_tp) * 1e-6)
-    assert after[0] - before[0] == pytest.approx(4 * 4 * stack.collective_us_crossing * 1e-6)
-    assert after[1] - before[1] == pytest.approx(6 * 4 * stack.collective_us_crossing * 1e-6)
+    assert before[0] == pytest.approx((stack.launch.us_forward + stack.launch.us_tp) * 1e-6)
+    assert after[0] - before[0] == pytest.approx(4 * 4 * stack.launch.collective_us_crossing * 1e-6)
+    assert after[1] - before[1] == pytest.approx(6 * 4 * stack.launch.collective_us_crossing * 1e-6)
 
 
 def test_states_of_1_34b_on_8_gpus() -> None:
@@ -177,7 +177,9 @@ def test_all_gradients_of_a_backward_pass_exist_at_its_end() -> None:
     """
     question, layout = asked("8.86b", 64), Layout(tp=2, pp=32, dp=1, zero=0, mbs=1, m=256)
     small = closed_form(question, layout).memory.working_bytes
-    bare = closed_form(asked("8.86b", 64, unit_gradient_bytes=0.0), layout).memory.working_bytes
+    bare = closed_form(
+        asked("8.86b", 64, **{"states.unit_gradient_bytes": 0.0}), layout
+    ).memory.working_bytes
     assert small - bare > 0.5 * GIB
 
 

@@ -122,7 +122,7 @@ def test_drives_are_slower_than_memory() -> None:
     drives, host = (estimate(recipe, of(recipe, offload=away)) for away in (NVME, CPU))
     share = total_params(recipe.model) / 2
     assert drives.time.offload_s - host.time.offload_s == pytest.approx(
-        28 * share / 10e9 - share / recipe.stack.host_update_params_per_s
+        28 * share / 10e9 - share / recipe.software.sharding.host_update_params_per_s
     )
     assert drives.host_bytes == 0 < host.host_bytes
 

@@ -141,5 +141,8 @@ def test_narrow_moments_are_fewer_bytes_and_less_traffic() -> None:
         )
         for name in ("adam", "precision-aware", "precision-aware-fp8")
     ]
-    assert [one.stack.optimizer_state_bytes for one in found] == [12.0, 6.0, 4.0]
-    assert found[0].stack.optimizer_bytes - found[1].stack.optimizer_bytes == 12.0
+    assert [one.software.states.optimizer_state_bytes for one in found] == [12.0, 6.0, 4.0]
+    assert (
+        found[0].software.traffic.optimizer_bytes - found[1].software.traffic.optimizer_bytes
+        == 12.0
+    )

@@ -73,7 +73,7 @@ def test_transfers_are_what_the_simulator_finds(name: str) -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_interleaved_transfers_block_unless_the_stack_overlaps_them(overlap: bool) -> None:
-    stack = MEGATRON.model_copy(update={"p2p_overlap": overlap})
+    stack = MEGATRON.with_figures({"overlap.p2p": overlap})
     for layout in legal("interleaved", (2, 4, 8), (1, 2, 4)):
         order = table.order("interleaved", layout.pp, layout.m, layout.v)
         spent = durations.stage_durations(order, layout.v, 1.0, 1.0, 1.0)

@@ -22,7 +22,7 @@ def recipe(stack: str, attention: str = "flash", seq: int = 8192) -> Recipe:
     return Recipe(
         model=library.model("llama2-13b"),
         hardware=library.hardware("a100-80g-sxm"),
-        stack=library.stack(stack),
+        software=library.stack(stack),
         gpus=64,
         seq_length=seq,
         global_batch_size=512,

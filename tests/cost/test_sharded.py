@@ -82,8 +82,8 @@ def test_short_layers_hide_as_much_as_they_last() -> None:
 
 def test_gathers_of_deepspeed_stay_but_its_reductions_do_not_hide() -> None:
     question, one = fsdp()
-    stack = question.stack.model_copy(update={"grad_overlap_share": 0.0})
-    other = moved(question.model_copy(update={"stack": stack}), one)
+    stack = question.software.with_figures({"overlap.grad_share": 0.0})
+    other = moved(question.model_copy(update={"software": stack}), one)
     assert sum(other) == pytest.approx(sum(moved(question, one)))
     assert other[0] > 5 * moved(question, one)[0]
 
@@ -95,7 +95,7 @@ def test_early_stop_spares_a_third_of_the_products() -> None:
     question, one = fsdp()
     one = replace(one, recompute=2)
     late = question.model_copy(
-        update={"stack": question.stack.model_copy(update={"recompute_early_stop": False})}
+        update={"software": question.software.with_figures({"quirks.recompute_early_stop": False})}
     )
     spared = layer_time(late, one).recompute_s - layer_time(question, one).recompute_s
     assert spared / layer_time(question, one).gemm_forward_s == pytest.approx(1 / 3, rel=0.05)

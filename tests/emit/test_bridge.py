@@ -107,7 +107,7 @@ def wrong(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:
     """Where Megatron-Bridge's configuration, ready to run, differs from the plan."""
     if not said["accepted"]:
         return [said["message"]]
-    distributed, wide = one.zero >= 1, recipe.stack.grad_reduce_bytes >= 4
+    distributed, wide = one.zero >= 1, recipe.software.states.grad_reduce_bytes >= 4
     meant: dict[str, Any] = {
         "unknown": [],
         "dp": one.dp,

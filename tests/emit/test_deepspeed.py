@@ -160,7 +160,7 @@ def test_what_is_not_in_the_json_is_said(tmp_path: Path) -> None:
 
 def test_other_nodes_get_the_variables(tmp_path: Path) -> None:
     plain = question()
-    recipe = plain.model_copy(update={"stack": with_switches(plain.stack, FREE)})
+    recipe = plain.model_copy(update={"software": with_switches(plain.software, FREE)})
     call = launched(tmp_path, "deepspeed", recipe, of(recipe))
     lines = Path(call.env["DS_ENV_FILE"]).read_text().splitlines()
     assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in lines

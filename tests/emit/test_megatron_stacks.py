@@ -15,7 +15,7 @@ from planner.emit import environment, megatron
 from planner.errors import InputError
 from planner.specs import library
 from planner.specs.question import from_words
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 from planner.specs.switches.table import with_switches
 from planner.specs.versions import KNOWN, version_of
 from tests import documents
@@ -47,15 +47,15 @@ BY_HAND = (
 )
 
 
-def stack(name: str = "megatron", experts: dict[str, Any] | None = None, **changes: Any) -> Stack:
-    one = library.stack(name)
-    return one.model_copy(
-        update={"experts": one.experts.model_copy(update=experts or {}), **changes}
-    )
+def stack(
+    name: str = "megatron", experts: dict[str, Any] | None = None, **changes: Any
+) -> Software:
+    of_experts = {f"experts.{field}": value for field, value in (experts or {}).items()}
+    return library.stack(name).with_figures(of_experts | changes)
 
 
 def written(
-    model: str, software: Stack, changes: dict[str, Any] | None = None, **knobs: Any
+    model: str, software: Software, changes: dict[str, Any] | None = None, **knobs: Any
 ) -> dict[str, list[str]]:
     recipe = documents.recipe(model, 64, stack=software, **(changes or {}))
     flags = megatron.flags(recipe, documents.layout(recipe, **knobs))
@@ -93,14 +93,14 @@ def test_options_of_versions_are_as_known() -> None:
 
 @pytest.mark.parametrize("held, moments", [(10.0, "fp32"), (6.0, "bf16"), (4.0, "fp8")])
 def test_narrow_states_are_the_precision_aware_optimizer(held: float, moments: str) -> None:
-    flags = written("llama3-70b", stack(optimizer_state_bytes=held), tp=8)
+    flags = written("llama3-70b", stack(**{"states.optimizer_state_bytes": held}), tp=8)
     assert flags["--use-precision-aware-optimizer"] == []
     assert (flags["--exp-avg-dtype"], flags["--exp-avg-sq-dtype"]) == ([moments], [moments])
 
 
 def test_states_of_another_width_are_refused() -> None:
     with pytest.raises(InputError, match="12, 10, 6 or 4 bytes"):
-        written("llama3-70b", stack(optimizer_state_bytes=8.0), tp=8)
+        written("llama3-70b", stack(**{"states.optimizer_state_bytes": 8.0}), tp=8)
 
 
 @pytest.mark.parametrize("zero, kept", [(2, True), (3, False)])

@@ -120,14 +120,14 @@ def test_of_many_faults_the_first_are_named(tmp_path: Path) -> None:
         (
             library.stack,
             Path(library.__file__).parent / "stacks" / "megatron.yaml",
-            "grad_overlap_share",
+            "overlap.grad_share",
             1.5,
             "to 1, but got 1.5",
         ),
         (
             library.stack,
             Path(library.__file__).parent / "stacks" / "megatron.yaml",
-            "loss_bytes",
+            "traffic.loss_bytes",
             1e300,
             "loss_bytes must be",
         ),

@@ -41,7 +41,7 @@ def test_bridge(model: str, precision: str, switches: tuple[str, ...], tmp_path:
     words = {"model": model, "precision": precision, "switch": switches, "seq_length": 4096}
     answer, checked = read_back(tmp_path, "launch.sh", "torchrun", "bridge", **words)
     assert checked.launch.recipe.precision == precision
-    written, read = settings_of(answer.recipe.stack), settings_of(checked.launch.recipe.stack)
+    written, read = settings_of(answer.recipe.software), settings_of(checked.launch.recipe.software)
     layout = answer.best.layout
     for name, switch in BY_FRAMEWORK["megatron"].items():
         if switch.exists(answer.recipe, layout) & switch.acts(answer.recipe, layout):
@@ -139,7 +139,7 @@ def test_narrow_states(form: str | None, tmp_path: Path) -> None:
     """A precision-aware optimizer moves fewer bytes, too."""
     words = {"model": "llama3-8b", "optimizer": "precision-aware", "seq_length": 4096}
     _, checked = read_back(tmp_path, "launch.sh", "torchrun", form, **words)
-    assert checked.launch.recipe.stack.optimizer_state_bytes == 6
+    assert checked.launch.recipe.software.states.optimizer_state_bytes == 6
 
 
 def test_jobs_of_others(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from planner.rules.table import mask
 from planner.specs import library
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 from planner.specs.switches.switch import Value
 from planner.specs.switches.table import BY_FRAMEWORK, available, with_switches
 from planner.specs.versions import version_of
@@ -62,7 +62,7 @@ def presets(version: str = "0.19") -> list[str]:
     ]
 
 
-def software(rng: np.random.Generator, precision: str, version: str) -> Stack:
+def software(rng: np.random.Generator, precision: str, version: str) -> Software:
     """A stack; of some other switches are set, or the optimizer's states are narrow where it is
     distributed.
     """
@@ -74,8 +74,8 @@ def software(rng: np.random.Generator, precision: str, version: str) -> Stack:
         if values and rng.random() < 0.3:
             switched[switch.name] = values[int(rng.integers(len(values)))]
     can = 1 in stack.zero_stages and precision != "fp16"
-    return with_switches(stack, switched).model_copy(
-        update={"optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1]))}
+    return with_switches(stack, switched).with_figures(
+        {"states.optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1]))}
     )
 
 
@@ -95,7 +95,7 @@ def question(
         document,
         gpus,
         hardware=hardware,
-        stack=software(rng, precision, version),
+        software=software(rng, precision, version),
         seq_length=longest,
         global_batch_size=int(max(rng.choice([128, 256, 480, 1024, 2048]), gpus // 8)),
         precision=precision,
@@ -131,8 +131,8 @@ def draw(rng: np.random.Generator, recipe: Recipe, count: int = DRAWN) -> Layout
         v=v,
         mbs=mbs,
         m=np.maximum(recipe.global_batch_size // (dp * mbs), 1),
-        sp=np.where(tp > 1, pick(0, 1, 1), 0) * recipe.stack.sequence_parallel,
-        zero=pick(*recipe.stack.zero_stages),
+        sp=np.where(tp > 1, pick(0, 1, 1), 0) * recipe.software.sequence_parallel,
+        zero=pick(*recipe.software.zero_stages),
         schedule=np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"]),
         group=pick(0, 0, 0, 4, 8),
         recompute=recompute,

@@ -17,7 +17,7 @@ from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout
 from planner.rules.table import breaches
 from planner.specs import library
 from planner.specs.recipe import Recipe
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 from tests import documents
 
 CASES = [
@@ -110,16 +110,18 @@ def question(case: dict[str, Any], flags: dict[str, list[str]]) -> Recipe:
     )
 
 
-def software(flags: dict[str, list[str]]) -> Stack:
+def software(flags: dict[str, list[str]]) -> Software:
     """What the flags say of the stack: FSDP2, an overlapped exchange of experts, states in 16
     bits.
     """
     stack = library.stack("megatron-fsdp2" if "--use-torch-fsdp2" in flags else "megatron")
-    overlapped = {"overlap_share": 1.0} if "--overlap-moe-expert-parallel-comm" in flags else {}
-    narrow = {"optimizer_state_bytes": 6.0} if flags.get("--exp-avg-dtype") == ["bf16"] else {}
-    return stack.model_copy(
-        update={"experts": stack.experts.model_copy(update=overlapped), **narrow}
+    overlapped = (
+        {"experts.overlap_share": 1.0} if "--overlap-moe-expert-parallel-comm" in flags else {}
     )
+    narrow = (
+        {"states.optimizer_state_bytes": 6.0} if flags.get("--exp-avg-dtype") == ["bf16"] else {}
+    )
+    return stack.with_figures(overlapped | narrow)
 
 
 def virtual_stages(flags: dict[str, list[str]], layers: int, pp: int) -> int:

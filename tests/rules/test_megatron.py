@@ -25,9 +25,7 @@ def names(question: Recipe, one: Layout) -> set[str]:
 def overlapping(model: str = "mixtral-8x7b", **changes: Any) -> Recipe:
     """A question whose stack runs experts' exchange beside compute."""
     stack = library.stack("megatron")
-    overlapped = stack.model_copy(
-        update={"experts": stack.experts.model_copy(update={"overlap_share": 0.9})}
-    )
+    overlapped = stack.with_figures({"experts.overlap_share": 0.9})
     return documents.recipe(model, 64, stack=overlapped, **changes)
 
 
@@ -90,7 +88,7 @@ def test_narrow_optimizer_states(held: float, precision: str, zero: int, rules: 
     """OptimizerConfig: the precision-aware optimizer is distributed; Transformer Engine's FusedAdam
     keeps remainders of bf16 weights.
     """
-    stack = library.stack("megatron").model_copy(update={"optimizer_state_bytes": held})
+    stack = library.stack("megatron").with_figures({"states.optimizer_state_bytes": held})
     question = documents.recipe(precision=precision, stack=stack)
     assert names(question, documents.layout(question, tp=8, zero=zero)) == rules
 

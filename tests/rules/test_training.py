@@ -19,7 +19,7 @@ from tests import documents
 
 CPU, NVME = OFFLOAD_CODE["optimizer-cpu"], OFFLOAD_CODE["optimizer-nvme"]
 DRIVES = library.hardware("h100-sxm", ("node.nvme_gbytes_per_s=12",))
-NARROW = library.stack("megatron").model_copy(update={"optimizer_state_bytes": 6.0})
+NARROW = library.stack("megatron").with_figures({"states.optimizer_state_bytes": 6.0})
 SHORT = {"packing": True, "mean_length": 512}
 Words = dict[str, Any]
 

@@ -91,7 +91,6 @@ STATED = {
     "precision": "fp16",
     "framework": "deepspeed",
     "framework_version": "0.16",
-    "stack": "megatron-2022",
     "attention": "unfused",
     "max_memory_gib": 40.0,
     "optimizer": "sgd",
@@ -115,6 +114,11 @@ def test_a_stated_word_shows_in_the_recipe(word: str) -> None:
     without = resolve.recipe(from_words(words))
     stated = resolve.recipe(from_words(words | {word: STATED[word]}))
     assert getattr(stated, word) != getattr(without, word)
+
+
+def test_a_stated_stack_is_the_software_of_the_recipe() -> None:
+    stated = resolve.recipe(from_words(PLAIN | {"stack": "megatron-2022"}))
+    assert stated.software.name == "megatron-2022"
 
 
 LAYOUT_OF_EIGHT: dict[str, Any] = {"model": "llama3-8b", "gpus": 8, "cluster": "h100-sxm"}

@@ -37,13 +37,13 @@ def test_a_processor_that_computes_launches_nothing_ahead() -> None:
         library.hardware("a100-40g-pcie").node.launch_factor,
     )
     own = tiny.recipe(2, seq=2048, hidden_size=4096, head_dim=1024).model_copy(
-        update={"stack": stack, "framework": "torch"}
+        update={"software": stack, "framework": "torch"}
     )
-    ahead = own.model_copy(update={"stack": stack.model_copy(update={"launches_ahead": True})})
+    ahead = own.model_copy(update={"software": stack.with_figures({"launch.ahead": True})})
     one, hidden = (layer_time(recipe, tiny.layout(dp=2)) for recipe in (own, ahead))
     assert hidden.launch_forward_s == hidden.launch_backward_s == 0
-    assert float(one.launch_forward_s) == pytest.approx(stack.launch_us_forward * 1e-6 * launched)
-    assert float(one.launch_backward_s) == pytest.approx(stack.launch_us_backward * 1e-6 * launched)
+    assert float(one.launch_forward_s) == pytest.approx(stack.launch.us_forward * 1e-6 * launched)
+    assert float(one.launch_backward_s) == pytest.approx(stack.launch.us_backward * 1e-6 * launched)
 
 
 def test_layouts_in_turns_over_one_start() -> None:
@@ -92,9 +92,9 @@ def test_torch_on_a_processor_is_plain_torch_over_gloo(tmp_path: Path) -> None:
     asked = Question(
         model="llama3.2-1b", gpus=2, cluster=str(tmp_path / "cpu.yaml"), framework="torch"
     )
-    assert resolve.recipe(asked).stack.name == "torch-gloo"
-    assert resolve.recipe(replace(asked, stack="torch-fsdp")).stack.name == "torch-fsdp"
-    assert resolve.recipe(replace(asked, cluster="h100-sxm")).stack.name == "torch-fsdp"
+    assert resolve.recipe(asked).software.name == "torch-gloo"
+    assert resolve.recipe(replace(asked, stack="torch-fsdp")).software.name == "torch-fsdp"
+    assert resolve.recipe(replace(asked, cluster="h100-sxm")).software.name == "torch-fsdp"
 
 
 def test_layouts_that_do_the_same_are_one_candidate() -> None:

@@ -37,7 +37,7 @@ def question(model="llama3-8b", gpus=64):
     return Recipe(
         model=library.model(model),
         hardware=library.hardware("h100-sxm"),
-        stack=library.stack("megatron"),
+        software=library.stack("megatron"),
         gpus=gpus,
         seq_length=4096,
         global_batch_size=128,
@@ -210,7 +210,7 @@ def sleepy(folder):
     """
     recipe = tiny.recipe(4, num_layers=LAYERS)
     recipe = recipe.model_copy(
-        update={"stack": recipe.stack.model_copy(update={"step_overhead_us": 0.0})}
+        update={"software": recipe.software.with_figures({"launch.step_overhead_us": 0.0})}
     )
     layouts = {name: tiny.layout(**knobs) for name, knobs in PIPELINES.items()}
     assert {one.m for one in layouts.values()} == {M}

@@ -64,7 +64,7 @@ def recipe(gpus, model="llama", gbs=GBS, seq=SEQ, **more):
     return Recipe(
         model=ModelSpec(**(MODELS[model] | more)),
         hardware=library.hardware("h100-sxm"),
-        stack=library.stack("megatron"),
+        software=library.stack("megatron"),
         gpus=gpus,
         seq_length=seq,
         global_batch_size=gbs,

@@ -35,8 +35,8 @@ SMALL_ERROR = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Constants, by `stack NAME.field` or `hardware NAME.field`, with their bounds, and the rows
-    that they are fitted to.
+    """Constants, by `software NAME.group.field` or `hardware NAME.field`, with their bounds, and
+    the rows that they are fitted to.
     """
 
     name: str
@@ -114,7 +114,7 @@ def changed(recipe: Recipe, values: dict[str, float]) -> Recipe:
     for path, value in values.items():
         kind, rest = path.split(" ", 1)
         name, *fields = rest.split(".")
-        document = recipe.stack if kind == "stack" else recipe.hardware
+        document = recipe.software if kind == "software" else recipe.hardware
         if name in ("*", document.name):
             recipe = recipe.model_copy(update={kind: _replaced(document, fields, value)})
     return recipe
@@ -135,7 +135,7 @@ def current(groups: list[Group], path: str) -> float:
     kind, rest = path.split(" ", 1)
     name, *fields = rest.split(".")
     for group in groups:
-        document: Any = group.recipe.stack if kind == "stack" else group.recipe.hardware
+        document: Any = group.recipe.software if kind == "software" else group.recipe.hardware
         if name in ("*", document.name):
             for field in fields:
                 document = (

@@ -73,7 +73,7 @@ def table() -> pd.DataFrame:
         records.append(
             {
                 "source": record["source"],
-                "stack": recipe.stack.name,
+                "stack": recipe.software.name,
                 "gpu": recipe.hardware.gpu.name,
                 "regime": int(document.regime(recipe, busy)),
                 "log": math.log(record["measured_step_s"] / record["predicted_step_s"]),

@@ -60,7 +60,7 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp
              kernels that see s/cp tokens each; unfused attention computes what a window masks.
     """
-    model, hardware, stack = recipe.model, recipe.hardware, recipe.stack
+    model, hardware, software = recipe.model, recipe.hardware, recipe.software
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
     if recipe.attention != "unfused":
         samples = recipe.samples_per_sequence
@@ -72,7 +72,7 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
         )
         few = windowed_layers(model, attended(recipe)) / model.num_layers
         blocks = blocks * (1 - few + few * windowed_share(recipe)) if few else blocks
-        forward = blocks / getattr(stack.attention_shares, hardware.gpu.architecture, 1.0)
+        forward = blocks / getattr(software.attention_shares, hardware.gpu.architecture, 1.0)
         return forward, flash_backward_s(hardware, forward)
     batch = layout.mbs * heads / layout.cp
     scores = batch * s * s
@@ -82,9 +82,14 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     fixed = (
         (batch - 1) * next(iter(hardware.kernels.gemm.values())).fixed_us * MICRO
     )  # one launch for the whole batch
-    forward = scores_s + other - 2 * fixed + memory_s(hardware, stack.scores_bytes_forward * scores)
+    forward = (
+        scores_s
+        + other
+        - 2 * fixed
+        + memory_s(hardware, software.traffic.scores_bytes_forward * scores)
+    )
     backward = 2 * (scores_s + other - 2 * fixed) + memory_s(
-        hardware, stack.scores_bytes_backward * scores
+        hardware, software.traffic.scores_bytes_backward * scores
     )
     return forward, backward
 
@@ -158,7 +163,7 @@ def cp_comm_times(
     hops = ring - 1
     hidden = hops / ring
     partial = (
-        recipe.stack.ring_bytes
+        recipe.software.traffic.ring_bytes
         * recipe.tokens_per_rank(layout)
         * recipe.model.query_size
         / layout.tp

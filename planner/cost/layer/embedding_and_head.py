@@ -39,7 +39,7 @@ def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
              [aleph-alpha-scaling] TransformerLMHead
     Assumes: the head in bf16 (fp8 leaves it out); the loss's all-reduces carry 4 bytes a token.
     """
-    hardware, stack, model = recipe.hardware, recipe.stack, recipe.model
+    hardware, software, model = recipe.hardware, recipe.software, recipe.model
     precision = recipe.precision if recipe.precision in ("fp16", "fp32") else "bf16"
     count, h, vocab = (
         recipe.tokens_per_rank(layout),
@@ -53,8 +53,10 @@ def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
     reduce = collectives.all_reduce_s(hardware, members, size)
     crossed = np.where(sp, gather, reduce)
     rows = memory_s(hardware, 2 * recipe.element_bytes * count * h)
-    gathered = stack.gathered_logits
-    loss = memory_s(hardware, stack.loss_bytes * count * vocab * (layout.tp if gathered else 1))
+    gathered = software.quirks.gathered_logits
+    loss = memory_s(
+        hardware, software.traffic.loss_bytes * count * vocab * (layout.tp if gathered else 1)
+    )
     small = 3 * collectives.all_reduce_s(hardware, members, 4.0 * count)
     joined = (
         collectives.gather_s(hardware, members, recipe.element_bytes * count * vocab * layout.tp)
@@ -62,9 +64,9 @@ def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
         else small
     )
     product = gemm_s(hardware, precision, count, vocab, h)
-    again = (product + joined) * layout.recomputes_all * stack.head_recomputed
+    again = (product + joined) * layout.recomputes_all * software.quirks.head_recomputed
     weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(
-        hardware, stack.accumulate_bytes * vocab * h
+        hardware, software.traffic.accumulate_bytes * vocab * h
     )
     weight = weight * trains(recipe, "head")
     return EndsTime(

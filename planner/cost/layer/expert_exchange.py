@@ -51,7 +51,7 @@ def exchange_s(
     hardware, node = recipe.hardware, recipe.hardware.node
     members = collectives.group(hardware, layout.etp, layout.ep)
     token_bytes, size = own_tokens * recipe.model.hidden_size * element_bytes, 1.0 * members.size
-    once = recipe.stack.experts.dispatcher != "alltoall"
+    once = recipe.software.experts.dispatcher != "alltoall"
     domains = np.ceil(size / members.domain)
     copies = token_bytes * (reached(moe, size) if once else moe.experts_per_token)
     sent = token_bytes * reached(moe, domains) * (domains - 1) / domains
@@ -74,7 +74,7 @@ def exchange_s(
     latency = alone if once else collectives.ring_latency_s(hardware, members)
     slowest = np.maximum(np.maximum(link * (members.domain > 1), host), wire)
     return np.where(
-        np.asarray(size) > 1, latency + slowest / recipe.stack.experts.bandwidth_share, 0.0
+        np.asarray(size) > 1, latency + slowest / recipe.software.experts.bandwidth_share, 0.0
     )
 
 
@@ -88,16 +88,14 @@ def exchanges_s(
              16 bits; + all-gather and reduce-scatter over etp of 2 bytes of its ranks' tokens, each
              way
     Source:  [megatron-core] MoEAlltoAllTokenDispatcher, _DeepepManager; [deepseek2024] sec. 3.3.3
-    Assumes: balanced routing times the stack's imbalance.
+    Assumes: balanced routing times the software's imbalance.
     """
-    software = recipe.stack.experts
+    experts = recipe.software.experts
     own = count / outside(layout)
     wide = exchange_s(recipe, layout, moe, own, 2.0)
-    narrow = software.quantized_dispatch and is_low(recipe.precision)
+    narrow = experts.quantized_dispatch and is_low(recipe.precision)
     first = exchange_s(recipe, layout, moe, own, 1.0) if narrow else wide
     split = collectives.group(recipe.hardware, 1, layout.etp)
     gathered = own * moe.experts_per_token * layout.etp * recipe.model.hidden_size * 2.0
     over_etp = 2 * collectives.gather_s(recipe.hardware, split, gathered)
-    return (first + wide + over_etp) * software.imbalance, (
-        2 * wide + over_etp
-    ) * software.imbalance
+    return (first + wide + over_etp) * experts.imbalance, (2 * wide + over_etp) * experts.imbalance

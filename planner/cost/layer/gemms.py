@@ -116,7 +116,8 @@ def products_s(
 
 def _weight_s(recipe: Recipe, product: Product) -> Numeric:
     accumulated = memory_s(
-        recipe.hardware, recipe.stack.accumulate_bytes * product.n * product.k * product.groups
+        recipe.hardware,
+        recipe.software.traffic.accumulate_bytes * product.n * product.k * product.groups,
     )
     return product_s(recipe, product, product.n, product.k, product.rows) + accumulated
 

@@ -150,7 +150,7 @@ def dense(recipe: Recipe, layout: Layouts) -> Kind:
     """
     model, count = recipe.model, recipe.tokens_per_rank(layout)
     mlp = mlp_products(recipe, layout, count, model.ffn_size)
-    latent = recipe.stack.experts.latent_launch_us if model.mla else 0.0
+    latent = recipe.software.experts.latent_launch_us if model.mla else 0.0
     products = (*attention_products(recipe, layout, count), *mlp)
     return Kind(
         products=products,
@@ -168,9 +168,9 @@ def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Nume
     Formula: bytes moved / HBM; what is outside the tensor-parallel region is split only by sequence
              parallelism
     Source:  [korthikanti2022] sec. 4.2.2
-    Assumes: the stack's fusions.
+    Assumes: the software's fusions.
     """
-    model, stack, count = recipe.model, recipe.stack, recipe.tokens_per_rank(layout)
+    model, software, count = recipe.model, recipe.software, recipe.tokens_per_rank(layout)
     outside = count * model.hidden_size / layout.sequence_shards
     branches = model.mlp_matrices / 2
     inside = kind.activated * branches
@@ -180,20 +180,20 @@ def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Nume
         * (model.position == "rope")
     )
     forward = (
-        stack.elementwise_bytes_forward * outside
-        + stack.activation_bytes_forward * inside
-        + stack.rope_bytes * rotated
+        software.traffic.elementwise_bytes_forward * outside
+        + software.traffic.activation_bytes_forward * inside
+        + software.traffic.rope_bytes * rotated
     )
     backward = (
-        stack.elementwise_bytes_backward * outside
-        + stack.activation_bytes_backward * inside
-        + stack.rope_bytes * rotated
+        software.traffic.elementwise_bytes_backward * outside
+        + software.traffic.activation_bytes_backward * inside
+        + software.traffic.rope_bytes * rotated
     )
     inputs, outputs = cast_bytes(recipe, layout, kind)
     more, wide = (
         kind.moved_bytes,
         recipe.element_bytes / 2,
-    )  # the stack's figures are of 2-byte elements
+    )  # the software's figures are of 2-byte elements
     return memory_s(recipe.hardware, wide * forward + inputs + more), memory_s(
         recipe.hardware, wide * backward + outputs + more
     )
@@ -211,7 +211,9 @@ def cast_bytes(
     Assumes: weights are quantized once a step, which is not counted; 16-bit products need none.
     """
     count = recipe.tokens_per_rank(layout)
-    each = getattr(recipe.stack.cast_bytes, recipe.precision.replace("-", "_"), 0.0) * count
+    each = (
+        getattr(recipe.software.traffic.cast_bytes, recipe.precision.replace("-", "_"), 0.0) * count
+    )
     forward, backward = casts((kind or dense(recipe, layout)).products, layout, count)
     return each * forward, each * backward
 
@@ -233,7 +235,7 @@ def tp_comm_times(
     hardware = recipe.hardware
     members = collectives.group(hardware, 1, layout.tp)
     size = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * recipe.element_bytes
-    narrow = 0.5 if recipe.stack.quantized_gathers and is_low(recipe.precision) else 1.0
+    narrow = 0.5 if recipe.software.quirks.quantized_gathers and is_low(recipe.precision) else 1.0
     mla = recipe.model.mla
     latent = (
         (mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or recipe.model.hidden_size))
@@ -250,7 +252,7 @@ def tp_comm_times(
     sp = layout.sequence_split
     forward = np.where(sp, gathers + blocks * scatter, blocks * reduce)
     hideable = np.where(
-        sp, blocks * scatter, recipe.stack.tp_reduces_backward * blocks / 2 * reduce
+        sp, blocks * scatter, recipe.software.quirks.tp_reduces_backward * blocks / 2 * reduce
     )
     return forward, np.where(sp, gathers, 0.0), hideable
 
@@ -265,7 +267,7 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
              stop
     Assumes: full recomputation of every layer; partial is weighted by the caller.
     """
-    stack = recipe.stack
+    software = recipe.software
 
     def has(module: str) -> Numeric:
         return np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1
@@ -278,7 +280,7 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
 
     activated = memory_s(
         recipe.hardware,
-        stack.activation_bytes_forward * kind.activated * recipe.model.mlp_matrices / 2,
+        software.traffic.activation_bytes_forward * kind.activated * recipe.model.mlp_matrices / 2,
     )
     selective = has("core_attn") * parts["attention"] + has("layernorm") * parts["norms"]
     if kind.mlp:
@@ -305,8 +307,8 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
         selective = selective + has("mla_up_proj") * (forward_s(ups) + parts["norms"] / 2)
     code = np.asarray(layout.recompute)
     early = (
-        forward_s((kind.products[-1],)) * stack.recompute_early_stop
-        if stack.recompute_early_stop
+        forward_s((kind.products[-1],)) * software.quirks.recompute_early_stop
+        if software.quirks.recompute_early_stop
         else 0.0
     )
     return np.where(code == 2, parts["forward"] - early, np.where(code == 1, selective, 0.0))
@@ -326,7 +328,7 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     Source:  that of each part, in planner.cost.layer
     Assumes: every layer of the kind alike.
     """
-    stack = recipe.stack
+    software = recipe.software
     gemm_forward, gemm_input, gemm_weight, (column_input, column_weight) = products_s(
         recipe, kind.products
     )
@@ -334,15 +336,15 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     forward, backward = elementwise_times(recipe, layout, kind)
     tp_forward, tp_open, tp_beside = tp_comm_times(recipe, layout, kind.blocks)
     cp_forward, cp_backward = cp_comm_times(recipe, layout, attention)
-    tp_forward = tp_forward * (1 - stack.tp_overlap_share)
-    hidden = np.minimum(tp_beside * stack.tp_grad_overlap_share, column_weight)
+    tp_forward = tp_forward * (1 - software.overlap.tp_share)
+    hidden = np.minimum(tp_beside * software.overlap.tp_grad_share, column_weight)
     tp_backward = (
-        tp_open * (1 - stack.tp_overlap_share)
+        tp_open * (1 - software.overlap.tp_share)
         + np.maximum(tp_open - column_input, 0.0)
         + tp_beside
         - hidden
     )
-    share = stack.experts.overlap_share * (np.asarray(layout.ep) > 1)
+    share = software.experts.overlap_share * (np.asarray(layout.ep) > 1)
     ep = (kind.ep_forward_s * (1 - share), kind.ep_backward_s * (1 - share))
     apart = (kind.ep_forward_s + kind.ep_backward_s) * share
     extra = kind.adapters
@@ -391,10 +393,10 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
         cp_backward_s=cp_backward,
         ep_forward_s=ep[0],
         ep_backward_s=ep[1],
-        tax_backward_s=stack.overlap_tax_share * (hidden + apart),
-        launch_forward_s=np.maximum(launch_forward - whole_forward_s * stack.launches_ahead, 0.0)
+        tax_backward_s=software.overlap.tax_share * (hidden + apart),
+        launch_forward_s=np.maximum(launch_forward - whole_forward_s * software.launch.ahead, 0.0)
         + wait,
-        launch_backward_s=np.maximum(launch_backward - gpu_backward * stack.launches_ahead, 0.0)
+        launch_backward_s=np.maximum(launch_backward - gpu_backward * software.launch.ahead, 0.0)
         + wait,
     )
     return (
@@ -411,15 +413,21 @@ def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric,
     Where stages lie on several nodes, each of sp's 4 collectives forward and 6 backward may take it
     longer.
     """
-    stack, split = recipe.stack, layout.tensor_split
+    software, split = recipe.software, layout.tensor_split
     one_us = MICRO * recipe.hardware.node.launch_factor
     crossing = split & layout.pipelined & (recipe.gpus > recipe.hardware.node.gpus)
-    collective = stack.collective_us_crossing * layout.tp * crossing
+    collective = software.launch.collective_us_crossing * layout.tp * crossing
     forward = (
-        stack.launch_us_forward + kind.launch_us[0] + stack.launch_us_tp * split + 4 * collective
+        software.launch.us_forward
+        + kind.launch_us[0]
+        + software.launch.us_tp * split
+        + 4 * collective
     ) * one_us
     backward = (
-        stack.launch_us_backward + kind.launch_us[1] + stack.launch_us_tp * split + 6 * collective
+        software.launch.us_backward
+        + kind.launch_us[1]
+        + software.launch.us_tp * split
+        + 6 * collective
     ) * one_us
     forward, backward = (
         forward + kind.adapters.launch_forward_s,

@@ -29,7 +29,7 @@ def expert_rows(recipe: Recipe, layout: Layouts, moe: Moe) -> Numeric:
         * layout.etp
         * moe.experts_per_token
         / moe.num_experts
-        * recipe.stack.experts.imbalance
+        * recipe.software.experts.imbalance
     )
 
 
@@ -43,7 +43,7 @@ def routed_products(recipe: Recipe, layout: Layouts, moe: Moe) -> tuple[Product,
     h, ffn = recipe.model.hidden_size, moe.expert_ffn_size / layout.etp
     rows, local = (
         expert_rows(recipe, layout, moe),
-        moe.num_experts / layout.ep / recipe.stack.experts.grouped_share,
+        moe.num_experts / layout.ep / recipe.software.experts.grouped_share,
     )
     branches = recipe.model.mlp_branches
     trained = trains(recipe, "mlp")
@@ -62,7 +62,7 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
     Assumes: the routed experts' input is not gathered over tp: with sp each rank routes its own
              tokens.
     """
-    model, software, count = recipe.model, recipe.stack.experts, recipe.tokens_per_rank(layout)
+    model, experts, count = recipe.model, recipe.software.experts, recipe.tokens_per_rank(layout)
     own = count / outside(layout)
     routed = routed_products(recipe, layout, moe)
     router = Product(
@@ -73,7 +73,7 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
     copies = routed[0].rows * moe.num_experts / layout.ep
     width = moe.shared_ffn_size + model.ffn_size * moe.dense_residual
     forward, backward = exchanges_s(recipe, layout, moe, count)
-    latent = software.latent_launch_us if model.mla else 0.0
+    latent = experts.latent_launch_us if model.mla else 0.0
     products = (*attention_products(recipe, layout, count), router, *shared, *residual, *routed)
     return Kind(
         products=products,
@@ -82,13 +82,13 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
         mlp=residual,
         moe=(router, *routed),
         shared=shared,
-        moved_bytes=software.permute_bytes * copies * model.hidden_size
-        + software.router_bytes * own * moe.num_experts,
+        moved_bytes=experts.permute_bytes * copies * model.hidden_size
+        + experts.router_bytes * own * moe.num_experts,
         ep_forward_s=forward,
         ep_backward_s=backward,
         adapters=adapters_time(recipe, layout, expert_adapters(recipe), weights(products), copies),
-        launch_us=(software.launch_us_forward + latent, software.launch_us_backward + latent),
-        wait_us=software.wait_us,
+        launch_us=(experts.launch_us_forward + latent, experts.launch_us_backward + latent),
+        wait_us=experts.wait_us,
     )
 
 

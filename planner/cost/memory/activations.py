@@ -74,19 +74,19 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     Assumes: 2-byte activations, with 8-bit products 1-byte inputs of linears beside what attention
              and activation keep themselves; gathered inputs of sp are gathered again, not kept.
     """
-    model, stack, tp = recipe.model, recipe.stack, layout.tp
+    model, software, tp = recipe.model, recipe.software, layout.tp
     count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
     outside = layout.sequence_shards
     queries, kv = model.query_size / tp, kv_heads_per_rank(model, tp) * model.head_dim
     ffn = model.ffn_size / tp
-    branches, mask = model.mlp_branches, 1.0 if stack.dropout else 0.0
+    branches, mask = model.mlp_branches, 1.0 if software.dropout else 0.0
     scores = count * (model.num_heads / tp) * recipe.seq_length
     core = (
-        scores * (2 + 3 * mask + stack.kept_bytes.scores)
+        scores * (2 + 3 * mask + software.kept.unfused.scores)
         if recipe.attention == "unfused"
         else count * 4.0 * model.num_heads / tp
     )
-    kept = 1.0 if stack.quantized_activations and is_low(recipe.precision) else 2.0
+    kept = 1.0 if software.kept.quantized_inputs and is_low(recipe.precision) else 2.0
     mla = model.mla
     values = model.num_heads * mla.v_head_dim / tp if mla else queries
     queried = input_kept(recipe, "attention", ("qkv", "q_proj", "k_proj", "v_proj"), kept)
@@ -97,9 +97,9 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     latents = mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or 0) if mla else 0
     return {
         "norm_inputs": count * 4 * h / outside,
-        "norms": count * stack.kept_bytes.norms * h / outside,
+        "norms": count * software.kept.unfused.norms * h / outside,
         "norm_outputs": (
-            count * (queried + entered) * h / (1 if stack.gathered_inputs_kept else outside)
+            count * (queried + entered) * h / (1 if software.kept.gathered_inputs else outside)
         ),
         "qkv": (
             count
@@ -107,11 +107,14 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
             * (2 * queries + values if mla else (queries + 2 * kv) * (2 if model.qk_norm else 1))
         ),
         "latents": count / outside * 4.0 * latents,
-        "rotary": count * stack.kept_bytes.rotary * (queries + kv) * (model.position == "rope"),
+        "rotary": count
+        * software.kept.unfused.rotary
+        * (queries + kv)
+        * (model.position == "rope"),
         "core": core,
         "attention_output": count * values * (3.0 if own_copy else 2.0),
         "masks": count * 2 * mask * h / outside,
-        "mlp_in": count * (2.0 * branches + stack.kept_bytes.activation) * ffn,
+        "mlp_in": count * (2.0 * branches + software.kept.unfused.activation) * ffn,
         "mlp_out": count * input_kept(recipe, "mlp", ("fc2",), kept) * ffn,
         "adapters": adapters_kept_bytes(recipe, layout, dense_adapters(recipe)),
     }
@@ -140,19 +143,19 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         - dropped(layout, "layernorm") * parts["norm_outputs"]
         - dropped(layout, "mlp") * (parts["mlp_in"] + parts["mlp_out"])
     )
-    model, stack = recipe.model, recipe.stack
+    model, software = recipe.model, recipe.software
     if model.mla:
         kept = kept - dropped(layout, "mla_up_proj") * parts["qkv"]
     count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
     outside = layout.sequence_shards
     vocab = padded_vocab(model, layout.tp) / layout.tp
-    rows = vocab * (layout.tp if stack.gathered_logits else 1) * (1 + model.mtp_layers)
+    rows = vocab * (layout.tp if software.quirks.gathered_logits else 1) * (1 + model.mtp_layers)
     n_in, k_out = matrices(recipe, layout)[-2][0], matrices(recipe, layout)[-1][1]
     scores = (
         count
         * (model.num_heads / layout.tp)
         * recipe.seq_length
-        * stack.scores_temporary_bytes
+        * software.kept.scores_temporary_bytes
         * (recipe.attention != "flash")
     )
     temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
@@ -161,16 +164,16 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         input_bytes=parts["norm_inputs"] / 2,
         whole_layer_bytes=whole_bytes,
         temporary_bytes=temporary,
-        embedding_bytes=count * h / outside * (1.0 if stack.dropout else 0.0),
-        logits_bytes=stack.kept_bytes.logits * count * rows,
+        embedding_bytes=count * h / outside * (1.0 if software.dropout else 0.0),
+        logits_bytes=software.kept.unfused.logits * count * rows,
         gathered_bytes=count
         * 4
         * h
-        * stack.gathered_kept_share
+        * software.kept.gathered_share
         * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
         head_bytes=count * (4 * h / outside + 2 * h)
-        + stack.logits_bytes * count * rows
-        + stack.dummy_gradient_bytes * vocab * h * trains(recipe, "head"),
+        + software.kept.logits_bytes * count * rows
+        + software.states.dummy_gradient_bytes * vocab * h * trains(recipe, "head"),
     )
     kept_by_layer = widened(
         recipe,

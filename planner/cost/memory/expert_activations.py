@@ -26,7 +26,7 @@ def expert_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     """
     model, moe, count = recipe.model, recipe.model.moe, recipe.tokens_per_rank(layout)
     assert moe is not None, "only models with experts ask"
-    kept = 1.0 if recipe.stack.quantized_activations and is_low(recipe.precision) else 2.0
+    kept = 1.0 if recipe.software.kept.quantized_inputs and is_low(recipe.precision) else 2.0
     branches = model.mlp_branches
     copies = expert_rows(recipe, layout, moe) * moe.num_experts / layout.ep
     inputs, outputs = (

@@ -18,7 +18,7 @@ Source: [dettmers2022]; [deepspeed] runtime/zero: partitions are flat; [torch-op
 
 
 def moments_bytes(recipe: Recipe) -> float:
-    """Bytes a parameter of a matrix's moments, where they are not those that the stack says.
+    """Bytes a parameter of a matrix's moments, where they are not those that the software says.
 
     Formula: 8 Adam; 4 one moment (Lion, SGD, Muon); 2 + 8/256 8-bit Adam; Adafactor 4 flat, else 0
              (rows and columns alone)
@@ -31,8 +31,8 @@ def moments_bytes(recipe: Recipe) -> float:
 
 
 def saved_bytes(recipe: Recipe, params: Numeric, matrices: Numeric) -> Numeric:
-    """How many bytes fewer than the stack's Adam the states of so many parameters take, of which so
-    many are matrices of the layers.
+    """How many bytes fewer than the software's Adam the states of so many parameters take, of
+    which so many are matrices of the layers.
 
     Formula: (8 - moments_bytes) params; Muon's only of the matrices: Adam updates the others
     Source:  [jordan2024]; [megatron-core] core/optimizer/layer_wise_optimizer.py

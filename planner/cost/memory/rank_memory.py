@@ -35,7 +35,7 @@ def dummy_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """What autograd gets for the weight gradients of one layer where products add to the main
     gradient: of what is trained.
     """
-    return recipe.stack.dummy_gradient_bytes * sum(
+    return recipe.software.states.dummy_gradient_bytes * sum(
         trained_layers(recipe, layout, 1, 1 if recipe.model.moe else 0)
     )
 
@@ -49,11 +49,11 @@ def gathered_bytes(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
     Source:  [torch-fsdp] limit_all_gathers; [deepspeed] stage3_max_live_parameters
     Assumes: 2-byte copies; tables stay gathered from forward to backward.
     """
-    stack, layer = recipe.stack, largest_layer(recipe, layout)
+    software, layer = recipe.software, largest_layer(recipe, layout)
     inside = sum(layers_params(recipe.model, layout, rank.layers, rank.expert_layers))
     held = (
-        np.minimum(stack.gathered_layers, rank.layers) * layer
-        + np.minimum(stack.gathered_params, inside)
+        np.minimum(software.sharding.gathered_layers, rank.layers) * layer
+        + np.minimum(software.sharding.gathered_params, inside)
         + rank.params
         - inside
     )
@@ -61,7 +61,7 @@ def gathered_bytes(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
         sent_bytes(recipe)
         * held
         * layout.sharded(3)
-        * (stack.gathered_layers + stack.gathered_params > 0)
+        * (software.sharding.gathered_layers + software.sharding.gathered_params > 0)
     )
 
 
@@ -125,7 +125,7 @@ def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
     Source:  [megatron-core] distributed optimizer
     Assumes: as those.
     """
-    stack = recipe.stack
+    software = recipe.software
     shared, routed = rank_holds(recipe, layout, rank)
     weights, gradients, optimizer = state_bytes(
         recipe, layout, shared.trained, None, shared.frozen, shared.matrices, shared.narrow
@@ -143,8 +143,8 @@ def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
     trained = shared.trained + routed.trained
     gathers = np.where(layout.sharded(1), 1, 0) * (layout.replicas > 1)
-    buffers = gathers * np.minimum(trained * 2.0, stack.bucket_mib * MIB)
-    buffers = buffers + stack.workspace_mib * MIB
+    buffers = gathers * np.minimum(trained * 2.0, software.allocator.bucket_mib * MIB)
+    buffers = buffers + software.allocator.workspace_mib * MIB
     buffers = buffers + dummy_bytes(recipe, layout) + gathered_bytes(recipe, layout, rank)
     return Resident(weights, gradients, optimizer, trained, buffers)
 
@@ -174,7 +174,7 @@ def rank_memory(
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward
              pass.
     """
-    stack = recipe.stack
+    software = recipe.software
     states = states or resident(recipe, layout, rank)
     weights, gradients, optimizer, buffers = (
         states.weights,
@@ -201,7 +201,7 @@ def rank_memory(
     )
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
     kept = kept + rank.layers * acts.gathered_bytes * ~layout.pipelined
-    working = np.maximum(working, stack.unit_gradient_bytes * states.trained - kept)
+    working = np.maximum(working, software.states.unit_gradient_bytes * states.trained - kept)
     activation = rank.in_flight * kept
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (
@@ -217,9 +217,9 @@ def rank_memory(
         activations_bytes=activation,
         working_bytes=working,
         buffers_bytes=buffers,
-        fragmentation_bytes=allocated * (stack.reserved_share - 1),
-        context_bytes=stack.context_gib * GIB,
-        nccl_bytes=communicators * stack.communicator_mib * MIB,
+        fragmentation_bytes=allocated * (software.allocator.reserved_share - 1),
+        context_bytes=software.allocator.context_gib * GIB,
+        nccl_bytes=communicators * software.allocator.communicator_mib * MIB,
     )
 
 
@@ -314,6 +314,6 @@ def oom_probability(recipe: Recipe, memory: Memory, limit_bytes: Numeric) -> Num
     """
     room = limit_bytes - memory.context_bytes - memory.nccl_bytes
     z = (
-        recipe.stack.reserved_share - room / memory.allocated_bytes
-    ) / recipe.stack.reserved_spread_share
+        recipe.software.allocator.reserved_share - room / memory.allocated_bytes
+    ) / recipe.software.allocator.reserved_spread_share
     return 0.5 * (1 + erf(z / np.sqrt(2.0)))

@@ -19,7 +19,7 @@ from planner.cost.params.trained import (
 )
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,44 +109,44 @@ def state_bytes(
              [torch-fsdp]; [deepspeed]; [dettmers2023]
     Assumes: even shards, of Muon's whole matrices too.
     """
-    stack, shards = _stack(recipe), layout.replicas if alike is None else alike
+    software, shards = _software(recipe), layout.replicas if alike is None else alike
     zero = np.asarray(layout.zero)
-    master = stack.gathered_bytes > 0
+    master = software.sharding.gathered_bytes > 0
     stored = (
-        stack.weight_bytes * params
+        software.states.weight_bytes * params
         + (4.0 if recipe.precision == "fp32" else 2.0) * (frozen - narrow)
         + NF4 * narrow
     )
     weights: Numeric = stored / np.where(zero >= (2 if master else 3), shards, 1)
     weights = weights + (
-        stack.gathered_bytes * (params + frozen - narrow) + master * NF4 * narrow
+        software.sharding.gathered_bytes * (params + frozen - narrow) + master * NF4 * narrow
     ) * (zero < 3)
     weights = weights * (1 - weights_away(layout)) + 2.0 * (params + frozen) / layout.hpz * (
         np.asarray(layout.hpz) > 1
     )
-    gradient_bytes = stack.gradient_bytes + sums_bytes(recipe, layout)
-    split = (zero >= 2) & (not stack.gradients_deferred)
+    gradient_bytes = software.states.gradient_bytes + sums_bytes(recipe, layout)
+    split = (zero >= 2) & (not software.sharding.gradients_deferred)
     gradients = (
         gradient_bytes
         * params
         / np.where(split, shards, 1)
         * (1 - optimizer_away(layout) * (zero >= 2))
     )
-    held = stack.optimizer_state_bytes * params - saved_bytes(
+    held = software.states.optimizer_state_bytes * params - saved_bytes(
         recipe, params, params if matrices is None else matrices
     )
     states = held / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), shards, 1)
     return weights, gradients, states * (1 - optimizer_away(layout))
 
 
-def _stack(recipe: Recipe) -> Stack:
+def _software(recipe: Recipe) -> Software:
     """Under fp32 weights are their own master: 4 + 4 + 8 bytes."""
     if recipe.precision != "fp32":
-        return recipe.stack
+        return recipe.software
     alone = {
-        "weight_bytes": 4.0,
-        "gradient_bytes": 4.0,
-        "optimizer_state_bytes": 8.0,
-        "gathered_bytes": 0.0,
+        "states.weight_bytes": 4.0,
+        "states.gradient_bytes": 4.0,
+        "states.optimizer_state_bytes": 8.0,
+        "sharding.gathered_bytes": 0.0,
     }
-    return recipe.stack.model_copy(update=alone)
+    return recipe.software.with_figures(alone)

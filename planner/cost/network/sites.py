@@ -25,17 +25,17 @@ def replicas_cross(recipe: Recipe, layout: Layouts) -> Numeric:
     Source:  derived by hand from [patarasuk2009]
     Assumes: hosts are dealt to ranks so that either may cross; all shards cross at once.
     """
-    fabric, stack = recipe.hardware.fabric, recipe.stack
+    fabric, software = recipe.hardware.fabric, recipe.software
     link, latency = fabric.site_gbytes_per_s * GB, fabric.site_latency_us * MICRO
     part = (fabric.sites - 1) / fabric.sites
     weights, trained = total_params(recipe.model) * part, trained_total(recipe) * part
     sharded, ranks_at_site = layout.sharded(1), layout.sharded(3)
-    summed = stack.grad_reduce_bytes * np.where(
-        sharded & (not stack.gradients_all_reduced), 1.0, 2.0
+    summed = software.states.grad_reduce_bytes * np.where(
+        sharded & (not software.sharding.gradients_all_reduced), 1.0, 2.0
     )
     bytes_a_step = trained * (summed + recipe.element_bytes * sharded)
     every_micro_batch = layout.m * (
-        trained * stack.grad_reduce_bytes + 2 * weights * recipe.element_bytes
+        trained * software.states.grad_reduce_bytes + 2 * weights * recipe.element_bytes
     )
     bytes_a_step = np.where(ranks_at_site, every_micro_batch, bytes_a_step)
     over_dp = bytes_a_step / link + 2 * latency * np.where(ranks_at_site, layout.m, 1)

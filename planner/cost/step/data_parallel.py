@@ -39,7 +39,7 @@ def moved_s(
     Source:  [patarasuk2009], [nccl-tuning]
     Assumes: calls of equal size.
     """
-    share = np.where(members.nodes > 1, recipe.stack.shard_bandwidth_share, 1.0)
+    share = np.where(members.nodes > 1, recipe.software.sharding.bandwidth_share, 1.0)
     return calls * collectives.gather_s(recipe.hardware, members, size_bytes / calls / share)
 
 
@@ -64,8 +64,8 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     Source:  [rajbhandari2020] sec. 7.2.2
     Assumes: as sharded_comm_s().
     """
-    stack, ends, ranks, tp = (
-        recipe.stack,
+    software, ends, ranks, tp = (
+        recipe.software,
         ends_params(recipe, layout),
         layout.replicas,
         layout.tp,
@@ -84,23 +84,25 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     )
     members = sites.group(recipe, layout, tp, ranks)
     near = collectives.group(recipe.hardware, tp, np.minimum(layout.hpz, ranks))
-    gather = moved_s(recipe, members, dense * sent_bytes(recipe), stack.shard_calls)
+    gather = moved_s(recipe, members, dense * sent_bytes(recipe), software.sharding.calls)
     again: Numeric = np.where(
         np.asarray(layout.hpz) > 1,
-        moved_s(recipe, near, dense * sent_bytes(recipe), stack.shard_calls),
+        moved_s(recipe, near, dense * sent_bytes(recipe), software.sharding.calls),
         gather,
     )
-    reduce = moved_s(recipe, members, moved * stack.grad_reduce_bytes, stack.shard_calls)
+    reduce = moved_s(
+        recipe, members, moved * software.states.grad_reduce_bytes, software.sharding.calls
+    )
     if layers.experts:
         alike = sites.group(recipe, layout, layout.etp * layout.ep, expert_ranks(layout))
-        more = moved_s(recipe, alike, routed * sent_bytes(recipe), stack.shard_calls)
+        more = moved_s(recipe, alike, routed * sent_bytes(recipe), software.sharding.calls)
         gather, again = gather + more, again + more
         reduce = reduce + moved_s(
-            recipe, alike, more_moved * stack.grad_reduce_bytes, stack.shard_calls
+            recipe, alike, more_moved * software.states.grad_reduce_bytes, software.sharding.calls
         )
     outside = moved_s(recipe, members, ends * 2.0, 1.0)
     outside = outside + moved_s(
-        recipe, members, trained_ends(recipe, layout) * stack.grad_reduce_bytes, 1.0
+        recipe, members, trained_ends(recipe, layout) * software.states.grad_reduce_bytes, 1.0
     )
     return Moves(gather, again, reduce, outside)
 
@@ -120,9 +122,11 @@ def sharded_comm_s(
     Assumes: gathers and reductions share one communication stream; the table stays gathered from
              forward to backward.
     """
-    stack, each = recipe.stack, moved or moves(recipe, layout, layers)
-    forward = np.minimum(each.gather_s, layer.forward_s) * stack.shard_overlap_share
-    busy = each.again_s * stack.shard_overlap_share + each.reduce_s * stack.grad_overlap_share
+    software, each = recipe.software, moved or moves(recipe, layout, layers)
+    forward = np.minimum(each.gather_s, layer.forward_s) * software.sharding.overlap_share
+    busy = (
+        each.again_s * software.sharding.overlap_share + each.reduce_s * software.overlap.grad_share
+    )
     backward = np.minimum(busy, layer.backward_s)
     hidden = layout.m * np.maximum(layers.first - 1, 0) * (forward + backward)
     total = layout.m * (
@@ -140,20 +144,24 @@ def gradient_reduction_s(
 ) -> Numeric:
     """Sum of so many parameters' gradients over the group, once.
 
-    Formula: n collectives of 1/n of the bytes, reduce-scatters with sharding unless the stack
+    Formula: n collectives of 1/n of the bytes, reduce-scatters with sharding unless the software
              all-reduces, else all-reduces; n = bytes / reduce_mib beside the backward pass, 1 after
              it
     Source:  [rajbhandari2020]; [nanotron] sync_gradients_across_dp, and torch's
              DistributedDataParallel with its buckets without sharding
     Assumes: messages alike.
     """
-    stack, sharded = recipe.stack, layout.sharded(1)
-    moved = params * stack.grad_reduce_bytes
-    buckets = np.maximum(moved / (stack.reduce_mib * MIB), 1.0) if stack.reduce_mib else 1.0
-    messages = np.where(sharded & stack.sharded_at_end, 1.0, buckets)
+    software, sharded = recipe.software, layout.sharded(1)
+    moved = params * software.states.grad_reduce_bytes
+    buckets = (
+        np.maximum(moved / (software.sharding.reduce_mib * MIB), 1.0)
+        if software.sharding.reduce_mib
+        else 1.0
+    )
+    messages = np.where(sharded & software.sharding.reduced_at_end, 1.0, buckets)
     all_reduced = messages * collectives.all_reduce_s(recipe.hardware, members, moved / messages)
     scattered = messages * collectives.gather_s(recipe.hardware, members, moved / messages)
-    return np.where(sharded & (not stack.gradients_all_reduced), scattered, all_reduced)
+    return np.where(sharded & (not software.sharding.gradients_all_reduced), scattered, all_reduced)
 
 
 def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
@@ -241,9 +249,9 @@ def dp_comm_s(
     """Gradient reduction and parameter gathering over dp cp, of experts over edp: what is exposed,
     and what hides.
 
-    Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the stack
+    Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the software
              has it) + all-gather of 2 bytes a parameter, once a step;
-             hidden behind one micro-batch's backward and forward of the rank as far as the stack
+             hidden behind one micro-batch's backward and forward of the rank as far as the software
              overlaps, but for the tensors whose gradients come last, embedding and first layer; the
              CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()
     Source:  [rajbhandari2020]; [megatron-core] --overlap-grad-reduce, --overlap-param-gather;
@@ -251,23 +259,25 @@ def dp_comm_s(
     Assumes: of what is trained; the first pipeline rank decides, the others wait less; sharded
              gradients are reduced every micro-batch.
     """
-    stack, sums = recipe.stack, exchanged(recipe, layout, layers)
+    software, sums = recipe.software, exchanged(recipe, layout, layers)
     size = layout.replicas
     group: Mask = np.asarray(size) > 1
     if layers.experts:
         group = group | (expert_ranks(layout) > 1)
-    window = np.where(layout.sharded(2) & (not stack.gradients_deferred), layout.m, 1)
+    window = np.where(layout.sharded(2) & (not software.sharding.gradients_deferred), layout.m, 1)
     reduce = sums.reduce_s * window
-    gather = sums.gather_s + size * layers.first * TENSORS * stack.gather_us * MICRO * (
+    gather = sums.gather_s + size * layers.first * TENSORS * software.launch.gather_us * MICRO * (
         layout.sharded(1)
     )
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
-    overlapped = stack.grad_overlap_share * ~(layout.sharded(1) & stack.sharded_at_end)
+    overlapped = software.overlap.grad_share * ~(
+        layout.sharded(1) & software.sharding.reduced_at_end
+    )
     hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * overlapped
     hidden = (
         hidden
         + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s)
-        * stack.param_overlap_share
+        * software.overlap.param_share
     )
     moved = Moves(sums.layer_gather_s, sums.layer_again_s, sums.layer_reduce_s, sums.outside_s)
     exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
@@ -288,7 +298,7 @@ def embedding_comm_s(recipe: Recipe, layout: Layouts) -> Numeric:
         padded_vocab(model, layout.tp)
         / layout.tp
         * model.hidden_size
-        * recipe.stack.grad_reduce_bytes
+        * recipe.software.states.grad_reduce_bytes
     )
     stride = layout.tp * layout.cp * layout.dp * np.maximum(layout.pp - 1, 1)
     pair, summed = (

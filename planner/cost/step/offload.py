@@ -40,9 +40,11 @@ def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """
     node = recipe.hardware.node
     share = trained_total(recipe) / nodes(recipe)
-    sent = recipe.stack.gradient_bytes if recipe.framework == "megatron" else 2.0 * layout.m
+    sent = (
+        recipe.software.states.gradient_bytes if recipe.framework == "megatron" else 2.0 * layout.m
+    )
     moved = (sent + 2.0) * _shard(recipe, layout, layers) / (node.pcie_gbytes_per_s * GB)
-    adam = share / recipe.stack.host_update_params_per_s
+    adam = share / recipe.software.sharding.host_update_params_per_s
     drives = on_nvme(layout) * STATE_BYTES * share / max(node.nvme_gbytes_per_s * GB, 1.0)
     return optimizer_away(layout) * (moved + np.maximum(adam, drives))
 

@@ -26,12 +26,15 @@ NEWTON_SCHULZ = 5
 def moved_bytes(recipe: Recipe, params: Numeric, matrices: Numeric) -> Numeric:
     """Memory traffic of the update of so many parameters.
 
-    Formula: the stack's optimizer_bytes a parameter, less twice the bytes saved (read and written)
+    Formula: the software's optimizer_bytes a parameter, less twice the bytes saved (read and
+             written)
     Source:  [simumax] passes of Adam
     Assumes: other updates are fused as Adam's is.
     """
     return np.maximum(
-        recipe.stack.optimizer_bytes * params - 2 * saved_bytes(recipe, params, matrices), 0.0
+        recipe.software.traffic.optimizer_bytes * params
+        - 2 * saved_bytes(recipe, params, matrices),
+        0.0,
     )
 
 
@@ -95,7 +98,7 @@ def optimizer_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     Source:  [simumax] passes of zeroing, norm, clip, Adam, cast
     Assumes: the rank with most layers; offloaded states are updated elsewhere, offload.update_s().
     """
-    stack = recipe.stack
+    software = recipe.software
     with_experts = np.maximum(layers.experts.first, layers.experts.last) if layers.experts else 0.0
     count = np.maximum(layers.first, layers.last)
     matrices, routed = trained_layers(recipe, layout, count, with_experts)
@@ -109,7 +112,7 @@ def optimizer_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
         held = held + routed / np.where(layout.sharded(2), alike, 1)
         updated = updated + routed / alike
         matrices = matrices + routed * shards / alike
-    passes = (stack.gradient_bytes + stack.gradient_step_bytes) * held
+    passes = (software.states.gradient_bytes + software.traffic.gradient_step_bytes) * held
     here = memory_s(recipe.hardware, moved_bytes(recipe, updated, matrices / shards) + passes)
     return (here + orthogonalization_s(recipe, layout, count, with_experts, (shards, alike))) * (
         1 - optimizer_away(layout)

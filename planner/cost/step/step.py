@@ -105,7 +105,7 @@ def tensor_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
     Assumes: per pipeline and tensor-parallel rank.
     """
-    scattered = layout.sequence_split | recipe.stack.p2p_scatter_over_tp
+    scattered = layout.sequence_split | recipe.software.quirks.p2p_scatter_over_tp
     size = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * recipe.element_bytes
     return size / np.where(scattered, layout.tp, 1)
 
@@ -153,7 +153,9 @@ def near_transfer_s(recipe: Recipe, layout: Layouts) -> Numeric:
     gathered = collectives.gather_s(
         hardware, collectives.group(hardware, 1, layout.tp), message * layout.tp
     )
-    joined = np.where(layout.sequence_split, 0.0, gathered * recipe.stack.p2p_scatter_over_tp)
+    joined = np.where(
+        layout.sequence_split, 0.0, gathered * recipe.software.quirks.p2p_scatter_over_tp
+    )
     return (sent + joined) * layout.pipelined
 
 
@@ -193,8 +195,8 @@ def closed_pipeline(
     weight = recipe.model.num_layers * layer.middle.gemm_weight_s + ends.head_weight_s
     return Pipeline(
         work,
-        idle_s(recipe.stack, layout, forward, backward, weight / layout.pp),
-        exposed_transfer_s(recipe.stack, layout, transfer_s(recipe, layout), ranks),
+        idle_s(recipe.software, layout, forward, backward, weight / layout.pp),
+        exposed_transfer_s(recipe.software, layout, transfer_s(recipe, layout), ranks),
     )
 
 
@@ -227,13 +229,13 @@ def step_time(
         "tp_comm_s": count * (layer.tp_forward_s + layer.tp_backward_s),
         "cp_comm_s": count * (layer.cp_forward_s + layer.cp_backward_s),
         "ep_comm_s": count * (layer.ep_forward_s + layer.ep_backward_s),
-        "overlap_tax_s": count * layer.tax_backward_s + recipe.stack.overlap_tax_share * hidden,
+        "overlap_tax_s": count * layer.tax_backward_s + recipe.software.overlap.tax_share * hidden,
         "pp_comm_s": pipeline.pp_comm_s,
         "bubble_s": pipeline.bubble_s,
         "dp_comm_s": exposed,
         "embedding_comm_s": embedding_comm_s(recipe, layout),
         "optimizer_s": optimizer_s(recipe, layout, layers),
         "offload_s": update_s(recipe, layout, layers) + fetch_s(recipe, layout, layers, first),
-        "overhead_s": recipe.stack.step_overhead_us * MICRO + 0.0 * count,
+        "overhead_s": recipe.software.launch.step_overhead_us * MICRO + 0.0 * count,
     }
     return StepTime(**terms, straggler_s=sum(terms.values()) * straggler_share(recipe, layout))

@@ -73,13 +73,13 @@ def linear(recipe: Recipe, layout: Layout) -> tuple[float, float]:
 
 
 def _tokens_s(recipe: Recipe, layout: Layout, count: int) -> float:
-    hardware, model, stack = recipe.hardware, recipe.model, recipe.stack
+    hardware, model, stack = recipe.hardware, recipe.model, recipe.software
     products = sum(
         float(gemm_s(hardware, recipe.precision, count, n, k)) for n, k in matrices(recipe, layout)
     )
     moved = (
-        stack.elementwise_bytes_forward * model.hidden_size
-        + stack.activation_bytes_forward * model.ffn_size / layout.tp
+        stack.traffic.elementwise_bytes_forward * model.hidden_size
+        + stack.traffic.activation_bytes_forward * model.ffn_size / layout.tp
     )
     members = collectives.group(hardware, 1, layout.tp)
     reduced = (

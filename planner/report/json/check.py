@@ -28,7 +28,7 @@ def document(answer: Checked) -> dict[str, Any]:
         "global_batch_size": launch.recipe.global_batch_size,
         "precision": launch.recipe.precision,
         "attention": launch.recipe.attention,
-        "stack": launch.recipe.stack.name,
+        "stack": launch.recipe.software.name,
         "layout": None if answer.guessed else launch.layout.named(),
         "values": {name: _value(value) for name, value in launch.values.items()},
         "unresolved": [

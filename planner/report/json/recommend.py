@@ -36,7 +36,7 @@ def document(answer: Recommendation) -> dict[str, Any]:
 def _switches(answer: Recommendation) -> dict[str, Any]:
     """Every switch of the software as the first plan has it, and what other values would give."""
     return {
-        "settings": settings_of(answer.recipe.stack),
+        "settings": settings_of(answer.recipe.software),
         "others": [gain.to_dict() for gain in answer.switches],
     }
 

@@ -44,7 +44,7 @@ def question(recipe: Recipe, batch: str = "") -> Text:
         " on ",
         (f"{recipe.gpus:,} x {recipe.hardware.name}", "bold"),
         f": {batch} sequences of {recipe.seq_length:,} tokens a step, {recipe.precision},"
-        f" {recipe.framework} {recipe.framework_version} ({recipe.stack.name})",
+        f" {recipe.framework} {recipe.framework_version} ({recipe.software.name})",
     )
 
 

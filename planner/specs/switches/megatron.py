@@ -50,7 +50,7 @@ def _dispatches(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _replicated(recipe: Recipe, layout: Layouts) -> Mask:
     """Gradients are reduced by Megatron's own data parallelism."""
-    torch_shards = recipe.stack.fsdp == "torch"
+    torch_shards = recipe.software.fsdp == "torch"
     return ~(torch_shards & (np.asarray(layout.zero) >= 2))
 
 
@@ -137,13 +137,13 @@ def _graph_keeps_layers(recipe: Recipe, layout: Layouts) -> Mask:
 def _graph_repeats_no_attention_dropout(recipe: Recipe, layout: Layouts) -> Mask:
     modules = np.asarray(layout.recompute_modules)
     attention: Mask = (modules == 0) | ((modules >> MODULES.index("core_attn") & 1) == 1)
-    return ~(layout.recomputes_modules & attention & recipe.stack.dropout)
+    return ~(layout.recomputes_modules & attention & recipe.software.dropout)
 
 
 def _graph_repeats_no_hidden_dropout(recipe: Recipe, layout: Layouts) -> Mask:
     modules = np.asarray(layout.recompute_modules)
     mlp: Mask = (modules >> MODULES.index("mlp") | modules >> MODULES.index("moe")) & 1 == 1
-    return ~(layout.recomputes_modules & mlp & recipe.stack.dropout)
+    return ~(layout.recomputes_modules & mlp & recipe.software.dropout)
 
 
 def _graph_keeps_router(recipe: Recipe, layout: Layouts) -> Mask:

@@ -56,7 +56,7 @@ class Need:
 
 def setting(recipe: Recipe, name: str, default: Value) -> Value:
     """A switch as the recipe has it: measured with it, else as its stack has it."""
-    return recipe.switches.get(name, recipe.stack.switches.get(name, default))
+    return recipe.switches.get(name, recipe.software.switches.get(name, default))
 
 
 def always(recipe: Recipe, layout: Layouts) -> Mask:

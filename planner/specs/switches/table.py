@@ -15,7 +15,7 @@ from typing import Any
 from planner.errors import InputError, unknown
 from planner.specs import library
 from planner.specs.documents import read_mapping
-from planner.specs.stack import Experts, Stack
+from planner.specs.software import Software
 from planner.specs.switches import deepspeed, megatron, torch
 from planner.specs.switches.switch import Plain, Switch, Switches, Value
 from planner.specs.versions import version_of
@@ -25,8 +25,8 @@ BY_FRAMEWORK: dict[str, dict[str, Switch]] = {
     "deepspeed": {switch.name: switch for switch in deepspeed.SWITCHES},
     "torch": {switch.name: switch for switch in torch.SWITCHES},
 }
-Fields = dict[str, Any]
-"""Fields of a Stack, those of its experts as `experts.NAME`."""
+Figures = dict[str, Any]
+"""Figures of a Software by their dotted names."""
 PLAIN_STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
 """By framework the stack whose figures the effects of switches start from."""
 MAX_SIZE = 10**11
@@ -165,38 +165,31 @@ def defaults(framework: str) -> dict[str, Value]:
     return {name: switch.default for name, switch in BY_FRAMEWORK[framework].items()}
 
 
-def settings_of(stack: Stack) -> dict[str, Value]:
+def settings_of(software: Software) -> dict[str, Value]:
     """The value of every switch of a stack's framework."""
-    return defaults(stack.framework) | stack.switches
+    return defaults(software.framework) | software.switches
 
 
-def with_switches(stack: Stack, settings: Switches) -> Stack:
+def with_switches(software: Software, settings: Switches) -> Software:
     """The stack under other settings: of its figures those change that the settings make differ.
 
     A figure that the stack has as its framework's plain stack would under the same settings is
     replaced; one that was fitted to the stack's own runs changes in proportion.
     """
-    changed = dict(stack.switches) | of(stack.framework, settings)
-    if changed == stack.switches:
-        return stack
-    before = _figures(stack.framework, _key(stack.switches))
-    after = _figures(stack.framework, _key(changed))
-    own: Fields = {}
-    experts: Fields = {}
-    for field, value in after.items():
-        old = before[field]
+    changed = dict(software.switches) | of(software.framework, settings)
+    if changed == software.switches:
+        return software
+    before = _figures(software.framework, _key(software.switches))
+    after = _figures(software.framework, _key(changed))
+    figures: Figures = {"switches": changed}
+    for path, value in after.items():
+        old = before[path]
         if old == value:
             continue
-        now = _figure(stack, field)
+        now = software.figure(path)
         fitted = now != old and isinstance(value, int | float) and not isinstance(value, bool)
-        written = now * value / old if fitted and old else value
-        if field.startswith("experts."):
-            experts[field.removeprefix("experts.")] = written
-        else:
-            own[field] = written
-    if experts:
-        own["experts"] = stack.experts.model_copy(update=experts)
-    return stack.model_copy(update={**own, "switches": changed})
+        figures[path] = now * value / old if fitted and old else value
+    return software.with_figures(figures)
 
 
 def _key(settings: Switches) -> tuple[tuple[str, Value], ...]:
@@ -204,33 +197,40 @@ def _key(settings: Switches) -> tuple[tuple[str, Value], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _figures(framework: str, settings: tuple[tuple[str, Value], ...]) -> Fields:
+def _figures(framework: str, settings: tuple[tuple[str, Value], ...]) -> Figures:
     """The figures that switches decide, under settings."""
     if framework not in PLAIN_STACKS:
         return {}
     plain = library.stack(PLAIN_STACKS[framework])
-    fields = {name: getattr(plain, name) for name in Stack.model_fields if name != "experts"}
-    fields |= {f"experts.{name}": getattr(plain.experts, name) for name in Experts.model_fields}
     values = defaults(framework) | dict(settings)
     every = effects(framework)
-    decided: Fields = {}
+    decided: Figures = {path: plain.figure(path) for path in _decided_paths(framework)}
     for name, switch in BY_FRAMEWORK[framework].items():
         held = all(values[other] == value for other, value in switch.requires)
         value = values[name] if held else switch.values[0]
         effect = every.get(name, {}).get(value, {})
         decided |= effect.get("set", {})
-        for field, stack in effect.get("like", {}).items():
-            decided[field] = _figure(library.stack(stack), field)
-        for field, more in effect.get("add", {}).items():
-            decided[field] = decided.get(field, fields[field]) + more
-        for field, factor in effect.get("scale", {}).items():
-            decided[field] = decided.get(field, fields[field]) * factor
-    return fields | decided
+        for path, other in effect.get("like", {}).items():
+            decided[path] = library.stack(other).figure(path)
+        for path, more in effect.get("add", {}).items():
+            decided[path] += more
+        for path, factor in effect.get("scale", {}).items():
+            decided[path] *= factor
+    return decided
 
 
-def _figure(stack: Stack, field: str) -> Any:
-    part, _, name = field.rpartition(".")
-    return getattr(stack.experts if part else stack, name)
+@lru_cache(maxsize=4)
+def _decided_paths(framework: str) -> tuple[str, ...]:
+    """Every figure that some value of some switch changes."""
+    paths = {
+        path
+        for name in BY_FRAMEWORK[framework]
+        for value, effect in effects(framework).get(name, {}).items()
+        if value != "source"
+        for changes in effect.values()
+        for path in changes
+    }
+    return tuple(sorted(paths))
 
 
 @lru_cache(maxsize=4)
@@ -254,21 +254,21 @@ def is_guess(framework: str, name: str) -> bool:
     return str(effects(framework).get(name, {}).get("source", "")).startswith("guess")
 
 
-def available(stack: Stack, version: str) -> tuple[Stack, tuple[str, ...]]:
+def available(software: Software, version: str) -> tuple[Software, tuple[str, ...]]:
     """The stack with every switch at a value that the version can write, and a note on each that
     had another: the most that the version has of it.
     """
-    number = version_of(stack.framework, version)
+    number = version_of(software.framework, version)
     changed: dict[str, Value] = {}
     notes = []
-    for name, value in stack.switches.items():
-        switch = BY_FRAMEWORK[stack.framework][name]
+    for name, value in software.switches.items():
+        switch = BY_FRAMEWORK[software.framework][name]
         if not switch.values or switch.spelled(value, number):
             continue
         below = switch.values[: switch.values.index(value)]
         nearest: Any = next((v for v in reversed(below) if switch.spelled(v, number)), below[0])
         changed[name] = nearest
         notes.append(
-            f"{name}: {shown(nearest)}, as {stack.framework} {version} has no {shown(value)}"
+            f"{name}: {shown(nearest)}, as {software.framework} {version} has no {shown(value)}"
         )
-    return with_switches(stack, changed), tuple(notes)
+    return with_switches(software, changed), tuple(notes)

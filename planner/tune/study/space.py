@@ -192,7 +192,7 @@ def _scheduled(recipe: Recipe, candidates: list[Candidate]) -> Iterator[Candidat
     if "schedule" in recipe.knobs or "v" in recipe.knobs:
         return
     for layout in _splits(candidates):
-        for name in recipe.stack.schedules:
+        for name in recipe.software.schedules:
             least, most = schedule(name).chunks
             for v in (least, 2) if most is None and least < 2 else (least,):
                 other = replace(layout, schedule=SCHEDULE_CODE[name], v=v, group=0)

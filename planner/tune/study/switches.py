@@ -161,7 +161,7 @@ def _megatron(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
                 max(MEGATRON_BUCKET, MEGATRON_BUCKET_A_RANK * ranks), _weights(recipe, layout)
             )
             if layout.zero == 1:
-                gathers = recipe.stack.param_overlap_share > 0
+                gathers = recipe.software.overlap.param_share > 0
                 out["overlap_param_gather"] = (gathers, not gathers)
     if layout.v > 1 and layout.pp > 2:  # two stages that send to each other both ways must overlap
         sends = "--no-overlap-p2p-communication" not in written

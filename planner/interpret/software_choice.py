@@ -9,7 +9,7 @@ from planner.intake.reading import Reading
 from planner.interpret.defaults import OBSOLETE
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
-from planner.specs.stack import Stack
+from planner.specs.software import Software
 from planner.specs.switches import table
 from planner.specs.tuning import with_states
 
@@ -94,7 +94,7 @@ def obsolete(plain: dict[str, Any]) -> bool:
     return any(plain.get(name) for name in OBSOLETE)
 
 
-def stack(plain: dict[str, Any], reading: Reading, option: str | None, dp: int) -> Stack:
+def software(plain: dict[str, Any], reading: Reading, option: str | None, dp: int) -> Software:
     """The stack of the file's kind, its switches turned as the file turns them; one that an
     option names is taken as it is.
     """
@@ -106,12 +106,12 @@ def stack(plain: dict[str, Any], reading: Reading, option: str | None, dp: int) 
     own: dict[str, Any] = {"zero_stages": (0, 2, 3)} if reading.framework == "torch" else {}
     if any(plain.get(name) for name in LIGER):
         fused = library.stack("deepspeed-liger")
-        own |= {name: getattr(fused, name) for name in ("loss_bytes", "logits_bytes")}
+        own |= {path: fused.figure(path) for path in ("traffic.loss_bytes", "kept.logits_bytes")}
     switched = table.with_switches(base, table.read(reading.framework, plain))
-    return switched.model_copy(update=own)
+    return switched.with_figures(own)
 
 
-def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Stack:
+def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Software:
     """Megatron-LM's arguments are off unless stated; NeMo and Bridge turn switches on by their own
     defaults, so that only what is stated there counts.
     """
@@ -131,14 +131,14 @@ def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Stack:
         kept = {name: base.switches[name] for name in REPLICATED if base.fsdp == "torch"}
         settings = table.defaults("megatron") | kept | settings
     switched = table.with_switches(base, settings)
-    own = _routing(plain, switched)
+    own = _routing(plain)
     if plain_software and reading.kind not in BY_KIND and _dropout(plain):
         own["dropout"] = True
     if base.fsdp != "torch":
         own |= _gradients_of_fp16(plain, dp)
         held = _state_bytes(plain)
         switched = with_states(switched, held) if held else switched
-    return switched.model_copy(update=own)
+    return switched.with_figures(own)
 
 
 REPLICATED = ("overlap_grad_reduce", "overlap_param_gather", "grad_reduce_dtype")
@@ -167,13 +167,13 @@ def capacity(plain: dict[str, Any]) -> float | None:
     )
 
 
-def _routing(plain: dict[str, Any], base: Stack) -> dict[str, Any]:
+def _routing(plain: dict[str, Any]) -> dict[str, Any]:
     """With a capacity factor experts drop tokens, or are padded to it."""
     factor = capacity(plain)
     if factor is None:
         return {}
     share = factor if plain.get("moe_pad_expert_input_to_capacity") else kept_share(factor)
-    return {"experts": base.experts.model_copy(update={"imbalance": share})}
+    return {"experts.imbalance": share}
 
 
 def _dropout(plain: dict[str, Any]) -> bool:
@@ -202,7 +202,7 @@ def _gradients_of_fp16(plain: dict[str, Any], dp: int) -> dict[str, Any]:
     ):
         return {}
     copy = 4.0 / dp if plain.get("use_distributed_optimizer") else 4.0
-    return {"gradient_bytes": 2.0 + copy, "grad_reduce_bytes": 2.0}
+    return {"states.gradient_bytes": 2.0 + copy, "states.grad_reduce_bytes": 2.0}
 
 
 def _state_bytes(plain: dict[str, Any]) -> float | None:

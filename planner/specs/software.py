@@ -1,0 +1,360 @@
+"""What a training software does with the hardware, in groups of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from planner.specs.documents import FrozenDocument
+
+
+class AttentionShares(FrozenDocument):
+    """Speed of a stack's attention kernel over the profile's, by GPU architecture: FlashAttention-2
+    does not use what Hopper brought.
+    """
+
+    ampere: PositiveFloat = 1.0
+    hopper: PositiveFloat = 1.0
+    blackwell: PositiveFloat = 1.0
+
+
+class CastBytes(FrozenDocument):
+    """Bytes moved per element that is quantized, by recipe of precision."""
+
+    fp8_delayed: NonNegativeFloat = 0.0
+    fp8_tensorwise: NonNegativeFloat = 0.0
+    fp8_rowwise: NonNegativeFloat = 0.0
+    fp8_blockwise: NonNegativeFloat = 0.0
+    mxfp8: NonNegativeFloat = 0.0
+    nvfp4: NonNegativeFloat = 0.0
+
+
+class KeptBytes(FrozenDocument):
+    """What autograd keeps of operations that are not fused, beyond what their fused kernels keep:
+    bytes per token and unit of one layer.
+    """
+
+    norms: NonNegativeFloat = 0.0
+    """Both norms, per hidden unit: normalized inputs before the weight, copies in fp32."""
+    rotary: NonNegativeFloat = 0.0
+    """Per query or key unit: rotated copies beside the product that they came from."""
+    activation: NonNegativeFloat = 0.0
+    """Per ffn unit: the activated branch beside both branches and their product."""
+    scores: NonNegativeFloat = 0.0
+    """Without flash attention, per element of the s x s scores: the softmax in fp32 beside its
+    16-bit copy.
+    """
+    logits: NonNegativeFloat = 0.0
+    """On the last stage, per vocabulary row: outputs that lie in the pipeline's buffers while the
+    layers go backward.
+    """
+
+
+class Experts(FrozenDocument):
+    """How a stack runs layers with experts."""
+
+    dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
+    """How tokens reach their experts: NCCL's all-to-all of every copy; DeepEP and HybridEP send a
+    token once to each NVLink domain.
+    """
+    quantized_dispatch: bool = False
+    """With 8-bit products tokens travel to the experts in 8 bits; they return in 16."""
+    bandwidth_share: PositiveFloat = 1.0
+    """Bandwidth that dispatch and combine reach over that of large collectives."""
+    overlap_share: NonNegativeFloat = 0.0
+    """Share of dispatch and combine that may hide behind another micro-batch's compute (Megatron's
+    --overlap-moe-expert-parallel-comm).
+    """
+    imbalance: PositiveFloat = 1.0
+    """Tokens of the busiest rank over the mean; benchmarks force 1."""
+    permute_bytes: NonNegativeFloat = 16.0
+    """Memory traffic of sorting tokens by expert and back: bytes per routed copy and hidden unit,
+    each way.
+    """
+    router_bytes: NonNegativeFloat = 24.0
+    """Memory traffic of scores, choice and auxiliary loss: bytes per token and expert, each way."""
+    grouped_share: PositiveFloat = 1.0
+    """Speed of grouped products over single ones of the same size."""
+    launch_us_forward: NonNegativeFloat = 400.0
+    """CPU time to launch router, dispatch, experts and combine, beyond that of a dense layer."""
+    launch_us_backward: NonNegativeFloat = 400.0
+    latent_launch_us: NonNegativeFloat = 100.0
+    """The same of latent attention, each way."""
+    wait_us: NonNegativeFloat = 0.0
+    """Each way, what nothing hides: the host waits for the counts of tokens per expert before it
+    can launch the products on them.
+    """
+
+
+class Launch(FrozenDocument):
+    """CPU time of launching work on the device."""
+
+    us_forward: NonNegativeFloat
+    """CPU time to launch the forward of one layer (tp = 1)."""
+    us_backward: NonNegativeFloat
+    us_tp: NonNegativeFloat
+    """More, when the layer is split over tp: one collective call after another."""
+    ahead: bool = True
+    """Whether launches hide behind the device's work; not where the processor that launches
+    computes too.
+    """
+    step_overhead_us: NonNegativeFloat
+    """Host time a step: data loader, loss and norm reductions, logging."""
+    collective_us_crossing: NonNegativeFloat = 0.0
+    """Where the pipeline's stages lie on several nodes: CPU time of one tp collective, per rank of
+    its group (found in nanotron's runs).
+    """
+    gather_us: NonNegativeFloat = 0.0
+    """CPU time of gathering updated parameters, per tensor and rank of the group: slices joined one
+    by one.
+    """
+
+
+class Traffic(FrozenDocument):
+    """Memory traffic of what is not a matrix product."""
+
+    elementwise_bytes_forward: NonNegativeFloat
+    """Memory traffic of norms, residuals, dropout: bytes per token and hidden unit, forward,
+    without the MLP's activation.
+    """
+    elementwise_bytes_backward: NonNegativeFloat
+    activation_bytes_forward: NonNegativeFloat
+    """Memory traffic of the MLP's activation function: bytes per token and ffn unit."""
+    activation_bytes_backward: NonNegativeFloat
+    rope_bytes: NonNegativeFloat
+    """Memory traffic of rotary embedding: bytes per token and query or key unit, each way."""
+    accumulate_bytes: NonNegativeFloat
+    """Memory traffic of adding a weight gradient to the main gradient, bytes a weight beyond the
+    product's own output.
+    """
+    loss_bytes: NonNegativeFloat
+    """Memory traffic of the loss, forward and backward, bytes per token and vocabulary row."""
+    scores_bytes_forward: NonNegativeFloat
+    """Unfused attention: traffic per element of the s x s scores."""
+    scores_bytes_backward: NonNegativeFloat
+    optimizer_bytes: PositiveFloat
+    """Memory traffic of the optimizer step, bytes a parameter of the shard."""
+    gradient_step_bytes: NonNegativeFloat = 0.0
+    """Memory traffic of gradients before the optimizer, bytes a parameter of the rank: flattening,
+    conversion, norm.
+    """
+    cast_bytes: CastBytes = CastBytes()
+    """Memory traffic of quantizing an operand, bytes an element, by precision: inputs once forward,
+    output gradients once backward.
+    """
+    ring_bytes: NonNegativeFloat = 0.0
+    """Memory traffic of joining partial results in a context-parallel ring: bytes per token, query
+    unit and hop, each way.
+    """
+
+
+class Kept(FrozenDocument):
+    """What autograd and the loss hold in memory."""
+
+    logits_bytes: NonNegativeFloat
+    """Memory of logits, loss and their gradient at the peak, bytes per token and vocabulary row."""
+    scores_temporary_bytes: NonNegativeFloat = 4.0
+    """Without flash attention: gradients of the scores at the peak of a layer's backward pass,
+    bytes an element.
+    """
+    unfused: KeptBytes = KeptBytes()
+    gathered_inputs: bool = False
+    """With sp linears keep their gathered inputs instead of gathering them again."""
+    quantized_inputs: bool = False
+    """With 8-bit products the inputs of linears are kept in 8 bits (Transformer Engine)."""
+    gathered_share: NonNegativeFloat = 0.0
+    """Share of sp's gathered inputs that stays allocated until the backward pass where no pipeline
+    holds up the CPU.
+    """
+
+
+class Overlap(FrozenDocument):
+    """What runs beside compute, as its switches have it."""
+
+    p2p: bool
+    """Interleaved p2p runs beside compute."""
+    grad_share: NonNegativeFloat
+    """Share of the gradient reduce-scatter that may hide behind the last micro-batch's backward."""
+    param_share: NonNegativeFloat
+    """Share of the parameter all-gather that may hide behind the next forward."""
+    tp_share: NonNegativeFloat
+    """Share of tp communication hidden behind GEMMs besides the weight-gradient overlap."""
+    tp_grad_share: NonNegativeFloat
+    """Share of the input gradient's reduction that may hide behind the weight-gradient product (0
+    before 2022).
+    """
+    tax_share: NonNegativeFloat
+    """Slowdown of compute while NCCL runs beside it."""
+
+
+class States(FrozenDocument):
+    """Bytes a parameter of weights, gradients and optimizer."""
+
+    grad_reduce_bytes: PositiveFloat
+    """Bytes an element of the gradient reduction."""
+    weight_bytes: PositiveFloat
+    gradient_bytes: PositiveFloat
+    optimizer_state_bytes: PositiveFloat
+    dummy_gradient_bytes: NonNegativeFloat = 0.0
+    """Bytes a weight of one layer, and of the head: what autograd gets where products add to the
+    main gradient (Transformer Engine).
+    """
+    unit_gradient_bytes: NonNegativeFloat = 0.0
+    """Bytes a parameter once a backward pass is over: 16-bit gradients not yet added to the main
+    ones, flat copies to send.
+    """
+
+
+class Sharding(FrozenDocument):
+    """How sharded weights and gradients travel."""
+
+    gradients_all_reduced: bool = False
+    """Sharded optimizers get their gradients by an all-reduce too."""
+    gathered_bytes: NonNegativeFloat = 0.0
+    """Bytes a parameter of the copy that is gathered where weights are a sharded master (FSDP); 0
+    where weights are gathered.
+    """
+    gathered_layers: NonNegativeFloat = 0.0
+    """Whole layers that are held at a time when weights are sharded: the one in use, those fetched
+    ahead, one of gradients (FSDP).
+    """
+    gathered_params: NonNegativeFloat = 0.0
+    """Whole parameters that are held at a time when weights are sharded one by one (DeepSpeed's
+    stage3_max_live_parameters).
+    """
+    calls: PositiveFloat = 1.0
+    """Collectives that gather one layer of sharded weights."""
+    overlap_share: NonNegativeFloat = 1.0
+    """Share of the gathers of sharded weights that may hide behind compute: they are fetched ahead.
+    """
+    bandwidth_share: PositiveFloat = 1.0
+    """Bandwidth that collectives of sharded weights reach between nodes, over that of large
+    messages.
+    """
+    host_update_params_per_s: PositiveFloat = 4.0e9
+    """Parameters that Adam on the processors of one node updates a second (DeepSpeedCPUAdam), with
+    fp32 states in host memory.
+    """
+    reduced_at_end: bool = False
+    """With the optimizer sharded, gradients are reduced at once after the last backward pass, not
+    beside it.
+    """
+    reduce_mib: NonNegativeFloat = 0.0
+    """Size of one message of a reduction beside the backward pass; 0: large enough that latency
+    does not count.
+    """
+    gradients_deferred: bool = False
+    """Sharded gradients are held whole and reduced once a step, with the last micro-batch (FSDP's
+    no_sync).
+    """
+
+
+class Allocator(FrozenDocument):
+    """Device memory beside tensors."""
+
+    bucket_mib: NonNegativeFloat
+    """Communication buckets of the data-parallel collectives that the allocator holds."""
+    communicator_mib: NonNegativeFloat
+    """Device memory of one communicator's buffers."""
+    context_gib: PositiveFloat
+    """CUDA context and libraries."""
+    reserved_share: PositiveFloat
+    """Median of reserved over allocated memory."""
+    reserved_spread_share: PositiveFloat
+    """Standard deviation of that ratio together with the model's own error."""
+    workspace_mib: NonNegativeFloat = 0.0
+    """What libraries take from the allocator for the whole run."""
+
+
+class Quirks(FrozenDocument):
+    """What one software does otherwise than the rest."""
+
+    p2p_scatter_over_tp: bool = False
+    """Activations between stages are split over tp even without sp (Megatron of 2021)."""
+    post_validation: bool = False
+    """Split-backward schedules end a step rank by rank: the optimizer is checked afterwards, so a
+    step lasts the span, not the makespan.
+    """
+    tp_reduces_backward: PositiveFloat = 2.0
+    """All-reduces of input gradients in a layer's backward pass without sp; one a column-parallel
+    product where each reduces its own.
+    """
+    gathered_logits: bool = False
+    """Logits are gathered over tp: loss and its memory are of the whole vocabulary on every rank.
+    """
+    head_recomputed: bool = False
+    """Full recomputation repeats the head too."""
+    split_items: tuple[int, int] = (0, 0)
+    """What an even split of the pipeline counts as layers before and after them: embedding; final
+    norm and head.
+    """
+    recompute_early_stop: bool = False
+    """Full recomputation of a layer ends with the last tensor that its backward pass needs: the
+    MLP's last product is not repeated.
+    """
+    quantized_gathers: bool = False
+    """With 8-bit products sequence parallelism gathers 8-bit tensors (Transformer Engine)."""
+    stage_head_share: NonNegativeFloat = 0.0
+    """Not 0: layers are dealt to pipeline stages by size, the head weighing this share of its
+    products over a layer's (nanotron).
+    """
+
+
+class Software(FrozenDocument):
+    """What it overlaps, fuses and keeps, and how long its CPU takes to launch a layer."""
+
+    name: str
+    framework: Literal["megatron", "deepspeed", "torch"]
+    attention: Literal["flash", "fused", "unfused"]
+    """Default kernel: flash; cuDNN's fused attention; or unfused, the scores in memory (whose
+    softmax: see scores_bytes_forward).
+    """
+    sequence_parallel: bool
+    """Whether sp is available (and then on when tp > 1)."""
+    zero: int
+    """Default sharding stage."""
+    zero_stages: tuple[int, ...]
+    schedules: tuple[str, ...]
+    """Schedules that it can run."""
+    dropout: bool
+    """Whether dropout masks are kept (GPT of 2020-2022: yes)."""
+    attention_shares: AttentionShares = AttentionShares()
+    experts: Experts = Experts()
+    fsdp: Literal["megatron", "torch"] = "megatron"
+    """Under Megatron-LM zero 2 and 3 are its own FSDP, or torch's FSDP2."""
+    launch: Launch
+    traffic: Traffic
+    kept: Kept
+    overlap: Overlap
+    states: States
+    sharding: Sharding = Sharding()
+    allocator: Allocator
+    quirks: Quirks = Quirks()
+    switches: dict[str, bool | int | str] = Field(default_factory=dict)
+    """The settings of its switches (specs/switches) that its figures hold for; of the others the
+    framework's defaults.
+    """
+    source: str
+
+    def figure(self, path: str) -> Any:
+        """A figure by its dotted name: `launch.us_forward`."""
+        value: Any = self
+        for name in path.split("."):
+            value = getattr(value, name)
+        return value
+
+    def with_figures(self, figures: Mapping[str, Any]) -> Self:
+        """The same software with figures replaced, by their dotted names."""
+        own: dict[str, Any] = {}
+        of_group: dict[str, dict[str, Any]] = {}
+        for path, value in figures.items():
+            group, _, name = path.rpartition(".")
+            if group:
+                of_group.setdefault(group, {})[name] = value
+            else:
+                own[name] = value
+        for group, changes in of_group.items():
+            own[group] = getattr(self, group).model_copy(update=changes)
+        return self.model_copy(update=own)
