@@ -47,6 +47,7 @@ def plan_text(
             recipe.framework: recipe.framework_version,
             "numpy": numpy.__version__,
         },
+        software=recipe.versions,
         profile={
             "name": recipe.hardware.name,
             "source": recipe.hardware.gpu.source,
@@ -54,9 +55,9 @@ def plan_text(
         },
     )
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    content = saved.model_dump(exclude={"measured", *(() if saved.switches else ("switches",))}) | (
-        {"measured": measured} if measured else {}
-    )
+    left_out = {"measured", *(() if saved.switches else ("switches",))}
+    content = saved.model_dump(exclude=left_out) | {"software": recipe.versions.stated()}
+    content |= {"measured": measured} if measured else {}
     return _HEAD + yaml.dump(_plain(content), Dumper=dumper, sort_keys=False, width=120)
 
 

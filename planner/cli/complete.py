@@ -43,6 +43,13 @@ def switch(incomplete: str) -> list[str]:
     return _begun(words, incomplete)
 
 
+def container(incomplete: str) -> list[str]:
+    """Images whose content is known."""
+    from planner.specs.software_versions import containers
+
+    return _begun(containers(), incomplete)
+
+
 def schedule(ctx: typer.Context, incomplete: str) -> list[str]:
     """Pipeline schedules; `simulate` compares all of them too."""
     from planner.layout import SCHEDULES

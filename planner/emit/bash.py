@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import resources
+from textwrap import wrap
+
 from planner.emit.program import Flag, Program, quoted
 
 _WIDTH = 118
@@ -67,3 +70,22 @@ def text(*blocks: list[str]) -> str:
 
 def exports(program: Program) -> list[str]:
     return [f"export {name}={value}" for name, value in program.environment]
+
+
+VERSIONS = "installed_versions.py"
+
+
+def versions(program: Program) -> list[str]:
+    """A warning on stderr for each package that is here in another version; it stops nothing."""
+    if not program.versions:
+        return []
+    words = wrap(" ".join(f"{name}={version}" for name, version in program.versions), _WIDTH - 4)
+    script = resources.files("planner.emit.scripts").joinpath(VERSIONS).read_text(encoding="utf-8")
+    return [
+        "# Versions that the plan was computed for: what is installed in another one is said.",
+        'python3 - "${MEGATRON_PATH:-}" \\',
+        *(f"  {line} \\" for line in words),
+        "  >&2 <<'PYTHON' || true",
+        *script.splitlines(),
+        "PYTHON",
+    ]

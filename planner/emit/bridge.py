@@ -18,6 +18,7 @@ from planner.specs.megatron import MOMENTS, WHOLE_STATES, sharded_by_torch
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
+VERSION = "0.3"
 FILE, SCRIPT = "bridge_overrides.yaml", "train_bridge.py"
 RECIPES = {
     "llama2-7b": "llama2_7b",
@@ -237,7 +238,9 @@ def program(
     written = yaml.safe_dump(overrides(recipe, layout), sort_keys=False)
     own = resources.files("planner.emit.scripts").joinpath(SCRIPT).read_text(encoding="utf-8")
     words = (("--recipe", recipe_name(recipe.model)), ("--precision", PRECISIONS[recipe.precision]))
-    notes = (f"Megatron-Bridge 0.3: its recipe {words[0][1]}, changed by {FILE} beside this file",)
+    notes = (
+        f"Megatron-Bridge {VERSION}: its recipe {words[0][1]}, changed by {FILE} beside this file",
+    )
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
         comments=(
@@ -252,5 +255,6 @@ def program(
         entry=escaped(script) if script else f"$FILES/{SCRIPT}",
         gpus=recipe.gpus,
         gpus_per_node=gpus_per_node(recipe.gpus, recipe.hardware.node.gpus),
+        versions=(("megatron-bridge", VERSION),),
         files=((FILE, written), *(() if script else ((SCRIPT, own),))),
     )

@@ -44,6 +44,7 @@ def torchrun(program: Program) -> str:
         bash.head(program, (), use),
         bash.variables(program, cluster, BESIDE),
         bash.exports(program),
+        bash.versions(program),
         bash.flags(program),
         bash.command(program, start),
     )
@@ -103,6 +104,7 @@ def slurm(program: Program) -> str:
         bash.head(program, directives, use),
         [*bash.variables(program, cluster, "${SLURM_SUBMIT_DIR:-.}"), *_FIRST_NODE.splitlines()],
         bash.exports(program),
+        bash.versions(program),
         bash.flags(program),
         [*_EACH_NODE.splitlines(), *bash.command(program, start)],
     )
@@ -159,6 +161,7 @@ def deepspeed(program: Program) -> str:
         bash.head(program, (), use),
         [*bash.variables(program, cluster, folder), *_ADDRESS.splitlines()],
         [*bash.exports(program), *_everywhere(program)],
+        bash.versions(program),
         bash.flags(program),
         bash.command(program, start),
     )

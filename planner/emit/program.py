@@ -34,6 +34,9 @@ class Program:
     gpus_per_node: int
     files: tuple[tuple[str, str], ...] = ()
     """Name and text of what lies beside the launch file; bash text finds it in $FILES."""
+    versions: tuple[tuple[str, str], ...] = ()
+    """Packages and the versions of them that the plan was computed for, as far as they are known.
+    """
     gpu: str = ""
     """Name of the GPU, as its profile says it; known where the table of files made the program."""
     accelerate: str = ""

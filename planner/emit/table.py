@@ -71,7 +71,12 @@ def files(
     expected = (*instructions, *unwritten, *(expectation(estimate) if estimate is not None else ()))
     name, write = LAUNCHERS[launcher]
     write_program = FRAMEWORKS[recipe.framework] if form is None else FORMATS[form]
-    program = replace(write_program(recipe, layout, expected, script), gpu=recipe.hardware.gpu.name)
+    program = write_program(recipe, layout, expected, script)
+    program = replace(
+        program,
+        gpu=recipe.hardware.gpu.name,
+        versions=(*recipe.versions.packages(), *program.versions),
+    )
     return {
         name: write(program),
         **dict(STARTED_FILES[launcher](program) if launcher in STARTED_FILES else ()),

@@ -10,12 +10,12 @@ import re
 import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from planner.launch import devices
+from planner.launch import devices, installed
 from planner.launch.devices import Gpu, Links, ask
 from planner.launch.rank_environment import cores
 
@@ -84,6 +84,8 @@ class Machine:
     """Path of the CUDA compiler, with which DeepSpeed builds its own kernels; empty: none."""
     slurm: Slurm | None
     kubernetes: Kubernetes | None
+    software: dict[str, str] = field(default_factory=dict)
+    """Versions of what training runs are built of; `unknown` where nothing tells one."""
 
 
 def look() -> Machine:
@@ -93,6 +95,7 @@ def look() -> Machine:
         slurm, kubernetes = pool.submit(_slurm), pool.submit(_kubernetes)
         versions, (total, available) = _versions(), _memory()
         gpus, no_gpus = asked_gpus.result()
+        torch_build = _torch_build()
         return Machine(
             host=socket.gethostname(),
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -106,10 +109,11 @@ def look() -> Machine:
             no_gpus=no_gpus,
             links=links.result(),
             versions=versions,
-            torch_build=_torch_build(),
+            torch_build=torch_build,
             nvcc=_nvcc(),
             slurm=slurm.result(),
             kubernetes=kubernetes.result(),
+            software=installed.software(torch_build).stated(),
         )
 
 

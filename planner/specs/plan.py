@@ -15,6 +15,7 @@ from planner.layout import Layout
 from planner.specs.documents import FrozenDocument, build, read_mapping
 from planner.specs.question import LAYOUT_WORDS, changed, from_words
 from planner.specs.recipe import Recipe
+from planner.specs.software_versions import SoftwareVersions
 from planner.specs.switches.table import check as check_switches
 from planner.specs.words import Question
 
@@ -32,6 +33,8 @@ class SavedPlan(FrozenDocument):
     assumed: tuple[str, ...] = ()
     versions: dict[str, str]
     """Of ppplan, of the framework whose rules and flags hold, of numpy."""
+    software: SoftwareVersions = SoftwareVersions()
+    """What the plan counts on below them, as far as it is known."""
     profile: dict[str, Any]
     """Name and source of the hardware profile, and the figures of it that were changed."""
     switches: dict[str, Any] = Field(default_factory=dict)

@@ -183,6 +183,7 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
     "framework": ("framework_version", "stack", "attention", "switch"),
     "stack": ("framework", "framework_version", "attention", "switch"),
     "recompute": ("recompute_layers", "recompute_modules"),
+    "container": ("framework_version",),
     "cluster": ("set",),
     "lora_rank": ("frozen",),
     "frozen": ("lora_rank", "lora_targets", "lora_base"),

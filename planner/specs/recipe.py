@@ -12,6 +12,7 @@ from planner.specs.documents import FrozenDocument
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.software import Software
+from planner.specs.software_versions import SoftwareVersions
 from planner.specs.workload import Frozen, Lora, Optimizer
 
 Precision = Literal[
@@ -72,6 +73,8 @@ class Recipe(FrozenDocument):
     """Overlap switches and bucket sizes that a software is told, by its own words
     (specs/switches.py); the cost model knows none.
     """
+    versions: SoftwareVersions = SoftwareVersions()
+    """Of the framework and what stands below it, as far as they are known."""
     assumed: tuple[str, ...] = ()
     """What was not stated and got a default, in words."""
     tokens_per_step_note: str = ""

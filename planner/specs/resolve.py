@@ -15,6 +15,13 @@ from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
 from planner.specs.recipe import Precision, Recipe
 from planner.specs.software import Software
+from planner.specs.software_versions import (
+    OWN,
+    SoftwareVersions,
+    container_named,
+    containers,
+    of_run,
+)
 from planner.specs.switches import table
 from planner.specs.switches.switch import Switches
 from planner.specs.versions import version_of
@@ -125,7 +132,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
     seq_length = _seq_length(question, model)
     _refuse_uncosted(model)
     batch = _batch(question, seq_length.value, gpus, unit)
-    version = question.framework_version or VERSIONS[software.framework]
+    version, versions = _versions(question, software.framework)
     software, not_available = _switched(
         question, software, version, hardware.gpu.architecture, str(precision.value)
     )
@@ -145,6 +152,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
         precision=precision.value,
         framework=software.framework,
         framework_version=version,
+        versions=versions,
         attention=attention.value,
         knobs=limits(question),
         max_memory_gib=question.max_memory_gib,
@@ -168,6 +176,23 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
             *trained.assumed,
         ),
     )
+
+
+def _versions(question: Question, framework: str) -> tuple[str, SoftwareVersions]:
+    """The framework's version: as stated, else the container's, else the newest; and what else is
+    known with it. InputError where two of them contradict one another.
+    """
+    container = container_named(question.container) if question.container else None
+    inside = containers()[container].known() if container else {}
+    held = inside.get(OWN[framework])
+    stated = question.framework_version
+    version = stated or (held and ".".join(held.split(".")[:2])) or VERSIONS[framework]
+    if held and stated and version_of(framework, stated) != version_of(framework, held):
+        raise InputError(
+            f"framework_version and container must agree, but got {stated} and {container}, which"
+            f" has {held}; leave one out"
+        )
+    return version, of_run(framework, version, container)
 
 
 def _switched(

@@ -123,6 +123,14 @@ class Question:
             complete="switch",
         ),
     ] = ()
+    container: Annotated[
+        str | None,
+        Word(
+            "Image that runs start in, such as nemo:26.04: its versions hold.",
+            "IMAGE",
+            complete="container",
+        ),
+    ] = None
     attention: Annotated[
         str | None, Word("flash, fused or unfused; default: the stack's.", "NAME")
     ] = None
@@ -242,6 +250,7 @@ class QuestionWords(TypedDict, total=False):
     framework_version: str | None
     stack: str | None
     switch: Sequence[str]
+    container: str | None
     attention: str | None
     max_memory_gib: float | None
     optimizer: str | None

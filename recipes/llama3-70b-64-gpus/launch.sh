@@ -31,6 +31,29 @@ export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 
+# Versions that the plan was computed for: what is installed in another one is said.
+python3 - "${MEGATRON_PATH:-}" \
+  megatron-core=0.19 \
+  >&2 <<'PYTHON' || true
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+core = Path(sys.argv[1], "megatron/core/package_info.py")
+for word in sys.argv[2:]:
+    name, planned = word.split("=")
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        found = ""
+    if name == "megatron-core" and core.is_file():
+        numbers = re.findall(r"^(?:MAJOR|MINOR|PATCH) = (\d+)", core.read_text(), re.MULTILINE)
+        found = ".".join(numbers)
+    if found and not f"{found.partition('+')[0]}.".startswith(f"{planned}."):
+        print(f"warning: the plan is for {name} {planned}, but {found} is installed")
+PYTHON
+
 MODEL_FLAGS=(
   --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --kv-channels 128
   --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope

@@ -26,6 +26,29 @@ STEPS=${STEPS:-1000}
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
 
+# Versions that the plan was computed for: what is installed in another one is said.
+python3 - "${MEGATRON_PATH:-}" \
+  torchtitan=0.3 torch=2.13 \
+  >&2 <<'PYTHON' || true
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+core = Path(sys.argv[1], "megatron/core/package_info.py")
+for word in sys.argv[2:]:
+    name, planned = word.split("=")
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        found = ""
+    if name == "megatron-core" and core.is_file():
+        numbers = re.findall(r"^(?:MAJOR|MINOR|PATCH) = (\d+)", core.read_text(), re.MULTILINE)
+        found = ".".join(numbers)
+    if found and not f"{found.partition('+')[0]}.".startswith(f"{planned}."):
+        print(f"warning: the plan is for {name} {planned}, but {found} is installed")
+PYTHON
+
 TITAN_FLAGS=(
   --module torchtitan_plan --config plan
 )

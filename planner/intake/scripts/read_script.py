@@ -22,6 +22,7 @@ from planner.intake.scripts.argparse_like import Parsed, leaf
 from planner.intake.scripts.in_yaml import Inside
 from planner.intake.scripts.launchers import TrainingCommand, option, training_command
 from planner.intake.scripts.world_size import runtime_variables, world
+from planner.specs.software_versions import OWN, PACKAGES
 
 UNLIKELY = re.compile(
     r"convert|preprocess|prepare|tokeni[sz]e|download|merge|export|inspect|eval|generat|server|"
@@ -68,8 +69,16 @@ def read(path: Path, text: str, sets: Mapping[str, str], inside: Inside | None =
     out = configs.reading(kind, command, parsed, work, path, launched, sets)
     unused = _unused(sets, work, out)
     all_notes = dict.fromkeys((*unused, *notes, *out.notes, *parsed.notes, *work.notes))
-    out = replace(out, notes=tuple(all_notes), undecided=work.undecided)
+    version = out.framework_version or _version(out.framework, work)
+    out = replace(out, framework_version=version, notes=tuple(all_notes), undecided=work.undecided)
     return finished(out, command, work)
+
+
+def _version(framework: str, work: Work) -> str | None:
+    """The framework's version that a script of ours warns about; None where it names none."""
+    stated = re.compile(rf"{PACKAGES[OWN[framework]][0]}=(\d[\w.]*)")
+    matches = [stated.fullmatch(plain(word)) for command in work.commands for word in command.words]
+    return next((match[1] for match in matches if match), None)
 
 
 def _unused(sets: Mapping[str, str], work: Work, out: Reading) -> list[str]:

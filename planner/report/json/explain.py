@@ -12,6 +12,7 @@ from planner.report.json.parts import breaches, goodput, question
 def document(answer: Explanation) -> dict[str, Any]:
     return {
         "question": question(answer.recipe),
+        "software": answer.recipe.versions.stated(),
         "layout": answer.layout.named(),
         "estimate": named(answer.estimate),
         "breaches": breaches(answer.breaches),

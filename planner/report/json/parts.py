@@ -23,6 +23,7 @@ def question(recipe: Recipe) -> dict[str, Any]:
         "model": recipe.model.name,
         "cluster": recipe.hardware.name,
         "stack": recipe.software.name,
+        "container": recipe.versions.known_container,
         "lora_rank": lora.rank if lora else None,
         "lora_targets": lora.targets if lora else None,
         "lora_base": lora.base if lora else None,

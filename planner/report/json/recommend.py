@@ -21,6 +21,7 @@ def document(answer: Recommendation) -> dict[str, Any]:
         nearest = [_change(change) for change in result.nearest]
     return {
         "question": question(answer.recipe),
+        "software": answer.recipe.versions.stated(),
         "search": None if result is None else _search(result),
         "plans": [] if result is None else [plan.to_dict() for plan in result.plans],
         "switches": None if answer.best is None else _switches(answer),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from planner.specs.software_versions import UNKNOWN
 from planner.units import GIB
 
 if TYPE_CHECKING:
@@ -79,5 +80,8 @@ def _versions(machine: Machine) -> str:
             installed.append(f"{name} {version}{build}")
         else:
             lacking.append(name)
+    for component, version in machine.software.items():
+        if version != UNKNOWN and component.replace("_", "-") not in machine.versions:
+            installed.append(f"{component} {version}")
     missing = f"; not installed: {', '.join(lacking)}" * bool(lacking)
     return f"{', '.join(installed) or 'none'}{missing}."

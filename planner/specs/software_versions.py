@@ -1,0 +1,105 @@
+"""SoftwareVersions: what a run is built of beside its framework, as far as it is known."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from planner.errors import unknown
+from planner.specs.documents import FrozenDocument, build, read_mapping
+
+UNKNOWN = "unknown"
+OWN = {"megatron": "megatron_core", "deepspeed": "deepspeed", "torch": "torch"}
+"""By framework the component whose version is the framework's."""
+ONLY = {
+    "megatron": ("megatron_core", "transformer_engine"),
+    "deepspeed": ("deepspeed",),
+    "torch": ("torchtitan",),
+}
+"""By framework the components that its runs alone have."""
+PACKAGES = {
+    "megatron_core": ("megatron-core",),
+    "deepspeed": ("deepspeed",),
+    "torchtitan": ("torchtitan",),
+    "transformer_engine": ("transformer-engine",),
+    "torch": ("torch",),
+    "cudnn": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11"),
+    "nccl": ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"),
+    "deepep": ("deep-ep",),
+}
+"""By component the packages that bring it: cuDNN and NCCL come with torch's wheel."""
+TORCHTITAN = "0.3"
+"""The torchtitan whose files are written for plans of torch."""
+
+
+class SoftwareVersions(FrozenDocument):
+    """Versions by component; `unknown` where nothing tells one, None: no part of the run."""
+
+    container: str | None = None
+    """The image that the run starts in, as releases name it: `nemo:26.04`."""
+    megatron_core: str | None = None
+    deepspeed: str | None = None
+    torchtitan: str | None = None
+    transformer_engine: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    nccl: str | None = None
+    deepep: str | None = None
+
+    def stated(self) -> dict[str, str]:
+        """Every component of the run, `unknown` where nothing is known of it."""
+        return {name: version for name, version in self if version is not None}
+
+    def known(self) -> dict[str, str]:
+        """Those that are known, without the image."""
+        stated = self.stated()
+        return {n: v for n, v in stated.items() if v != UNKNOWN and n != "container"}
+
+    @property
+    def known_container(self) -> str | None:
+        return None if self.container == UNKNOWN else self.container
+
+    def packages(self) -> list[tuple[str, str]]:
+        """What is known, by the names of packages."""
+        known = self.known()
+        return [(p, known[name]) for name in PACKAGES if name in known for p in PACKAGES[name]]
+
+
+def of_run(
+    framework: str, framework_version: str, container: str | None = None
+) -> SoftwareVersions:
+    """What a plan counts on: the framework's version, and what its container brings."""
+    absent = [name for other, names in ONLY.items() if other != framework for name in names]
+    parts = [name for name in SoftwareVersions.model_fields if name not in absent]
+    inside = containers()[container].stated() if container else {}
+    versions = {name: inside.get(name, UNKNOWN) for name in parts}
+    if framework == "torch":
+        versions["torchtitan"] = TORCHTITAN
+    if framework_version != "main" and versions[OWN[framework]] == UNKNOWN:
+        versions[OWN[framework]] = framework_version
+    return SoftwareVersions(**versions)
+
+
+@lru_cache(maxsize=1)
+def containers() -> dict[str, SoftwareVersions]:
+    """What the public notes of container releases say is inside, by image and tag."""
+    path = Path(__file__).with_name("containers.yaml")
+    return {
+        name: build(SoftwareVersions, {"container": name} | _components(inside), f"{path}: {name}")
+        for name, inside in read_mapping(path).items()
+    }
+
+
+def _components(inside: dict[str, str]) -> dict[str, str]:
+    return {name: version for name, version in inside.items() if name != "source"}
+
+
+def container_named(text: str) -> str:
+    """The release of an image as people write it: `nvcr.io/nvidia/nemo:26.04`,
+    `nvcr.io#nvidia/pytorch:25.12-py3`. InputError for one whose content is not known.
+    """
+    name = text.strip().lower().rpartition("/")[2].removesuffix("-py3")
+    if name not in containers():
+        raise unknown("container", text, tuple(containers()))
+    return name
