@@ -23,6 +23,7 @@ from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
 from planner.specs.sweep import MAX_ROWS, check_once
+from planner.specs.switches.table import under
 from planner.specs.word_types import checked
 from planner.specs.words import (
     CalibrateWords,
@@ -245,7 +246,7 @@ def emit(
     if framework and framework != question.framework:
         question = changed(question, {"framework": framework})
     recipe, layout = resolve.recipe_and_layout(question)
-    recipe = recipe.model_copy(update={"switches": saved.switches})
+    recipe = under(recipe, saved.switches)
     texts = launch_texts(recipe, layout, launcher, own, form=format)
     return Emitted(texts, write_folder(folder, texts) if folder is not None else ())
 

@@ -67,21 +67,30 @@ class SwitchGain:
         }
 
 
-def other_values(recipe: Recipe, layout: Layout) -> list[SwitchGain]:
+def other_values(
+    recipe: Recipe, layout: Layout, accepted: float = ACCEPTED_OOM_PROBABILITY
+) -> list[SwitchGain]:
     """Every value that a switch does not have now, where the version has it, it acts, it breaks no
     rule and the layout still fits.
+
+    accepted: probability of running out of memory up to which it fits.
     """
     base_s = float(closed_form(recipe, layout).step_s)
     return [
         gain
         for switch in BY_FRAMEWORK[recipe.framework].values()
         for value in switch.values
-        if (gain := _gain(recipe, layout, switch, value, base_s)) is not None
+        if (gain := _gain(recipe, layout, switch, value, base_s, accepted)) is not None
     ]
 
 
 def _gain(
-    recipe: Recipe, layout: Layout, switch: Switch, value: Value, base_s: float
+    recipe: Recipe,
+    layout: Layout,
+    switch: Switch,
+    value: Value,
+    base_s: float,
+    accepted: float,
 ) -> SwitchGain | None:
     now = settings_of(recipe.software)
     version = version_of(recipe.framework, recipe.framework_version)
@@ -95,7 +104,7 @@ def _gain(
     if not acts or breaches(changed, layout):
         return None
     estimate = closed_form(changed, layout)
-    if float(estimate.oom_probability) >= ACCEPTED_OOM_PROBABILITY:
+    if float(estimate.oom_probability) >= accepted:
         return None
     step_s = float(estimate.step_s)
     return SwitchGain(

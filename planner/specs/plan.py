@@ -16,7 +16,9 @@ from planner.specs.documents import FrozenDocument, build, read_mapping
 from planner.specs.question import LAYOUT_WORDS, changed, from_words
 from planner.specs.recipe import Recipe
 from planner.specs.software_versions import SoftwareVersions
-from planner.specs.switches.table import check as check_switches
+from planner.specs.switches import table as switch_table
+from planner.specs.switches.switch import Switches
+from planner.specs.versions import version_of
 from planner.specs.words import Question
 
 SIZES = ("tp", "pp", "dp", "cp", "v", "mbs", "m")
@@ -38,8 +40,8 @@ class SavedPlan(FrozenDocument):
     profile: dict[str, Any]
     """Name and source of the hardware profile, and the figures of it that were changed."""
     switches: dict[str, Any] = Field(default_factory=dict)
-    """Overlap switches and bucket sizes that `tune` found to be faster than the defaults, by the
-    software's own words.
+    """Switches of the software, sizes of buckets among them, that `tune` found to be faster than
+    the plan's own.
     """
     measured: dict[str, Any] | None = None
     """Of a plan that `tune` refined: what was measured of its layout, where, and beside how many
@@ -56,7 +58,7 @@ def read(path: str | Path) -> SavedPlan:
             " writes DIR/plan.yaml"
         )
     saved = build(SavedPlan, data, str(path))
-    check_switches(saved.switches, str(path))
+    switch_table.check(saved.switches, str(path))
     return saved
 
 
@@ -72,8 +74,23 @@ def read_layout(path: str | Path) -> Question:
     """The question that states the layout of a saved plan; a recipe file's own words else."""
     data = read_mapping(Path(path))
     if "layout" in data:
-        return layout_question(build(SavedPlan, data, str(path)), str(path))
+        saved = build(SavedPlan, data, str(path))
+        return _as_measured(layout_question(saved, str(path)), saved.switches)
     return from_words(data, str(path))
+
+
+def _as_measured(question: Question, switches: Switches) -> Question:
+    """The question with what `tune` found of its software's switches, as far as words say it."""
+    framework = str(question.framework)
+    version = version_of(framework, str(question.framework_version))
+    stated = switch_table.parse(question.switch, framework)
+    words = []
+    for name, value in switch_table.of(framework, switches).items():
+        switch = switch_table.BY_FRAMEWORK[framework][name]
+        if name not in stated and switch.spelled(value, version):
+            text = switch_table.shown(value) if isinstance(value, bool) else value
+            words.append(f"{name}={text}")
+    return replace(question, switch=(*question.switch, *words))
 
 
 def restated(

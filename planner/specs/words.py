@@ -421,8 +421,8 @@ class TuneWords(TypedDict, total=False):
     switches: Annotated[
         int,
         _of_run(
-            "Runs of the fastest layouts under other overlap switches and bucket sizes, one"
-            " changed at a time.",
+            "Runs of the fastest layouts under other switches of the software and sizes of buckets,"
+            " one changed at a time.",
             "N",
             4,
         ),

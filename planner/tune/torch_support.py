@@ -7,8 +7,10 @@ from __future__ import annotations
 from typing import Literal
 
 from planner.cost import pipeline
+from planner.emit import switches
 from planner.layout import MODULES, OFFLOADS, SCHEDULES, Layout, module_names
 from planner.specs.recipe import Recipe
+from planner.specs.switches.allocator import ALLOCATORS
 
 TORCH = {
     "gpipe": "ScheduleGPipe",
@@ -107,6 +109,12 @@ def _step(layout: Layout) -> str:
     if layout.dp * layout.tp % layout.ep:
         return f"ep must divide dp x tp = {layout.dp * layout.tp}, but got ep={layout.ep}"
     return ""
+
+
+def allocator(recipe: Recipe, layout: Layout) -> dict[str, str]:
+    """Variables of torch's allocator, as the plan's launch files set them."""
+    written = dict(switches.environment(recipe, layout))
+    return {name: value for name, value in written.items() if f"env.{name}" in ALLOCATORS}
 
 
 def may_ddp(recipe: Recipe, layout: Layout) -> bool:

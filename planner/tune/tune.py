@@ -23,6 +23,7 @@ from planner.layout import Layout
 from planner.specs import plan as plans
 from planner.specs import resolve
 from planner.specs.recipe import Recipe
+from planner.specs.switches import table as switch_table
 from planner.specs.words import Question
 from planner.tune.answer import refined_plan
 from planner.tune.answer.overlay import Overlay, corrected
@@ -33,7 +34,7 @@ from planner.tune.study import storage as storages
 from planner.tune.study import study as studies
 from planner.tune.study.space import Candidate, Space, key, space
 from planner.tune.study.study import Size, Tell
-from planner.tune.study.switches import effective, offers
+from planner.tune.study.switches import effective, offers, unsupported
 from planner.tune.study.trials import Row, best, combined
 from planner.views import Views
 
@@ -67,6 +68,8 @@ class Tuned(Views):
     interrupted: bool = False
     plots: dict[str, Any] = field(default_factory=dict)
     """What Optuna's plots draw: history, slices, intermediate values, importances (study.json)."""
+    unsupported: tuple[str, ...] = ()
+    """Switches of the plan's software that the runner does not turn, and so did not measure."""
     overlay_reason: str = ""
     """Why there is no overlay; empty when there is one, and when no trial ran to its end."""
 
@@ -112,7 +115,8 @@ def tune(
     target = folder(out) if out is not None else plan.parent / f"{plan.stem}-tuned"
     check_folder(target)
     where, name = storage or storages.default(plan), _named(study, plan, runner)
-    offered = offers(recipe, runner, bench.devices)
+    fixed = switch_table.parse(question.switch, recipe.framework)
+    offered = offers(recipe, runner, bench.devices, bench.device, fixed)
     candidates = space(recipe, first, lambda layout: table.refused(recipe, bench, layout))
     candidates = replace(candidates, switches=effective(first, saved.switches, offered))
     size = Size(trials, max(trials // 2, 1), repeats, switches)
@@ -237,6 +241,7 @@ def _answer(
         write_folder(target, texts),
         interrupted,
         json.loads(texts["study.json"]),
+        unsupported(recipe, first, bench.runner),
         why,
     )
 

@@ -129,7 +129,23 @@ SWITCHES = (
     "overlap_p2p_comm",
     "tp_comm_overlap",
     "ddp_bucket_size",
+    "cross_entropy_loss_fusion",
+    "cuda_graph_impl",
+    "cuda_graph_modules",
+    "moe_token_dispatcher_type",
+    "moe_flex_dispatcher_backend",
+    "moe_permute_fusion",
+    "moe_router_fusion",
+    "overlap_moe_expert_parallel_comm",
 )
+"""Arguments of switches; of modules their names."""
+
+
+def _plain(value: Any) -> Any:
+    """What JSON holds of an argument: names of an enumeration in place of its members."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(member) for member in value]
+    return str(getattr(value, "name", value)) if hasattr(value, "name") else value
 
 
 def _parse(case: dict[str, Any]) -> Any:
@@ -266,7 +282,7 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
             args.data_parallel_size,
             args.virtual_pipeline_model_parallel_size or 1,
         )
-        facts["switches"] = {name: getattr(args, name) for name in SWITCHES}
+        facts["switches"] = {name: _plain(getattr(args, name)) for name in SWITCHES}
         if case["build"]:
             stage = "GPTModel"
             facts["stages"] = build(args, config)

@@ -1,5 +1,5 @@
-"""Overlap switches and bucket sizes: what is offered, in what order it is tried, what is kept; that
-Megatron-LM's parser takes them; how they go from a trial to plan.yaml and the launch files."""
+"""Switches as knobs: what is offered, in what order it is tried, what is kept; that Megatron-LM's
+parser takes them; how they go from a trial to plan.yaml and the launch files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from planner.launch.outcome import Outcome, Progress
 from planner.layout import Layout
 from planner.specs import plan as plans
 from planner.specs.recipe import Recipe
-from planner.specs.switches.table import BY_FRAMEWORK
+from planner.specs.switches.table import BY_FRAMEWORK, under, with_switches
 from planner.tune.answer import refined_plan
 from planner.tune.measurement import Measurement
 from planner.tune.study import study as studies
-from planner.tune.study.space import Candidate
+from planner.tune.study.space import Candidate, space
 from planner.tune.study.storage import opened
 from planner.tune.study.study import Size
-from planner.tune.study.switches import Choices, effective, offers, settings
+from planner.tune.study.switches import Choices, effective, offers, settings, unsupported
 from planner.tune.study.trials import Row, best, rivals
 from tests import documents
 from tests.judges import megatron_sweep
@@ -193,7 +193,7 @@ def test_deepspeed_offers_words_of_its_json(
         "llama3-8b", 8, framework="deepspeed", stack="deepspeed", global_batch_size=64, **more
     )
     layout = documents.layout(recipe, **knobs)
-    choices = offers(recipe, "deepspeed", 8)(layout, {})
+    choices = offers(recipe, "deepspeed", 8, fixed=("expandable_segments",))(layout, {})
     assert choices.keys() == words <= BY_FRAMEWORK["deepspeed"].keys()
     for word, (usual, *others) in choices.items():
         assert deepspeed_config.zero(recipe, layout)[word] == usual and usual not in others
@@ -206,30 +206,134 @@ def test_deepspeed_offers_words_of_its_json(
             )
 
 
-def test_megatrons_parser_takes_every_setting_and_understands_it() -> None:
-    recipe = documents.recipe("llama3-8b", 16, global_batch_size=64)
-    layouts = [
-        documents.layout(recipe, **knobs)
-        for knobs in ({"zero": 0}, {"zero": 1, "tp": 2}, {"zero": 1, "pp": 4, "v": 2})
-    ]
+DISPATCHERS = {
+    "alltoall": {"moe_token_dispatcher_type": "alltoall"},
+    "deepep": {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"},
+    "hybridep": {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"},
+}
+GRAPHS: dict[str, dict[str, Any]] = {
+    "attn": {"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["attn"]},
+    "full_iteration": {"cuda_graph_impl": "full_iteration"},
+}
+
+
+def understood(told: Mapping[str, Any], experts: bool) -> dict[str, Any]:
+    """Megatron-LM's own arguments of a setting, by their meaning in its documentation."""
+    modules = ["attn", "moe_router", "moe_preprocess"] if experts else ["attn", "mlp"]
+    graphs = GRAPHS | {"layers": GRAPHS["attn"] | {"cuda_graph_modules": modules}}
+    out: dict[str, Any] = {}
+    for name, value in told.items():
+        if name == "moe_dispatcher":
+            out |= DISPATCHERS[value]
+        elif name == "cuda_graph":
+            out |= graphs[value]
+        elif name == "cross_entropy_fusion":
+            out["cross_entropy_loss_fusion"] = value != "off"
+        elif name != "expandable_segments":
+            out[name] = value
+    return out
+
+
+DENSE_SWITCHES = {
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p_comm",
+    "tp_comm_overlap",
+    "ddp_bucket_size",
+    "cuda_graph",
+    "cross_entropy_fusion",
+}
+EXPERT_SWITCHES = {
+    "moe_dispatcher",
+    "moe_permute_fusion",
+    "moe_router_fusion",
+    "overlap_moe_expert_parallel_comm",
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "knobs", "words"),
+    [
+        ("llama3-8b", [{"zero": 0}, {"tp": 2}, {"pp": 4, "v": 2}], DENSE_SWITCHES),
+        ("qwen3-30b-a3b", [{"ep": 8, "pp": 2, "v": 2}], EXPERT_SWITCHES),
+    ],
+)
+def test_megatrons_parser_takes_every_setting_and_understands_it(
+    model: str, knobs: list[dict[str, int]], words: set[str]
+) -> None:
+    recipe = documents.recipe(model, 16, hardware="b200-sxm", global_batch_size=64)
+    experts = recipe.model.moe is not None
     of = offers(recipe, "megatron", 16)
-    asked = [(layout, told) for layout in layouts for told in settings(layout, {}, of)]
-    assert {word for _, told in asked for word in told} == {
-        "overlap_grad_reduce",
-        "overlap_param_gather",
-        "overlap_p2p_comm",
-        "tp_comm_overlap",
-        "ddp_bucket_size",
-    }
+    asked: list[tuple[Layout, Mapping[str, Any]]] = []
+    for own in knobs:
+        layout = documents.layout(recipe, **{"zero": 1, "etp": 1, **own})
+        asked += [(layout, told) for told in settings(layout, {}, of)]
+    assert {word for _, told in asked for word in told} >= words
     cases = [
-        megatron_sweep.command(str(told), recipe.model_copy(update={"switches": told}), layout)
-        for layout, told in asked
+        megatron_sweep.command(str(told), under(recipe, told), layout) for layout, told in asked
     ]
     for (layout, told), answer in zip(asked, verdicts(cases), strict=True):
         assert answer["accepted"], (layout, told, answer)
-        assert {word: answer["switches"][word] for word in told} == told
+        expected = understood(told, experts)
+        assert {name: answer["switches"][name] for name in expected} == expected
         if told.get("overlap_grad_reduce") is False:
             assert not answer["switches"]["overlap_param_gather"]
+
+
+def test_what_is_expected_to_gain_is_tried_first_and_what_loses_last() -> None:
+    """On a pod whose host is slow against its GPUs launches weigh most; nothing of it that a
+    question fixes, that changes the numbers, or that a setting contradicts is tried."""
+    recipe = documents.recipe("qwen3-30b-a3b", 16, hardware="b200-sxm", global_batch_size=64)
+    layout = documents.layout(recipe, ep=8, pp=2, v=2, zero=1, etp=1)
+    order = list(offers(recipe, "megatron", 16)(layout, {}))
+    assert order[0] == "cuda_graph" and order[-1] == "moe_permute_fusion"
+    assert order.index("ddp_bucket_size") < order.index("expandable_segments")
+    fixed = offers(recipe, "megatron", 16, fixed=("cuda_graph",))(layout, {})
+    assert "cuda_graph" not in fixed and "grad_reduce_dtype" not in fixed
+    alone = offers(recipe, "megatron", 16)(layout, {"overlap_grad_reduce": False})
+    assert "overlap_param_gather" not in alone and "ddp_bucket_size" not in alone
+    on_cpu = offers(recipe, "megatron", 16, "cpu")(layout, {})
+    assert order - on_cpu.keys() == {"expandable_segments"}
+
+
+def test_a_switch_is_tried_with_what_it_needs() -> None:
+    plain = documents.recipe("llama3-8b", 16, hardware="b200-sxm", global_batch_size=64)
+    off = {"overlap_grad_reduce": False, "overlap_param_gather": False}
+    recipe = plain.model_copy(update={"software": with_switches(plain.software, off)})
+    layout = documents.layout(recipe, tp=2, zero=1)
+    tried = list(settings(layout, {}, offers(recipe, "megatron", 16)))
+    assert {"overlap_grad_reduce": True, "overlap_param_gather": True} in tried
+    assert {"overlap_param_gather": True} not in tried
+
+
+def test_what_a_runner_does_not_turn_is_said() -> None:
+    recipe = documents.recipe("qwen3-30b-a3b", 16, hardware="b200-sxm", global_batch_size=64)
+    layout = documents.layout(recipe, ep=8, pp=2, v=2, zero=1, etp=1)
+    assert unsupported(recipe, layout, "megatron") == ()
+    named = set(unsupported(recipe, layout, "torch"))
+    assert named >= {"cuda_graph", "moe_dispatcher"} and "expandable_segments" not in named
+
+
+def test_named_values_of_switches_are_parameters_of_a_study(tmp_path: Path) -> None:
+    """And a study that goes on knows them again."""
+    recipe = documents.recipe("llama3-8b", 8, hardware="b200-sxm", global_batch_size=64)
+    of = offers(recipe, "megatron", 8, fixed=("expandable_segments",))
+    candidates = space(recipe, documents.layout(recipe, tp=2, zero=1), most=2)
+    calls: list[dict[str, Any]] = []
+
+    def measure(candidate: Candidate, progress: Progress) -> tuple[Outcome, Measurement | None]:
+        calls.append(dict(candidate.switches))
+        step_s = 0.8 if candidate.switches.get("cuda_graph") == "layers" else 1.0
+        return Outcome("done", {}), Measurement(step_s, (step_s,) * 3, 2.0**30)
+
+    for runs in (1, 3, 30):
+        size = Size(1, 1, switches=runs)
+        study = studies.create(opened(f"journal:{tmp_path}/j"), "s", {}, True, candidates, size)
+        studies.refine(study, candidates, measure, size, lambda row, rows: None, of)
+    kept = best(studies.all_rows(study))
+    assert kept is not None and kept.switches == {"cuda_graph": "layers"}
+    assert len({json.dumps(told) for told in calls}) == len(calls) > 6
+    assert {trial.params.get("cuda_graph") for trial in study.trials} >= {"attn", "layers"}
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +383,7 @@ def test_a_refined_plan_keeps_its_switches(saved: Path, tmp_path: Path) -> None:
     )
     assert plans.read(tmp_path / "plan.yaml").switches == {"ddp_bucket_size": BILLION}
     assert f"--ddp-bucket-size {BILLION}" in api.emit(tmp_path / "plan.yaml").texts["launch.sh"]
+    assert "ddp_bucket_size=1000000000" in plans.read_layout(tmp_path / "plan.yaml").switch
     (line,) = refined_plan.table([row]).splitlines()[1:]
     assert '"{""ddp_bucket_size"": 1000000000}"' in line
 

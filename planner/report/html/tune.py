@@ -253,7 +253,7 @@ def _axes(timed: Sequence[Row]) -> tuple[dict[str, list[Any]], list[float], list
 
 def _switches(rows: Sequence[Row]) -> list[Section]:
     lines = tuple(f"- {line}" for line in tune.switched(rows))
-    return [Section("Overlap switches and bucket sizes", lines)] if lines else []
+    return [Section("Switches", lines)] if lines else []
 
 
 def _overlay(answer: Tuned) -> list[Section]:

@@ -36,5 +36,6 @@ def document(answer: Tuned) -> dict[str, Any]:
         "candidates": answer.candidates,
         "certain_oom": answer.certain_oom,
         "overlay": fitted,
+        "unsupported_switches": list(answer.unsupported),
         "overlay_reason": answer.overlay_reason or None,
     }

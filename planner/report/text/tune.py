@@ -29,6 +29,8 @@ def text(answer: Tuned) -> Group:
         if row.reason and row.state != "pruned":
             parts.append(paragraph(f"#{row.number} {row.state}", row.reason[:REASON]))
     parts += [paragraph("Switches", line) for line in switched(answer.rows)]
+    if answer.unsupported:
+        parts.append(paragraph("Not measured", f"{unsupported(answer)}."))
     parts.append(_best(answer))
     proxy = proxy_measured(answer)
     if proxy:
@@ -50,6 +52,12 @@ def text(answer: Tuned) -> Group:
 def proxy_measured(answer: Tuned) -> str:
     """What ran in place of a plan that is larger than the machine; empty where plans ran whole."""
     return next((row.proxy for row in answer.rows if row.proxy), "")
+
+
+def unsupported(answer: Tuned) -> str:
+    """Switches that the runner does not turn, and which does."""
+    names = ", ".join(answer.unsupported)
+    return f"--runner {answer.bench.runner} does not turn {names}"
 
 
 def space(answer: Tuned) -> str:

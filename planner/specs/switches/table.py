@@ -15,6 +15,7 @@ from typing import Any
 from planner.errors import InputError, unknown
 from planner.specs import library
 from planner.specs.documents import read_mapping
+from planner.specs.recipe import Recipe
 from planner.specs.software import Software
 from planner.specs.switches import deepspeed, megatron, torch
 from planner.specs.switches.switch import Plain, Switch, Switches, Value
@@ -81,6 +82,15 @@ def shown(value: Value) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:,}" if isinstance(value, int) else value
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    """The values of a switch that are names, in any framework, each once."""
+    names: dict[str, None] = {}
+    for switches in BY_FRAMEWORK.values():
+        if name in switches:
+            names |= {value: None for value in switches[name].values if isinstance(value, str)}
+    return tuple(names)
 
 
 def check(settings: Switches, where: str) -> None:
@@ -190,6 +200,14 @@ def with_switches(software: Software, settings: Switches) -> Software:
         fitted = now != old and isinstance(value, int | float) and not isinstance(value, bool)
         figures[path] = now * value / old if fitted and old else value
     return software.with_figures(figures)
+
+
+def under(recipe: Recipe, settings: Switches) -> Recipe:
+    """The recipe as a trial turns its switches: files say them, and the cost model counts those
+    that it knows.
+    """
+    switched = with_switches(recipe.software, settings)
+    return recipe.model_copy(update={"switches": dict(settings), "software": switched})
 
 
 def _key(settings: Switches) -> tuple[tuple[str, Value], ...]:

@@ -16,6 +16,7 @@ from planner.estimate import estimate
 from planner.layout import Layout
 from planner.plan_files import plan_text
 from planner.specs.recipe import Recipe
+from planner.specs.switches.table import under
 from planner.specs.words import Question
 from planner.tune.study import switches
 from planner.tune.study.trials import Row, combined
@@ -69,7 +70,7 @@ def plan(
         "proxy": best.proxy or None,
         "layers": list(best.layers) or None,
     }
-    recipe = recipe.model_copy(update={"switches": dict(best.switches)})
+    recipe = under(recipe, best.switches)
     return plan_text(
         question, recipe, best.layout, estimate(recipe, best.layout, exact=True), measured
     )

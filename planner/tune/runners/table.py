@@ -18,6 +18,8 @@ from planner.launch.outcome import Outcome, Progress, Work, check_limit
 from planner.launch.rank_environment import cores
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
+from planner.specs.switches.table import under
+from planner.tune import torch_support
 from planner.tune.measurement import Measurement
 from planner.tune.study.space import Candidate
 from planner.tune.study.study import Refused
@@ -119,7 +121,7 @@ def measure(
     """Runs one layout. Refused when the runner cannot run it; InputError when the launcher can run
     nothing.
     """
-    recipe = recipe.model_copy(update={"switches": dict(candidate.switches)})
+    recipe = under(recipe, candidate.switches)
     runner: Any = import_module(RUNNERS[bench.runner])
     start: Run = import_module(LAUNCHERS[bench.launcher]).run
     words = [recipe, candidate.layout, bench.devices, STEPS, WARMUP, bench.device]
@@ -131,6 +133,8 @@ def measure(
         raise Refused(str(fault)) from None
     ranks = int(request["ranks"])
     environment = threads(recipe, bench, ranks)
+    if bench.device == "cuda":
+        environment |= torch_support.allocator(recipe, candidate.layout)
     work = Work(runner.MODULE, request, ranks, bench.limit_s, bench.device, environment)
     if request.get("proxy"):
         progress = _never  # steps of a part of the plan say nothing against steps of another part
@@ -161,8 +165,6 @@ def threads(recipe: Recipe, bench: Bench, ranks: int) -> dict[str, str]:
 def refused(recipe: Recipe, bench: Bench, layout: Layout) -> str:
     """Why the runner does not run a layout; empty when it does."""
     if bench.runner == "torch":
-        from planner.tune import torch_support
-
         return torch_support.refused(recipe, layout, bench.devices)
     runner: Any = import_module(RUNNERS[bench.runner])
     return str(runner.refused(recipe, layout, bench.devices))

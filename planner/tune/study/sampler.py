@@ -13,6 +13,7 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from planner.specs.switches.table import names_of
 from planner.tune.study import prune
 from planner.tune.study.prior import Seen, next_index
 from planner.tune.study.space import NAMES, Space, parameters, varied
@@ -21,14 +22,16 @@ from planner.tune.study.trials import best, noise, rows
 
 def distributions(knobs: Mapping[str, int | str]) -> dict[str, BaseDistribution]:
     """Of each knob: names among all names there are, so that two versions of a space go together;
-    numbers from 0 to the given one.
+    numbers from 0 to the given one. Knobs are fields of a layout, and switches.
     """
     out: dict[str, BaseDistribution] = {}
     for name, value in knobs.items():
         if name in NAMES:
             out[name] = CategoricalDistribution(NAMES[name])
+        elif isinstance(value, str):
+            out[name] = CategoricalDistribution(names_of(name))
         else:
-            out[name] = IntDistribution(0, max(int(value), 1))
+            out[name] = IntDistribution(0, max(value, 1))
     return out
 
 

@@ -58,7 +58,7 @@ class Candidate:
     repeat: int = 0
     """Above 0 the layout is run once more, to tell it from its rivals."""
     switches: Switches = field(default_factory=dict)
-    """Overlap switches and bucket sizes that are not left as they are."""
+    """Switches of the software that are not left as they are."""
 
     @property
     def key(self) -> str:

@@ -250,7 +250,8 @@ def _created(study: Study, candidate: Candidate, names: Sequence[str]) -> Held:
     knobs = parameters(candidate.layout, names)
     if candidate.switches:
         attributes["switches"] = dict(candidate.switches)
-        knobs |= {name: int(value) for name, value in candidate.switches.items()}
+        for name, value in candidate.switches.items():
+            knobs[name] = value if isinstance(value, str) else int(value)
     return Held(storage.add_running(study, knobs, distributions(knobs), attributes), candidate)
 
 

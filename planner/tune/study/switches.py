@@ -1,24 +1,31 @@
-"""Overlap switches and bucket sizes as knobs: what a runner may be told of a layout, and which
-setting is tried next.
+"""Switches as knobs: which values of the software's switches a runner can be asked of a layout, and
+which setting is tried next.
 
-The cost model says nothing of them (its prior is no effect), so they are tried one at a time, on
-the fastest measured layouts alone; what is not faster by more than the noise is not kept.
+They are those of planner.specs.switches: what the version can write, acts in the layout, breaks no
+rule, fits and keeps the arithmetic, in the order of what the cost model expects of each; then those
+of which it knows nothing. They are tried one at a time, with what each needs, on the fastest
+measured layouts alone; what is not faster by more than the noise is not kept.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from planner.cost.params.layer import total_params
-from planner.emit import deepspeed_config
-from planner.emit import switches as emitted
+from planner.emit import deepspeed, deepspeed_config, environment, megatron
+from planner.errors import InputError
+from planner.estimate import closed_form
 from planner.layout import Layout
-from planner.specs.megatron import sharded_by_torch
 from planner.specs.recipe import Recipe
-from planner.specs.switches.switch import Switches, Value
+from planner.specs.switches.allocator import EXPANDABLE_SEGMENTS
+from planner.specs.switches.switch import Switch, Switches, Value, setting
+from planner.specs.switches.table import BY_FRAMEWORK, effects, under
+from planner.switch_gains import PAYS, SwitchGain, other_values
 from planner.tune import torch_support
+from planner.tune.study.space import MAX_OOM_PROBABILITY
 
 Choices = dict[str, tuple[Value, ...]]
 """Of each switch that changes something: what holds without it, then what else is worth a run; the
@@ -35,6 +42,10 @@ MEGATRON_BUCKET, MEGATRON_BUCKET_A_RANK = 40_000_000, 1_000_000
 """Elements of Megatron's buckets: the larger of the first, and the second times the data-parallel
 ranks.
 """
+BENCHMARK = ("overlap_reduce", "bucket_cap_mb", "reduce_bucket_numel", "prefetch_layers")
+"""Switches that the torch benchmark alone has."""
+UNKNOWN = (0.0, 1)
+"""The rank of a switch whose effect is a guess or not modelled: behind every expected gain."""
 TIMES = 4
 """How much larger or smaller the sizes are that are tried."""
 
@@ -43,18 +54,114 @@ def none(layout: Layout, now: Switches) -> Choices:
     return {}
 
 
-def offers(recipe: Recipe, runner: str, devices: int) -> Offers:
+def offers(
+    recipe: Recipe,
+    runner: str,
+    devices: int,
+    device: str = "cuda",
+    fixed: Collection[str] = (),
+) -> Offers:
     """The choices of a runner; none of a layout that is larger than the machine, of which only
     layers run.
+
+    fixed: switches that the question sets, which stay as they are.
     """
-    of = {"torch": _torch, "deepspeed": _deepspeed, "megatron": _megatron}[runner]
+    own = {"torch": _torch, "deepspeed": _deepspeed, "megatron": _megatron}[runner]
+    idle = {EXPANDABLE_SEGMENTS.name} if device == "cpu" else set()
+
+    @lru_cache(maxsize=4096)
+    def choices(layout: Layout, now: tuple[tuple[str, Value], ...]) -> Choices:
+        every = _of_table(recipe, layout, dict(now), runner, own(recipe, layout, dict(now)))
+        out: Choices = {}
+        for name, values in every.items():
+            if len(values) > 1 and name not in idle and name not in fixed:
+                out[name] = values
+        return out
 
     def offered(layout: Layout, now: Switches) -> Choices:
-        if layout.gpus > devices:
-            return {}
-        return {word: values for word, values in of(recipe, layout, now).items() if len(values) > 1}
+        return {} if layout.gpus > devices else choices(layout, tuple(sorted(now.items())))
 
     return offered
+
+
+def unsupported(recipe: Recipe, layout: Layout, runner: str) -> tuple[str, ...]:
+    """Switches of the plan's software that act in a layout, and that the runner does not turn."""
+    names = {gain.name for gain in _gains(recipe, layout)}
+    turned = {*_of_table(recipe, layout, {}, runner, {}), *BENCHMARK}
+    return tuple(name for name in BY_FRAMEWORK[recipe.framework] if name in names - turned)
+
+
+def _of_table(recipe: Recipe, layout: Layout, now: Switches, runner: str, own: Choices) -> Choices:
+    """Of the software's switches with named values those that the runner writes, the most promising
+    first; the runner's own stand before those of which no gain is expected.
+    """
+    changed = under(recipe, now)
+    least = PAYS * float(closed_form(changed, layout).step_s)
+    before = _written(changed, layout, runner)
+    out: Choices = {}
+    for gain in sorted(_gains(changed, layout), key=lambda gain: _rank(gain, recipe, least)):
+        if _rank(gain, recipe, least) > UNKNOWN:
+            out |= own
+        switch = BY_FRAMEWORK[recipe.framework][gain.name]
+        if _contradicted(switch, gain.value, now):
+            continue
+        if _written(under(changed, gain.settings), layout, runner) == before:
+            continue
+        usual = _without(recipe, layout, switch)
+        chosen = now.get(gain.name, usual)
+        values = out.get(gain.name, (usual, chosen) if chosen != usual else (usual,))
+        if gain.name not in own:
+            out[gain.name] = values if gain.value in values else (*values, gain.value)
+    return out | own
+
+
+def _gains(recipe: Recipe, layout: Layout) -> list[SwitchGain]:
+    """What the other values of switches would give, of those that keep the arithmetic."""
+    every = other_values(recipe, layout, MAX_OOM_PROBABILITY)
+    return [gain for gain in every if gain.keeps_arithmetic]
+
+
+def _rank(gain: SwitchGain, recipe: Recipe, least: float) -> tuple[float, int]:
+    """Expected gains first, the largest leading; then guesses and what is not modelled; then what
+    changes no time; at last what is expected to lose.
+    """
+    unknown = gain.guessed or gain.name not in effects(recipe.framework)
+    if gain.saved_s > least:
+        return -gain.saved_s, 0
+    if unknown:
+        return UNKNOWN
+    return 0.0, 3 if gain.saved_s < -least else 2
+
+
+def _without(recipe: Recipe, layout: Layout, switch: Switch) -> Value:
+    """The value that is written where a trial sets none."""
+    plain = under(recipe, {})
+    if not switch.exists(plain, layout) & switch.acts(plain, layout):
+        return switch.values[0]
+    return setting(plain, switch.name, switch.default)
+
+
+def _contradicted(switch: Switch, value: Value, now: Switches) -> bool:
+    """Whether a setting turns off what the value needs."""
+    if value == switch.values[0]:
+        return False
+    return any(now.get(name, needed) != needed for name, needed in switch.requires)
+
+
+def _written(recipe: Recipe, layout: Layout, runner: str) -> object:
+    """What the runner tells the software of its switches, as `emit` spells them."""
+    allocator = torch_support.allocator(recipe, layout)
+    if runner == "torch":
+        return allocator
+    if recipe.framework != runner:
+        return None
+    try:
+        if runner == "megatron":
+            return megatron.flags(recipe, layout), environment.megatron(recipe, layout)
+        flags = deepspeed.run_flags(recipe, layout)
+        return flags, deepspeed_config.config(recipe, layout), allocator
+    except InputError:  # what cannot be written cannot be tried
+        return None
 
 
 def settings(layout: Layout, now: Switches, offered: Offers) -> Iterator[dict[str, Value]]:
@@ -65,7 +172,17 @@ def settings(layout: Layout, now: Switches, offered: Offers) -> Iterator[dict[st
         for value in values:
             if value == now.get(word, values[0]):
                 continue
-            yield effective(layout, {**now, word: value}, offered)
+            yield effective(layout, {**now, **_needed(word, value), word: value}, offered)
+
+
+def _needed(name: str, value: Value) -> dict[str, Value]:
+    """What a value is turned on together with, in whichever software has it."""
+    needed: dict[str, Value] = {}
+    for switches in BY_FRAMEWORK.values():
+        switch = switches.get(name)
+        if switch is not None and switch.values and value != switch.values[0]:
+            needed |= dict(switch.requires)
+    return needed
 
 
 def effective(layout: Layout, setting: Switches, offered: Offers) -> dict[str, Value]:
@@ -123,9 +240,7 @@ def _deepspeed(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
     """Of the words that its JSON has for the layout those that change something; a pipeline reduces
     after its last micro-batch.
     """
-    plain: dict[str, Any] = deepspeed_config.zero(
-        recipe.model_copy(update={"switches": {}}), layout
-    )
+    plain: dict[str, Any] = deepspeed_config.zero(under(recipe, {}), layout)
     if layout.zero == 0 or layout.dp * layout.cp == 1:
         return {}
     weights = _weights(recipe, layout)
@@ -146,27 +261,13 @@ def _deepspeed(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
 
 
 def _megatron(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
-    """Megatron's own sharding beyond the optimizer's states must overlap and has sizes of its
-    own.
+    """Sizes of Megatron's own data parallelism; its sharding beyond the optimizer's states has
+    others.
     """
-    plain = recipe.model_copy(update={"switches": {}})
-    written = {flag[0] for flag in emitted.flags(plain, layout)}
-    out: Choices = {}
-    ranks = int(layout.dp * layout.cp)
-    if layout.zero < 2 and ranks > 1 and not sharded_by_torch(recipe, layout):
-        grads = "--overlap-grad-reduce" in written
-        out["overlap_grad_reduce"] = (grads, not grads)
-        if now.get("overlap_grad_reduce", grads):
-            out["ddp_bucket_size"] = _sizes(
-                max(MEGATRON_BUCKET, MEGATRON_BUCKET_A_RANK * ranks), _weights(recipe, layout)
-            )
-            if layout.zero == 1:
-                gathers = recipe.software.overlap.param_share > 0
-                out["overlap_param_gather"] = (gathers, not gathers)
-    if layout.v > 1 and layout.pp > 2:  # two stages that send to each other both ways must overlap
-        sends = "--no-overlap-p2p-communication" not in written
-        out["overlap_p2p_comm"] = (sends, not sends)
-    if layout.sp and layout.tp > 1:
-        splits = "--tp-comm-overlap" in written
-        out["tp_comm_overlap"] = (splits, not splits)
-    return out
+    changed = under(recipe, now)
+    name, ranks = "ddp_bucket_size", int(layout.dp * layout.cp)
+    beside = bool(BY_FRAMEWORK["megatron"][name].exists(changed, layout))
+    if layout.zero >= 2 or ranks == 1 or not beside:
+        return {}
+    usual = max(MEGATRON_BUCKET, MEGATRON_BUCKET_A_RANK * ranks)
+    return {name: _sizes(usual, _weights(recipe, layout))}
