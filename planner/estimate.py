@@ -15,7 +15,7 @@ from planner.cost.layer.kernels import peak_flops_per_s
 from planner.cost.layer.layer import LayerTime, layer_time
 from planner.cost.layer.moe import expert_layer_time
 from planner.cost.layer.multi_token import with_mtp
-from planner.cost.memory import offload, rank_memory
+from planner.cost.memory import host_activations, offload, rank_memory
 from planner.cost.memory.activations import Activations, activations
 from planner.cost.network import sites
 from planner.cost.params.stages import Split, moe_split, split
@@ -52,12 +52,14 @@ def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
 @once_per(_layer_knobs)
 def micro_batch(recipe: Recipe, layout: Layouts) -> MicroBatch:
     """A layer of each kind that the model has, and the model's ends."""
-    return MicroBatch(
-        ends_time(recipe, layout),
-        activations(recipe, layout),
-        layer_time(recipe, layout),
-        expert_layer_time(recipe, layout) if recipe.model.moe else None,
-    )
+    acts = activations(recipe, layout)
+    dense, experts = layer_time(recipe, layout), None
+    if recipe.model.moe:
+        experts = host_activations.with_copies(
+            recipe, expert_layer_time(recipe, layout), acts.hosted + acts.expert_hosted
+        )
+    dense = host_activations.with_copies(recipe, dense, acts.hosted)
+    return MicroBatch(ends_time(recipe, layout), acts, dense, experts)
 
 
 def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, mean_layer.Times, EndsTime, Activations]:
@@ -93,11 +95,16 @@ def closed_form(recipe: Recipe, layout: Layouts) -> Estimate:
     )
     ranks = rank_memory.ranks(recipe, layout, layers)
     candidates = rank_memory.rank_memories(recipe, layout, acts, ranks)
-    return assemble(recipe, layout, time, rank_memory.worst(candidates))
+    hosted = rank_memory.hosted_bytes(acts, ranks)
+    return assemble(recipe, layout, time, rank_memory.worst(candidates), hosted)
 
 
-def assemble(recipe: Recipe, layout: Layouts, time: StepTime, worst: Memory) -> Estimate:
-    """What follows from the terms: totals, rates, range, probability of running out of memory."""
+def assemble(
+    recipe: Recipe, layout: Layouts, time: StepTime, worst: Memory, hosted_bytes: Numeric
+) -> Estimate:
+    """What follows from the terms: totals, rates, range, probability of running out of memory.
+    hosted_bytes: activations of a rank in host memory.
+    """
     step_s = time.step_s
     limit = _limit_bytes(recipe)
     causal, full = (
@@ -128,7 +135,7 @@ def assemble(recipe: Recipe, layout: Layouts, time: StepTime, worst: Memory) -> 
         memory_bytes=worst.device_bytes,
         memory_limit_bytes=limit,
         oom_probability=rank_memory.oom_probability(recipe, worst, limit),
-        host_bytes=offload.host_bytes(recipe, layout),
+        host_bytes=offload.host_bytes(recipe, layout, hosted_bytes),
         host_limit_bytes=offload.host_limit_bytes(recipe),
         used_share=recipe.used_share,
         assumed=recipe.assumed,
@@ -173,7 +180,9 @@ def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
         np.broadcast_to(column, layout.pp)
         for column in (simulation.ranks.layers, simulation.ranks.params, simulation.ranks.in_flight)
     )
-    result = assemble(recipe, layout, time, rank_memory.at(each, int(np.argmax(held))))
+    worst = rank_memory.at(each, int(np.argmax(held)))
+    hosted = float(np.max(rank_memory.hosted_bytes(acts, (simulation.ranks,))))
+    result = assemble(recipe, layout, time, worst, hosted)
     stages = tuple(
         Stage(
             rank,

@@ -79,6 +79,13 @@ def switches(name: str | None = None) -> Documents:
     return tuple(documents)
 
 
+def _kind(switch: Switch) -> str:
+    """What a switch without values takes."""
+    if switch.words:
+        return "words"
+    return "a share" if switch.share else "a number"
+
+
 def _switch(framework: str, switch: Switch) -> dict[str, Any]:
     from planner.specs.switches.table import choices, shown
 
@@ -90,7 +97,7 @@ def _switch(framework: str, switch: Switch) -> dict[str, Any]:
             continue
         versions = "" if spelling.since == FIRST else f"from {_version(spelling.since)} "
         versions += "" if spelling.before == NEVER else f"before {_version(spelling.before)} "
-        label = shown(spelling.value) if switch.values else "a number"
+        label = shown(spelling.value) if switch.values else _kind(switch)
         earlier = f"{written[label]}; " if label in written else ""
         written[label] = f"{earlier}{versions}{' '.join(words)}"
     numerics: str = switch.arithmetic

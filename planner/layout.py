@@ -173,6 +173,10 @@ class Layout(Generic[Knob]):
         """1 where the mask of selective recomputation has the module's bit, else 0."""
         return np.right_shift(self.recompute_modules, MODULES.index(module)) & 1
 
+    def drops(self, module: str) -> Numeric:
+        """1 where recomputation is selective and names the module."""
+        return self.recomputes(module) * self.recomputes_modules
+
     def named(self: Layout) -> dict[str, Any]:
         """One layout with names in place of codes: what JSON and plan.yaml hold."""
         out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}

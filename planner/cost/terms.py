@@ -74,10 +74,10 @@ class StepTime:
     """Host time of a step: data loading, loss and norm reductions."""
     straggler_s: Numeric = field(metadata=_term("replicas", "waiting for the slowest node"))
     """Waiting for the slowest node; grows with the number of nodes."""
-    offload_s: Numeric = field(
-        metadata=_term("update", "updating offloaded states on the host"), default=0.0
-    )
-    """Gradients to the host, the update there, weights back: where DeepSpeed offloads."""
+    offload_s: Numeric = field(metadata=_term("update", "offload to the host"), default=0.0)
+    """Gradients to the host, the update there, weights back; activations to the host and back, as
+    far as compute does not hide that.
+    """
     adapter_s: Numeric = field(
         metadata=_term("compute", "low-rank adapters", busy=True), default=0.0
     )
@@ -203,7 +203,7 @@ class Estimate:
     memory_limit_bytes: Numeric
     oom_probability: Numeric
     host_bytes: Numeric = 0.0
-    """Host memory of one node that offloaded states take."""
+    """Host memory of one node that offloaded states and activations take."""
     host_limit_bytes: Numeric = float("inf")
     used_share: float = 1.0
     """Of the tokens of a step those that are no padding."""

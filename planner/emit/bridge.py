@@ -200,7 +200,7 @@ def _states(recipe: Recipe, layout: Layout) -> Tree:
         "main_grads_dtype": DTYPES["fp32"],
         "main_params_dtype": DTYPES["fp32"],
         "optimizer_cpu_offload": bool(layout.offload),
-        "overlap_cpu_optimizer_d2h_h2d": bool(layout.offload),
+        "optimizer_offload_fraction": float(bool(layout.offload)),
     }
 
 

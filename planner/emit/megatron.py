@@ -190,7 +190,6 @@ def _state_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         return [
             ("--use-precision-aware-optimizer",),
             ("--optimizer-cpu-offload",),
-            ("--overlap-cpu-optimizer-d2h-h2d",),
         ] * away
     if held not in MOMENTS:
         raise InputError(

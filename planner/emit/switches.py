@@ -8,7 +8,7 @@ from typing import Any
 from planner.emit.program import Flag
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
-from planner.specs.switches.switch import Spelling, Switch, Value, setting
+from planner.specs.switches.switch import Spelling, Switch, Value, setting, words_of
 from planner.specs.switches.table import BY_FRAMEWORK
 from planner.specs.versions import version_of
 
@@ -16,10 +16,18 @@ from planner.specs.versions import version_of
 def flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """Those of every switch that acts in the layout."""
     return [
-        tuple(word.format(value=value) for word in flag)
+        _flag(flag, value)
         for _, value, spelling in _spelled(recipe, layout)
         for flag in spelling.flags
     ]
+
+
+def _flag(words: tuple[str, ...], value: Value) -> Flag:
+    """A flag with its arguments, of a set one for each of its words."""
+    name, *arguments = words
+    if arguments == ["{words}"]:
+        return (name, *words_of(value))
+    return (name, *(word.format(value=value) for word in arguments))
 
 
 def environment(recipe: Recipe, layout: Layout) -> list[tuple[str, str]]:
@@ -30,12 +38,20 @@ def environment(recipe: Recipe, layout: Layout) -> list[tuple[str, str]]:
 def bridge(recipe: Recipe, layout: Layout) -> dict[str, dict[str, Any]]:
     """Keys of Megatron-Bridge's configuration, by part."""
     parts: dict[str, dict[str, Any]] = {}
-    for switch, value, spelling in _spelled(recipe, layout):
+    for _, value, spelling in _spelled(recipe, layout):
         for key, content in spelling.bridge:
             part, _, name = key.partition(".")
-            written = list(content) if isinstance(content, tuple) else content
-            parts.setdefault(part, {})[name] = written if switch.values else value
+            parts.setdefault(part, {})[name] = _content(content, value)
     return parts
+
+
+def _content(content: Any, value: Value) -> Any:
+    """What is written at a key: what the spelling says, with the value in its place."""
+    if content == "{value}":
+        return value
+    if content == "{words}":
+        return list(words_of(value))
+    return list(content) if isinstance(content, tuple) else content
 
 
 def _spelled(recipe: Recipe, layout: Layout) -> Iterator[tuple[Switch, Value, Spelling]]:

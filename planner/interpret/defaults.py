@@ -70,6 +70,7 @@ OWN: dict[str, dict[str, Any]] = {
         "overlap_grad_reduce": True,
         "overlap_param_gather": True,
         "moe_token_dispatcher_type": "alltoall",
+        "optimizer_offload_fraction": 0.0,
     },
 }
 """What dresses of Megatron-LM set by themselves: ms-swift's Megatron arguments, NeMo's mixed

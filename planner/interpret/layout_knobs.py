@@ -91,11 +91,19 @@ def megatron(plain: dict[str, Any], gpus: int, layers: int) -> tuple[Layout, int
             account_for_embedding=embedding,
             account_for_loss=loss,
             stage_layout=text,
-            offload=OFFLOAD_CODE["optimizer-cpu" if plain.get("optimizer_cpu_offload") else "none"],
+            offload=OFFLOAD_CODE["optimizer-cpu" if _optimizer_away(plain) else "none"],
             **recompute(plain),
         ),
         batch,
     )
+
+
+def _optimizer_away(plain: dict[str, Any]) -> bool:
+    """Whether any of the optimizer is on the host: the flag alone is not enough where the share is
+    0.
+    """
+    share = plain.get("optimizer_offload_fraction")
+    return bool(plain.get("optimizer_cpu_offload")) and share != 0
 
 
 def _all_to_all(plain: dict[str, Any], cp: int) -> int:

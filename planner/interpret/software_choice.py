@@ -206,8 +206,10 @@ def _gradients_of_fp16(plain: dict[str, Any], dp: int) -> dict[str, Any]:
 
 
 def _state_bytes(plain: dict[str, Any]) -> float | None:
-    """Bytes a parameter of the precision-aware optimizer's states; None without it."""
-    if not plain.get("use_precision_aware_optimizer"):
+    """Bytes a parameter of the precision-aware optimizer's states; None without it, or where part
+    of it is on the host: its states are 32 bits wide there whatever the flags say.
+    """
+    if not plain.get("use_precision_aware_optimizer") or plain.get("optimizer_cpu_offload"):
         return None
     moments = [
         STATES.get(str(plain.get(name) or "fp32"), 4.0)

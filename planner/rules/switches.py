@@ -21,7 +21,7 @@ def of(framework: str) -> tuple[Rule, ...]:
 def _rule(switch: Switch, need: Need) -> Rule:
     def holds(recipe: Recipe, layout: Layouts) -> Mask:
         value = setting(recipe, switch.name, switch.default)
-        binds = value in need.values if need.values else value != switch.values[0]
+        binds = value in need.values if need.values else value != switch.first
         if not binds:
             return np.True_
         idle = ~np.asarray(switch.exists(recipe, layout) & switch.acts(recipe, layout))

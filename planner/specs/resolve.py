@@ -48,7 +48,11 @@ class Chosen(NamedTuple):
 
 
 NO_BF16 = ("fp16", "fp32")
-FREE: Switches = {"expandable_segments": True, "moe_router_fusion": True}
+FREE: Switches = {
+    "expandable_segments": True,
+    "moe_router_fusion": True,
+    "overlap_cpu_optimizer_d2h_h2d": True,
+}
 """Switches that cost nothing on a GPU and keep the arithmetic: on, where the framework and version
 have them, unless the question says otherwise.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from planner.specs.documents import FrozenDocument
 
@@ -251,6 +251,21 @@ class Sharding(FrozenDocument):
     """
 
 
+class Offload(FrozenDocument):
+    """What waits in host memory, as its switches have it."""
+
+    modules: tuple[str, ...] = ()
+    """Modules whose saved tensors go to the host (Megatron-core's fine-grained offload)."""
+    modules_share: NonNegativeFloat = 1.0
+    """Share of those groups of tensors that go."""
+    layers: NonNegativeInt = 0
+    """Layers whose saved tensors go, all of them."""
+    optimizer_share: NonNegativeFloat = 1.0
+    """Share of the states that go where the layout offloads the optimizer."""
+    optimizer_beside: bool = False
+    """Gradients and weights of some parameters travel while others are updated."""
+
+
 class Allocator(FrozenDocument):
     """Device memory beside tensors."""
 
@@ -330,9 +345,10 @@ class Software(FrozenDocument):
     overlap: Overlap
     states: States
     sharding: Sharding = Sharding()
+    offload: Offload = Offload()
     allocator: Allocator
     quirks: Quirks = Quirks()
-    switches: dict[str, bool | int | str] = Field(default_factory=dict)
+    switches: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """The settings of its switches (specs/switches) that its figures hold for; of the others the
     framework's defaults.
     """

@@ -296,6 +296,19 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
     return {"accepted": True, "stage": "", "message": "", **facts}
 
 
+def _arguments() -> dict[str, list[str]]:
+    """Every argument of the parser, by its group."""
+    import argparse
+
+    import megatron.training.arguments as arguments
+
+    parser = arguments.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+    return {
+        str(group.title): [action.dest for action in group._group_actions]
+        for group in parser._action_groups
+    }
+
+
 def _answer(answers: int, case: dict[str, Any], verdict: dict[str, Any]) -> None:
     os.write(answers, (json.dumps({"name": case["name"], **verdict}) + "\n").encode())
 
@@ -328,6 +341,9 @@ def _main() -> None:
     _read_sources_once()
     for line in sys.stdin:
         case = json.loads(line)
+        if case.get("arguments"):
+            _answer(answers, case, _arguments())
+            continue
         child = os.fork()
         if child == 0:
             _answer_in_fork(case, machine, answers)

@@ -76,11 +76,26 @@ def verdicts(cases: Iterable[Case], version: str = NEWEST) -> list[dict[str, Any
     """A dict a case: accepted, stage (where it ended), message, and the facts that Megatron
     derived.
     """
-    env = {
+    return judging.verdicts(_words(), _environment(version), map(asdict, cases))
+
+
+def arguments(version: str = NEWEST) -> dict[str, list[str]]:
+    """Every argument that the parser of a version takes, by its group there."""
+    [answer] = judging.verdicts(
+        _words(), _environment(version), [{"name": "arguments", "arguments": True}]
+    )
+    del answer["name"]
+    return answer
+
+
+def _words() -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("megatron_judge.py"))]
+
+
+def _environment(version: str) -> dict[str, str]:
+    return {
         **os.environ,
         "PYTHONPATH": str(wheel(version)),
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
     }
-    judge = str(Path(__file__).with_name("megatron_judge.py"))
-    return judging.verdicts([sys.executable, judge], env, map(asdict, cases))

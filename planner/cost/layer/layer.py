@@ -61,6 +61,9 @@ class LayerTime:
     adapter_forward_s: Numeric = 0.0
     """Low-rank adapters."""
     adapter_backward_s: Numeric = 0.0
+    host_forward_s: Numeric = 0.0
+    """Activations on their way to host memory, and back, beyond what the rest hides."""
+    host_backward_s: Numeric = 0.0
 
     @property
     def forward_s(self) -> Numeric:
@@ -73,6 +76,7 @@ class LayerTime:
             + self.launch_forward_s
             + self.ep_forward_s
             + self.adapter_forward_s
+            + self.host_forward_s
         )
 
     @property
@@ -89,6 +93,7 @@ class LayerTime:
             + self.launch_backward_s
             + self.ep_backward_s
             + self.adapter_backward_s
+            + self.host_backward_s
         )
 
     @property

@@ -5,18 +5,28 @@ one rank.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
 from planner.cost.memory.expert_activations import expert_parts
+from planner.cost.memory.host_activations import (
+    HELD,
+    NONE,
+    Hosted,
+    attention_modules,
+    expert_modules,
+    sent,
+    whole_layers,
+)
 from planner.cost.memory.linear_inputs import input_kept
 from planner.cost.memory.lora import adapters_kept_bytes
 from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
 from planner.cost.params.lora import dense_adapters, mlp_adapters_of
 from planner.cost.params.trained import has_backward, trains
-from planner.layout import MODULES, Layouts, Numeric
+from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
 
@@ -46,6 +56,10 @@ class Activations:
     """What a layer with experts keeps more than layer_bytes."""
     mtp_bytes: Numeric = 0.0
     """Kept by the layers of multi-token prediction."""
+    hosted: Hosted = NONE
+    """What each layer sends to host memory, which layer_bytes no longer hold."""
+    expert_hosted: Hosted = NONE
+    """What a layer with experts sends more."""
 
 
 BACK = (
@@ -120,13 +134,6 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     }
 
 
-def dropped(layout: Layouts, module: str) -> Numeric:
-    """1 where selective recomputation names the module."""
-    return (np.right_shift(layout.recompute_modules, MODULES.index(module)) & 1) * (
-        layout.recomputes_modules
-    )
-
-
 def activations(recipe: Recipe, layout: Layouts) -> Activations:
     """Activation memory of one micro-batch.
 
@@ -139,13 +146,13 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
     whole_bytes = sum(parts.values())
     kept = (
         whole_bytes
-        - dropped(layout, "core_attn") * parts["core"]
-        - dropped(layout, "layernorm") * parts["norm_outputs"]
-        - dropped(layout, "mlp") * (parts["mlp_in"] + parts["mlp_out"])
+        - layout.drops("core_attn") * parts["core"]
+        - layout.drops("layernorm") * parts["norm_outputs"]
+        - layout.drops("mlp") * (parts["mlp_in"] + parts["mlp_out"])
     )
     model, software = recipe.model, recipe.software
     if model.mla:
-        kept = kept - dropped(layout, "mla_up_proj") * parts["qkv"]
+        kept = kept - layout.drops("mla_up_proj") * parts["qkv"]
     count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
     outside = layout.sequence_shards
     vocab = padded_vocab(model, layout.tp) / layout.tp
@@ -159,11 +166,13 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         * (recipe.attention != "flash")
     )
     temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
+    hosted = sent(recipe, layout, attention_modules(recipe, layout, parts))
     kept_by_layer = Activations(
-        layer_bytes=kept,
+        hosted=hosted,
+        layer_bytes=kept - hosted.freed_bytes,
         input_bytes=parts["norm_inputs"] / 2,
-        whole_layer_bytes=whole_bytes,
-        temporary_bytes=temporary,
+        whole_layer_bytes=whole_bytes - hosted.freed_bytes,
+        temporary_bytes=temporary + HELD * hosted.freed_bytes,
         embedding_bytes=count * h / outside * (1.0 if software.dropout else 0.0),
         logits_bytes=software.kept.unfused.logits * count * rows,
         gathered_bytes=count
@@ -181,11 +190,12 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         if model.moe
         else with_mtp(recipe, kept_by_layer),
     )
-    return (
-        kept_by_layer
-        if has_backward(recipe)
-        else replace(kept_by_layer, **dict.fromkeys(BACK, 0.0 * kept_by_layer.layer_bytes))
-    )
+    if recipe.software.offload.layers:
+        kept_by_layer = with_layers_away(recipe, kept_by_layer)
+    if has_backward(recipe):
+        return kept_by_layer
+    nothing: dict[str, Any] = dict.fromkeys(BACK, 0.0 * kept_by_layer.layer_bytes)
+    return replace(kept_by_layer, **nothing, hosted=NONE, expert_hosted=NONE)
 
 
 def widened(recipe: Recipe, dense: Activations) -> Activations:
@@ -197,7 +207,7 @@ def widened(recipe: Recipe, dense: Activations) -> Activations:
     """
     if recipe.precision != "fp32":
         return dense
-    return replace(dense, **{f.name: 2 * getattr(dense, f.name) for f in fields(dense)})
+    return replace(dense, **{f.name: getattr(dense, f.name) * 2 for f in fields(dense)})
 
 
 def with_mtp(recipe: Recipe, dense: Activations) -> Activations:
@@ -213,6 +223,27 @@ def with_mtp(recipe: Recipe, dense: Activations) -> Activations:
     )
 
 
+def with_layers_away(recipe: Recipe, kept: Activations) -> Activations:
+    """The same where some layers' activations go to host memory as a whole.
+
+    Formula: whole_layers() of each kind of layer less; on the device one whole layer that is
+             fetched
+    Source:  [megatron-core] --cpu-offloading-num-layers
+    Assumes: as whole_layers().
+    """
+    dense = whole_layers(recipe, kept.layer_bytes)
+    more = whole_layers(recipe, kept.expert_bytes)
+    fetched = kept.layer_bytes + np.maximum(kept.expert_bytes, 0.0)
+    return replace(
+        kept,
+        layer_bytes=kept.layer_bytes - dense.freed_bytes,
+        expert_bytes=kept.expert_bytes - more.freed_bytes,
+        temporary_bytes=kept.temporary_bytes + fetched,
+        hosted=dense,
+        expert_hosted=more,
+    )
+
+
 def with_experts(
     recipe: Recipe, layout: Layouts, dense_layers: Activations, parts: dict[str, Numeric]
 ) -> Activations:
@@ -225,21 +256,25 @@ def with_experts(
     """
     own = expert_parts(recipe, layout)
     apart = own.pop("adapters", 0.0) - adapters_kept_bytes(recipe, layout, mlp_adapters_of(recipe))
-    moe_act, moe, shared = (dropped(layout, name) for name in ("moe_act", "moe", "shared_experts"))
+    moe_act, moe, shared = (layout.drops(name) for name in ("moe_act", "moe", "shared_experts"))
     routed = (
         own["expert_in"] + own["expert_middle"] + own["routing"] + own["expert_out"] * (1 - moe_act)
     )
     kept = routed * (1 - moe) + own["shared"] * (1 - np.maximum(moe, shared))
     dense = parts["mlp_in"] + parts["mlp_out"]
     residual = bool(recipe.model.moe and recipe.model.moe.dense_residual)
-    replaced = 0.0 if residual else dense * (1 - dropped(layout, "mlp"))
+    replaced = 0.0 if residual else dense * (1 - layout.drops("mlp"))
     more = sum(own.values()) + apart - (0.0 if residual else dense)
+    hosted = sent(recipe, layout, expert_modules(parts, own))
+    away = hosted.freed_bytes
     with_routed = replace(
         dense_layers,
-        expert_bytes=kept - replaced + apart + 0.0 * dense_layers.layer_bytes,
-        whole_layer_bytes=dense_layers.whole_layer_bytes + np.maximum(more, 0.0),
+        expert_bytes=kept - replaced + apart - away + 0.0 * dense_layers.layer_bytes,
+        whole_layer_bytes=dense_layers.whole_layer_bytes + np.maximum(more - away, 0.0),
         temporary_bytes=np.maximum(
             dense_layers.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])
-        ),
+        )
+        + HELD * away,
+        expert_hosted=hosted,
     )
     return with_mtp(recipe, with_routed)

@@ -18,9 +18,9 @@ BUFFERS = 1.5
 """Host memory over the states in it: pinned buffers and copies."""
 
 
-def optimizer_away(layout: Layouts) -> Numeric:
-    """1 where the optimizer's states are off the device."""
-    return (np.asarray(layout.offload) > 0) * 1.0
+def optimizer_away(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Share of the optimizer's states that is off the device."""
+    return (np.asarray(layout.offload) > 0) * recipe.software.offload.optimizer_share
 
 
 def weights_away(layout: Layouts) -> Numeric:
@@ -39,7 +39,7 @@ def in_bf16_pipeline(recipe: Recipe, layout: Layouts) -> Numeric:
     device.
     """
     own = recipe.framework == "deepspeed" and recipe.precision == "bf16"
-    return layout.pipelined * (1 - optimizer_away(layout)) * own
+    return layout.pipelined * (np.asarray(layout.offload) == 0) * own
 
 
 def sums_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
@@ -59,18 +59,21 @@ def nodes(recipe: Recipe) -> float:
     return max(recipe.gpus / recipe.hardware.node.gpus, 1.0)
 
 
-def host_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Host memory of one node that offloaded states take.
+def host_bytes(recipe: Recipe, layout: Layouts, activations_bytes: Numeric = 0.0) -> Numeric:
+    """Host memory of one node that offloaded states take, and activations of the rank that sends
+    most.
 
-    Formula: 1.5 (16 P_trained + 2 P with the weights) / nodes; none on NVMe
+    Formula: 1.5 (16 P_trained, or the share that goes, + 2 P with the weights) / nodes; none on
+             NVMe; activations_bytes of each GPU of the node
     Source:  [deepspeed] estimate_zero2_model_states_mem_needs,
              estimate_zero3_model_states_mem_needs, built under zero.Init
-    Assumes: even shards; buffers of half the states.
+    Assumes: even shards; buffers of half the states; activations go into buffers of their size.
     """
-    held = optimizer_away(layout) * 16.0 * trained_total(recipe) + weights_away(
+    held = optimizer_away(recipe, layout) * 16.0 * trained_total(recipe) + weights_away(
         layout
     ) * 2.0 * total_params(recipe.model)
-    return BUFFERS * held * (1 - on_nvme(layout)) / nodes(recipe)
+    states = BUFFERS * held * (1 - on_nvme(layout)) / nodes(recipe)
+    return states + activations_bytes * min(recipe.gpus, recipe.hardware.node.gpus)
 
 
 def host_limit_bytes(recipe: Recipe) -> float:

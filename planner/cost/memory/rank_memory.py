@@ -223,6 +223,21 @@ def rank_memory(
     )
 
 
+def hosted_bytes(acts: Activations, ranks: tuple[Rank, ...]) -> Numeric:
+    """Activations in host memory of the pipeline rank that sends most.
+
+    Formula: in flight * (layers * moved + expert_layers * moved by experts)
+    Source:  [megatron-core] core/pipeline_parallel/fine_grained_activation_offload.py
+    Assumes: every micro-batch in flight is there.
+    """
+    most: Numeric = 0.0
+    for rank in ranks:
+        held = rank.layers * acts.hosted.moved_bytes
+        held = held + rank.expert_layers * acts.expert_hosted.moved_bytes
+        most = np.maximum(most, rank.in_flight * held)
+    return most
+
+
 def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, Rank]:
     """The three ranks that can be the worst: the first, the second, the last.
 

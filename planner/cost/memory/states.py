@@ -130,13 +130,13 @@ def state_bytes(
         gradient_bytes
         * params
         / np.where(split, shards, 1)
-        * (1 - optimizer_away(layout) * (zero >= 2))
+        * (1 - optimizer_away(recipe, layout) * (zero >= 2))
     )
     held = software.states.optimizer_state_bytes * params - saved_bytes(
         recipe, params, params if matrices is None else matrices
     )
     states = held / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), shards, 1)
-    return weights, gradients, states * (1 - optimizer_away(layout))
+    return weights, gradients, states * (1 - optimizer_away(recipe, layout))
 
 
 def _software(recipe: Recipe) -> Software:

@@ -31,12 +31,13 @@ def _shard(recipe: Recipe, layout: Layouts, layers: Split, trained: bool = True)
 def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """Gradients to the host, Adam on its processors, weights back.
 
-    Formula: (2 m + 2) bytes of the shard over PCIe, under Megatron-LM gradient_bytes + 2; and max(P
-             / nodes / host rate, 28 P / nodes over NVMe)
+    Formula: the share that is off the device of (2 m + 2) bytes of the shard over PCIe, under
+             Megatron-LM gradient_bytes + 2; and max(P / nodes / host rate, 28 P / nodes over NVMe);
+             of the two the longer where they run beside one another
     Source:  [deepspeed] stage_1_and_2, stage3, DeepSpeedCPUAdam; [ml-engineering] rate of a node's
              processors; [megatron-core] core/optimizer/cpu_offloading/hybrid_optimizer.py
     Assumes: DeepSpeed sends the gradients of every micro-batch to the host, Megatron-LM the main
-             gradients of a step; nothing hides.
+             gradients of a step.
     """
     node = recipe.hardware.node
     share = trained_total(recipe) / nodes(recipe)
@@ -46,7 +47,11 @@ def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     moved = (sent + 2.0) * _shard(recipe, layout, layers) / (node.pcie_gbytes_per_s * GB)
     adam = share / recipe.software.sharding.host_update_params_per_s
     drives = on_nvme(layout) * STATE_BYTES * share / max(node.nvme_gbytes_per_s * GB, 1.0)
-    return optimizer_away(layout) * (moved + np.maximum(adam, drives))
+    update = np.maximum(adam, drives)
+    beside = recipe.software.offload.optimizer_beside
+    return optimizer_away(recipe, layout) * (
+        np.maximum(moved, update) if beside else moved + update
+    )
 
 
 def fetch_s(recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime) -> Numeric:

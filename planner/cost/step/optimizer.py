@@ -115,7 +115,7 @@ def optimizer_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     passes = (software.states.gradient_bytes + software.traffic.gradient_step_bytes) * held
     here = memory_s(recipe.hardware, moved_bytes(recipe, updated, matrices / shards) + passes)
     return (here + orthogonalization_s(recipe, layout, count, with_experts, (shards, alike))) * (
-        1 - optimizer_away(layout)
+        1 - optimizer_away(recipe, layout)
     )
 
 

@@ -235,7 +235,9 @@ def step_time(
         "dp_comm_s": exposed,
         "embedding_comm_s": embedding_comm_s(recipe, layout),
         "optimizer_s": optimizer_s(recipe, layout, layers),
-        "offload_s": update_s(recipe, layout, layers) + fetch_s(recipe, layout, layers, first),
+        "offload_s": update_s(recipe, layout, layers)
+        + fetch_s(recipe, layout, layers, first)
+        + count * (layer.host_forward_s + layer.host_backward_s),
         "overhead_s": recipe.software.launch.step_overhead_us * MICRO + 0.0 * count,
     }
     return StepTime(**terms, straggler_s=sum(terms.values()) * straggler_share(recipe, layout))

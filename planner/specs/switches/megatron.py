@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.layout import MODULES, Layouts, Mask
 from planner.specs.recipe import Recipe
+from planner.specs.switches import megatron_offload
 from planner.specs.switches.allocator import EXPANDABLE_SEGMENTS
 from planner.specs.switches.switch import (
     Need,
@@ -252,7 +253,11 @@ SWITCHES = (
         (),
         0,
         "same",
-        (Spelling(0, (("--ddp-bucket-size", "{value}"),), bridge=(("ddp.bucket_size", None),)),),
+        (
+            Spelling(
+                0, (("--ddp-bucket-size", "{value}"),), bridge=(("ddp.bucket_size", "{value}"),)
+            ),
+        ),
         "smaller buckets overlap sooner and reach less bandwidth; not modelled, measured by tune",
         "[megatron-core] core/distributed/distributed_data_parallel.py",
         exists=_reduces_beside,
@@ -453,5 +458,6 @@ SWITCHES = (
         ),
         read=_read_graph,
     ),
+    *megatron_offload.SWITCHES,
     EXPANDABLE_SEGMENTS,
 )

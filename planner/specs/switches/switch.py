@@ -14,11 +14,12 @@ from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
 from planner.specs.versions import Version
 
-Value = bool | int | str
+Value = bool | int | float | str
 Switches = Mapping[str, Value]
 """Values of switches by name; of those that are missing the framework's defaults hold."""
 Plain = Mapping[str, Any]
 """Values read from a file, by the framework's own words (Reading.plain)."""
+NO_WORDS = "none"
 FIRST: Version = (0, 0)
 NEVER: Version = (999, 0)
 
@@ -29,7 +30,9 @@ class Spelling:
 
     value: Value
     flags: tuple[tuple[str, ...], ...] = ()
-    """Flags of the command line, each with its arguments; none where the value is the default."""
+    """Flags of the command line, each with its arguments, {value} in place of a number and {words}
+    of a set; none where the value is the default.
+    """
     since: Version = FIRST
     before: Version = NEVER
     environment: tuple[tuple[str, str], ...] = ()
@@ -59,6 +62,11 @@ def setting(recipe: Recipe, name: str, default: Value) -> Value:
     return recipe.switches.get(name, recipe.software.switches.get(name, default))
 
 
+def words_of(value: Value) -> tuple[str, ...]:
+    """The words of a set."""
+    return () if value == NO_WORDS else tuple(str(value).split("+"))
+
+
 def always(recipe: Recipe, layout: Layouts) -> Mask:
     return np.True_
 
@@ -70,9 +78,13 @@ class Switch:
     name: str
     help: str
     values: tuple[Value, ...]
-    """Off, or what costs nothing and gains nothing, first; none: a whole number."""
+    """Off, or what costs nothing and gains nothing, first; none: a whole number, a share, or a set
+    of words.
+    """
     default: Value
-    """The framework's own; Megatron-LM's of its command line."""
+    """The framework's own; Megatron-LM's of its command line. Of numbers and sets what costs
+    nothing and gains nothing.
+    """
     arithmetic: Literal["same", "reassociated", "lossy", "benchmark-only"]
     """same: bit for bit the same sums; reassociated: other orders of the same sums; lossy: fewer
     bits or dropped tokens; benchmark-only: trains nothing.
@@ -95,6 +107,17 @@ class Switch:
     """The value that a file states, where it is not simply the flags of a spelling."""
     lowest: int = 1
     """Of a whole number the least."""
+    share: bool = False
+    """Of a switch without values: a number above 0, up to 1."""
+    words: tuple[str, ...] = ()
+    """Of a switch without values: the words of which any may stand in it, joined by +; NO_WORDS
+    where none does.
+    """
+
+    @property
+    def first(self) -> Value:
+        """Off, or what costs nothing and gains nothing."""
+        return self.values[0] if self.values else self.default
 
     def spelled(
         self, value: Value, version: Version, experts: bool | None = None

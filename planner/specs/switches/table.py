@@ -18,7 +18,7 @@ from planner.specs.documents import read_mapping
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
 from planner.specs.switches import deepspeed, megatron, torch
-from planner.specs.switches.switch import Plain, Switch, Switches, Value
+from planner.specs.switches.switch import NO_WORDS, Plain, Switch, Switches, Value, words_of
 from planner.specs.versions import version_of
 
 BY_FRAMEWORK: dict[str, dict[str, Switch]] = {
@@ -53,16 +53,30 @@ def parse(words: Iterable[str], framework: str) -> dict[str, Value]:
 
 def _value(switch: Switch, text: str) -> Value:
     lowered = text.lower()
+    if switch.words:
+        return _set(switch, lowered)
     if not switch.values:
-        if not text.isascii() or not text.isdigit():
-            raise _faulty(switch, text)
-        _check_value(switch, int(text), "switch")
-        return int(text)
+        try:
+            number = float(text) if switch.share else int(text)
+        except ValueError:
+            raise _faulty(switch, text) from None
+        _check_value(switch, number, "switch")
+        return number
     for value in switch.values:
         words = (ON if value else OFF) if isinstance(value, bool) else (str(value).lower(),)
         if lowered in words:
             return value
     raise _faulty(switch, text)
+
+
+def _set(switch: Switch, text: str) -> str:
+    """Words in the switch's own order, each once."""
+    stated = words_of(text)
+    if not stated and text == NO_WORDS:
+        return NO_WORDS
+    if not set(stated) <= set(switch.words):
+        raise _faulty(switch, text)
+    return "+".join(word for word in switch.words if word in stated)
 
 
 def _faulty(switch: Switch, text: object) -> InputError:
@@ -71,6 +85,10 @@ def _faulty(switch: Switch, text: object) -> InputError:
 
 def choices(switch: Switch) -> str:
     """The values in words: `off or on`, `fp32 or bf16`."""
+    if switch.words:
+        return f"{NO_WORDS}, or any of {', '.join(switch.words)} joined by +"
+    if switch.share:
+        return "a number above 0, up to 1"
     if not switch.values:
         return f"a whole number from {switch.lowest} to {MAX_SIZE:,}"
     *others, last = (shown(value) for value in switch.values)
@@ -81,6 +99,8 @@ def shown(value: Value) -> str:
     """A value as text: on, off, 50,000,000, hybridep."""
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) else value
 
 
@@ -114,14 +134,23 @@ def _check_value(switch: Switch, value: object, where: str) -> None:
                 f"{where}: switches.{switch.name} must be {choices(switch)}, but got"
                 f" {str(value)[:40]}"
             )
-    elif (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or not switch.lowest <= value <= MAX_SIZE
-    ):
+    elif not _may_have(switch, value):
         raise InputError(
             f"{where}: switches.{switch.name} must be {choices(switch)}, but got {str(value)[:40]}"
         )
+
+
+def _may_have(switch: Switch, value: object) -> bool:
+    """Whether a switch without values takes a value."""
+    if switch.words:
+        return isinstance(value, str) and set(words_of(value)) <= set(switch.words)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if switch.share:
+        return 0 < value <= 1
+    return value == switch.default or (
+        isinstance(value, int) and switch.lowest <= value <= MAX_SIZE
+    )
 
 
 def of(framework: str, settings: Switches) -> dict[str, Value]:
@@ -163,9 +192,7 @@ def _read_flags(switch: Switch, plain: Plain) -> Value | None:
     """The value whose flags a file states; a number is stated by the switch's own name."""
     if not switch.values:
         number = plain.get(switch.name)
-        if not isinstance(number, int) or isinstance(number, bool):
-            return None
-        return number if 1 <= number <= MAX_SIZE else None
+        return number if _may_have(switch, number) else None
     stated = plain.get(switch.name)
     return stated if isinstance(stated, bool) else None
 
@@ -225,8 +252,11 @@ def _figures(framework: str, settings: tuple[tuple[str, Value], ...]) -> Figures
     decided: Figures = {path: plain.figure(path) for path in _decided_paths(framework)}
     for name, switch in BY_FRAMEWORK[framework].items():
         held = all(values[other] == value for other, value in switch.requires)
-        value = values[name] if held else switch.values[0]
-        effect = every.get(name, {}).get(value, {})
+        value = values[name] if held else switch.first
+        effects_of = every.get(name, {})
+        if "figure" in effects_of:
+            decided[effects_of["figure"]] = words_of(value) if switch.words else value
+        effect = effects_of.get(value, {})
         decided |= effect.get("set", {})
         for path, other in effect.get("like", {}).items():
             decided[path] = library.stack(other).figure(path)
@@ -240,14 +270,13 @@ def _figures(framework: str, settings: tuple[tuple[str, Value], ...]) -> Figures
 @lru_cache(maxsize=4)
 def _decided_paths(framework: str) -> tuple[str, ...]:
     """Every figure that some value of some switch changes."""
-    paths = {
-        path
-        for name in BY_FRAMEWORK[framework]
-        for value, effect in effects(framework).get(name, {}).items()
-        if value != "source"
-        for changes in effect.values()
-        for path in changes
-    }
+    paths: set[str] = set()
+    for name in BY_FRAMEWORK[framework]:
+        for value, effect in effects(framework).get(name, {}).items():
+            if value == "figure":
+                paths.add(effect)
+            elif value != "source":
+                paths.update(path for changes in effect.values() for path in changes)
     return tuple(sorted(paths))
 
 
@@ -281,10 +310,10 @@ def available(software: Software, version: str) -> tuple[Software, tuple[str, ..
     notes = []
     for name, value in software.switches.items():
         switch = BY_FRAMEWORK[software.framework][name]
-        if not switch.values or switch.spelled(value, number):
+        if value == switch.first or switch.spelled(value, number):
             continue
-        below = switch.values[: switch.values.index(value)]
-        nearest: Any = next((v for v in reversed(below) if switch.spelled(v, number)), below[0])
+        below = switch.values[: switch.values.index(value)] if switch.values else ()
+        nearest = next((v for v in reversed(below) if switch.spelled(v, number)), switch.first)
         changed[name] = nearest
         notes.append(
             f"{name}: {shown(nearest)}, as {software.framework} {version} has no {shown(value)}"
