@@ -57,8 +57,10 @@ def why(
                 f"the batch leaves each pipeline only {layout.m} micro-batches; a larger"
                 " --global-batch-size shrinks the bubble"
             )
-    if recipe.framework == "deepspeed":
-        sentences += _deepspeed(layout, estimate)
+    if recipe.framework == "deepspeed" and layout.pp > 1:
+        sentences.append("DeepSpeed's pipeline is plain 1F1B: there is no interleaving, so v is 1")
+    if estimate.host_bytes:
+        sentences.append(_host(layout, estimate))
     if len(ladder) > 1:
         sentences.append(_virtual(ladder))
     if len(plans) > 1:
@@ -75,18 +77,14 @@ def _memory(layout: Layout, estimate: Estimate) -> str:
     )
 
 
-def _deepspeed(layout: Layout, estimate: Estimate) -> list[str]:
-    """What is the framework's own: no virtual stages, states on the host."""
-    sentences = []
-    if layout.pp > 1:
-        sentences.append("DeepSpeed's pipeline is plain 1F1B: there is no interleaving, so v is 1")
-    if layout.offload:
-        used, limit_gib = estimate.host_bytes / GIB, estimate.host_limit_bytes / GIB
-        sentences.append(
-            f"offload {OFFLOADS[layout.offload]}: {used:,.0f} of {limit_gib:,.0f} GiB of each"
-            f" node's memory, {estimate.time.offload_s:.2f} s a step"
-        )
-    return sentences
+def _host(layout: Layout, estimate: Estimate) -> str:
+    """What is in host memory, and what that costs."""
+    what = OFFLOADS[layout.offload] if layout.offload else "of activations"
+    used, limit_gib = estimate.host_bytes / GIB, estimate.host_limit_bytes / GIB
+    return (
+        f"offload {what}: {used:,.0f} of {limit_gib:,.0f} GiB of each node's memory,"
+        f" {estimate.time.offload_s:.2f} s a step"
+    )
 
 
 def _pipeline(layout: Layout, estimate: Estimate) -> str:

@@ -55,8 +55,8 @@ def _needs(launch: Launch, estimate: Estimate) -> str:
     """What is needed against what there is, its largest parts, and the stage that needs it."""
     if estimate.host_bytes > estimate.host_limit_bytes:
         return (
-            f"offloaded states take {estimate.host_bytes / GIB:,.0f} GiB of a node's memory, which"
-            f" has {estimate.host_limit_bytes / GIB:,.0f} GiB"
+            f"what is offloaded takes {estimate.host_bytes / GIB:,.0f} GiB of a node's memory,"
+            f" which has {estimate.host_limit_bytes / GIB:,.0f} GiB"
         )
     parts = [(f.name, float(getattr(estimate.memory, f.name))) for f in fields(estimate.memory)]
     largest = sorted(parts, key=lambda part: -part[1])[:4]

@@ -16,6 +16,7 @@ from typing import Any
 from planner import api
 from planner.emit.table import FORMATS, LAUNCHERS
 from planner.errors import InputError
+from planner.specs.switches.switch import Switch
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of, shown
 
 MODELS = ("llama3-8b", "llama3-70b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt3-175b")
@@ -47,10 +48,19 @@ def question(chance: random.Random) -> dict[str, Any]:
     }
     switches = []
     for switch in BY_FRAMEWORK[framework].values():
-        if framework == "megatron" and switch.values and chance.random() < 0.2:
-            switches.append(f"{switch.name}={shown(chance.choice(switch.values))}")
+        if framework == "megatron" and chance.random() < (0.2 if switch.values else 0.1):
+            switches.append(f"{switch.name}={value(chance, switch)}")
     words["switch"] = tuple(switches)
     return {word: value for word, value in words.items() if value is not None}
+
+
+def value(chance: random.Random, switch: Switch) -> str:
+    """One of the values that a switch may have."""
+    if switch.values:
+        return shown(chance.choice(switch.values))
+    if switch.words:
+        return "+".join(word for word in switch.words if chance.random() < 0.5) or "none"
+    return str(chance.choice((0.25, 0.5)) if switch.share else chance.choice((4, 1000)))
 
 
 def tried(words: dict[str, Any], launcher: str, form: str | None) -> Outcome | None:

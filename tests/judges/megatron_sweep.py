@@ -17,7 +17,7 @@ from planner.specs import library
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
-from planner.specs.switches.switch import Value
+from planner.specs.switches.switch import Switch, Value
 from planner.specs.switches.table import BY_FRAMEWORK, available, with_switches
 from planner.specs.versions import version_of
 from tests import documents
@@ -70,13 +70,23 @@ def software(rng: np.random.Generator, precision: str, version: str) -> Software
     number = version_of("megatron", version)
     switched: dict[str, Value] = {}
     for switch in BY_FRAMEWORK["megatron"].values():
-        values = [value for value in switch.values if switch.spelled(value, number)]
-        if values and rng.random() < 0.3:
+        values = [v for v in switch.values or numbers(rng, switch) if switch.spelled(v, number)]
+        if values and rng.random() < (0.3 if switch.values else 0.1):
             switched[switch.name] = values[int(rng.integers(len(values)))]
     can = 1 in stack.zero_stages and precision != "fp16"
     return with_switches(stack, switched).with_figures(
         {"states.optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1]))}
     )
+
+
+def numbers(rng: np.random.Generator, switch: Switch) -> list[Value]:
+    """Some values of a switch that is a number, a share or a set of words."""
+    if switch.share:
+        return [0.25, 0.5]
+    if switch.words:
+        words = [word for word in switch.words if rng.random() < 0.5]
+        return ["+".join(words or switch.words[:1])]
+    return [4, 1000]
 
 
 def question(

@@ -80,3 +80,44 @@ def test_hidden_dropout_is_not_repeated_in_a_graph() -> None:
             recipe, recompute=SELECTIVE, recompute_modules=module_mask(["mlp"])
         )
         assert {breach.rule for breach in breaches(recipe, layout)} == rules
+
+
+@pytest.mark.parametrize(
+    ("settings", "knobs", "rules"),
+    [
+        ({"offload_modules": "core_attn+moe_act"}, {}, set()),
+        ({"offload_modules": "attn_proj"}, {}, {"an offloaded projection goes with its attention"}),
+        (
+            {"offload_modules": "expert_fc1"},
+            {"recompute": SELECTIVE, "recompute_modules": module_mask(["moe"])},
+            {"offloaded experts are not recomputed"},
+        ),
+        ({"cpu_offloading_num_layers": 4}, {}, set()),
+        ({"cpu_offloading_num_layers": 4}, {"pp": 2}, {"offloaded layers and no pipeline"}),
+        (
+            {"cpu_offloading_num_layers": 4},
+            {"recompute": FULL},
+            {"offloaded layers and no recomputation"},
+        ),
+        ({"cpu_offloading_num_layers": 32}, {}, {"a layer at least stays"}),
+        (
+            {"cpu_offloading_num_layers": 4, "offload_modules": "core_attn"},
+            {},
+            {"offloaded layers and no modules"},
+        ),
+        (
+            {"cpu_offloading_num_layers": 4, "cuda_graph": "layers"},
+            {},
+            {"offloaded layers and no graph"},
+        ),
+    ],
+)
+def test_activations_in_host_memory(
+    settings: dict[str, Any], knobs: dict[str, Any], rules: set[str]
+) -> None:
+    """TransformerConfig.__post_init__ of megatron-core 0.16 to 0.19."""
+    recipe = documents.recipe(
+        "mixtral-8x7b", 64, software=with_switches(library.stack("megatron"), settings)
+    )
+    layout = documents.layout(recipe, ep=8, **knobs)
+    assert {breach.rule for breach in breaches(recipe, layout)} == rules

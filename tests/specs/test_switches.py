@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.specs import library, resolve
 from planner.specs.question import from_words
+from planner.specs.switches.switch import Switch, Value
 from planner.specs.switches.table import (
     BY_FRAMEWORK,
     defaults,
@@ -27,17 +28,24 @@ MEGATRON = BY_FRAMEWORK["megatron"]
 
 
 @st.composite
-def settings(draw: st.DrawFn) -> dict[str, bool | int | str]:
+def settings(draw: st.DrawFn) -> dict[str, Value]:
     names = draw(st.lists(st.sampled_from(sorted(MEGATRON)), unique=True))
-    return {
-        name: draw(st.sampled_from(MEGATRON[name].values))
-        for name in names
-        if MEGATRON[name].values
-    }
+    return {name: draw(value_of(MEGATRON[name])) for name in names}
+
+
+def value_of(switch: Switch) -> st.SearchStrategy[Value]:
+    if switch.values:
+        return st.sampled_from(switch.values)
+    if switch.share:
+        return st.sampled_from((0.125, 0.5, 1.0))
+    if switch.words:
+        chosen = st.lists(st.sampled_from(switch.words), unique=True)
+        return chosen.map(lambda words: "+".join(sorted(words, key=switch.words.index)) or "none")
+    return st.integers(switch.lowest, 900)
 
 
 @given(settings())
-def test_settings_are_parsed_as_they_are_shown(chosen: dict[str, bool | int | str]) -> None:
+def test_settings_are_parsed_as_they_are_shown(chosen: dict[str, Value]) -> None:
     words = [f"{name}={shown(value)}" for name, value in chosen.items()]
     assert parse(words, "megatron") == chosen
 
@@ -53,7 +61,7 @@ def flat(figures: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @given(settings(), settings())
 def test_a_stack_under_settings_does_not_remember_the_way(
-    first: dict[str, bool | int | str], second: dict[str, bool | int | str]
+    first: dict[str, Value], second: dict[str, Value]
 ) -> None:
     """The plain stack set to one thing, then to another, is the stack set to the other."""
     whole = defaults("megatron") | second
@@ -69,7 +77,8 @@ def test_a_stack_under_settings_does_not_remember_the_way(
 def test_every_effect_is_of_a_value_and_has_a_source() -> None:
     for framework, switches in BY_FRAMEWORK.items():
         for name, effect in effects(framework).items():
-            assert set(effect) - {"source"} == set(switches[name].values)
+            assert set(effect) - {"source", "figure"} == set(switches[name].values)
+            assert ("figure" in effect) != bool(switches[name].values)
             assert effect["source"]
 
 
@@ -80,6 +89,11 @@ def test_every_effect_is_of_a_value_and_has_a_source() -> None:
         ({"switch": ("cuda_graph=all",)}, "none, attn, layers or full_iteration"),
         ({"switch": ("cuda_graph",)}, "NAME=VALUE"),
         ({"switch": ("cuda_graph=attn", "cuda_graph=none")}, "stated once"),
+        ({"switch": ("offload_modules=core_attn+mlp",)}, "attn_norm, qkv_linear, core_attn"),
+        ({"switch": ("optimizer_offload_fraction=1.5",)}, "above 0, up to 1"),
+        ({"switch": ("optimizer_offload_fraction=nan",)}, "above 0, up to 1"),
+        ({"switch": ("cpu_offloading_num_layers=4.5",)}, "a whole number"),
+        ({"switch": ("offload_modules=moe_act",), "framework_version": "0.15"}, "megatron 0.15"),
         ({"switch": ("moe_dispatcher=hybridep",), "framework_version": "0.15"}, "megatron 0.15"),
         ({"switch": ("cross_entropy_fusion=te",)}, "megatron 0.19"),
         ({"switch": ("grad_reduce_dtype=bf16",), "precision": "fp16"}, "bf16 training"),

@@ -180,7 +180,8 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         * h
         * software.kept.gathered_share
         * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
-        head_bytes=count * (4 * h / outside + 2 * h)
+        head_bytes=hosted.freed_bytes
+        + count * (4 * h / outside + 2 * h)
         + software.kept.logits_bytes * count * rows
         + software.states.dummy_gradient_bytes * vocab * h * trains(recipe, "head"),
     )
@@ -275,6 +276,7 @@ def with_experts(
             dense_layers.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])
         )
         + HELD * away,
+        head_bytes=dense_layers.head_bytes + away,
         expert_hosted=hosted,
     )
     return with_mtp(recipe, with_routed)

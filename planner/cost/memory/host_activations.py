@@ -15,8 +15,8 @@ from planner.specs.recipe import Recipe
 from planner.units import GB
 
 HELD = 2.0
-"""Layers whose tensors are on the device at the peak: the one in its backward pass, and the one
-that is fetched for the next."""
+"""Layers whose tensors are on the device in a backward pass: its own, and the one that is fetched
+for the next. While the head runs the last layer's are there: its groups stay."""
 
 
 @dataclass(frozen=True, slots=True)

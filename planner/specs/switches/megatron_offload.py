@@ -116,7 +116,7 @@ SWITCHES = (
             Need(
                 "offloaded experts are not recomputed",
                 _experts_kept,
-                "expert_fc1 and moe_act are offloaded where experts are not recomputed whole, but got"
+                "expert_fc1 and moe_act are offloaded where experts are not recomputed, but got"
                 " recompute_modules {knobs[recompute_modules]}",
                 "leave moe out of the recomputed modules",
             ),
