@@ -8,6 +8,7 @@ from typing import Any
 from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
 from planner.layout import Layout
+from planner.numerics import Held, Offer
 from planner.rules.rule import Breach
 from planner.search import Plan, SearchResult
 from planner.specs.recipe import Recipe
@@ -33,6 +34,10 @@ class Recommendation(TableViews):
     """Why launch files were not written beside plan.yaml."""
     switches: tuple[SwitchGain, ...] = ()
     """What other values of the switches would give to the first plan."""
+    offers: tuple[Offer, ...] = ()
+    """What was left off because it changes the numbers, and would be faster or let a layout fit."""
+    held: tuple[Held, ...] = ()
+    """What of the first plan changes the numbers."""
     goodput: Goodput | None = None
     """Of the first plan, with failures and checkpoints, when the question states some."""
 
@@ -68,6 +73,8 @@ class Explanation(TableViews):
     estimate: Estimate
     breaches: tuple[Breach, ...] = ()
     baselines: tuple[Baseline, ...] = ()
+    held: tuple[Held, ...] = ()
+    """What of it changes the numbers."""
     goodput: Goodput | None = None
     """With failures and checkpoints, when the question states some."""
 

@@ -113,7 +113,8 @@ def recommend(
     own. With `min_gpus` and no GPU count the answer is for the smallest count on which a layout
     fits.
     """
-    from planner import search
+    from planner import numerics, search
+    from planner.advice.best_plans import best_plans
     from planner.advice.goodput import of_plan
     from planner.answers import Recommendation
     from planner.plan_files import out_folder, training_script, write_plan
@@ -136,18 +137,21 @@ def recommend(
         )
     fewest = None
     if min_gpus:
-        recipe = resolve.recipe(question if question.gpus else replace(question, gpus=1))
+        sized = question if question.gpus else replace(question, gpus=1)
+        recipe = resolve.recipe(sized)
+        if question.allow_numerics:
+            recipe = resolve.recipe(numerics.all_taken(sized, recipe))
         fewest = search.min_gpus(recipe)
         if fewest is None and question.gpus is None:
             return Recommendation(question, recipe, None)
         question = question if question.gpus else replace(question, gpus=fewest)
-    recipe = resolve.recipe(question)
-    result = search.search(recipe, top=top)
+    answered = best_plans(question, top)
+    question, recipe, result = answered.question, answered.recipe, answered.result
     _check_searched(recipe, result.plans)
     fewest = fewest or result.min_gpus
     complete = plan_file.with_defaults(question, recipe)
     if not result.plans:
-        return Recommendation(complete, recipe, result, fewest)
+        return Recommendation(complete, recipe, result, fewest, offers=answered.offers)
     best = result.plans[0]
     files: tuple[tuple[str, ...], str] = ((), "")
     if folder is not None:
@@ -156,7 +160,17 @@ def recommend(
         )
     goodput = of_plan(question, recipe, best.estimate)
     gains = tuple(other_values(recipe, best.layout))
-    return Recommendation(complete, recipe, result, fewest, *files, switches=gains, goodput=goodput)
+    return Recommendation(
+        complete,
+        recipe,
+        result,
+        fewest,
+        *files,
+        switches=gains,
+        offers=answered.offers,
+        held=numerics.held(question, recipe, best.layout, answered.taken),
+        goodput=goodput,
+    )
 
 
 @checked
@@ -169,6 +183,7 @@ def explain(
     from planner.advice.goodput import of_plan
     from planner.answers import Explanation
     from planner.estimate import estimate
+    from planner.numerics import held
     from planner.rules.table import breaches
 
     question = plan_file.restated(question, words, layout=True)
@@ -186,6 +201,7 @@ def explain(
         exact,
         broken,
         _baselines(recipe, layout),
+        held(question, recipe, layout),
         of_plan(question, recipe, exact),
     )
 

@@ -16,6 +16,7 @@ from planner.files import check_folder, folder, write_folder
 from planner.layout import Layout
 from planner.specs.plan import SavedPlan
 from planner.specs.recipe import Recipe
+from planner.specs.switches.lossy import in_force
 from planner.specs.words import Question
 
 _HEAD = """# A plan of ppplan: `ppplan explain THIS` prints every term, `ppplan emit THIS` writes \
@@ -47,6 +48,7 @@ def plan_text(
             recipe.framework: recipe.framework_version,
             "numpy": numpy.__version__,
         },
+        numerics=in_force(recipe, layout),
         software=recipe.versions,
         profile={
             "name": recipe.hardware.name,
@@ -55,8 +57,9 @@ def plan_text(
         },
     )
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    left_out = {"measured", *(() if saved.switches else ("switches",))}
-    content = saved.model_dump(exclude=left_out) | {"software": recipe.versions.stated()}
+    empty = [name for name in ("switches", "numerics") if not getattr(saved, name)]
+    content = saved.model_dump(exclude={"measured", *empty})
+    content |= {"software": recipe.versions.stated()}
     content |= {"measured": measured} if measured else {}
     return _HEAD + yaml.dump(_plain(content), Dumper=dumper, sort_keys=False, width=120)
 

@@ -11,6 +11,7 @@ from planner.estimate import closed_form
 from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.specs.recipe import Recipe
+from planner.specs.switches.lossy import BENCHMARK
 from planner.specs.switches.switch import Switch, Switches, Value
 from planner.specs.switches.table import (
     BY_FRAMEWORK,
@@ -96,6 +97,8 @@ def _gain(
     version = version_of(recipe.framework, recipe.framework_version)
     if value == now[switch.name] or switch.spelled(value, version) is None:
         return None
+    if switch.arithmetic_of(value) == BENCHMARK:
+        return None
     needed = dict(switch.requires) if value else {}
     settings: dict[str, Value] = {n: v for n, v in needed.items() if now[n] != v}
     settings[switch.name] = value
@@ -120,9 +123,9 @@ def _gain(
     )
 
 
-def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str, str]:
-    """Three sentences, each empty where there is nothing to say: what is on and what it saves, what
-    is left off and would save, what would save and change the numbers.
+def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str]:
+    """Two sentences, each empty where there is nothing to say: what is on and what it saves, what
+    is left off and would save. What changes the numbers is said apart (planner/numerics.py).
     """
     least = PAYS * step_s
     first = {gain.name: gain for gain in gains if gain.off and gain.saved_s < -least}
@@ -130,15 +133,14 @@ def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str, str]:
         f"{gain.name} {shown(gain.now)} ({-gain.saved_s:.2g} s{gain.doubt})"
         for gain in first.values()
     ]
-    off, lossy = _best(gains, least, True), _best(gains, least, False)
-    return ", ".join(on), ", ".join(off), ", ".join(lossy)
+    return ", ".join(on), ", ".join(_best(gains, least))
 
 
-def _best(gains: list[SwitchGain], least: float, keeps: bool) -> list[str]:
-    """Of each switch the value that saves most."""
+def _best(gains: list[SwitchGain], least: float) -> list[str]:
+    """Of each switch the value that keeps the numbers and saves most."""
     best: dict[str, SwitchGain] = {}
     for gain in sorted(gains, key=lambda gain: -gain.saved_s):
-        if gain.saved_s > least and gain.keeps_arithmetic == keeps:
+        if gain.saved_s > least and gain.keeps_arithmetic:
             best.setdefault(gain.name, gain)
     return [
         f"{gain.name} {shown(gain.value)} ({gain.saved_s:.2g} s{gain.doubt})"

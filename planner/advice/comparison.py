@@ -11,7 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from planner import reasons, search
+from planner import reasons
+from planner.advice.best_plans import best_plans
 from planner.advice.goodput import of_plan
 from planner.advice.price import Spent, spent
 from planner.cost.goodput import Goodput
@@ -19,6 +20,7 @@ from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.layout import Layout
+from planner.numerics import Held, held
 from planner.rules.table import breaches
 from planner.specs import library, resolve
 from planner.specs import plan as plans
@@ -53,6 +55,8 @@ class Row:
     """
     changes: tuple[str, ...] = ()
     """Against the first row: what is different in the best layout, and which term made it so."""
+    held: tuple[Held, ...] = ()
+    """What of it changes the numbers."""
     fault: str = ""
     """Why there is no plan: nothing fits, or the words cannot hold here."""
     words: Mapping[str, Any] = field(default_factory=dict)
@@ -121,9 +125,10 @@ def _best(
     name = ", ".join(_in_words(word, words[word]) for word in varied)
     varied_question = changed(question, words)
     try:
-        recipe = resolve.recipe(varied_question)
+        answered = best_plans(varied_question, top=1)
+        varied_question, recipe = answered.question, answered.recipe
+        match = answered.result
         name = name or recipe.hardware.name
-        match = search.search(recipe, top=1)
     except InputError as fault:
         return Row(name or question.model, None, None, None, fault=str(fault), words=words)
     if not match.plans:
@@ -133,7 +138,8 @@ def _best(
         return Row(name, recipe, None, None, fault=why, words=words)
     best = match.plans[0]
     row = _row(name, varied_question, recipe, best.layout, best.estimate, match.limits, price)
-    return replace(row, words=words)
+    changing = held(varied_question, recipe, best.layout, answered.taken)
+    return replace(row, words=words, held=changing)
 
 
 def _of_plan(path: Path, price: float | None) -> Row:
@@ -142,6 +148,7 @@ def _of_plan(path: Path, price: float | None) -> Row:
     recipe, layout = resolve.recipe_and_layout(question)
     estimated = estimate(recipe, layout, exact=True)
     row = _row(str(path), question, recipe, layout, estimated, reasons.limit(estimated), price)
+    row = replace(row, held=held(question, recipe, layout))
     broken = breaches(recipe, layout)
     return replace(row, fault=broken[0].message) if broken else row
 

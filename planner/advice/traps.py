@@ -7,6 +7,8 @@ from planner.advice.flag_names import OLD_RECOMPUTE, changed
 from planner.interpret import megatron_model, software_choice
 from planner.interpret.interpret import Launch
 from planner.layout import RECOMPUTE_CODE
+from planner.specs.switches.lossy import BENCHMARK
+from planner.specs.switches.table import BY_FRAMEWORK, settings_of
 from planner.specs.versions import version_of
 
 SELECTIVE = RECOMPUTE_CODE["selective"]
@@ -33,6 +35,18 @@ def _fp32(launch: Launch) -> Finding | None:
         f" not used. Use --{halves}"
     )
     return Finding("warning", "fp32 training", text, (Way({halves: True}),))
+
+
+def _benchmark(launch: Launch) -> Finding | None:
+    """A switch that is for benchmarks: the run is as fast as said, and trains nothing."""
+    for name, value in settings_of(launch.recipe.software).items():
+        switch = BY_FRAMEWORK[launch.recipe.framework][name]
+        if switch.arithmetic_of(value) == BENCHMARK and name in launch.reading.values:
+            text = (
+                f"{name} is for benchmarks, and the run trains nothing: {switch.says}. Leave it out"
+            )
+            return Finding("warning", "benchmark, not training", text, (Way({name: None}),))
+    return None
 
 
 def _sp_alone(launch: Launch) -> Finding | None:
@@ -319,6 +333,7 @@ def _stated(launch: Launch, name: str) -> bool:
 
 TRAPS = (
     _fp32,
+    _benchmark,
     _sp_alone,
     _alone,
     _flash_in_fp32,

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
+from planner.specs.switches.lossy import in_force, text
 from planner.units import GIB
 
 
@@ -48,6 +49,12 @@ def plan(recipe: Recipe, layout: Layout, framework: str) -> tuple[str, ...]:
             f" {layout.mbs} x m {layout.m}"
         ),
     )
+
+
+def numerics(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
+    """A line where something changes the numbers that the run computes."""
+    held = in_force(recipe, layout)
+    return (f"changes the numbers: {text(held)}",) if held else ()
 
 
 def expectation(estimate: Expected) -> tuple[str, ...]:

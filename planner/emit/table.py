@@ -16,7 +16,7 @@ from planner.emit import (
     torchtitan,
     training,
 )
-from planner.emit.comments import Expected, expectation
+from planner.emit.comments import Expected, expectation, numerics
 from planner.emit.program import Program
 from planner.errors import InputError, unknown
 from planner.layout import Layout
@@ -68,7 +68,13 @@ def files(
             f" {instructions[0]}; name it with --script PATH"
         )
     unwritten = switches.left_out(_written_for(recipe), recipe.switches)
-    expected = (*instructions, *unwritten, *(expectation(estimate) if estimate is not None else ()))
+    lossy = numerics(recipe, layout)
+    expected = (
+        *instructions,
+        *unwritten,
+        *lossy,
+        *(expectation(estimate) if estimate is not None else ()),
+    )
     name, write = LAUNCHERS[launcher]
     write_program = FRAMEWORKS[recipe.framework] if form is None else FORMATS[form]
     program = write_program(recipe, layout, expected, script)

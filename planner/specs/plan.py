@@ -35,6 +35,8 @@ class SavedPlan(FrozenDocument):
     assumed: tuple[str, ...] = ()
     versions: dict[str, str]
     """Of ppplan, of the framework whose rules and flags hold, of numpy."""
+    numerics: dict[str, str] = Field(default_factory=dict)
+    """What of the plan changes the numbers that the run computes: lossy switches and states."""
     software: SoftwareVersions = SoftwareVersions()
     """What the plan counts on below them, as far as it is known."""
     profile: dict[str, Any]

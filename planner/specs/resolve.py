@@ -207,6 +207,12 @@ def _switched(
     fixed = table.parse(question.switch, software.framework)
     for name, value in fixed.items():
         switch = table.BY_FRAMEWORK[software.framework][name]
+        if switch.arithmetic_of(value) == "benchmark-only":
+            raise InputError(
+                f"switch {name} must be {table.shown(switch.first)} in a plan, but got"
+                f" {table.shown(value)}, with which a run trains nothing; leave it out (`check`"
+                " prices files that have it)"
+            )
         if switch.spelled(value, number) is None:
             raise InputError(
                 f"switch {name} must be one that {software.framework} {version} has, but got"

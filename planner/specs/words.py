@@ -123,6 +123,10 @@ class Question:
             complete="switch",
         ),
     ] = ()
+    allow_numerics: Annotated[
+        bool | None,
+        Word("Takes what changes the numbers too (16-bit gradients, ...) where it is faster."),
+    ] = None
     container: Annotated[
         str | None,
         Word(
@@ -250,6 +254,7 @@ class QuestionWords(TypedDict, total=False):
     framework_version: str | None
     stack: str | None
     switch: Sequence[str]
+    allow_numerics: bool | None
     container: str | None
     attention: str | None
     max_memory_gib: float | None

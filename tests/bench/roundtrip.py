@@ -48,7 +48,9 @@ def question(chance: random.Random) -> dict[str, Any]:
     }
     switches = []
     for switch in BY_FRAMEWORK[framework].values():
-        if framework == "megatron" and chance.random() < (0.2 if switch.values else 0.1):
+        trains = switch.arithmetic != "benchmark-only"
+        share = 0.2 if switch.values else 0.1
+        if framework == "megatron" and trains and chance.random() < share:
             switches.append(f"{switch.name}={value(chance, switch)}")
     words["switch"] = tuple(switches)
     return {word: value for word, value in words.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from planner.advice.comparison import Comparison, Row
@@ -35,5 +36,6 @@ def row_document(row: Row) -> dict[str, Any]:
         "scaling_efficiency": row.scaling,
         "goodput": goodput(row.goodput),
         "changes": list(row.changes),
+        "numerics": {"held": [asdict(held) for held in row.held]},
         "fault": row.fault or None,
     }

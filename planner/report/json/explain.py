@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from planner.answers import Explanation
@@ -15,6 +16,7 @@ def document(answer: Explanation) -> dict[str, Any]:
         "software": answer.recipe.versions.stated(),
         "layout": answer.layout.named(),
         "estimate": named(answer.estimate),
+        "numerics": {"held": [asdict(held) for held in answer.held]},
         "breaches": breaches(answer.breaches),
         "beside": [
             {

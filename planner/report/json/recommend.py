@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from planner.answers import Recommendation
@@ -25,6 +26,10 @@ def document(answer: Recommendation) -> dict[str, Any]:
         "search": None if result is None else _search(result),
         "plans": [] if result is None else [plan.to_dict() for plan in result.plans],
         "switches": None if answer.best is None else _switches(answer),
+        "numerics": {
+            "held": [asdict(held) for held in answer.held],
+            "offers": [offer.to_dict() for offer in answer.offers],
+        },
         "nearest": nearest,
         "min_gpus": answer.min_gpus,
         "limits": None if result is None else result.limits,

@@ -40,6 +40,8 @@ def text(answer: Comparison) -> Group:
     changes: list[Any] = []
     for row in answer.rows:
         reasons = [f"limited by {row.limits}"] * bool(row.limits) + [row.fault] * bool(row.fault)
+        if row.held:
+            reasons.append(f"numbers changed by {', '.join(map(str, row.held))}")
         changes.append(Text.assemble(("\n" + row.name, "bold"), ": ", "; ".join(reasons)))
         if row.changes:
             changes.append(bullets(row.changes))

@@ -19,6 +19,7 @@ from planner.layout import SCHEDULES
 from planner.references import REFERENCES
 from planner.report.formulas import Formula, formulas_of, keys, meanings
 from planner.report.text.parts import goodput, grid, heading, more_assumed, plans, splits, unusual
+from planner.report.text.recommend import numerics
 from planner.units import GIB, MIB
 
 MILLI = 1e3
@@ -55,6 +56,7 @@ def text(answer: Explanation, formulas: bool = True) -> Group:
         Text(in_flight(answer)),
         title("Transfers between stages"),
         p2p_table(estimate),
+        *numerics(answer.held),
         *more_assumed(answer.recipe, estimate),
         *goodput(answer.goodput),
         *(written(*used_formulas(answer)) if formulas else ()),

@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from planner.answers import Recommendation
+from planner.numerics import Held
 from planner.report.text.parts import (
     bullets,
     goodput,
@@ -91,14 +92,20 @@ def reasons(result: SearchResult) -> list[Any]:
 def switches(answer: Recommendation) -> list[Any]:
     """What the switches of plan 1 are worth, and what others would save."""
     plan = answer.plans[0]
-    on, off, lossy = worth(list(answer.switches), float(plan.estimate.step_s))
+    on, off = worth(list(answer.switches), float(plan.estimate.step_s))
+    offers = ", ".join(map(str, answer.offers))
     sentences = [
         f"on: {on}." * bool(on),
         f"Left off: {off}; --switch NAME=VALUE sets one." * bool(off),
-        f"Would change the numbers: {lossy}." * bool(lossy),
+        f"Would change the numbers: {offers}; --allow-numerics takes what helps." * bool(offers),
     ]
     text = " ".join(filter(None, sentences))
-    return [paragraph("Switches", text)] if text else []
+    return [*([paragraph("Switches", text)] if text else []), *numerics(answer.held)]
+
+
+def numerics(held: tuple[Held, ...]) -> list[Any]:
+    """What of a plan changes the numbers, and who decided on it."""
+    return [paragraph("Numerics", f"changed by {', '.join(map(str, held))}.")] if held else []
 
 
 def nothing_fits(recipe: Recipe, result: SearchResult) -> list[Any]:

@@ -369,6 +369,19 @@ SWITCHES = (
         exists=_has_experts,
     ),
     Switch(
+        "moe_router_force_load_balancing",
+        "Random scores in the router, so that every expert gets as many tokens: for benchmarks.",
+        (False, True),
+        False,
+        "benchmark-only",
+        _on("moe_router_force_load_balancing", "model", "--moe-router-force-load-balancing"),
+        "no expert gets more tokens than the mean, and what experts learn is of random tokens; a"
+        " plan never has it",
+        "[megatron-core] core/transformer/moe/router.py; Qwen3-235B on 256 H100 at 16k tokens: 295"
+        " against 237 TFLOP/s with real routing (Megatron MoE ModelZoo)",
+        exists=_has_experts,
+    ),
+    Switch(
         "overlap_moe_expert_parallel_comm",
         "Dispatch and combine of one micro-batch run beside the compute of another.",
         (False, True),

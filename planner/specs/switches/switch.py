@@ -133,5 +133,8 @@ class Switch:
         return None
 
     def arithmetic_of(self, value: Value) -> str:
-        """What a value does to the numbers."""
-        return "lossy" if value in self.lossy else self.arithmetic
+        """What a value does to the numbers; the first of a switch that is lossy, nothing."""
+        if value in self.lossy:
+            return "lossy"
+        harmless = value == self.first and self.arithmetic in ("lossy", "benchmark-only")
+        return "same" if harmless else self.arithmetic

@@ -1,0 +1,71 @@
+"""The best plans of a question, with or without what changes the numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner import numerics, search
+from planner.estimate import closed_form
+from planner.numerics import Offer
+from planner.search import Change, SearchResult
+from planner.specs import resolve
+from planner.specs.question import changed
+from planner.specs.recipe import Recipe
+from planner.specs.words import Question
+
+NEAREST = 5
+"""Of what changes the numbers, as many as an answer names where nothing fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question as it was answered."""
+
+    question: Question
+    """With the words that --allow-numerics took."""
+    recipe: Recipe
+    result: SearchResult
+    offers: tuple[Offer, ...]
+    """What was left off because it changes the numbers."""
+    taken: tuple[Offer, ...]
+    """What --allow-numerics took for it, the first first."""
+
+
+def best_plans(question: Question, top: int) -> Answered:
+    """The fastest plans that keep the numbers; where the question allows others, one lossy setting
+    after another is taken, as long as the fastest plan gains.
+    """
+    taken: list[Offer] = []
+    while True:
+        recipe = resolve.recipe(question)
+        result = search.search(recipe, top)
+        offers = _offers(question, recipe, result)
+        if not question.allow_numerics or not offers:
+            break
+        taken.append(offers[0])
+        question = changed(question, offers[0].words)
+    if taken and result.plans:
+        says = f"changes the numbers, as allowed: {', '.join(map(str, taken))}"
+        first, *others = result.plans
+        result = replace(result, plans=(replace(first, why=(*first.why, says)), *others))
+    if offers and not result.plans:
+        result = replace(result, nearest=(*_changes(question, offers), *(result.nearest or ())))
+    return Answered(question, recipe, result, offers, tuple(taken))
+
+
+def _offers(question: Question, recipe: Recipe, result: SearchResult) -> tuple[Offer, ...]:
+    ranked = result.ranked
+    if ranked is None or not len(ranked.step_s):
+        return ()
+    figures = (ranked.step_s, ranked.memory_bytes, ranked.fits)
+    return numerics.offers(question, recipe, ranked.layout, figures)
+
+
+def _changes(question: Question, offers: tuple[Offer, ...]) -> list[Change]:
+    """What would let a layout fit, among the changes that an answer names where nothing does."""
+    changes = []
+    for offer in offers[:NEAREST]:
+        other = resolve.recipe(changed(question, offer.words))
+        says = f"{offer.name} {offer.value}, which changes the numbers (--allow-numerics)"
+        changes.append(Change(says, offer.layout, closed_form(other, offer.layout)))
+    return changes

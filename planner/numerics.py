@@ -1,0 +1,185 @@
+"""What would be faster and changes the numbers that a run computes: 16-bit gradients or moments,
+dropped tokens, quantized exchanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InputError
+from planner.estimate import closed_form
+from planner.layout import Layout, Layouts
+from planner.reasons import describe
+from planner.rules.table import mask
+from planner.specs import resolve
+from planner.specs.megatron import WHOLE_STATES
+from planner.specs.question import changed
+from planner.specs.recipe import Recipe
+from planner.specs.switches.lossy import LOSSY, MOMENT, in_force
+from planner.specs.switches.switch import Switch, Value
+from planner.specs.switches.table import BY_FRAMEWORK, is_guess, parse, settings_of, shown
+from planner.specs.versions import version_of
+from planner.specs.words import Question
+
+PAYS = 0.001
+"""Of a step: less is not worth a word."""
+LOOKED_AT = 4096
+"""Layouts that are timed with each: the fastest that fit, and of those that are faster and do not
+fit the ones that lack least.
+"""
+NARROW_MOMENTS = "precision-aware"
+"""The optimizer whose moments have 16 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One thing that changes the numbers, and the fastest layout with it."""
+
+    name: str
+    value: str
+    words: dict[str, Any]
+    """Words of the question that take it."""
+    layout: Layout
+    step_s: float
+    """In closed form."""
+    saved_s: float | None
+    """Less than the fastest layout without it; None where none fits without it."""
+    gates: bool
+    """Whether the layout fits with it alone."""
+    guessed: bool
+    """Whether the effect is a guess, by its source."""
+
+    def __str__(self) -> str:
+        gain = "" if self.saved_s is None else f"{self.saved_s:.2g} s"
+        fits = f"{describe(self.layout)} fits then" * self.gates
+        says = ", ".join(filter(None, (gain, "a guess" * self.guessed, fits)))
+        return f"{self.name} {self.value} ({says})"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "value": self.value,
+            "step_s": self.step_s,
+            "saved_s": self.saved_s,
+            "layout": self.layout.named(),
+            "fits_without": not self.gates,
+            "guessed": self.guessed,
+        }
+
+
+def offers(
+    question: Question,
+    recipe: Recipe,
+    legal: Layouts,
+    figures: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> tuple[Offer, ...]:
+    """What would be faster than the fastest of the legal layouts, the most first; of each switch
+    its best value. figures: seconds, bytes and whether it fits, of each layout.
+    """
+    step_s, memory_bytes, fits = figures
+    best_s = float(step_s[fits].min()) if fits.any() else float("inf")
+    others = np.flatnonzero(~fits & (step_s < best_s))
+    others = others[np.argsort(memory_bytes[others], kind="stable")[:LOOKED_AT]]
+    fitting = np.flatnonzero(fits)
+    fitting = fitting[np.argsort(step_s[fitting], kind="stable")[:LOOKED_AT]]
+    looked_at = np.concatenate((fitting, others))
+    found = []
+    for name, value, words, guessed in _lossy(question, recipe):
+        try:
+            other = resolve.recipe(changed(question, words))
+        except InputError:  # it contradicts another word, or the version lacks it
+            continue
+        holds, _ = mask(other, legal[looked_at])
+        rows = looked_at[holds]
+        estimate = closed_form(other, legal[rows])
+        seconds = np.where(estimate.fits, estimate.step_s, np.inf)
+        if not len(rows) or seconds.min() > best_s * (1 - PAYS):
+            continue
+        row = int(np.argmin(seconds))
+        saved = best_s - float(seconds[row]) if fits.any() else None
+        gates = not bool(fits[rows[row]])
+        layout = legal[int(rows[row])]
+        found.append(Offer(name, value, words, layout, float(seconds[row]), saved, gates, guessed))
+    by_name: dict[str, Offer] = {}
+    for offer in sorted(found, key=lambda offer: offer.step_s):
+        by_name.setdefault(offer.name, offer)
+    return tuple(by_name.values())
+
+
+def all_taken(question: Question, recipe: Recipe) -> Question:
+    """The question with everything that changes the numbers: what the fewest GPUs need."""
+    for _, _, words, _ in _lossy(question, recipe):
+        try:
+            other = changed(question, words)
+            resolve.recipe(other)
+        except InputError:
+            continue
+        question = other
+    return question
+
+
+def _lossy(question: Question, recipe: Recipe) -> Iterator[tuple[str, str, dict[str, Any], bool]]:
+    """Name, value, the words that take it, and whether its effect is a guess; what the question
+    fixes is left alone.
+    """
+    fixed = parse(question.switch, recipe.framework)
+    now = settings_of(recipe.software)
+    version = version_of(recipe.framework, recipe.framework_version)
+    for switch in BY_FRAMEWORK[recipe.framework].values():
+        if switch.name in fixed or switch.arithmetic_of(now[switch.name]) == LOSSY:
+            continue
+        for value in switch.values:
+            if switch.arithmetic_of(value) != LOSSY or switch.spelled(value, version) is None:
+                continue
+            settings = _together(switch, value, now)
+            if not settings.keys() & fixed.keys():
+                words = tuple(f"{name}={shown(setting)}" for name, setting in settings.items())
+                guessed = is_guess(recipe.framework, switch.name)
+                switches = {"switch": (*question.switch, *words)}
+                yield switch.name, shown(value), switches, guessed
+    whole = recipe.software.states.optimizer_state_bytes == WHOLE_STATES
+    if recipe.framework == "megatron" and whole and question.optimizer is None:
+        yield MOMENT, "bf16", {"optimizer": NARROW_MOMENTS}, False
+
+
+def _together(switch: Switch, value: Value, now: dict[str, Value]) -> dict[str, Value]:
+    """The settings that turn a switch to a value: others that it requires, then its own."""
+    required = {name: needed for name, needed in switch.requires if now[name] != needed}
+    return {**required, switch.name: value}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One thing of a plan that changes the numbers, and who decided on it."""
+
+    name: str
+    value: str
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value} ({self.by})"
+
+
+def held(
+    question: Question, recipe: Recipe, layout: Layout, taken: tuple[Offer, ...] = ()
+) -> tuple[Held, ...]:
+    """What of a layout's run changes the numbers: stated by the question, the software's own, or
+    taken because the question allows it.
+    """
+    stated = parse(question.switch, recipe.framework)
+    allowed = {offer.name for offer in taken}
+    out = []
+    for name, value in in_force(recipe, layout).items():
+        by = f"{recipe.software.name}'s own"
+        if name in allowed:
+            by = "--allow-numerics"
+        elif name in stated:
+            by = "--switch"
+        elif name == MOMENT and question.optimizer:
+            by = "--optimizer"
+        out.append(Held(name, value, by))
+    return tuple(out)
