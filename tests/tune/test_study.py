@@ -237,6 +237,27 @@ def test_a_result_that_was_written_before_the_kill_counts(
     assert (only.state, only.measured_s, study.best_value) == ("done", 1.25, 1.25)
 
 
+def test_a_result_that_was_written_while_others_were_looked_at_counts(
+    url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that writes its result and dies after the trials were listed: the list is old."""
+    _, space = question()
+    held_by(url, name, dead, monkeypatch)
+    study = studies.create(opened(url), name, ASKED, True, space, Size(5, 5))
+    trial = study.get_trials()[0]
+
+    def dies_after_writing(owner: object) -> bool:
+        storage.set_attribute(
+            study, trial, "result", {"state": "done", "measured_s": 1.25, "reason": ""}
+        )
+        return False
+
+    monkeypatch.setattr(lease, "is_alive", dies_after_writing)
+    studies.reclaim(study)
+    (only,) = studies.all_rows(study)
+    assert (only.state, only.measured_s) == ("done", 1.25)
+
+
 def test_a_layout_that_takes_its_tuner_down_three_times_is_given_up(
     url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

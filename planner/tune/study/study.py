@@ -278,10 +278,13 @@ def reclaim(study: Study) -> None:
     for trial in _trials(study):
         if trial.state.is_finished() or lease.is_alive(trial.user_attrs.get("owner", {})):
             continue
-        if "result" in trial.user_attrs:
-            _finish(study, trial, trial.user_attrs["result"])
+        last = storage.current(study, trial)  # it may have written its result since the list above
+        if last.state.is_finished():
+            continue
+        if "result" in last.user_attrs:
+            _finish(study, last, last.user_attrs["result"])
         else:
-            _abandon(study, trial, "interrupted")
+            _abandon(study, last, "interrupted")
 
 
 def _abandon(study: Study, trial: FrozenTrial, why: Literal["interrupted", "withdrawn"]) -> None:
