@@ -95,9 +95,11 @@ def offers(
             continue
         holds, _ = mask(other, legal[looked_at])
         rows = looked_at[holds]
+        if not len(rows):
+            continue
         estimate = closed_form(other, legal[rows])
         seconds = np.where(estimate.fits, estimate.step_s, np.inf)
-        if not len(rows) or seconds.min() > best_s * (1 - PAYS):
+        if seconds.min() > best_s * (1 - PAYS):
             continue
         row = int(np.argmin(seconds))
         saved = best_s - float(seconds[row]) if fits.any() else None

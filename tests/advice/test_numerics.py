@@ -103,6 +103,13 @@ def test_where_nothing_fits_it_is_among_the_changes() -> None:
     assert fewest.min_gpus == 16
 
 
+def test_what_no_layout_can_have_is_no_offer() -> None:
+    """The precision-aware optimizer needs the distributed one (megatron-core's OptimizerConfig)."""
+    words = {"model": "llama3-8b", "gpus": 64, "cluster": "h100-sxm", "zero": 0}
+    answer = api.recommend(**words, top=1)
+    assert answer.best is not None and MOMENTS not in {offer.name for offer in answer.offers}
+
+
 def test_compare_lists_what_it_took() -> None:
     rows = api.compare(
         model="llama3-8b", gpus=8, over={"cluster": ["h100-sxm", "h200"]}, allow_numerics=True
