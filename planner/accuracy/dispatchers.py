@@ -22,7 +22,7 @@ Facts = tuple[tuple[str, Any], ...]
 _DISPATCHERS = (
     ("hybridep", re.compile(r"hybrid-?ep", re.I)),
     ("deepep", re.compile(r"deep-?ep", re.I)),
-    ("alltoall", re.compile(r"dispatcher A2A|all-to-all dispatcher", re.I)),
+    ("alltoall", re.compile(r"dispatcher (?:A2A|alltoall)|all-to-all dispatcher", re.I)),
 )
 _MODULES = re.compile(
     r"recompute(?: modules:)?"
@@ -30,9 +30,12 @@ _MODULES = re.compile(
     re.I,
 )
 _WORDS = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
-_OVERLAPPED = re.compile(r"A2A overlap|ep_overlap=True", re.I)
+_OVERLAPPED = re.compile(r"(?:A2A|EP) overlap|(?:ep_overlap|parallel_comm)=(?:True|on)", re.I)
 _GRAPHED = re.compile(r"CUDA graph|cuda_graph=")
 _REAL = re.compile(r"real routing", re.I)
+_DROPPED = "tokendrop"
+"""In a model's name, of NeMo's pages: moe_expert_capacity_factor 1 and padding, which DeepEP
+refuses."""
 _STEP = re.compile(r"cumulative optimization step (\d+)")
 ROUTING = Path(__file__).with_name("routing.yaml")
 """Figures for what notes say in words alone, each with its source."""
@@ -69,7 +72,9 @@ def settings(notes: str, page: str, hardware: str) -> dict[str, Value]:
     out: dict[str, Value] = {}
     dispatcher = next((name for name, words in _DISPATCHERS if words.search(notes)), None)
     if dispatcher is None and (
-        "performance item" in notes or ("container 25.11" in page and "nvl72" not in hardware)
+        "performance item" in notes
+        or _DROPPED in notes
+        or ("container 25.11" in page and "nvl72" not in hardware)
     ):
         dispatcher = "alltoall"
     if dispatcher:
@@ -100,6 +105,10 @@ the others are versions of the software, or bind processes to processors.
 def facts(notes: str, page: str, hardware: str) -> Facts:
     """The switches of the notes, and figures of the software that no switch decides, sorted."""
     out: dict[str, Any] = dict(settings(notes, page, hardware))
+    if _DROPPED in notes:
+        out |= {"experts.capacity_factor": 1.0, "experts.padded": True}
+    if "over UCCL" in notes:
+        out["experts.proxy"] = "uccl"
     if _REAL.search(notes):
         out["experts.imbalance"] = routing()["unbalanced"]
     return tuple(sorted(out.items()))

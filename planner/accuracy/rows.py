@@ -81,7 +81,8 @@ def run(row: Row) -> Run:
     model, assumed_model = shape(row)
     stack, assumed_stack = _stack(_software(row), facts_of(row))
     notes, page = str(row["notes"] or ""), str(row["source_ref"] or "")
-    changed = dispatchers.facts(notes, page, str(row["hardware"])) if model.moe else ()
+    said = f"{row['model']}; {notes}"
+    changed = dispatchers.facts(said, page, str(row["hardware"])) if model.moe else ()
     machine, assumed_machine = _machine(row, stack)
     cluster = (machine, row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)

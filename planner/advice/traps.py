@@ -7,6 +7,7 @@ from planner.advice.flag_names import OLD_RECOMPUTE, changed
 from planner.interpret import megatron_model, software_choice
 from planner.interpret.interpret import Launch
 from planner.layout import RECOMPUTE_CODE
+from planner.specs.routing import kept_share
 from planner.specs.switches.lossy import BENCHMARK
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of
 from planner.specs.versions import version_of
@@ -292,7 +293,7 @@ def _dropped(launch: Launch) -> Finding | None:
     factor = software_choice.capacity(launch.plain)
     if factor is None or not launch.recipe.model.moe or launch.recipe.framework != "megatron":
         return None
-    lost = 1 - software_choice.kept_share(factor)
+    lost = 1 - kept_share(factor)
     text = (
         f"--moe-expert-capacity-factor {factor:g} drops what an expert gets beyond {factor:g} times"
         f" the mean: about {lost:.0%} of the routed tokens while nothing balances the router;"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from planner.intake.reading import Reading
@@ -28,10 +27,6 @@ FP8_RECIPES = {
 }
 """All others count as delayed scaling."""
 TORCH_FP8_RECIPES = {"mxfp8": "mxfp8", "rowwise": "fp8-rowwise"}
-LOADS = 0.68
-"""Spread (of the logarithm) of the tokens of one expert over the mean, under a router that nothing
-balances: at that the busiest of 8 ranks of 16 experts has 1.3 times the mean, as
-accuracy/routing.yaml takes it. Set by hand."""
 LIGER = (
     "hf.use_liger_kernel",
     "hf.use_liger",
@@ -145,16 +140,6 @@ REPLICATED = ("overlap_grad_reduce", "overlap_param_gather", "grad_reduce_dtype"
 """Switches of Megatron's own data parallelism: under torch's FSDP2 they are its own."""
 
 
-def kept_share(capacity: float) -> float:
-    """Share of the routed tokens that stays where an expert takes at most so many times the mean.
-
-    Formula: E[min(X, c)], X lognormal with mean 1 and the deviation LOADS of its logarithm
-    """
-    low, high = ((math.log(capacity) + sign * LOADS**2 / 2) / LOADS for sign in (-1, 1))
-    below, above = (0.5 * (1 + math.erf(z / math.sqrt(2))) for z in (low, high))
-    return below + capacity * (1 - above)
-
-
 def capacity(plain: dict[str, Any]) -> float | None:
     """The capacity factor of the experts, where there is one."""
     value = plain.get("moe_expert_capacity_factor")
@@ -172,8 +157,8 @@ def _routing(plain: dict[str, Any]) -> dict[str, Any]:
     factor = capacity(plain)
     if factor is None:
         return {}
-    share = factor if plain.get("moe_pad_expert_input_to_capacity") else kept_share(factor)
-    return {"experts.imbalance": share}
+    padded = bool(plain.get("moe_pad_expert_input_to_capacity"))
+    return {"experts.capacity_factor": factor, "experts.padded": padded}
 
 
 def _dropout(plain: dict[str, Any]) -> bool:

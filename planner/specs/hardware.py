@@ -161,6 +161,16 @@ class Node(FrozenDocument):
     source: str
 
 
+class Proxy(FrozenDocument):
+    """A library whose CPU threads start the transfers that GPUs ask for."""
+
+    exchange_us: NonNegativeFloat
+    """One dispatch, or one combine, of a few tokens between nodes."""
+    token_us: NonNegativeFloat
+    """More for each token and node that it is sent to."""
+    source: str
+
+
 class Fabric(FrozenDocument):
     """The network between nodes."""
 
@@ -176,6 +186,10 @@ class Fabric(FrozenDocument):
     """Latency of each level of a tree of nodes, where it is not hop_us."""
     straggler_share: NonNegativeFloat = 0.0
     """Slowdown of a step per doubling of the number of nodes."""
+    proxies: dict[str, Proxy] = Field(default_factory=dict)
+    """Where GPUs cannot ring the NICs themselves (EFA has no IBGDA): how DeepEP's transfers fare,
+    by the library that starts them (nvshmem, uccl); empty: GPUs start them.
+    """
     pod_gpus: PositiveInt | None = None
     """GPUs among which the network has full bandwidth: below one set of leaf switches, or one
     aggregation pod; None: all.

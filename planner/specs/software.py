@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from planner.specs.documents import FrozenDocument
+from planner.specs.routing import kept_share
 
 
 class AttentionShares(FrozenDocument):
@@ -55,20 +56,26 @@ class KeptBytes(FrozenDocument):
 class Experts(FrozenDocument):
     """How a stack runs layers with experts."""
 
-    dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
-    """How tokens reach their experts: NCCL's all-to-all of every copy; DeepEP and HybridEP send a
-    token once to each NVLink domain.
+    dispatcher: Literal["allgather", "alltoall", "deepep", "hybridep"] = "alltoall"
+    """How tokens reach their experts: NCCL's all-gather of all tokens, or its all-to-all of every
+    copy; DeepEP and HybridEP send a token once to each NVLink domain.
+    """
+    proxy: Literal["nvshmem", "uccl"] = "nvshmem"
+    """The library whose CPU threads start the transfers of DeepEP and HybridEP where GPUs cannot
+    (Fabric.proxies).
     """
     quantized_dispatch: bool = False
     """With 8-bit products tokens travel to the experts in 8 bits; they return in 16."""
-    bandwidth_share: PositiveFloat = 1.0
-    """Bandwidth that dispatch and combine reach over that of large collectives."""
     overlap_share: NonNegativeFloat = 0.0
     """Share of dispatch and combine that may hide behind another micro-batch's compute (Megatron's
     --overlap-moe-expert-parallel-comm).
     """
     imbalance: PositiveFloat = 1.0
     """Tokens of the busiest rank over the mean; benchmarks force 1."""
+    capacity_factor: NonNegativeFloat = 0.0
+    """Tokens that an expert takes at most, over the mean: what is beyond is dropped; 0: none is."""
+    padded: bool = False
+    """Experts compute as many rows as they may take, whatever they get: shapes stay."""
     permute_bytes: NonNegativeFloat = 16.0
     """Memory traffic of sorting tokens by expert and back: bytes per routed copy and hidden unit,
     each way.
@@ -86,6 +93,19 @@ class Experts(FrozenDocument):
     """Each way, what nothing hides: the host waits for the counts of tokens per expert before it
     can launch the products on them.
     """
+    alltoall_wait_us: NonNegativeFloat = 0.0
+    """The same of an all-to-all: it stands in for a library where tokens stay on their rank, and
+    through proxies a library waits as long.
+    """
+    padded_wait_us: NonNegativeFloat = 0.0
+    """The same where experts are padded, so that no counts are awaited."""
+
+    @property
+    def load(self) -> float:
+        """Tokens of the busiest rank over the mean, or rows where they are padded."""
+        if not self.capacity_factor:
+            return self.imbalance
+        return self.capacity_factor if self.padded else kept_share(self.capacity_factor)
 
 
 class Launch(FrozenDocument):

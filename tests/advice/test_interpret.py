@@ -15,10 +15,10 @@ from planner.cost.params.layer import total_params
 from planner.errors import InputError
 from planner.estimate import estimate
 from planner.intake.reading import Reading
-from planner.interpret import software_choice
 from planner.interpret.interpret import interpret
 from planner.layout import Layout
 from planner.specs import library
+from planner.specs.routing import LOADS, kept_share
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
 
 GIB = 2**30
@@ -246,21 +246,15 @@ def test_expandable_segments_shrink_fragmentation() -> None:
 @pytest.mark.parametrize("factor", [0.5, 1.0, 1.25, 4.0])
 def test_capacity_keeps_what_sampled_loads_would(factor: float) -> None:
     """A million experts whose loads are drawn, each cut at the capacity."""
-    loads = np.random.default_rng(1).lognormal(
-        -(software_choice.LOADS**2) / 2, software_choice.LOADS, 1_000_000
-    )
-    assert software_choice.kept_share(factor) == pytest.approx(
-        np.minimum(loads, factor).mean(), abs=2e-3
-    )
+    loads = np.random.default_rng(1).lognormal(-(LOADS**2) / 2, LOADS, 1_000_000)
+    assert kept_share(factor) == pytest.approx(np.minimum(loads, factor).mean(), abs=2e-3)
 
 
 def test_the_busiest_rank_of_unbalanced_experts_has_what_published_runs_are_given() -> None:
     """The spread of loads is that at which the busiest of 8 ranks of 16 experts has 1.3 times the
     mean.
     """
-    loads = np.random.default_rng(2).lognormal(
-        -(software_choice.LOADS**2) / 2, software_choice.LOADS, (20_000, 8, 16)
-    )
+    loads = np.random.default_rng(2).lognormal(-(LOADS**2) / 2, LOADS, (20_000, 8, 16))
     assert loads.mean(axis=2).max(axis=1).mean() == pytest.approx(1.3, abs=0.01)
 
 
@@ -270,11 +264,9 @@ def test_capacity_changes_what_experts_compute() -> None:
         + "--bf16 --micro-batch-size 1 --global-batch-size 64 --num-experts 8 --moe-router-topk 2"
         " --moe-expert-capacity-factor 1 "
     )
-    assert interpret(megatron(moe)).recipe.software.experts.imbalance == pytest.approx(
-        software_choice.kept_share(1.0)
-    )
+    assert interpret(megatron(moe)).recipe.software.experts.load == pytest.approx(kept_share(1.0))
     padded = interpret(megatron(moe + "--moe-pad-expert-input-to-capacity")).recipe.software
-    assert padded.experts.imbalance == 1.0
+    assert padded.experts.load == 1.0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from planner.cost.flops import active_matmul_params, model_flops, seen_share
 from planner.cost.layer.attention import attention_times, windowed_layers
-from planner.cost.layer.expert_exchange import exchange_s, exchanges_s, reached
+from planner.cost.layer.expert_exchange import exchange, exchanges_s, reached
 from planner.cost.layer.kernels import gemm_s, grouped_gemm_s
 from planner.cost.layer.layer import layer_time
 from planner.cost.layer.moe import expert_layer_time, expert_rows
@@ -140,8 +140,10 @@ def test_experts_of_a_node_talk_over_nvlink_whatever_tp_is() -> None:
     inside = group(hardware, 1, 8)
     assert (int(inside.domain), int(inside.nodes)) == (8, 1)
     question = recipe("qwen3-235b-a22b")
-    near = float(exchange_s(question, Layout(tp=8, ep=8, sp=1), moe_of(question), 512, 2.0))
-    far = float(exchange_s(question, Layout(tp=8, ep=8, etp=8, sp=1), moe_of(question), 512, 2.0))
+    near, far = (
+        float(exchange(question, layout, moe_of(question), 512, 2.0).dispatch_s)
+        for layout in (Layout(tp=8, ep=8, sp=1), Layout(tp=8, ep=8, etp=8, sp=1))
+    )
     assert 2 * near < far
 
 
@@ -166,7 +168,7 @@ def test_deepep_dispatch_over_infiniband(ranks: int, logical_gbytes_per_s: float
     """
     question = recipe("deepseek-v3", "h100-sxm", "nemo-2025")
     moe = moe_of(question)
-    took = float(exchange_s(question, Layout(ep=ranks), moe, 4096, 1.0))
+    took = float(exchange(question, Layout(ep=ranks), moe, 4096, 1.0).dispatch_s)
     logical = 4096 * 7168 * float(reached(moe, ranks / 8))
     assert logical / took / 1e9 == pytest.approx(logical_gbytes_per_s, rel=0.15)
 

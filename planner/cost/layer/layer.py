@@ -134,7 +134,7 @@ class Kind:
     ep_backward_s: Numeric = 0.0
     launch_us: tuple[float, float] = (0.0, 0.0)
     """CPU time beyond that of a dense layer, forward and backward."""
-    wait_us: float = 0.0
+    wait_us: Numeric = 0.0
     """Each way, CPU time that the GPU cannot hide."""
     adapters: AdapterTime = NO_ADAPTERS
 

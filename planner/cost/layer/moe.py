@@ -4,6 +4,8 @@ layer.Kind.
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.cost.layer.expert_exchange import exchanges_s
 from planner.cost.layer.gemms import Product, attention_products, mlp_products, outside, weights
 from planner.cost.layer.layer import Kind, LayerTime, kind_time
@@ -18,7 +20,7 @@ from planner.specs.recipe import Recipe
 def expert_rows(recipe: Recipe, layout: Layouts, moe: Moe) -> Numeric:
     """Tokens that one routed expert of a rank computes, on the busiest rank.
 
-    Formula: T / tp ep etp k / E imbalance, T / tp with sequence parallelism
+    Formula: T / tp ep etp k / E load, T / tp with sequence parallelism
     Source:  [megatron-core] MoELayer: tokens are gathered over etp after the exchange
     Assumes: a rank's experts share its tokens evenly.
     """
@@ -29,7 +31,7 @@ def expert_rows(recipe: Recipe, layout: Layouts, moe: Moe) -> Numeric:
         * layout.etp
         * moe.experts_per_token
         / moe.num_experts
-        * recipe.software.experts.imbalance
+        * recipe.software.experts.load
     )
 
 
@@ -88,7 +90,27 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
         ep_backward_s=backward,
         adapters=adapters_time(recipe, layout, expert_adapters(recipe), weights(products), copies),
         launch_us=(experts.launch_us_forward + latent, experts.launch_us_backward + latent),
-        wait_us=experts.wait_us,
+        wait_us=wait_us(recipe, layout),
+    )
+
+
+def wait_us(recipe: Recipe, layout: Layouts) -> Numeric:
+    """What the host waits for counts of tokens, each way.
+
+    Formula: the dispatcher's; at least an all-to-all's where tokens stay on their rank or CPU
+             threads carry the counts between nodes; padded_wait_us where experts are padded
+    Source:  [megatron-core] flex dispatchers need TP * EP > 1; that proxies take the advantage is a
+             guess: over EFA runs of one sequence a micro-batch are host-bound under either
+    Assumes: the same wait each way.
+    """
+    experts, fabric = recipe.software.experts, recipe.hardware.fabric
+    if experts.padded:
+        return experts.padded_wait_us
+    ranks = np.asarray(layout.ep) * layout.etp
+    node = max(recipe.hardware.node.gpus, recipe.hardware.node.domain_gpus)
+    proxied = (ranks > node) & (experts.proxy in fabric.proxies)
+    return np.where(
+        (ranks == 1) | proxied, max(experts.wait_us, experts.alltoall_wait_us), experts.wait_us
     )
 
 

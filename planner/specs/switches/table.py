@@ -258,8 +258,6 @@ def _figures(framework: str, settings: tuple[tuple[str, Value], ...]) -> Figures
             decided[effects_of["figure"]] = words_of(value) if switch.words else value
         effect = effects_of.get(value, {})
         decided |= effect.get("set", {})
-        for path, other in effect.get("like", {}).items():
-            decided[path] = library.stack(other).figure(path)
         for path, more in effect.get("add", {}).items():
             decided[path] += more
         for path, factor in effect.get("scale", {}).items():
