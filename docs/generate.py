@@ -478,11 +478,12 @@ def _models_page() -> str:
 
 def _stacks_page() -> str:
     rows, details = [], []
-    for each in api.stacks().documents:
+    for each in api.stacks(every=True).documents:
         rows.append(
             [
                 f"[{each['name']}](#{each['name']})",
                 FRAMEWORKS[each["framework"]],
+                each["stands_for"] or (each["reproduces"] and f"reproduces {each['reproduces']}"),
                 each["attention"],
                 ", ".join(f"[{name}](schedules/{name}.md)" for name in each["schedules"]),
             ]
@@ -497,13 +498,14 @@ def _stacks_page() -> str:
     fields = [[f"`{name}`", _text(" ".join(says.split()))] for name, says in figures.items()]
     intro = (
         "What the cost model knows of a training software: what it overlaps, fuses and keeps."
-        " `--stack` names one; the framework has a default."
+        " `--stack` names one, or a distribution: a software under the switches of somebody's"
+        " recipes; the framework has a default. Some are there for published runs alone."
     )
     return "\n\n".join(
         [
             "# Training software",
             intro,
-            _table(["stack", "framework", "attention", "schedules"], rows),
+            _table(["stack", "framework", "what it is", "attention", "schedules"], rows),
             "## Where the figures are from",
             *details,
             "## Fields",

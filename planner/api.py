@@ -422,12 +422,14 @@ def schedules(name: str | None = None) -> Known:
 
 
 @checked
-def stacks(name: str | None = None) -> Known:
-    """Training software as the cost model sees it; with a name (or a path) that one in full."""
+def stacks(name: str | None = None, every: bool = False) -> Known:
+    """Training software as the cost model sees it, and its distributions; every: those too that
+    are there for published runs alone. With a name (or a path) that one in full.
+    """
     from planner import known
     from planner.answers import Known
 
-    return Known("stacks", known.stacks(name), name is not None)
+    return Known("stacks", known.stacks(name, every), name is not None)
 
 
 @checked

@@ -15,6 +15,7 @@ from planner.cost.params.layer import (
 from planner.errors import unknown
 from planner.specs import library
 from planner.specs.model import ModelSpec
+from planner.specs.software import Software
 from planner.specs.switches.switch import FIRST, NEVER, Switch
 from planner.specs.versions import Version
 
@@ -47,10 +48,24 @@ def clusters(name: str | None = None) -> Documents:
     return tuple(profile.model_dump(mode="json") for profile in documents)
 
 
-def stacks(name: str | None = None) -> Documents:
-    """Training software: what it overlaps, fuses and keeps."""
-    documents = map(library.stack, library.stacks() if name is None else [name])
-    return tuple(stack.model_dump(mode="json") for stack in documents)
+def stacks(name: str | None = None, every: bool = False) -> Documents:
+    """Training software and distributions of it: what they overlap, fuse and keep; with `every`
+    those too that are there for published runs alone.
+    """
+    names = library.stacks() if every else library.offered_stacks()
+    documents = map(library.stack, names if name is None else [name])
+    return tuple(_stack(stack) for stack in documents)
+
+
+def _stack(software: Software) -> dict[str, Any]:
+    """The figures with their source, and what the name of a distribution stands for."""
+    from planner.specs.distributions import named
+
+    document: dict[str, Any] = software.model_dump(mode="json")
+    distribution = named(software.name) if software.name != software.document else None
+    if distribution is not None:
+        document["source"] = f"{distribution.source}; figures: {software.source}"
+    return document | {"stands_for": distribution.says() if distribution else None}
 
 
 def switches(name: str | None = None) -> Documents:
@@ -127,7 +142,7 @@ def schedules(name: str | None = None) -> Documents:
 
     if name is not None and name not in SCHEDULES:
         raise unknown("schedule", name, SCHEDULES)
-    all_stacks = [library.stack(stack) for stack in library.stacks()]
+    all_stacks = [library.stack(stack) for stack in library.offered_stacks()]
     documents = []
     for schedule in SCHEDULES if name is None else [name]:
         says = " ".join((SCHEDULES[schedule].says or "").split())

@@ -24,10 +24,10 @@ def cluster(incomplete: str) -> list[str]:
 
 
 def stack(incomplete: str) -> list[str]:
-    """Training software."""
+    """Software and distributions, without those that are there for published runs."""
     from planner.specs import library
 
-    return _begun(library.stacks(), incomplete)
+    return _begun(library.offered_stacks(), incomplete)
 
 
 def switch(incomplete: str) -> list[str]:

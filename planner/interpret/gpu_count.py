@@ -13,6 +13,7 @@ from planner.intake.reading import Reading, Unresolved, Value
 from planner.interpret import layout_knobs
 from planner.interpret.numbers import whole_number
 from planner.specs import library
+from planner.specs.names import fold
 from planner.specs.resolve import CLUSTER
 
 
@@ -155,8 +156,8 @@ def hardware(plain: dict[str, Any], option: str | None, overrides: list[str]) ->
 
 def _profile(text: str) -> str | None:
     """The profile that a GPU's name means: as it is, or the first whose name begins with it."""
-    wanted = library.fold(text)
-    names = {name: library.fold(name) for name in library.clusters()}
+    wanted = fold(text)
+    names = {name: fold(name) for name in library.clusters()}
     alike = [name for name, folded in names.items() if folded == wanted]
     if wanted and not alike:
         alike = [name for name, folded in names.items() if folded.startswith(wanted)]

@@ -1,4 +1,4 @@
-"""The stack, precision and attention kernel that a file's switches mean."""
+"""The software, precision and attention kernel that a file's switches mean."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 from planner.intake.reading import Reading
 from planner.interpret.defaults import OBSOLETE
 from planner.specs import library
+from planner.specs.distributions import of_file
 from planner.specs.hardware import HardwareProfile
 from planner.specs.software import Software
 from planner.specs.switches import table
 from planner.specs.tuning import with_states
 
 AMPERE = 8.0
-PLAIN = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
-BY_KIND = {"nemo": "nemo-2024", "bridge": "nemo"}
 ALL_SWITCHES = ("overlap_grad_reduce", "cross_entropy_loss_fusion", "cuda_graph_impl")
 """Of a file of NeMo or Bridge that states these, all switches are stated: nothing of their
 performance recipes is left.
@@ -90,14 +89,14 @@ def obsolete(plain: dict[str, Any]) -> bool:
 
 
 def software(plain: dict[str, Any], reading: Reading, option: str | None, dp: int) -> Software:
-    """The stack of the file's kind, its switches turned as the file turns them; one that an
-    option names is taken as it is.
+    """The distribution of the file's kind, its switches turned as the file turns them; one that
+    an option names is taken as it is.
     """
     if option:
         return library.stack(option)
     if reading.framework == "megatron":
         return _megatron(plain, reading, dp)
-    base = library.stack(BY_KIND.get(reading.kind, PLAIN[reading.framework]))
+    base = of_file(reading.kind, reading.framework).built()
     own: dict[str, Any] = {"zero_stages": (0, 2, 3)} if reading.framework == "torch" else {}
     if any(plain.get(name) for name in LIGER):
         fused = library.stack("deepspeed-liger")
@@ -108,26 +107,26 @@ def software(plain: dict[str, Any], reading: Reading, option: str | None, dp: in
 
 def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Software:
     """Megatron-LM's arguments are off unless stated; NeMo and Bridge turn switches on by their own
-    defaults, so that only what is stated there counts.
+    recipes, so that only what is stated there counts.
     """
     if obsolete(plain) and not plain.get("sequence_parallel"):
         return library.stack("megatron-2021")
     settings = table.read("megatron", plain)
-    kind = reading.kind
+    distribution = of_file(reading.kind, "megatron")
+    states_dropout = distribution.unstated == "framework"
     if all(name in reading.values for name in ALL_SWITCHES):
-        kind = "megatron"
-    plain_software = kind not in BY_KIND
+        distribution = of_file("megatron", "megatron")
     if plain.get("use_torch_fsdp2"):
         base = library.stack("megatron-fsdp2")
         settings = {name: value for name, value in settings.items() if name not in REPLICATED}
     else:
-        base = library.stack(BY_KIND.get(kind, PLAIN[reading.framework]))
-    if plain_software:
+        base = distribution.built()
+    if distribution.unstated == "framework":
         kept = {name: base.switches[name] for name in REPLICATED if base.fsdp == "torch"}
         settings = table.defaults("megatron") | kept | settings
     switched = table.with_switches(base, settings)
     own = _routing(plain)
-    if plain_software and reading.kind not in BY_KIND and _dropout(plain):
+    if states_dropout and _dropout(plain):
         own["dropout"] = True
     if base.fsdp != "torch":
         own |= _gradients_of_fp16(plain, dp)

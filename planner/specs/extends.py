@@ -1,4 +1,4 @@
-"""A profile that names a base and states only what differs: `extends: h100-sxm`."""
+"""A document that names a base and states only what differs: `extends: h100-sxm`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from typing import Any
 from planner.errors import InputError
 from planner.specs.documents import read_mapping
 
-OWN = ("name", "aliases", "price_usd_per_gpu_hour", "price_source", "max_gpus", "note")
+OWN = (
+    "name",
+    "aliases",
+    "price_usd_per_gpu_hour",
+    "price_source",
+    "max_gpus",
+    "note",
+    "reproduces",
+)
 """What a base does not hand down: how a machine is called, what it costs, how many there are, what
-is said of it.
+is said of it; which runs a software is there for.
 """
 _SUFFIXES = (".yaml", ".yml", ".json")
 

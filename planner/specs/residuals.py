@@ -40,10 +40,13 @@ def regime(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> Numeric:
 
 
 def _nearest(recipe: Recipe, index: int) -> tuple[float, float]:
+    software, gpu = recipe.software, recipe.hardware.gpu.name
     for names in (
-        (recipe.software.name, recipe.hardware.gpu.name),
-        (recipe.software.name, ""),
-        ("", recipe.hardware.gpu.name),
+        (software.name, gpu),
+        (software.name, ""),
+        (software.document, gpu),
+        (software.document, ""),
+        ("", gpu),
         ("", ""),
     ):
         for entry in _ranges():
@@ -54,7 +57,8 @@ def _nearest(recipe: Recipe, index: int) -> tuple[float, float]:
 
 def residual_range(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> tuple[Numeric, Numeric]:
     """10% and 90% quantiles of measured over predicted time, of published runs with the same stack
-    and GPU; where there are none, with the same stack, the same GPU, or of all runs.
+    and GPU; where there are none, with the same stack, the same software, the same GPU, or of all
+    runs.
     """
     at = regime(recipe, flops_per_s_per_gpu)
     power = UNKNOWN if recipe.hardware.kernels.assumed else 1.0

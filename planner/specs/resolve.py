@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 from planner.errors import InputError, unknown
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs import library, tuning
+from planner.specs.distributions import named
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
@@ -146,6 +147,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
         hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}",
     )
     note, other = Chosen(None, model.note), _requested(question, software)
+    stands = Chosen(None, _stands_for(question, software, version))
     trained = tuning.trained(question, model, software, seq_length.value)
     return Recipe(
         **trained.words,
@@ -173,6 +175,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
                     rates,
                     note,
                     other,
+                    stands,
                 )
                 if choice.says
             ),
@@ -314,6 +317,18 @@ def _stack(question: Question, architecture: str) -> Software:
             f" not {framework}; leave one out"
         )
     return software
+
+
+def _stands_for(question: Question, software: Software, version: str) -> str:
+    """What a stack named is, where that is more than a software."""
+    if question.stack is None:
+        return ""
+    if software.reproduces:
+        return f"stack {software.name}: reproduces published runs ({software.reproduces})"
+    distribution = named(question.stack)
+    if distribution is None or not distribution.switches:
+        return ""
+    return f"stack {software.name}: {distribution.says(version)}"
 
 
 def _covered() -> str:

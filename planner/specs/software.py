@@ -341,6 +341,10 @@ class Software(FrozenDocument):
     """What it overlaps, fuses and keeps, and how long its CPU takes to launch a layer."""
 
     name: str
+    document: str = ""
+    """Whose figures these are, where the name is that of a distribution of it."""
+    reproduces: str = ""
+    """Of software that is there for published runs alone, and not offered: which runs."""
     framework: Literal["megatron", "deepspeed", "torch"]
     attention: Literal["flash", "fused", "unfused"]
     """Default kernel: flash; cuDNN's fused attention; or unfused, the scores in memory (whose

@@ -119,14 +119,14 @@ def test_of_many_faults_the_first_are_named(tmp_path: Path) -> None:
         ),
         (
             library.stack,
-            Path(library.__file__).parent / "stacks" / "megatron.yaml",
+            Path(library.__file__).parent / "software" / "megatron-core.yaml",
             "overlap.grad_share",
             1.5,
             "to 1, but got 1.5",
         ),
         (
             library.stack,
-            Path(library.__file__).parent / "stacks" / "megatron.yaml",
+            Path(library.__file__).parent / "software" / "megatron-core.yaml",
             "traffic.loss_bytes",
             1e300,
             "loss_bytes must be",
@@ -152,7 +152,7 @@ def test_figures_that_nothing_has(
     [
         (library.model, Path(library.__file__).parent / "models" / "llama3-8b.yaml"),
         (library.hardware, library.profiles_folder() / "h100-sxm.yaml"),
-        (library.stack, Path(library.__file__).parent / "stacks" / "megatron.yaml"),
+        (library.stack, Path(library.__file__).parent / "software" / "megatron-core.yaml"),
     ],
 )
 def test_names_that_a_shell_would_obey(

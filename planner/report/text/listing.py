@@ -31,6 +31,12 @@ NOTES = {
             " relative's. `ppplan clusters NAME` gives one in full, with sources."
         ),
     ),
+    "stacks": (
+        (
+            "`ppplan stacks NAME` gives one in full; --all lists those too that are there for"
+            " published runs alone."
+        ),
+    ),
 }
 """What the columns of a table mean."""
 
@@ -154,15 +160,23 @@ def _families(stacks: list[str]) -> list[str]:
 
 
 def _stacks(documents: tuple[dict[str, Any], ...]) -> Table:
-    """The first clause of the source says which software of which time."""
+    """The first clause of the source says which software of which time; a distribution what it
+    stands for. What is there for published runs alone comes last.
+    """
     table = _sentences("stack")
-    for stack in documents:
-        software = re.split("[;:(]", stack["source"])[0].strip()
-        table.add_row(
-            stack["name"],
-            f"{software}: {stack['framework']}, {stack['attention']} attention;"
-            f" {', '.join(stack['schedules'])}",
-        )
+    for stack in sorted(documents, key=lambda stack: bool(stack["reproduces"])):
+        if stack["reproduces"]:
+            says = f"Reproduces published runs: {stack['reproduces']}."
+            table.add_row(Text(stack["name"], "dim"), Text(says, "dim"))
+        elif stack["stands_for"]:
+            table.add_row(stack["name"], f"{stack['stands_for']}.")
+        else:
+            software = re.split("[;:(]", stack["source"])[0].strip()
+            table.add_row(
+                stack["name"],
+                f"{software}: {stack['framework']}, {stack['attention']} attention;"
+                f" {', '.join(stack['schedules'])}",
+            )
     return table
 
 

@@ -1,5 +1,5 @@
 """The switches of every framework: looked up, checked, written as text, and what settings make of
-a stack's figures.
+a software's figures.
 
 To add one: an entry in the file of its framework. Rules, cost, files, readers, `ppplan switches`
 and the JSON follow from it.
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, unknown
-from planner.specs import library
 from planner.specs.documents import read_mapping
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
+from planner.specs.software_documents import software as software_document
 from planner.specs.switches import deepspeed, megatron, torch
 from planner.specs.switches.switch import NO_WORDS, Plain, Switch, Switches, Value, words_of
 from planner.specs.versions import version_of
@@ -28,8 +28,8 @@ BY_FRAMEWORK: dict[str, dict[str, Switch]] = {
 }
 Figures = dict[str, Any]
 """Figures of a Software by their dotted names."""
-PLAIN_STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
-"""By framework the stack whose figures the effects of switches start from."""
+PLAIN = {"megatron": "megatron-core", "deepspeed": "deepspeed", "torch": "torch"}
+"""By framework the software whose figures the effects of switches start from."""
 MAX_SIZE = 10**11
 ON, OFF = ("on", "true", "yes"), ("off", "false", "no")
 
@@ -203,15 +203,15 @@ def defaults(framework: str) -> dict[str, Value]:
 
 
 def settings_of(software: Software) -> dict[str, Value]:
-    """The value of every switch of a stack's framework."""
+    """The value of every switch of a software's framework."""
     return defaults(software.framework) | software.switches
 
 
 def with_switches(software: Software, settings: Switches) -> Software:
-    """The stack under other settings: of its figures those change that the settings make differ.
+    """The software under other settings: of its figures those change that the settings make differ.
 
-    A figure that the stack has as its framework's plain stack would under the same settings is
-    replaced; one that was fitted to the stack's own runs changes in proportion.
+    A figure that the software has as its framework's newest would under the same settings is
+    replaced; one that was fitted to its own runs changes in proportion.
     """
     changed = dict(software.switches) | of(software.framework, settings)
     if changed == software.switches:
@@ -237,6 +237,11 @@ def under(recipe: Recipe, settings: Switches) -> Recipe:
     return recipe.model_copy(update={"switches": dict(settings), "software": switched})
 
 
+def decided(software: Software) -> Figures:
+    """The figures that switches decide, as they make them under the software's own settings."""
+    return _figures(software.framework, _key(software.switches))
+
+
 def _key(settings: Switches) -> tuple[tuple[str, Value], ...]:
     return tuple(sorted(settings.items()))
 
@@ -244,9 +249,7 @@ def _key(settings: Switches) -> tuple[tuple[str, Value], ...]:
 @lru_cache(maxsize=4096)
 def _figures(framework: str, settings: tuple[tuple[str, Value], ...]) -> Figures:
     """The figures that switches decide, under settings."""
-    if framework not in PLAIN_STACKS:
-        return {}
-    plain = library.stack(PLAIN_STACKS[framework])
+    plain = software_document(PLAIN[framework])
     values = defaults(framework) | dict(settings)
     every = effects(framework)
     decided: Figures = {path: plain.figure(path) for path in _decided_paths(framework)}
@@ -280,7 +283,7 @@ def _decided_paths(framework: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def effects(framework: str) -> dict[str, dict[Any, Any]]:
-    """What the values of each switch make of a stack's figures, with the source."""
+    """What the values of each switch make of a software's figures, with the source."""
     path = Path(__file__).with_name(f"{framework}.yaml")
     return read_mapping(path) if path.exists() else {}
 
@@ -300,7 +303,7 @@ def is_guess(framework: str, name: str) -> bool:
 
 
 def available(software: Software, version: str) -> tuple[Software, tuple[str, ...]]:
-    """The stack with every switch at a value that the version can write, and a note on each that
+    """The software with every switch at a value that the version can write, and a note on each that
     had another: the most that the version has of it.
     """
     number = version_of(software.framework, version)

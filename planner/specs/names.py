@@ -1,0 +1,116 @@
+"""Documents by name: presets in a folder, found however freely they are spelled; or the path of
+one's own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError, unknown
+from planner.specs.documents import Document, build, check_figures
+
+SUFFIXES = (".yaml", ".yml", ".json")
+ODD = re.compile(r"[^\w.+-]+")
+"""What the name of a document may not hold."""
+_SAME_SHAPE = re.compile(r"-(hf|base|instruct|chat|it)$")
+
+
+def document_path(name: str, folder: Path, known: Callable[[], list[str]], kind: str) -> Path:
+    """A path when it looks like one, else a name, else a path again."""
+    if not str(name).strip():
+        raise InputError(
+            f"{kind} must be a name or a path, but got nothing; known: {', '.join(known())}"
+        )
+    path = _path(name)
+    looks = path.suffix.lower() in SUFFIXES or name.startswith((".", "/", "~"))
+    there = _exists(path)
+    if there and (looks or len(path.parts) > 1):
+        return path
+    preset = None if looks else find_preset(name, folder)
+    if preset is not None or there:
+        return preset or path
+    if looks:
+        raise InputError(
+            f"{kind} must be a known name or an existing path, but there is no {name[:200]}"
+        )
+    raise unknown(kind, name, known())
+
+
+def _path(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # no such user
+        return Path(name)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def find_preset(name: str, folder: Path) -> Path | None:
+    """By file name; else by folded file name; else by the aliases in the documents."""
+    if re.fullmatch(r"[\w.-]{1,100}", name) and (folder / f"{name}.yaml").is_file():
+        return folder / f"{name}.yaml"
+    wanted, names = fold(name), preset_names(folder)
+    matches = [x for x in names if fold(x) == wanted] or [
+        x for x in names if wanted in map(fold, _aliases(folder / f"{x}.yaml"))
+    ]
+    return folder / f"{matches[0]}.yaml" if matches else None
+
+
+def _aliases(path: Path) -> list[str]:
+    """The one line `aliases: [...]`, read without the rest of the document: a scan of all presets
+    takes milliseconds.
+    """
+    match = re.search(r"^aliases: *\[(.*)\]", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return [alias.strip() for alias in match.group(1).split(",")] if match else []
+
+
+def checked(kind: type[Document], data: dict[str, Any], where: str) -> Document:
+    """The document of these fields. Raises InputError for a fault in any of them."""
+    document = build(kind, data, where)
+    check_figures(document, where)
+    return with_safe_name(document, where)
+
+
+def with_safe_name(document: Document, where: str) -> Document:
+    """The document, if its name is safe. Names are written into launch scripts and file names,
+    where a quote or a line break would change the command. Raises InputError.
+    """
+    name = str(getattr(document, "name", ""))
+    if not name or len(name) > 100 or ODD.search(name):
+        raise InputError(
+            f"{where}: name must be of letters, digits and . _ + - alone, at most 100, but got"
+            f" {name[:60]!r}"
+        )
+    return document
+
+
+def preset_names(folder: Path) -> list[str]:
+    return sorted(
+        name.removesuffix(".yaml") for name in os.listdir(folder) if name.endswith(".yaml")
+    )
+
+
+def place(path: Path, folder: Path) -> str:
+    """How messages call a document: a preset by its file, one's own by its path."""
+    return path.name if path.parent == folder else str(path)
+
+
+def fold(name: str) -> str:
+    """What names have in common: case, dots, underscores and the Hub's owner do not count, nor do
+    -hf, -base, -instruct, -chat, -it.
+
+    `meta-llama/Llama-3.1-70B-Instruct` and `llama3.1-70b` both give `llama3-1-70b`. Dots become
+    hyphens rather than vanish: gpt-1.8b is not gpt-18b.
+    """
+    text = re.sub(r"[\s._-]+", "-", name.rsplit("/", 1)[-1].lower()).strip("-")
+    text = re.sub(r"(?<=[a-z])-(?=\d)", "", text).removeprefix("meta-").removeprefix("nvidia-")
+    return _SAME_SHAPE.sub("", text)

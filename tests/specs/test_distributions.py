@@ -1,0 +1,123 @@
+"""Software and its distributions: what names stand for, and that figures follow the switches."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner import api
+from planner.specs import library, resolve
+from planner.specs.distributions import distributions, of_file
+from planner.specs.software_documents import reproductions, software, software_names
+from planner.specs.switches.table import BY_FRAMEWORK, decided, effects
+
+NAMES_BEFORE = (
+    "aleph-alpha-scaling",
+    "aleph-alpha-scaling-flash1",
+    "aleph-alpha-scaling-rmsnorm",
+    "aleph-alpha-scaling-softmax",
+    "deepspeed",
+    "deepspeed-2021",
+    "deepspeed-liger",
+    "megatron",
+    "megatron-2021",
+    "megatron-2022",
+    "megatron-bridge",
+    "megatron-fsdp2",
+    "nanotron",
+    "nemo",
+    "nemo-2024",
+    "nemo-2025",
+    "nemo-automodel",
+    "torch-fsdp",
+    "torch-fsdp-2022",
+    "torch-fsdp-2023",
+    "torch-gloo",
+    "zero-bubble",
+)
+"""Names of stacks that plans and files of users hold."""
+
+
+@pytest.mark.parametrize("name", NAMES_BEFORE)
+def test_names_of_before_are_known(name: str) -> None:
+    assert library.stack(name).name == name
+
+
+def test_what_reproduces_runs_is_known_but_not_offered() -> None:
+    offered = library.offered_stacks()
+    for name in ("megatron-2021", "nemo-2024", "torch-fsdp-2022", "aleph-alpha-scaling"):
+        assert name in library.stacks() and name not in offered
+        assert library.stack(name).reproduces
+    for name in ("megatron", "nemo", "deepspeed", "torch-fsdp", "zero-bubble", "nanotron"):
+        assert name in offered and not library.stack(name).reproduces
+
+
+def test_a_distribution_is_its_software_under_switches() -> None:
+    for distribution in distributions().values():
+        built = distribution.built()
+        base = software(distribution.software)
+        assert (built.name, built.document) == (distribution.name, base.name)
+        assert built.switches == base.switches | distribution.switches
+        known = BY_FRAMEWORK[base.framework]
+        for name, value in distribution.switches.items():
+            assert not known[name].values or value in known[name].values
+
+
+FITTED_WITH = ("zero-bubble", "megatron-fsdp2")
+"""Software whose figures are those of a reproduction, or stand for a switch as a whole."""
+
+
+@pytest.mark.parametrize("name", sorted({*software_names()} - reproductions() - {*FITTED_WITH}))
+def test_what_switches_decide_is_not_fitted_in_a_document(name: str) -> None:
+    document = software(name)
+    assert {path: document.figure(path) for path in set_by_switches(document.framework)} == {
+        path: decided(document)[path] for path in set_by_switches(document.framework)
+    }
+
+
+def set_by_switches(framework: str) -> set[str]:
+    """Figures that some value of some switch sets as they are."""
+    return {
+        path
+        for values in effects(framework).values()
+        for effect in values.values()
+        if isinstance(effect, dict)
+        for path in effect.get("set", {})
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "framework", "name"),
+    [
+        ("megatron", "megatron", "megatron"),
+        ("swift", "megatron", "megatron"),
+        ("bridge", "megatron", "nemo"),
+        ("nemo", "megatron", "nemo-2024"),
+        ("torchtitan", "torch", "torch-fsdp"),
+        ("huggingface", "torch", "torch-fsdp"),
+        ("huggingface", "deepspeed", "deepspeed"),
+        ("neox", "deepspeed", "deepspeed"),
+    ],
+)
+def test_files_are_read_as_a_distribution(kind: str, framework: str, name: str) -> None:
+    assert of_file(kind, framework).name == name
+
+
+def _assumed(stack: str) -> tuple[str, ...]:
+    question = api.question(model="llama3-8b", gpus=8, cluster="h100-sxm", stack=stack)
+    return resolve.recipe(question).assumed
+
+
+def test_the_answer_says_what_a_name_stands_for() -> None:
+    nemo = "stack nemo: megatron-core 0.19 with tp_comm_overlap on"
+    assert any(says.startswith(nemo) for says in _assumed("nemo"))
+    assert not any(says.startswith("stack") for says in _assumed("megatron"))
+    assert any("reproduces published runs" in says for says in _assumed("megatron-2022"))
+
+
+def test_the_listing_leaves_reproductions_out_unless_asked() -> None:
+    offered = {stack["name"] for stack in api.stacks().documents}
+    every = {stack["name"]: stack["stands_for"] for stack in api.stacks(every=True).documents}
+    assert "megatron-2021" not in offered and "nemo" in offered
+    assert list(every) == library.stacks()
+    assert every["nemo"].startswith("megatron-core with tp_comm_overlap on")
+    assert every["nanotron"] is None
