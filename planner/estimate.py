@@ -10,7 +10,7 @@ import numpy as np
 from planner.cost import pipeline
 from planner.cost.flops import model_flops
 from planner.cost.layer import mean_layer
-from planner.cost.layer.embedding_and_head import EndsTime, ends_time
+from planner.cost.layer.embedding_and_head import EndsTime, ends_time, with_deferred
 from planner.cost.layer.kernels import peak_flops_per_s
 from planner.cost.layer.layer import LayerTime, layer_time
 from planner.cost.layer.moe import expert_layer_time
@@ -73,7 +73,8 @@ def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, mean_layer.Times, End
     if each.experts:
         layers = replace(layers, experts=moe_split(model, layout, layers))
         experts = _partly(each.experts, repeated)
-    ends = with_mtp(recipe, layout, each.ends, experts or dense)
+    waiting = with_deferred(recipe, layout, each.ends)
+    ends = with_mtp(recipe, layout, waiting, experts or dense)
     return layers, mean_layer.times(dense, experts, layers), ends, each.activations
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from planner.specs.documents import FrozenDocument
 from planner.specs.routing import kept_share
+
+Document = TypeVar("Document", bound=FrozenDocument)
 
 
 class AttentionShares(FrozenDocument):
@@ -207,6 +209,10 @@ class Overlap(FrozenDocument):
     """
     tax_share: NonNegativeFloat
     """Slowdown of compute while NCCL runs beside it."""
+    head_deferred: bool = False
+    """In a pipeline the head's weight gradients wait for the drain, with what they read."""
+    head_deferred_limit: NonNegativeInt = 0
+    """Micro-batches of which they wait at most; 0: all."""
 
 
 class States(FrozenDocument):
@@ -261,6 +267,16 @@ class Sharding(FrozenDocument):
     """With the optimizer sharded, gradients are reduced at once after the last backward pass, not
     beside it.
     """
+    instances: PositiveInt = 1
+    """Copies of the distributed optimizer's states: each is sharded over its part of the replicas,
+    among which gradients are then reduced.
+    """
+    bucket_params: NonNegativeInt = 0
+    """Parameters of a bucket of gradients; 0: large enough that latency does not count, and small
+    enough that only the first layer's gradients come late.
+    """
+    buckets: NonNegativeInt = 0
+    """How many there are; 0: as bucket_params says."""
     reduce_mib: NonNegativeFloat = 0.0
     """Size of one message of a reduction beside the backward pass; 0: large enough that latency
     does not count.
@@ -387,14 +403,19 @@ class Software(FrozenDocument):
 
     def with_figures(self, figures: Mapping[str, Any]) -> Self:
         """The same software with figures replaced, by their dotted names."""
-        own: dict[str, Any] = {}
-        of_group: dict[str, dict[str, Any]] = {}
-        for path, value in figures.items():
-            group, _, name = path.rpartition(".")
-            if group:
-                of_group.setdefault(group, {})[name] = value
-            else:
-                own[name] = value
-        for group, changes in of_group.items():
-            own[group] = getattr(self, group).model_copy(update=changes)
-        return self.model_copy(update=own)
+        return _replaced(self, figures)
+
+
+def _replaced(document: Document, figures: Mapping[str, Any]) -> Document:
+    """A document with figures of its own and of its groups replaced."""
+    own: dict[str, Any] = {}
+    of_group: dict[str, dict[str, Any]] = {}
+    for path, value in figures.items():
+        group, _, rest = path.partition(".")
+        if rest:
+            of_group.setdefault(group, {})[rest] = value
+        else:
+            own[group] = value
+    for group, changes in of_group.items():
+        own[group] = _replaced(getattr(document, group), changes)
+    return document.model_copy(update=own)

@@ -296,15 +296,15 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
     return {"accepted": True, "stage": "", "message": "", **facts}
 
 
-def _arguments() -> dict[str, list[str]]:
-    """Every argument of the parser, by its group."""
+def _arguments() -> dict[str, dict[str, list[str]]]:
+    """Every argument of the parser with its flags, by its group."""
     import argparse
 
     import megatron.training.arguments as arguments
 
     parser = arguments.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
     return {
-        str(group.title): [action.dest for action in group._group_actions]
+        str(group.title): {action.dest: action.option_strings for action in group._group_actions}
         for group in parser._action_groups
     }
 

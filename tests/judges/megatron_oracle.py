@@ -79,8 +79,8 @@ def verdicts(cases: Iterable[Case], version: str = NEWEST) -> list[dict[str, Any
     return judging.verdicts(_words(), _environment(version), map(asdict, cases))
 
 
-def arguments(version: str = NEWEST) -> dict[str, list[str]]:
-    """Every argument that the parser of a version takes, by its group there."""
+def arguments(version: str = NEWEST) -> dict[str, dict[str, list[str]]]:
+    """Every argument that the parser of a version takes, with its flags, by its group there."""
     [answer] = judging.verdicts(
         _words(), _environment(version), [{"name": "arguments", "arguments": True}]
     )

@@ -4,7 +4,7 @@ loss on the last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class EndsTime:
     head_backward_s: Numeric
     head_weight_s: Numeric
     """Weight gradient of the head, within head_backward_s."""
+    deferred_s: Numeric = 0.0
+    """Of a step: weight gradients of the head that wait for the drain of the pipeline."""
 
 
 def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
@@ -80,3 +82,48 @@ def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
         + again,
         head_weight_s=weight,
     )
+
+
+def deferred_count(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Micro-batches whose weight gradient of the head waits for the drain.
+
+    Formula: min(m, wgrad_deferral_limit), all without a limit; none without a pipeline
+    Source:  [megatron-core] core/tensor_parallel/layers.py
+    Assumes: heads of multi-token prediction wait as the other does.
+    """
+    overlap = recipe.software.overlap
+    if not overlap.head_deferred:
+        return 0.0
+    most = overlap.head_deferred_limit or np.inf
+    return np.minimum(layout.m, most) * layout.pipelined
+
+
+def with_deferred(recipe: Recipe, layout: Layouts, ends: EndsTime) -> EndsTime:
+    """The ends' mean time where weight gradients of the head wait: head_weight_s of the others
+    alone, deferred_s of those that wait.
+    """
+    if not recipe.software.overlap.head_deferred:
+        return ends
+    count = deferred_count(recipe, layout)
+    moved = ends.head_weight_s * count / layout.m
+    return replace(
+        ends,
+        head_backward_s=ends.head_backward_s - moved,
+        head_weight_s=ends.head_weight_s - moved,
+        deferred_s=ends.head_weight_s * count,
+    )
+
+
+def deferred_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
+    """What waits with them on the last stage.
+
+    Formula: deferred_count() heads T (h / sequence shards + V / tp) element_bytes: a head's input
+             and the gradient of its logits
+    Source:  [megatron-core] core/tensor_parallel/layers.py: embedding_activation_buffer,
+             grad_output_buffer
+    Assumes: all of them wait at once.
+    """
+    model = recipe.model
+    count = recipe.tokens_per_rank(layout) * recipe.element_bytes
+    widths = model.hidden_size / layout.sequence_shards + padded_vocab(model, layout.tp) / layout.tp
+    return deferred_count(recipe, layout) * (1 + model.mtp_layers) * count * widths

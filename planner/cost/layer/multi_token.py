@@ -33,4 +33,5 @@ def with_mtp(recipe: Recipe, layout: Layouts, ends: EndsTime, layer: LayerTime) 
         head_backward_s=ends.head_backward_s * (1 + depth)
         + depth * (layer.backward_s + inputs + weights + ends.embedding_backward_s),
         head_weight_s=head_weight,
+        deferred_s=ends.deferred_s * (1 + depth),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.params.layer import total_params
+from planner.cost.params.per_rank import instances
 from planner.cost.params.trained import trained_total
 from planner.layout import OFFLOAD_CODE, Layouts, Numeric
 from planner.specs.recipe import Recipe
@@ -69,7 +70,8 @@ def host_bytes(recipe: Recipe, layout: Layouts, activations_bytes: Numeric = 0.0
              estimate_zero3_model_states_mem_needs, built under zero.Init
     Assumes: even shards; buffers of half the states; activations go into buffers of their size.
     """
-    held = optimizer_away(recipe, layout) * 16.0 * trained_total(recipe) + weights_away(
+    trained = trained_total(recipe) * instances(recipe, layout)
+    held = optimizer_away(recipe, layout) * 16.0 * trained + weights_away(
         layout
     ) * 2.0 * total_params(recipe.model)
     states = BUFFERS * held * (1 - on_nvme(layout)) / nodes(recipe)

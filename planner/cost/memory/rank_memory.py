@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.layer.embedding_and_head import deferred_bytes
 from planner.cost.layer.kernels import erf
 from planner.cost.memory.activations import Activations
 from planner.cost.memory.states import Rank as Rank
@@ -202,7 +203,7 @@ def rank_memory(
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
     kept = kept + rank.layers * acts.gathered_bytes * ~layout.pipelined
     working = np.maximum(working, software.states.unit_gradient_bytes * states.trained - kept)
-    activation = rank.in_flight * kept
+    activation = rank.in_flight * kept + rank.has_head * deferred_bytes(recipe, layout)
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (
         layout.tensor_split.astype(float) + (layout.replicas > 1) + 2 * layout.pipelined + 1

@@ -10,6 +10,7 @@ from planner.cost.memory.offload import in_bf16_pipeline, optimizer_away, sums_b
 from planner.cost.memory.optimizer_states import saved_bytes
 from planner.cost.params.layer import embedding_params, head_params, norm_params
 from planner.cost.params.lora import NF4
+from planner.cost.params.per_rank import instances
 from planner.cost.params.trained import (
     adapters_params,
     frozen_params,
@@ -99,12 +100,12 @@ def state_bytes(
     which `alike` ranks hold (dp cp when None).
 
     Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter, less what another
-             optimizer saves; ZeRO 1 shards the last, 2 gradients, 3 weights; frozen ones are
-             weights alone, of 2 bytes, of 0.52 in nf4; weights that are a master are sharded as
-             gradients are, and below 3 their gathered copy is held whole; a bf16 pipeline of
-             DeepSpeed adds sums_bytes and shards the optimizer under ZeRO 0 too; offloaded states
-             are not on the device, nor are their gradients from ZeRO 2 on; hpZ adds weights over
-             its group
+             optimizer saves; ZeRO 1 shards the last, over the ranks of an instance, 2 gradients, 3
+             weights; frozen ones are weights alone, of 2 bytes, of 0.52 in nf4; weights that are a
+             master are sharded as gradients are, and below 3 their gathered copy is held whole; a
+             bf16 pipeline of DeepSpeed adds sums_bytes and shards the optimizer under ZeRO 0 too;
+             offloaded states are not on the device, nor are their gradients from ZeRO 2 on; hpZ
+             adds weights over its group
     Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer;
              [torch-fsdp]; [deepspeed]; [dettmers2023]
     Assumes: even shards, of Muon's whole matrices too.
@@ -135,7 +136,8 @@ def state_bytes(
     held = software.states.optimizer_state_bytes * params - saved_bytes(
         recipe, params, params if matrices is None else matrices
     )
-    states = held / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), shards, 1)
+    owners = shards / instances(recipe, layout)
+    states = held / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), owners, 1)
     return weights, gradients, states * (1 - optimizer_away(recipe, layout))
 
 

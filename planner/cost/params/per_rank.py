@@ -10,6 +10,7 @@ from planner.cost.params.experts import routed_params
 from planner.cost.params.layer import layer_params, moe_layer_params
 from planner.layout import Layouts, Numeric
 from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
 
 
 def expert_ranks(layout: Layouts) -> Numeric:
@@ -20,6 +21,16 @@ def expert_ranks(layout: Layouts) -> Numeric:
     Assumes: a legal layout.
     """
     return np.maximum(layout.gpus / (layout.etp * layout.ep * layout.pp), 1.0)
+
+
+def instances(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Copies of the distributed optimizer's states among the ranks that hold the same parameters.
+
+    Formula: num_distributed_optimizer_instances under ZeRO 1, else 1
+    Source:  [megatron-core] core/parallel_state.py
+    Assumes: it divides the replicas, of experts too.
+    """
+    return np.where(np.asarray(layout.zero) == 1, recipe.software.sharding.instances, 1)
 
 
 def layers_params(

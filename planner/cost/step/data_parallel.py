@@ -14,7 +14,7 @@ from planner.cost.layer.layer import LayerTime
 from planner.cost.network import collectives, sites
 from planner.cost.params.layer import ends_params, layer_params, padded_vocab
 from planner.cost.params.lora import sent_bytes
-from planner.cost.params.per_rank import expert_ranks, layers_params
+from planner.cost.params.per_rank import expert_ranks, instances, layers_params
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import (
     trained_embedding,
@@ -139,26 +139,41 @@ TENSORS = 6
 """Parameter tensors of a layer: four linears, two norms."""
 
 
+def buckets(recipe: Recipe, params: Numeric) -> Numeric:
+    """Buckets of so many parameters, as far as they are told.
+
+    Formula: ddp_num_buckets, or params / ddp_bucket_size, at least 1
+    Source:  [megatron-core] training/training.py resolve_ddp_bucket_size
+    Assumes: later stages and virtual stages, which reduce all at once, wait for the first.
+    """
+    sharding = recipe.software.sharding
+    if sharding.buckets:
+        return sharding.buckets
+    if sharding.bucket_params:
+        return np.maximum(params / sharding.bucket_params, 1.0)
+    return 1.0
+
+
 def gradient_reduction_s(
     recipe: Recipe, layout: Layouts, members: collectives.Group, params: Numeric
 ) -> Numeric:
     """Sum of so many parameters' gradients over the group, once.
 
     Formula: n collectives of 1/n of the bytes, reduce-scatters with sharding unless the software
-             all-reduces, else all-reduces; n = bytes / reduce_mib beside the backward pass, 1 after
-             it
+             all-reduces, else all-reduces; n = bytes / reduce_mib or buckets() beside the backward
+             pass, 1 after it
     Source:  [rajbhandari2020]; [nanotron] sync_gradients_across_dp, and torch's
              DistributedDataParallel with its buckets without sharding
     Assumes: messages alike.
     """
     software, sharded = recipe.software, layout.sharded(1)
     moved = params * software.states.grad_reduce_bytes
-    buckets = (
+    pieces = (
         np.maximum(moved / (software.sharding.reduce_mib * MIB), 1.0)
         if software.sharding.reduce_mib
-        else 1.0
+        else buckets(recipe, params)
     )
-    messages = np.where(sharded & software.sharding.reduced_at_end, 1.0, buckets)
+    messages = np.where(sharded & software.sharding.reduced_at_end, 1.0, pieces)
     all_reduced = messages * collectives.all_reduce_s(recipe.hardware, members, moved / messages)
     scattered = messages * collectives.gather_s(recipe.hardware, members, moved / messages)
     return np.where(sharded & (not software.sharding.gradients_all_reduced), scattered, all_reduced)
@@ -168,7 +183,8 @@ def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """Share of the first rank's parameters whose gradients come last, after which no backward pass
     is left to hide their reduction.
 
-    Formula: (layer + embedding) / (layers layer + embedding, and head without a pipeline)
+    Formula: (layer + embedding) / (layers layer + embedding, and head without a pipeline); at least
+             one bucket, where they are told
     Source:  [megatron-core] --overlap-grad-reduce; [nanotron] DistributedDataParallel: buckets in
              the order of the backward pass
     Assumes: a dense layer stands for the first one; a tied table's gradient is whole with the
@@ -180,7 +196,9 @@ def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
         else trained_layers(recipe, layout, 1)[0]
     )
     total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
-    return np.minimum(each + trained_embedding(recipe, layout), total) / total
+    late = np.minimum(each + trained_embedding(recipe, layout), total) / total
+    told = recipe.software.sharding.buckets or recipe.software.sharding.bucket_params
+    return np.maximum(late, 1 / buckets(recipe, total)) if told else late
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +233,14 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
     Source:  [rajbhandari2020]
     Assumes: as dp_comm_s().
     """
-    members = sites.group(recipe, layout, layout.tp, layout.replicas)
     params, routed = trained_layers(
         recipe, layout, layers.first, layers.experts.first if layers.experts else 0.0
     )
-    reduce, gather = _reductions(recipe, layout, members, params + trained_ends(recipe, layout))
+    reduce, gather = _reductions(
+        recipe, layout, layout.tp, layout.replicas, params + trained_ends(recipe, layout)
+    )
     if layers.experts:
-        experts = sites.group(recipe, layout, layout.etp * layout.ep, expert_ranks(layout))
-        more = _reductions(recipe, layout, experts, routed)
+        more = _reductions(recipe, layout, layout.etp * layout.ep, expert_ranks(layout), routed)
         reduce, gather = reduce + more[0], gather + more[1]
     each = moves(recipe, layout, layers)
     late = late_share(recipe, layout, layers)
@@ -232,15 +250,30 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
 
 
 def _reductions(
-    recipe: Recipe, layout: Layouts, members: collectives.Group, params: Numeric
+    recipe: Recipe, layout: Layouts, stride: Numeric, ranks: Numeric, params: Numeric
 ) -> tuple[Numeric, Numeric]:
-    """Reduction of the gradients of so many parameters among their ranks, and gathering of the
-    parameters.
+    """Reduction of the gradients of so many parameters among the ranks that hold them, stride
+    apart, and gathering of the parameters.
+
+    Formula: of k instances of the distributed optimizer both within ranks / k; then an all-reduce
+             of each rank's share among the k
+    Source:  [megatron-core] core/distributed/param_and_grad_buffer.py
+    Assumes: ranks of an instance are neighbours.
     """
-    gathered = collectives.gather_s(recipe.hardware, members, params * recipe.element_bytes)
-    return gradient_reduction_s(recipe, layout, members, params), np.where(
-        layout.sharded(1), gathered, 0.0
-    )
+    copies = instances(recipe, layout)
+    owners = ranks / copies
+    members = sites.group(recipe, layout, stride, owners)
+    sent = recipe.element_bytes * params
+    pieces = buckets(recipe, params)
+    gathered = pieces * collectives.gather_s(recipe.hardware, members, sent / pieces)
+    reduced = gradient_reduction_s(recipe, layout, members, params)
+    if recipe.software.sharding.instances > 1:
+        others = sites.group(recipe, layout, stride * owners, copies)
+        share = params * recipe.software.states.grad_reduce_bytes / owners
+        reduced = reduced + pieces * collectives.all_reduce_s(
+            recipe.hardware, others, share / pieces
+        )
+    return reduced, np.where(layout.sharded(1), gathered, 0.0)
 
 
 def dp_comm_s(

@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost.layer.layer import LayerTime
 from planner.cost.memory.offload import STATE_BYTES, nodes, on_nvme, optimizer_away, weights_away
 from planner.cost.params.layer import ends_params
-from planner.cost.params.per_rank import expert_ranks, layers_params
+from planner.cost.params.per_rank import expert_ranks, instances, layers_params
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_ends, trained_layers, trained_total
 from planner.layout import Layouts, Numeric
@@ -24,8 +24,9 @@ def _shard(recipe: Recipe, layout: Layouts, layers: Split, trained: bool = True)
         else layers_params(recipe.model, layout, layers.first, sparse)
     )
     ends = trained_ends(recipe, layout) if trained else ends_params(recipe, layout)
-    own = (params + ends) / (layout.replicas)
-    return own + routed / expert_ranks(layout) if layers.experts else own
+    own = (params + ends) / layout.replicas
+    own = own + routed / expert_ranks(layout) if layers.experts else own
+    return own * instances(recipe, layout) if trained else own
 
 
 def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
@@ -40,7 +41,7 @@ def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
              gradients of a step.
     """
     node = recipe.hardware.node
-    share = trained_total(recipe) / nodes(recipe)
+    share = trained_total(recipe) * instances(recipe, layout) / nodes(recipe)
     sent = (
         recipe.software.states.gradient_bytes if recipe.framework == "megatron" else 2.0 * layout.m
     )

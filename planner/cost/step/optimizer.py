@@ -11,7 +11,7 @@ from planner.cost.layer.kernels import gemm_s, memory_s
 from planner.cost.layer.moe import experts
 from planner.cost.memory.offload import optimizer_away
 from planner.cost.memory.optimizer_states import saved_bytes
-from planner.cost.params.per_rank import expert_ranks
+from planner.cost.params.per_rank import expert_ranks, instances
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_embedding, trained_layers
 from planner.layout import Layouts, Numeric
@@ -103,12 +103,13 @@ def optimizer_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     count = np.maximum(layers.first, layers.last)
     matrices, routed = trained_layers(recipe, layout, count, with_experts)
     most = matrices + trained_embedding(recipe, layout)
-    shards = layout.shards(1)
+    copies = instances(recipe, layout)
+    shards = layout.shards(1) / copies
     alike: Numeric = 1
     held = most / np.where(layout.sharded(2), shards, 1)
     updated = most / shards
     if layers.experts:
-        alike = np.where(layout.sharded(1), expert_ranks(layout), 1)
+        alike = np.where(layout.sharded(1), expert_ranks(layout) / copies, 1)
         held = held + routed / np.where(layout.sharded(2), alike, 1)
         updated = updated + routed / alike
         matrices = matrices + routed * shards / alike

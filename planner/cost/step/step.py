@@ -171,6 +171,17 @@ def straggler_share(recipe: Recipe, layout: Layouts) -> Numeric:
     )
 
 
+def late_head_s(layout: Layouts, work: Pace, ends: EndsTime) -> Numeric:
+    """What the drain does not hide of the head's weight gradients that wait for it.
+
+    Formula: max(0, deferred - (p - 1) / v backward passes of a rank's layers)
+    Source:  [megatron-core] core/pipeline_parallel/schedules.py finish_embedding_wgrad_compute
+    Assumes: the last rank is done when the others still have one pass each.
+    """
+    drain = (layout.pp - 1) / layout.v * work.layers * work.layer.backward_s
+    return np.maximum(ends.deferred_s - drain, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """How the ranks' work becomes a step: by closed form, or by simulating the order."""
@@ -222,7 +233,7 @@ def step_time(
         "gemm_s": count * (layer.gemm_forward_s + layer.gemm_input_s + layer.gemm_weight_s),
         "attention_s": count * (layer.attention_forward_s + layer.attention_backward_s),
         "elementwise_s": count * (layer.elementwise_forward_s + layer.elementwise_backward_s),
-        "head_s": layout.m * work.ends_s,
+        "head_s": layout.m * work.ends_s + late_head_s(layout, work, ends),
         "recompute_s": count * layer.recompute_s,
         "adapter_s": count * (layer.adapter_forward_s + layer.adapter_backward_s),
         "launch_s": count * (layer.launch_forward_s + layer.launch_backward_s),

@@ -74,6 +74,7 @@ RENAMED = {
     "actor_rollout_ref.actor.fsdp_config.optimizer_offload": "optimizer_cpu_offload",
     "dataset.sequence_length": "seq_length",
     "ddp.bucket_size": "ddp_bucket_size",
+    "ddp.num_buckets": "ddp_num_buckets",
 }
 LORA_RANKS = ("actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora_rank")
 """0: all weights are trained."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.layout import MODULES, Layouts, Mask
 from planner.specs.recipe import Recipe
-from planner.specs.switches import megatron_offload
+from planner.specs.switches import megatron_kernels, megatron_offload, megatron_parallel
 from planner.specs.switches.allocator import EXPANDABLE_SEGMENTS
 from planner.specs.switches.switch import (
     Need,
@@ -258,7 +258,7 @@ SWITCHES = (
                 0, (("--ddp-bucket-size", "{value}"),), bridge=(("ddp.bucket_size", "{value}"),)
             ),
         ),
-        "smaller buckets overlap sooner and reach less bandwidth; not modelled, measured by tune",
+        "smaller buckets cost a latency each; the last one, which nothing hides, is smaller",
         "[megatron-core] core/distributed/distributed_data_parallel.py",
         exists=_reduces_beside,
     ),
@@ -471,6 +471,8 @@ SWITCHES = (
         ),
         read=_read_graph,
     ),
+    *megatron_parallel.SWITCHES,
+    *megatron_kernels.SWITCHES,
     *megatron_offload.SWITCHES,
     EXPANDABLE_SEGMENTS,
 )

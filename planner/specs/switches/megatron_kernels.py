@@ -1,0 +1,89 @@
+"""Switches of Megatron-LM that take fusions away: on by default, and counted so.
+
+Source of flags and defaults: [megatron-core] training/arguments.py, core/transformer/
+transformer_config.py of 0.14 to 0.19.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.layout import Layouts, Mask
+from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import Plain, Spelling, Switch, Value
+
+
+def _fusion(name: str, *flags: str) -> tuple[Spelling, ...]:
+    """Only what turns it off is written: which kernels a recipe of Bridge can have it knows
+    itself.
+    """
+    off = Spelling(False, tuple((flag,) for flag in flags), bridge=((f"model.{name}", False),))
+    return (off, Spelling(True))
+
+
+def _whole_gradients(recipe: Recipe, layout: Layouts) -> Mask:
+    """FSDP, Megatron's and torch's, runs without the fusion: its files say so themselves."""
+    return np.asarray(layout.zero) < 2
+
+
+def _rotates(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(recipe.model.position == "rope")
+
+
+def _read_accumulation(plain: Plain) -> Value | None:
+    sharded = plain.get("use_megatron_fsdp") or plain.get("use_torch_fsdp2")
+    stated = plain.get("gradient_accumulation_fusion")
+    return stated if isinstance(stated, bool) and not sharded else None
+
+
+def _read_activation(plain: Plain) -> Value | None:
+    """The flag of the model's own activation function; Bridge has one for all."""
+    of_model = "bias_swiglu_fusion" if plain.get("swiglu") else "bias_gelu_fusion"
+    stated = plain.get("bias_activation_fusion", plain.get(of_model))
+    return stated if isinstance(stated, bool) else None
+
+
+def _read_rotation(plain: Plain) -> Value | None:
+    stated = plain.get("apply_rope_fusion", plain.get("rope_fusion"))
+    return stated if isinstance(stated, bool) else None
+
+
+SWITCHES = (
+    Switch(
+        "gradient_accumulation_fusion",
+        "Products of weight gradients add to the main gradient themselves.",
+        (False, True),
+        True,
+        "reassociated",
+        _fusion("gradient_accumulation_fusion", "--no-gradient-accumulation-fusion"),
+        "off: a 16-bit gradient of each weight is written and read again",
+        "[megatron-core] core/tensor_parallel/layers.py; bytes counted",
+        exists=_whole_gradients,
+        read=_read_accumulation,
+    ),
+    Switch(
+        "bias_activation_fusion",
+        "Bias and activation function of the MLP in one kernel each way.",
+        (False, True),
+        True,
+        "reassociated",
+        _fusion("bias_activation_fusion", "--no-bias-swiglu-fusion", "--no-bias-gelu-fusion"),
+        "off: branches are activated, multiplied and split in kernels of their own, and one tensor"
+        " more is kept",
+        "[megatron-core] core/fusions/fused_bias_swiglu.py, core/transformer/mlp.py; tensors"
+        " counted",
+        read=_read_activation,
+    ),
+    Switch(
+        "rope_fusion",
+        "Queries and keys are rotated in one kernel each.",
+        (False, True),
+        True,
+        "reassociated",
+        _fusion("apply_rope_fusion", "--no-rope-fusion"),
+        "off: products with sine and cosine, halves and their join are kernels of their own",
+        "[megatron-core] core/models/common/embeddings/rope_utils.py; tensors counted",
+        exists=_rotates,
+        read=_read_rotation,
+    ),
+)
