@@ -244,17 +244,25 @@ def emit(
     out: str | Path | None = None,
     script: str | Path | None = None,
     format: str | None = None,
+    prove: bool = False,
 ) -> Emitted:
     """The launch files of a saved plan; written when `out` names a folder. InputError when the plan
     breaks a rule.
+
+    With `prove` a script instead, which runs the fullest rank on one GPU and prints a line that
+    `check` and `validate` read.
 
     `script` is a training script of your own, in place of the one that is written (DeepSpeed) or
     named (Megatron-LM); `format` as in `recommend`.
     """
     from planner.answers import Emitted
     from planner.files import write_folder
-    from planner.plan_files import launch_texts, out_folder, training_script
+    from planner.plan_files import launch_texts, out_folder, prove_text, training_script
 
+    if prove and (script or format or launcher != "torchrun"):
+        raise InputError(
+            "--prove runs one rank by itself, but got a launcher, format or script; leave them out"
+        )
     folder = out_folder(out, launcher, format)
     own = training_script(script)
     saved = plan_file.read(plan)
@@ -263,7 +271,12 @@ def emit(
         question = changed(question, {"framework": framework})
     recipe, layout = resolve.recipe_and_layout(question)
     recipe = under(recipe, saved.switches)
-    texts = launch_texts(recipe, layout, launcher, own, form=format)
+    if prove:
+        measured = plan_file.restated(plan, {}, layout=True)  # with what tune found
+        asked = question if framework else measured
+        texts = {"prove.py": prove_text(asked, recipe, layout)}
+    else:
+        texts = launch_texts(recipe, layout, launcher, own, form=format)
     return Emitted(texts, write_folder(folder, texts) if folder is not None else ())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from planner import __version__
 from planner.cost.named import named
 from planner.cost.terms import Estimate
 from planner.errors import InputError
+from planner.estimate import closed_form
 from planner.estimate import estimate as estimated
 from planner.files import check_folder, folder, write_folder
 from planner.layout import Layout
@@ -19,6 +21,8 @@ from planner.specs.recipe import Recipe
 from planner.specs.switches.lossy import in_force
 from planner.specs.words import Question
 
+SAME = 1e-3
+"""Memory of two counts of micro-batches that differ by less is the same."""
 _HEAD = """# A plan of ppplan: `ppplan explain THIS` prints every term, `ppplan emit THIS` writes \
 the launch files.
 # Times in seconds, memory in GiB, per GPU.
@@ -106,6 +110,14 @@ def launch_texts(
     InputError when it breaks a rule, or when what reads the files cannot express it.
     """
     from planner.emit.table import files
+
+    _check_legal(recipe, layout)
+    return files(
+        recipe, layout, estimate or estimated(recipe, layout, exact=True), launcher, script, form
+    )
+
+
+def _check_legal(recipe: Recipe, layout: Layout) -> None:
     from planner.rules.table import breaches
 
     broken = breaches(recipe, layout)
@@ -114,9 +126,51 @@ def launch_texts(
             f"launch files must be of a layout that {recipe.framework} can run, but"
             f" {broken[0].message}"
         )
-    return files(
-        recipe, layout, estimate or estimated(recipe, layout, exact=True), launcher, script, form
-    )
+
+
+def prove_text(question: Question, recipe: Recipe, layout: Layout) -> str:
+    """The script that runs the fullest rank of a plan on one GPU. question: states the layout.
+
+    It runs no more micro-batches than it takes to fill the memory as the plan does. InputError for
+    a plan that breaks a rule, or that no fake process group runs.
+    """
+    from planner.emit import prove
+
+    prove.check(recipe)
+    _check_legal(recipe, layout)
+    exact = estimated(recipe, layout, exact=True)
+    fullest = max(exact.stages, key=lambda stage: stage.memory_bytes, default=None)
+    stage = 0 if fullest is None else fullest.stage
+    words = _plain(question.words())
+    fewer, short = _with_fewer_micro_batches(recipe, layout)
+    proof = {
+        "question": words,
+        "digest": prove.digest(words),
+        "stage": stage,
+        "micro_batches": int(short.m),
+        "predicted": {
+            "allocated_bytes": float(exact.memory.allocated_bytes),
+            "reserved_bytes": float(exact.memory.reserved_bytes),
+        },
+    }
+    return prove.text(fewer, short, stage, proof)
+
+
+def _with_fewer_micro_batches(recipe: Recipe, layout: Layout) -> tuple[Recipe, Layout]:
+    """The plan with the fewest micro-batches, a pipeline's depth and one more at least, that break
+    no rule and hold the same memory.
+    """
+    from planner.rules.table import breaches
+
+    whole = float(closed_form(recipe, layout).memory.allocated_bytes)
+    for count in range(int(layout.pp) + 1, int(layout.m)):
+        short = replace(layout, m=count)
+        fewer = recipe.model_copy(update={"global_batch_size": int(short.gbs)})
+        if breaches(fewer, short):
+            continue
+        if abs(float(closed_form(fewer, short).memory.allocated_bytes) / whole - 1) < SAME:
+            return fewer, short
+    return recipe, layout
 
 
 def training_script(path: str | Path | None) -> str | None:

@@ -54,6 +54,7 @@ TEXTS = (
     "stack",
     "flop_convention",
     "notes",
+    "question",
 )
 NUMBERS = (*COUNTS, *SWITCHES, *FIGURES)
 COLUMNS = (*TEXTS, *NUMBERS)

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from planner.accuracy import proven
 from planner.accuracy.columns import COLUMNS, FIGURES, NUMBERS, REQUIRED, SWITCHES
 from planner.errors import InputError, unknown
+from planner.intake.logs.proof import proofs
 
 MAX_BYTES = 256 * 10**6
 MAX_NUMBER = 1e18
@@ -26,6 +28,9 @@ def read(path: Path) -> pd.DataFrame:
     Errors: InputError for a file that cannot be read, is empty, binary or too large, lacks a
     column, or has a cell of the wrong type.
     """
+    lines_of_proofs = proofs(path)
+    if lines_of_proofs:
+        return _completed(pd.DataFrame(list(map(proven.row, lines_of_proofs))), path)
     rows = _rows(path)
     try:
         _, header = next(rows)

@@ -4,8 +4,9 @@ states every knob).
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import gcd
 from typing import Any
@@ -23,8 +24,9 @@ from planner.layout import Layout
 from planner.specs import library
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
+from planner.specs.question import from_words
 from planner.specs.recipe import Recipe
-from planner.specs.resolve import PRECISIONS, VERSIONS, operand
+from planner.specs.resolve import PRECISIONS, VERSIONS, operand, recipe_and_layout
 from planner.specs.software import Software
 
 NEEDED = ("hardware", "gpus", "tp", "pp", "seq", "gbs_sequences")
@@ -76,6 +78,8 @@ def run(row: Row) -> Run:
 
     Errors: Skipped with the reason why it cannot be predicted.
     """
+    if row["question"] is not None:
+        return _asked(str(row["question"]))
     row = _with_seq(row)
     _needed(row)
     model, assumed_model = shape(row)
@@ -106,6 +110,27 @@ def run(row: Row) -> Run:
     )
     columns = _counted(recipe, choice.layouts)
     return Run(recipe, columns, choice.open, assumed, bridge.of_last(page))
+
+
+@lru_cache(maxsize=8192)
+def _asked(words: str) -> Run:
+    """A row that states its whole question with the layout, as a proof does."""
+    try:
+        recipe, layout = recipe_and_layout(from_words(json.loads(words)))
+    except (InputError, ValueError, TypeError) as fault:
+        raise Skipped(f"question: {str(fault)[:120]}") from None
+    return Run(recipe, _column(layout), (), recipe.assumed)
+
+
+def _column(layout: Layout) -> Layout:
+    """One layout as columns of one entry. Skipped for a stage layout, which is no number."""
+    if layout.stage_layout:
+        raise Skipped("a stage layout is not compared")
+    columns: dict[str, Any] = {}
+    for field in fields(layout):
+        if field.name != "stage_layout":
+            columns[field.name] = np.array([getattr(layout, field.name)])
+    return replace(layout, **columns)
 
 
 def _counted(recipe: Recipe, columns: Layout) -> Layout:

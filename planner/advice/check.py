@@ -18,6 +18,7 @@ from planner.advice import (
     not_in_layout,
     oom_line,
     parser_errors,
+    proved,
     traps,
     traps_deepspeed,
     traps_torch,
@@ -27,6 +28,7 @@ from planner.advice.flag_names import flags
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.estimate import estimate
+from planner.intake.logs import proof
 from planner.intake.logs.read_log import Log
 from planner.intake.reading import Reading, Value
 from planner.interpret.interpret import Launch, computes, interpret, reinterpret
@@ -52,6 +54,14 @@ def check_file(
     from planner.intake.read import read
 
     overrides = pairs(sets)
+    found = proof.proofs(file)
+    if found:
+        if overrides or oom or fix is not None:
+            raise InputError(
+                f"{file} holds a proof, which says all of its plan; leave --set, --oom and --fix"
+                " out"
+            )
+        return proved.check_proof(file, found[-1], cluster, gpus, model)
     logged = measured.log_of(file)
     reading = logged.reading if logged else read(file, overrides)
     answer = check_reading(

@@ -23,6 +23,14 @@ def emit(
     ] = None,
     format: o.Format = None,
     script: o.Script = None,
+    prove: Annotated[
+        bool,
+        typer.Option(
+            "--prove",
+            help="A script that runs the fullest rank on one GPU, and prints a line that check and"
+            " validate read.",
+        ),
+    ] = False,
     as_json: o.Json = False,
 ) -> None:
     """Launch files of a saved plan.
@@ -34,7 +42,13 @@ def emit(
     from planner.report.json.emit import document
 
     emitted = api.emit(
-        plan, framework=framework, launcher=launcher, out=out, script=script, format=format
+        plan,
+        framework=framework,
+        launcher=launcher,
+        out=out,
+        script=script,
+        format=format,
+        prove=prove,
     )
     if as_json:
         print_json(document(emitted))

@@ -138,7 +138,7 @@ SWITCHES = (
     "moe_router_fusion",
     "overlap_moe_expert_parallel_comm",
 )
-"""Arguments of switches; of modules their names."""
+"""Arguments of switches, null where a version has none of the name; of modules their names."""
 
 
 def _plain(value: Any) -> Any:
@@ -282,7 +282,7 @@ def _judge(case: dict[str, Any]) -> dict[str, Any]:
             args.data_parallel_size,
             args.virtual_pipeline_model_parallel_size or 1,
         )
-        facts["switches"] = {name: _plain(getattr(args, name)) for name in SWITCHES}
+        facts["switches"] = {name: _plain(getattr(args, name, None)) for name in SWITCHES}
         if case["build"]:
             stage = "GPTModel"
             facts["stages"] = build(args, config)

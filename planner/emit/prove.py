@@ -1,0 +1,129 @@
+"""`prove.py`: a script that runs one rank of a plan on one GPU, under the framework's own fake
+process group, and prints one line of what it measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import resources
+from itertools import chain
+from typing import Any
+
+from planner.emit import environment, megatron, switches, torchtitan, training
+from planner.errors import InputError
+from planner.layout import Layout
+from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import Value, setting
+from planner.specs.switches.table import under
+from planner.specs.versions import version_of
+
+NAME = "prove.py"
+FAKE_GROUP = (0, 17)
+"""Version of Megatron-core from which --fake-process-group is there. Source: [megatron-core]
+training/arguments.py of 0.16.1 and 0.17.1.
+"""
+STEPS = 5
+"""The first builds, compiles and makes the optimizer's states."""
+STAND_INS: dict[str, dict[str, dict[Value, Value]]] = {
+    "megatron": {
+        "moe_dispatcher": {"deepep": "alltoall", "hybridep": "alltoall"},
+        "tp_comm_overlap": {True: False},
+    }
+}
+"""By framework values of switches that a fake process group cannot run, and what stands in: the
+flex dispatcher is refused there ([megatron-core] training/arguments.py), and userbuffers open the
+memory of GPUs that are not there (training/initialize.py).
+"""
+_PLACE = "PLAN = {}\n"
+
+
+def check(recipe: Recipe) -> None:
+    """Raises InputError for a plan that no fake process group runs."""
+    if recipe.framework == "deepspeed":
+        raise InputError(
+            "--prove must have a framework with a fake process group, and DeepSpeed has none; try"
+            " --framework megatron, or ppplan tune --runner deepspeed on the plan's own GPUs"
+        )
+    if recipe.framework == "torch":
+        raise InputError("--prove must have a plan for Megatron-LM; try --framework megatron")
+    if recipe.framework == "megatron":
+        version = version_of("megatron", recipe.framework_version)
+        if version < FAKE_GROUP:
+            raise InputError(
+                "--prove must have Megatron-core 0.17 or later, whose --fake-process-group it uses,"
+                f" but the plan is for {recipe.framework_version}"
+            )
+    instructions = training.left_to_the_script(recipe)
+    if instructions:
+        raise InputError(
+            f"--prove must have a plan that the framework's own program trains, but"
+            f" {instructions[0]}"
+        )
+
+
+def stand_ins(recipe: Recipe) -> dict[str, Value]:
+    """Switches that the plan has and a fake process group does not, at the values that stand in."""
+    out: dict[str, Value] = {}
+    for name, values in STAND_INS.get(recipe.framework, {}).items():
+        value = setting(recipe, name, "")
+        if value in values:
+            out[name] = values[value]
+    return out
+
+
+def digest(words: dict[str, Any]) -> str:
+    """A short name of the question with its layout: the same for the same plan."""
+    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def text(recipe: Recipe, layout: Layout, stage: int, proof: dict[str, Any]) -> str:
+    """The script. recipe, layout: the plan, with as many micro-batches as run; stage: the pipeline
+    stage whose first rank it is; proof: what the line says beside what is measured.
+    """
+    instead = stand_ins(recipe)
+    recipe = under(recipe, {**recipe.switches, **instead})
+    plan = {
+        "framework": recipe.framework,
+        "environment": {
+            **dict(_environment(recipe, layout)),
+            "RANK": str(stage * (layout.gpus // layout.pp)),
+            "WORLD_SIZE": str(layout.gpus),
+            "NGPU": str(layout.gpus),
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+        },
+        **_program(recipe, layout),
+        "proof": {**proof, "instead": instead},
+    }
+    template = (resources.files("planner.emit") / "scripts" / NAME).read_text()
+    assert template.count(_PLACE) == 1
+    words = json.dumps(plan, indent=1).replace("\\", "\\\\")
+    return template.replace(_PLACE, f'PLAN = json.loads("""{words}""")\n')
+
+
+def _environment(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
+    if recipe.framework == "megatron":
+        return environment.megatron(recipe, layout)
+    return tuple(switches.environment(recipe, layout))
+
+
+def _program(recipe: Recipe, layout: Layout) -> dict[str, Any]:
+    """What the framework's program is told: Megatron-LM's flags, torchtitan's configuration."""
+    if recipe.framework == "torch":
+        torchtitan.check(recipe, layout)
+        model = torchtitan.flavor(recipe.model)
+        parts = {
+            "training": torchtitan.training(recipe, layout) | {"steps": STEPS},
+            "parallelism": torchtitan.parallelism(recipe, layout),
+        }
+        return {"module": torchtitan.module_text(recipe, layout, parts, model)}
+    flags = [
+        *megatron.flags(recipe, layout),
+        ("--train-iters", str(STEPS)),  # stated twice: the last one counts
+        ("--fake-process-group",),
+    ]
+    if recipe.model.moe:
+        flags.append(("--moe-router-force-load-balancing",))
+    return {"flags": list(chain.from_iterable(flags))}

@@ -1,0 +1,78 @@
+"""The line that `prove.py` prints: one rank of a plan as it ran on one GPU."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InputError
+from planner.intake.plain_file import plain_file
+
+MARK = "ppplan proof "
+MAX_LINE = 1 << 20
+MAX_PROOFS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What one line says."""
+
+    question: dict[str, Any]
+    """The plan's question with its layout, in words."""
+    digest: str
+    """A short name of the question."""
+    stage: int
+    """The pipeline stage that ran, the fullest by prediction."""
+    micro_batches: int
+    """As many as ran; the plan may have more."""
+    allocated_bytes: float
+    reserved_bytes: float
+    steps_s: tuple[float, ...]
+    """Without communication."""
+    out_of_memory: str
+    """The allocator's message; empty where memory was enough."""
+    gpu: str
+    versions: dict[str, str]
+    instead: dict[str, Any]
+    """Switches at other values than the plan's."""
+    predicted: dict[str, float]
+    """What the plan said of that rank's memory."""
+
+
+def proofs(path: str | Path) -> list[Proof]:
+    """The lines of a file, a log or what people sent; none where there is no such line. InputError
+    for a line that is cut off or of other content.
+    """
+    found: list[Proof] = []
+    with plain_file(path).open("r", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            place = line.find(MARK, 0, MAX_LINE)
+            if place >= 0 and len(found) < MAX_PROOFS:
+                found.append(_proof(line[place + len(MARK) :], f"{path}, line {number}"))
+    return found
+
+
+def _proof(text: str, where: str) -> Proof:
+    try:
+        content = json.loads(text[:MAX_LINE])
+        return Proof(
+            question=dict(content["question"]),
+            digest=str(content["digest"]),
+            stage=int(content["stage"]),
+            micro_batches=int(content["micro_batches"]),
+            allocated_bytes=float(content["allocated_bytes"]),
+            reserved_bytes=float(content["reserved_bytes"]),
+            steps_s=tuple(map(float, content["steps_s"])),
+            out_of_memory=str(content["out_of_memory"]),
+            gpu=str(content["gpu"]),
+            versions={str(name): str(version) for name, version in content["versions"].items()},
+            instead=dict(content["instead"]),
+            predicted={name: float(figure) for name, figure in content["predicted"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise InputError(
+            f"{where}: a proof must be the whole line that prove.py printed, but"
+            f" {type(fault).__name__}: {str(fault)[:80]}"
+        ) from None

@@ -1,0 +1,212 @@
+"""`emit --prove`: the script, whose flags Megatron-LM's own parser judges, and the line that it
+prints, which `check` and `validate` read.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.emit import prove
+from planner.errors import InputError
+from planner.intake.logs.proof import MARK, proofs
+from planner.units import GIB
+from tests.conftest import Ran
+from tests.judges.megatron_oracle import Case, verdicts
+
+LLAMA: dict[str, Any] = {
+    "model": "llama3-8b",
+    "gpus": 32,
+    "cluster": "h100-sxm",
+    "seq_length": 8192,
+    "global_batch_size": 256,
+    "tp": 2,
+    "pp": 4,
+    "v": 1,
+    "zero": 1,
+    "mbs": 1,
+}
+QWEN: dict[str, Any] = LLAMA | {
+    "model": "qwen3-30b-a3b",
+    "seq_length": 4096,
+    "tp": 1,
+    "pp": 2,
+    "ep": 8,
+    "etp": 1,
+    "switch": ("moe_dispatcher=deepep",),
+}
+
+
+def saved(folder: Path, **words: Any) -> Path:
+    answer = api.recommend(api.question(**words), top=1, out=folder)
+    assert answer.best is not None, answer
+    return folder / "plan.yaml"
+
+
+def plan_of(script: str) -> dict[str, Any]:
+    """What the script holds, as Python reads it."""
+    for node in ast.parse(script).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PLAN":
+            assert isinstance(node.value, ast.Call)
+            plan: dict[str, Any] = json.loads(ast.literal_eval(node.value.args[0]))
+            return plan
+    raise AssertionError("no PLAN")
+
+
+def case(name: str, plan: dict[str, Any], flags: list[str] | None = None) -> Case:
+    world = int(plan["environment"]["WORLD_SIZE"])
+    return Case(name, flags or plan["flags"], world, plan["environment"])
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    out = {}
+    for name, words in (("dense", LLAMA), ("experts", QWEN)):
+        path = saved(tmp_path_factory.mktemp(name), **words)
+        out[name] = plan_of(api.emit(path, prove=True).texts["prove.py"])
+    return out
+
+
+@pytest.mark.parametrize("version", ["0.17.1", "0.19.2"])
+def test_megatrons_parser_takes_the_flags(plans: dict[str, dict[str, Any]], version: str) -> None:
+    answers = verdicts([case(name, plan) for name, plan in plans.items()], version)
+    assert [answer["accepted"] for answer in answers] == [True, True], answers
+    assert answers[1]["switches"]["moe_token_dispatcher_type"] == "alltoall"
+
+
+def test_flex_is_refused_by_megatron_and_alltoall_stands_in(
+    plans: dict[str, dict[str, Any]],
+) -> None:
+    plan = plans["experts"]
+    flex = ["--moe-token-dispatcher-type", "flex", "--moe-flex-dispatcher-backend", "deepep"]
+    (answer,) = verdicts([case("flex", plan, [*plan["flags"], *flex])])
+    assert not answer["accepted"] and "not supported with flex" in answer["message"]
+    assert plan["proof"]["instead"] == {"moe_dispatcher": "alltoall"}
+    assert plans["dense"]["proof"]["instead"] == {}
+
+
+def test_the_first_stage_is_the_fullest_and_runs_a_depth_and_one_more(
+    plans: dict[str, dict[str, Any]],
+) -> None:
+    """1F1B of 4 stages holds 4 micro-batches on the first, which the fifth does not change;
+    dp = 32 / (2 * 4)."""
+    plan = plans["dense"]
+    assert plan["environment"]["RANK"] == "0" and plan["environment"]["LOCAL_RANK"] == "0"
+    assert plan["proof"]["micro_batches"] == 5
+    assert plan["flags"][plan["flags"].index("--global-batch-size") + 1] == str(5 * 4)
+
+
+def test_the_rank_of_a_later_stage_follows_megatrons_order() -> None:
+    """tp-cp-ep-dp-pp: stages are the slowest to change."""
+    from planner.specs import resolve
+
+    recipe, layout = resolve.recipe_and_layout(api.question(**LLAMA))
+    script = prove.text(recipe, layout, 3, {"question": {}})
+    assert plan_of(script)["environment"]["RANK"] == str(3 * 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"framework": "deepspeed"}, "DeepSpeed has none"),
+        ({"framework_version": "0.16"}, "must have Megatron-core 0.17 or later"),
+    ],
+)
+def test_a_framework_without_a_fake_group_is_one_message(
+    words: dict[str, Any], says: str, tmp_path: Path, ppplan: Callable[..., Ran]
+) -> None:
+    asked = {**LLAMA, **words}
+    if "framework" in words:
+        asked |= {"tp": 1, "pp": 1, "zero": 3}
+    path = saved(tmp_path, **asked)
+    ran = ppplan("emit", path, "--prove")
+    assert ran.code == 2 and says in ran.err and ran.err.count("\n") == 1
+    ran = ppplan("emit", path, "--prove", "--launcher", "slurm")
+    assert ran.code == 2 and "leave them out" in ran.err
+
+
+def test_without_a_gpu_the_script_says_so(tmp_path: Path) -> None:
+    path = saved(tmp_path, **LLAMA)
+    (script,) = api.emit(path, prove=True, out=tmp_path).files
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert (
+        ran.returncode == 2
+        and ran.stderr == "prove.py must have a GPU, but torch finds none here\n"
+    )
+
+
+def proof(plan: dict[str, Any], **changes: Any) -> str:
+    """The line as the script prints it."""
+    line = {
+        **plan["proof"],
+        "allocated_bytes": 40 * GIB,
+        "reserved_bytes": 44 * GIB,
+        "steps_s": [9.0, 2.0, 1.0, 1.2, 1.1],
+        "out_of_memory": "",
+        "gpu": "NVIDIA H100 80GB HBM3",
+        "versions": {"torch": "2.9.0"},
+        **changes,
+    }
+    return MARK + json.dumps(line) + "\n"
+
+
+def test_check_compares_a_proof_with_its_plan(
+    plans: dict[str, dict[str, Any]], tmp_path: Path, ppplan: Callable[..., Ran]
+) -> None:
+    """The prediction is that of the plan's own words, with the dispatcher that it wants."""
+    plan = plans["experts"]
+    file = tmp_path / "sent.txt"
+    file.write_text("[rank0] some line\n" + proof(plan) + "and more\n")
+    answer = api.check(file)
+    expected = api.explain(api.question(**plan["proof"]["question"]))
+    assert answer.recipe.software.switches["moe_dispatcher"] == "deepep"
+    assert answer.estimate is not None and answer.measured is not None
+    ours = float(expected.estimate.memory.allocated_bytes)
+    assert float(answer.estimate.memory.allocated_bytes) == pytest.approx(ours, rel=1e-9)
+    assert plan["proof"]["predicted"]["allocated_bytes"] == pytest.approx(ours, rel=1e-9)
+    assert answer.measured["memory_allocated_gib"] == 40.0
+    error = answer.measured["error"]["memory_allocated_gib"]
+    assert error == pytest.approx(ours / (40 * GIB) - 1)
+    assert answer.measured["proof"]["rank_step_s"] == 1.1
+    ran = ppplan("check", file)
+    assert ran.code == 0 and "held 40.0 GiB" in ran.out
+    assert "in place of the plan's switches ran moe_dispatcher alltoall" in " ".join(
+        ran.out.split()
+    )
+
+
+def test_a_proof_that_ran_out_of_memory(plans: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    file = tmp_path / "sent.log"
+    file.write_text(proof(plans["dense"], out_of_memory="CUDA out of memory. Tried to allocate"))
+    answer = api.check(file)
+    assert answer.verdict == "oom" and "ran out of memory" in answer.findings[0].message
+
+
+def test_validate_takes_proofs_as_rows_of_memory(
+    plans: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    file = tmp_path / "sent.txt"
+    file.write_text("".join(map(proof, plans.values())))
+    rows = api.validate([file]).rows
+    assert list(rows["model"]) == ["llama3-8b", "qwen3-30b-a3b"] and list(rows["gpus"]) == [32, 32]
+    assert rows["skipped"].isna().all() and rows["error"].isna().all()
+    for row, plan in zip(rows.to_dict("records"), plans.values(), strict=True):
+        ours = plan["proof"]["predicted"]["allocated_bytes"]
+        assert row["measured_memory_gib"] == 40.0
+        assert row["memory_error"] == pytest.approx(ours / (40 * GIB) - 1, rel=1e-3)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"question": 3}', "null"])
+def test_a_line_that_is_cut_off_is_one_message(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "sent.txt"
+    file.write_text(MARK + text)
+    with pytest.raises(InputError, match=r"sent\.txt, line 1: a proof must be the whole line"):
+        proofs(file)
