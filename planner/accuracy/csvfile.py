@@ -13,7 +13,8 @@ import pandas as pd
 from planner.accuracy import proven
 from planner.accuracy.columns import COLUMNS, FIGURES, NUMBERS, REQUIRED, SWITCHES
 from planner.errors import InputError, unknown
-from planner.intake.logs.proof import proofs
+from planner.intake.logs.proof import MARK, proofs
+from planner.intake.plain_file import first_bytes
 
 MAX_BYTES = 256 * 10**6
 MAX_NUMBER = 1e18
@@ -28,9 +29,8 @@ def read(path: Path) -> pd.DataFrame:
     Errors: InputError for a file that cannot be read, is empty, binary or too large, lacks a
     column, or has a cell of the wrong type.
     """
-    lines_of_proofs = proofs(path)
-    if lines_of_proofs:
-        return _completed(pd.DataFrame(list(map(proven.row, lines_of_proofs))), path)
+    if _has_proofs(path):
+        return _completed(pd.DataFrame(list(map(proven.row, proofs(path)))), path)
     rows = _rows(path)
     try:
         _, header = next(rows)
@@ -48,6 +48,11 @@ def read(path: Path) -> pd.DataFrame:
     }
     frame = pd.DataFrame(table)
     return _completed(frame, path)
+
+
+def _has_proofs(path: Path) -> bool:
+    """Whether a file is of lines that `prove.py` printed: one stands at its beginning."""
+    return path.is_file() and MARK.encode() in first_bytes(path, 1 << 20)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -290,6 +290,8 @@ def test_what_is_expected_to_gain_is_tried_first_and_what_loses_last() -> None:
     assert order.index("ddp_bucket_size") < order.index("expandable_segments")
     fixed = offers(recipe, "megatron", 16, fixed=("cuda_graph",))(layout, {})
     assert "cuda_graph" not in fixed and "grad_reduce_dtype" not in fixed
+    lossy = offers(recipe, "megatron", 16, lossy=True)(layout, {})
+    assert lossy["grad_reduce_dtype"] == ("fp32", "bf16")
     alone = offers(recipe, "megatron", 16)(layout, {"overlap_grad_reduce": False})
     assert "overlap_param_gather" not in alone and "ddp_bucket_size" not in alone
     on_cpu = offers(recipe, "megatron", 16, "cpu")(layout, {})

@@ -148,9 +148,9 @@ def _may_have(switch: Switch, value: object) -> bool:
         return False
     if switch.share:
         return 0 < value <= 1
-    return value == switch.default or (
-        isinstance(value, int) and switch.lowest <= value <= MAX_SIZE
-    )
+    if not isinstance(value, int):
+        return False
+    return value == switch.default or switch.lowest <= value <= MAX_SIZE
 
 
 def of(framework: str, settings: Switches) -> dict[str, Value]:

@@ -60,18 +60,21 @@ def offers(
     devices: int,
     device: str = "cuda",
     fixed: Collection[str] = (),
+    lossy: bool = False,
 ) -> Offers:
     """The choices of a runner; none of a layout that is larger than the machine, of which only
     layers run.
 
-    fixed: switches that the question sets, which stay as they are.
+    fixed: switches that the question sets, which stay as they are; lossy: values that change the
+    numbers may be tried.
     """
     own = {"torch": _torch, "deepspeed": _deepspeed, "megatron": _megatron}[runner]
     idle = {EXPANDABLE_SEGMENTS.name} if device == "cpu" else set()
 
     @lru_cache(maxsize=4096)
     def choices(layout: Layout, now: tuple[tuple[str, Value], ...]) -> Choices:
-        every = _of_table(recipe, layout, dict(now), runner, own(recipe, layout, dict(now)))
+        sizes = own(recipe, layout, dict(now))
+        every = _of_table(recipe, layout, dict(now), runner, sizes, lossy)
         out: Choices = {}
         for name, values in every.items():
             if len(values) > 1 and name not in idle and name not in fixed:
@@ -86,12 +89,14 @@ def offers(
 
 def unsupported(recipe: Recipe, layout: Layout, runner: str) -> tuple[str, ...]:
     """Switches of the plan's software that act in a layout, and that the runner does not turn."""
-    names = {gain.name for gain in _gains(recipe, layout)}
-    turned = {*_of_table(recipe, layout, {}, runner, {}), *BENCHMARK}
+    names = {gain.name for gain in _gains(recipe, layout, False)}
+    turned = {*_of_table(recipe, layout, {}, runner, {}, False), *BENCHMARK}
     return tuple(name for name in BY_FRAMEWORK[recipe.framework] if name in names - turned)
 
 
-def _of_table(recipe: Recipe, layout: Layout, now: Switches, runner: str, own: Choices) -> Choices:
+def _of_table(
+    recipe: Recipe, layout: Layout, now: Switches, runner: str, own: Choices, lossy: bool
+) -> Choices:
     """Of the software's switches with named values those that the runner writes, the most promising
     first; the runner's own stand before those of which no gain is expected.
     """
@@ -99,7 +104,7 @@ def _of_table(recipe: Recipe, layout: Layout, now: Switches, runner: str, own: C
     least = PAYS * float(closed_form(changed, layout).step_s)
     before = _written(changed, layout, runner)
     out: Choices = {}
-    for gain in sorted(_gains(changed, layout), key=lambda gain: _rank(gain, recipe, least)):
+    for gain in sorted(_gains(changed, layout, lossy), key=lambda gain: _rank(gain, recipe, least)):
         if _rank(gain, recipe, least) > UNKNOWN:
             out |= own
         switch = BY_FRAMEWORK[recipe.framework][gain.name]
@@ -115,10 +120,12 @@ def _of_table(recipe: Recipe, layout: Layout, now: Switches, runner: str, own: C
     return out | own
 
 
-def _gains(recipe: Recipe, layout: Layout) -> list[SwitchGain]:
-    """What the other values of switches would give, of those that keep the arithmetic."""
+def _gains(recipe: Recipe, layout: Layout, lossy: bool) -> list[SwitchGain]:
+    """What the other values of switches would give, of those that keep the arithmetic unless lossy
+    ones are allowed.
+    """
     every = other_values(recipe, layout, MAX_OOM_PROBABILITY)
-    return [gain for gain in every if gain.keeps_arithmetic]
+    return [gain for gain in every if lossy or gain.keeps_arithmetic]
 
 
 def _rank(gain: SwitchGain, recipe: Recipe, least: float) -> tuple[float, int]:
