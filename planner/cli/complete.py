@@ -30,6 +30,18 @@ def stack(incomplete: str) -> list[str]:
     return _begun(library.offered_stacks(), incomplete)
 
 
+def software(incomplete: str) -> list[str]:
+    """`NAME@VERSION`, and names whose figures are of one time."""
+    from planner.specs.named_software import names, versions
+
+    words = [
+        word
+        for name in names()
+        for word in [f"{name}@{version}" for version in versions(name)] or [name]
+    ]
+    return _begun(words, incomplete)
+
+
 def switch(incomplete: str) -> list[str]:
     """`NAME=VALUE` of the switches of every framework."""
     from planner.specs.switches.table import BY_FRAMEWORK, shown

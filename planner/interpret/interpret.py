@@ -24,8 +24,10 @@ from planner.layout import Layout
 from planner.specs.documents import parse_yaml
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
+from planner.specs.named_software import agreed
 from planner.specs.recipe import Recipe
 from planner.specs.resolve import operand
+from planner.specs.switches.table import PLAIN
 from planner.specs.versions import version_of
 
 SEQUENCE = 2048
@@ -78,8 +80,8 @@ def interpret(
     """The recipe and the layout of a file; what it cannot tell is taken as a default and listed.
 
     `sets` restates arguments (`seq_length`), the framework's version (`framework_version`), the
-    stack, or figures of the cluster (`fabric.nic_gbytes_per_s`). Raises InputError for options that
-    name nothing known.
+    software (`megatron-core@0.16`) or stack, or figures of the cluster
+    (`fabric.nic_gbytes_per_s`). Raises InputError for options that name nothing known.
     """
     if reading.kind == "megatron-deepspeed" and set(architecture.OURS) <= reading.values.keys():
         # the script that `emit` writes: no Megatron, and its own flags
@@ -88,8 +90,14 @@ def interpret(
     figures = [name for name in restated if name.startswith(HARDWARE)]
     overrides = [f"{name}={restated.pop(name)}" for name in figures]
     own_version = restated.pop("framework_version", None)
-    version, version_says = defaults.version(reading, own_version)
     own_stack = restated.pop("stack", None)
+    own_software = restated.pop("software", None)
+    if own_software:
+        named = own_stack
+        own_stack, own_version = agreed(own_software, named, own_version, reading.framework)
+        if named is None and own_stack in PLAIN.values():
+            own_stack = None  # the file's switches hold
+    version, version_says = defaults.version(reading, own_version)
     values = filled(reading, version, restated)
     plain = clean({name: value.value for name, value in values.items()})
     machine = gpu_count.hardware(plain, cluster, overrides)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from planner.errors import InputError, unknown
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
-from planner.specs import library, tuning
+from planner.specs import library, named_software, tuning
 from planner.specs.distributions import named
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
@@ -65,13 +65,14 @@ def recipe(question: Question) -> Recipe:
     """
     if question.gpus is None:
         raise InputError("gpus must be stated, but got none; add --gpus N")
-    return _recipe(question, question.gpus, 1)
+    return _recipe(named_software.expanded(question), question.gpus, 1)
 
 
 def recipe_and_layout(question: Question) -> tuple[Recipe, Layout]:
     """The question that states one layout: degrees not stated are 1, dp follows from the GPUs, m
     from the batch.
     """
+    question = named_software.expanded(question)
     degree = {word: _one(question, word) for word in RANGED}
     tp, pp, cp = degree["tp"] or 1, degree["pp"] or 1, degree["cp"] or 1
     gpus, dp = _gpus_and_dp(question.gpus, degree["dp"], tp, pp, cp)
@@ -199,7 +200,8 @@ def _versions(question: Question, framework: str) -> tuple[str, SoftwareVersions
             f"framework_version and container must agree, but got {stated} and {container}, which"
             f" has {held}; leave one out"
         )
-    return version, of_run(framework, version, container)
+    torchtitan = named_software.torchtitan_of(question)
+    return version, of_run(framework, version, container, torchtitan)
 
 
 def _switched(

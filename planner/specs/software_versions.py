@@ -28,8 +28,8 @@ PACKAGES = {
     "deepep": ("deep-ep",),
 }
 """By component the packages that bring it: cuDNN and NCCL come with torch's wheel."""
-TORCHTITAN = "0.3"
-"""The torchtitan whose files are written for plans of torch."""
+TORCHTITANS = ("0.2", "0.3")
+"""The torchtitans whose files are written for plans of torch; the last unless another is named."""
 
 
 class SoftwareVersions(FrozenDocument):
@@ -67,7 +67,10 @@ class SoftwareVersions(FrozenDocument):
 
 
 def of_run(
-    framework: str, framework_version: str, container: str | None = None
+    framework: str,
+    framework_version: str,
+    container: str | None = None,
+    torchtitan: str | None = None,
 ) -> SoftwareVersions:
     """What a plan counts on: the framework's version, and what its container brings."""
     absent = [name for other, names in ONLY.items() if other != framework for name in names]
@@ -75,7 +78,7 @@ def of_run(
     inside = containers()[container].stated() if container else {}
     versions = {name: inside.get(name, UNKNOWN) for name in parts}
     if framework == "torch":
-        versions["torchtitan"] = TORCHTITAN
+        versions["torchtitan"] = torchtitan or TORCHTITANS[-1]
     if framework_version != "main" and versions[OWN[framework]] == UNKNOWN:
         versions[OWN[framework]] = framework_version
     return SoftwareVersions(**versions)

@@ -111,9 +111,21 @@ class Question:
     framework_version: Annotated[str | None, Word("Its rules, flags and defaults.", "VERSION")] = (
         None
     )
+    software: Annotated[
+        str | None,
+        Word(
+            "Training software and its version, such as megatron-core@0.16.",
+            "NAME[@VERSION]",
+            complete="software",
+        ),
+    ] = None
     stack: Annotated[
         str | None,
-        Word("Training software; default: the framework's.", "NAME", complete="stack"),
+        Word(
+            "Software or a distribution of it, such as nemo; default: the framework's.",
+            "NAME",
+            complete="stack",
+        ),
     ] = None
     switch: Annotated[
         tuple[str, ...],
@@ -252,6 +264,7 @@ class QuestionWords(TypedDict, total=False):
     precision: str | None
     framework: str | None
     framework_version: str | None
+    software: str | None
     stack: str | None
     switch: Sequence[str]
     allow_numerics: bool | None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from planner import api
+from planner.errors import InputError
 from planner.specs import library, resolve
 from planner.specs.distributions import distributions, of_file
+from planner.specs.named_software import spelled
+from planner.specs.question import changed, from_words
 from planner.specs.software_documents import reproductions, software, software_names
 from planner.specs.switches.table import BY_FRAMEWORK, decided, effects
 
@@ -121,3 +124,74 @@ def test_the_listing_leaves_reproductions_out_unless_asked() -> None:
     assert list(every) == library.stacks()
     assert every["nemo"].startswith("megatron-core with tp_comm_overlap on")
     assert every["nanotron"] is None
+
+
+QUESTION = {"model": "llama3-8b", "gpus": 8, "cluster": "h100-sxm"}
+
+
+@pytest.mark.parametrize(
+    ("words", "framework", "version", "spelling"),
+    [
+        ({"software": "megatron-core@0.16"}, "megatron", "0.16", "megatron-core@0.16"),
+        ({"software": "megatron-core"}, "megatron", "0.19", "megatron-core@0.19"),
+        ({"software": "deepspeed@0.18"}, "deepspeed", "0.18", "deepspeed@0.18"),
+        ({"software": "torch@2.9"}, "torch", "2.9", "torch@2.9"),
+        ({"software": "torchtitan@0.2"}, "torch", "2.13", "torch@2.13"),
+        ({"software": "nanotron"}, "torch", "2.13", "nanotron"),
+        (
+            {"software": "megatron-core@0.16", "stack": "nemo", "framework": "megatron"},
+            "megatron",
+            "0.16",
+            "megatron-core@0.16",
+        ),
+        ({}, "megatron", "0.19", "megatron-core@0.19"),
+    ],
+)
+def test_software_and_version_in_one_word(
+    words: dict[str, str], framework: str, version: str, spelling: str
+) -> None:
+    recipe = resolve.recipe(from_words(QUESTION | words))
+    assert (recipe.framework, recipe.framework_version) == (framework, version)
+    assert spelled(recipe) == spelling
+    assert recipe.software.name == words.get("stack", recipe.software.name)
+
+
+def test_a_version_offers_the_switches_that_it_has() -> None:
+    """HybridEP came with megatron-core 0.16, whose arguments name the library of the flexible
+    dispatcher first."""
+    early = {"software": "megatron-core@0.15", "stack": "nemo", "model": "mixtral-8x7b"}
+    recipe = resolve.recipe(from_words(QUESTION | early))
+    assert recipe.software.switches["moe_dispatcher"] == "deepep"
+    with pytest.raises(InputError, match=r"megatron 0\.15 has"):
+        resolve.recipe(from_words(QUESTION | early | {"switch": ("moe_dispatcher=hybridep",)}))
+
+
+def test_torchtitans_version_stands_in_the_tuple() -> None:
+    recipe = resolve.recipe(from_words(QUESTION | {"software": "torchtitan@0.2"}))
+    assert recipe.versions.torchtitan == "0.2"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"software": "megatron-core@0.16", "framework_version": "0.18"}, "must agree"),
+        ({"software": "megatron-core@0.16", "framework": "deepspeed"}, "must agree"),
+        ({"software": "megatron-core", "stack": "deepspeed"}, "must agree"),
+        ({"software": "megatron-core@9.9"}, "version must be one of"),
+        ({"software": "nanotron@1.0"}, "without a version"),
+        ({"software": "torchtitan@0.1"}, "must be 0.2 or 0.3"),
+        ({"software": "nemo"}, "use --stack nemo"),
+        ({"software": "megatron-cor"}, "did you mean megatron-core"),
+    ],
+)
+def test_software_that_contradicts_or_is_not_known(words: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve.recipe(from_words(QUESTION | words))
+
+
+def test_restating_the_version_or_the_stack_drops_the_software() -> None:
+    question = from_words(QUESTION | {"software": "megatron-core@0.16"})
+    later = resolve.recipe(changed(question, {"framework_version": "0.18"}))
+    assert later.framework_version == "0.18"
+    other = resolve.recipe(changed(question, {"stack": "deepspeed"}))
+    assert other.software.name == "deepspeed"

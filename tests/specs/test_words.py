@@ -91,6 +91,7 @@ STATED = {
     "precision": "fp16",
     "framework": "deepspeed",
     "framework_version": "0.16",
+    "software": "deepspeed@0.18",
     "attention": "unfused",
     "max_memory_gib": 40.0,
     "optimizer": "sgd",

@@ -8,6 +8,7 @@ from planner.advice.findings import Checked, Finding
 from planner.advice.flag_names import flags
 from planner.cost.named import named
 from planner.intake.reading import Value
+from planner.specs.named_software import spelled
 
 BIG = 400
 """Characters of a value that is no plain figure: a whole config.json is not repeated."""
@@ -28,6 +29,7 @@ def document(answer: Checked) -> dict[str, Any]:
         "global_batch_size": launch.recipe.global_batch_size,
         "precision": launch.recipe.precision,
         "attention": launch.recipe.attention,
+        "software": spelled(launch.recipe),
         "stack": launch.recipe.software.name,
         "layout": None if answer.guessed else launch.layout.named(),
         "values": {name: _value(value) for name, value in launch.values.items()},

@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.cost.goodput import Goodput
 from planner.rules.rule import Breach
+from planner.specs.named_software import spelled
 from planner.specs.recipe import Recipe
 from planner.specs.words import Question, declared
 
@@ -22,6 +23,7 @@ def question(recipe: Recipe) -> dict[str, Any]:
     named: dict[str, Any] = {
         "model": recipe.model.name,
         "cluster": recipe.hardware.name,
+        "software": spelled(recipe),
         "stack": recipe.software.name,
         "container": recipe.versions.known_container,
         "lora_rank": lora.rank if lora else None,
