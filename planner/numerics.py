@@ -16,10 +16,10 @@ from planner.layout import Layout, Layouts
 from planner.reasons import describe
 from planner.rules.table import mask
 from planner.specs import resolve
-from planner.specs.megatron import WHOLE_STATES
 from planner.specs.question import changed
 from planner.specs.recipe import Recipe
 from planner.specs.switches.lossy import LOSSY, MOMENT, in_force
+from planner.specs.switches.numbers import MOMENTS, STATES, is_precise
 from planner.specs.switches.switch import Switch, Value
 from planner.specs.switches.table import BY_FRAMEWORK, is_guess, parse, settings_of, shown
 from planner.specs.versions import version_of
@@ -132,7 +132,7 @@ def _lossy(question: Question, recipe: Recipe) -> Iterator[tuple[str, str, dict[
     now = settings_of(recipe.software)
     version = version_of(recipe.framework, recipe.framework_version)
     for switch in BY_FRAMEWORK[recipe.framework].values():
-        if switch.name in fixed or switch.arithmetic_of(now[switch.name]) == LOSSY:
+        if switch.name in (*fixed, *STATES) or switch.arithmetic_of(now[switch.name]) == LOSSY:
             continue
         for value in switch.values:
             if switch.arithmetic_of(value) != LOSSY or switch.spelled(value, version) is None:
@@ -143,7 +143,7 @@ def _lossy(question: Question, recipe: Recipe) -> Iterator[tuple[str, str, dict[
                 guessed = is_guess(recipe.framework, switch.name)
                 switches = {"switch": (*question.switch, *words)}
                 yield switch.name, shown(value), switches, guessed
-    whole = recipe.software.states.optimizer_state_bytes == WHOLE_STATES
+    whole = not is_precise(recipe) and not fixed.keys() & {*STATES}
     if recipe.framework == "megatron" and whole and question.optimizer is None:
         yield MOMENT, "bf16", {"optimizer": NARROW_MOMENTS}, False
 
@@ -179,7 +179,7 @@ def held(
         by = f"{recipe.software.name}'s own"
         if name in allowed:
             by = "--allow-numerics"
-        elif name in stated:
+        elif name in stated or (name == MOMENT and stated.keys() & {*MOMENTS}):
             by = "--switch"
         elif name == MOMENT and question.optimizer:
             by = "--optimizer"

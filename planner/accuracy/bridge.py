@@ -13,18 +13,20 @@ from planner.cost.terms import Memory
 from planner.estimate import parts
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
+from planner.specs.switches.numbers import FP8
+from planner.specs.switches.switch import Value
+from planner.specs.tuning import precise
 
 TUNED = re.compile(r"Megatron-Bridge skills/\S*perf")
 """Pages of its performance guides in `source_ref`: their runs are of its recipes."""
-HALVED: dict[str, Any] = {"states.gradient_bytes": 2.0, "states.grad_reduce_bytes": 2.0}
+REDUCED: dict[str, Value] = {"grad_reduce_dtype": "bf16"}
 """Its performance recipes reduce and keep gradients in 16 bits (grad_reduce_in_fp32 false)."""
-NARROW: dict[str, Any] = {"states.optimizer_state_bytes": 8.0, "traffic.optimizer_bytes": 22.0}
+NARROW: dict[str, Value] = precise("bf16") | {"store_param_remainders": False}
 """Moments in 16 bits (use_precision_aware_optimizer, exp_avg_dtype bf16) and whole main weights:
 its MixedPrecisionConfig hands the optimizer fp8_recipe tensorwise under bf16 too, and then Megatron
 keeps them itself (use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
-QUARTERED: dict[str, Any] = {"states.weight_bytes": 1.0}
-"""Under fp8_ds and fp8_cs weights are kept in 8 bits alone: fp8_param_gather in every layer,
-disable_parameter_transpose_cache. The tables, which stay in 16, are counted so too."""
+GATHERED: dict[str, Value] = {"fp8_param_gather": True}
+"""Of all its recipes of 8 bits but blockwise."""
 MOONLIGHT = "moonlight-16b-a3b"
 """Whose recipe has narrow states, and a router that nothing balances by force
 (moe_router_force_load_balancing false).
@@ -32,12 +34,14 @@ MOONLIGHT = "moonlight-16b-a3b"
 
 
 def states(model: str, page: str, precision: str) -> tuple[tuple[str, Any], ...]:
-    """Figures of the software that the page's recipes change, sorted; none for other pages."""
+    """Switches that the page's recipes set, and the routing of their experts, sorted; none for
+    other pages.
+    """
     if TUNED.search(page) is None:
         return ()
     more = NARROW | {"experts.imbalance": routing()["unbalanced"]} if model == MOONLIGHT else {}
-    weights = QUARTERED if precision in ("fp8-delayed", "fp8-tensorwise") else {}
-    return tuple(sorted((HALVED | more | weights).items()))
+    weights = GATHERED if precision in FP8 and precision != "fp8-blockwise" else {}
+    return tuple(sorted((REDUCED | more | weights).items()))
 
 
 def of_last(page: str) -> bool:

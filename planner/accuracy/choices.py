@@ -284,13 +284,14 @@ def _sequence_parallel(row: Row, recipe: Recipe, tp: int) -> list[int]:
 
 
 def _sharding(row: Row, recipe: Recipe) -> list[int]:
-    """A row that shards more than the optimizer would say so."""
+    """A row that shards more than the optimizer would say so; the software's own stage first, which
+    stays where another is no faster.
+    """
     if recipe.software.sharding.gradients_deferred:
         return [recipe.software.zero]  # "fsdp" in the row: the stack says how
     if row["zero"] is not None:
         if row["zero"] not in (0, 1, 2, 3):
             raise Skipped("zero is none of 0, 1, 2, 3")
         return [int(row["zero"])]
-    return sorted(
-        {stage for stage in recipe.software.zero_stages if stage <= 1} | {recipe.software.zero}
-    ) or [recipe.software.zero]
+    own = recipe.software.zero
+    return [own, *(stage for stage in recipe.software.zero_stages if stage <= 1 and stage != own)]

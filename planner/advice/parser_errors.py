@@ -11,6 +11,7 @@ from planner.advice.spelling import with_guesses
 from planner.intake.frameworks import megatron_flags
 from planner.interpret.interpret import Launch
 from planner.interpret.numbers import whole_number
+from planner.specs.switches.numbers import STATES
 from planner.specs.versions import version_of
 
 Plain = dict[str, Any]
@@ -188,6 +189,35 @@ PARSER: tuple[Refusal, ...] = (
         ),
         "--optimizer-cpu-offload needs --use-precision-aware-optimizer",
         {"use_precision_aware_optimizer": True},
+    ),
+    (
+        "narrow states are precision-aware",
+        lambda plain: (
+            any(plain.get(name, "fp32") != "fp32" for name in STATES)
+            and not plain.get("use_precision_aware_optimizer")
+        ),
+        "types of the optimizer's states other than fp32 need --use-precision-aware-optimizer",
+        {"use_precision_aware_optimizer": True},
+    ),
+    (
+        "mxfp8 gathers through the buffer of gradients",
+        lambda plain: (
+            bool(plain.get("fp8_param_gather"))
+            and plain.get("fp8_recipe") == "mxfp8"
+            and not plain.get("reuse_grad_buf_for_mxfp8_param_ag")
+            and not plain.get("use_megatron_fsdp")
+        ),
+        "--fp8-param-gather under mxfp8 needs --reuse-grad-buf-for-mxfp8-param-ag",
+        {"reuse_grad_buf_for_mxfp8_param_ag": True},
+    ),
+    (
+        "8-bit gathers are of mxfp8",
+        lambda plain: (
+            bool(plain.get("reuse_grad_buf_for_mxfp8_param_ag"))
+            and not plain.get("fp8_param_gather")
+        ),
+        "--reuse-grad-buf-for-mxfp8-param-ag needs --fp8-param-gather",
+        {"fp8_param_gather": True},
     ),
     (
         "8 or 4 bits",

@@ -14,9 +14,11 @@ from planner.emit.megatron import FSDP_STRATEGIES, NAMES
 from planner.emit.program import Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.megatron import MOMENTS, WHOLE_STATES, sharded_by_torch
+from planner.specs.megatron import sharded_by_torch
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
+from planner.specs.switches.numbers import STATES
+from planner.specs.switches.precision import TORCH
 
 VERSION = "0.3"
 FILE, SCRIPT = "bridge_overrides.yaml", "train_bridge.py"
@@ -67,7 +69,6 @@ PRECISIONS = {
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
 """Source: [megatron-bridge] training/mixed_precision.py."""
-DTYPES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp8": "torch.uint8"}
 Tree = dict[str, Any]
 
 
@@ -175,7 +176,7 @@ def _sharding(recipe: Recipe, layout: Layout) -> dict[str, Tree]:
     optimizer: Tree = {
         "optimizer": NAMES[recipe.optimizer],
         "use_distributed_optimizer": distributed,
-        **_states(recipe, layout),
+        **_states(layout),
     }
     return {
         "ddp": ddp,
@@ -184,24 +185,15 @@ def _sharding(recipe: Recipe, layout: Layout) -> dict[str, Tree]:
     }
 
 
-def _states(recipe: Recipe, layout: Layout) -> Tree:
-    held = recipe.software.states.optimizer_state_bytes
-    if held != WHOLE_STATES and held not in MOMENTS:
-        raise InputError(
-            "Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but"
-            f" {recipe.software.name} has {held:g}"
-        )
-    kind = DTYPES[MOMENTS.get(held, "fp32")]
-    # Some recipes keep all of these narrow.
-    return {
-        "use_precision_aware_optimizer": bool(held != WHOLE_STATES or layout.offload),
-        "exp_avg_dtype": kind,
-        "exp_avg_sq_dtype": kind,
-        "main_grads_dtype": DTYPES["fp32"],
-        "main_params_dtype": DTYPES["fp32"],
-        "optimizer_cpu_offload": bool(layout.offload),
-        "optimizer_offload_fraction": float(bool(layout.offload)),
-    }
+def _states(layout: Layout) -> Tree:
+    """Optimizer states in host memory: the code of the precision-aware optimizer, in 32 bits, which
+    some recipes keep narrow.
+    """
+    away = bool(layout.offload)
+    held: Tree = {"optimizer_cpu_offload": away, "optimizer_offload_fraction": float(away)}
+    if away:
+        held |= {"use_precision_aware_optimizer": True} | dict.fromkeys(STATES, TORCH["fp32"])
+    return held
 
 
 def overrides(recipe: Recipe, layout: Layout) -> dict[str, Tree]:

@@ -7,12 +7,7 @@ from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.megatron import (
-    MOMENTS,
-    NARROW,
-    WHOLE_STATES,
-    sharded_by_torch,
-)
+from planner.specs.megatron import NARROW, sharded_by_torch
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
@@ -166,7 +161,7 @@ def optimizer_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """Learning rates and the like are common values of large language models, a start, no part of
     the plan.
 
-    Raises InputError where the optimizer or the stack's states are none that Megatron-LM has.
+    Raises InputError where the optimizer is none that Megatron-LM has.
     Adam's figures stand with the others too: they update embeddings and norms by it.
     """
     if recipe.optimizer not in NAMES:
@@ -177,31 +172,16 @@ def optimizer_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     return [
         ("--optimizer", NAMES[recipe.optimizer]),
         *LEARNING,
-        *_state_flags(recipe, layout),
+        *_state_flags(layout),
     ]
 
 
-def _state_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
-    """Optimizer states in fewer bits, or in host memory: both run on the precision-aware
-    optimizer.
-    """
-    held, away = recipe.software.states.optimizer_state_bytes, bool(layout.offload)
-    if held == WHOLE_STATES:
-        return [
-            ("--use-precision-aware-optimizer",),
-            ("--optimizer-cpu-offload",),
-        ] * away
-    if held not in MOMENTS:
-        raise InputError(
-            "Megatron-LM's optimizer states must take 12, 10, 6 or 4 bytes a parameter, but"
-            f" {recipe.software.name} has {held:g}"
-        )
-    moments = MOMENTS[held]
+def _state_flags(layout: Layout) -> list[Flag]:
+    """Optimizer states in host memory, by the code of the precision-aware optimizer."""
     return [
         ("--use-precision-aware-optimizer",),
-        ("--exp-avg-dtype", moments),
-        ("--exp-avg-sq-dtype", moments),
-    ]
+        ("--optimizer-cpu-offload",),
+    ] * bool(layout.offload)
 
 
 LOGGING: list[Flag] = [

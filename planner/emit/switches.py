@@ -67,6 +67,6 @@ def _spelled(recipe: Recipe, layout: Layout) -> Iterator[tuple[Switch, Value, Sp
             if not switch.values:
                 continue
             value = switch.values[0]
-        spelling = switch.spelled(value, version, recipe.model.moe is not None)
+        spelling = switch.spelled(value, version, recipe.model.moe is not None, (recipe, layout))
         if spelling:
             yield switch, value, spelling

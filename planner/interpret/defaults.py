@@ -71,6 +71,7 @@ OWN: dict[str, dict[str, Any]] = {
         "overlap_param_gather": True,
         "moe_token_dispatcher_type": "alltoall",
         "optimizer_offload_fraction": 0.0,
+        "store_param_remainders": False,
     },
 }
 """What dresses of Megatron-LM set by themselves: ms-swift's Megatron arguments, NeMo's mixed

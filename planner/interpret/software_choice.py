@@ -11,14 +11,13 @@ from planner.specs.distributions import of_file
 from planner.specs.hardware import HardwareProfile
 from planner.specs.software import Software
 from planner.specs.switches import table
-from planner.specs.tuning import with_states
+from planner.specs.tuning import with_named_states
 
 AMPERE = 8.0
 ALL_SWITCHES = ("overlap_grad_reduce", "cross_entropy_loss_fusion", "cuda_graph_impl")
 """Of a file of NeMo or Bridge that states these, all switches are stated: nothing of their
 performance recipes is left.
 """
-STATES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 FP8_RECIPES = {
     "mxfp8": "mxfp8",
     "tensorwise": "fp8-tensorwise",
@@ -93,7 +92,7 @@ def software(plain: dict[str, Any], reading: Reading, option: str | None, dp: in
     an option names is taken as it is.
     """
     if option:
-        return library.stack(option)
+        return with_named_states(library.stack(option))
     if reading.framework == "megatron":
         return _megatron(plain, reading, dp)
     base = of_file(reading.kind, reading.framework).built()
@@ -130,8 +129,6 @@ def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Software:
         own["dropout"] = True
     if base.fsdp != "torch":
         own |= _gradients_of_fp16(plain, dp)
-        held = _state_bytes(plain)
-        switched = with_states(switched, held) if held else switched
     return switched.with_figures(own)
 
 
@@ -187,17 +184,3 @@ def _gradients_of_fp16(plain: dict[str, Any], dp: int) -> dict[str, Any]:
         return {}
     copy = 4.0 / dp if plain.get("use_distributed_optimizer") else 4.0
     return {"states.gradient_bytes": 2.0 + copy, "states.grad_reduce_bytes": 2.0}
-
-
-def _state_bytes(plain: dict[str, Any]) -> float | None:
-    """Bytes a parameter of the precision-aware optimizer's states; None without it, or where part
-    of it is on the host: its states are 32 bits wide there whatever the flags say.
-    """
-    if not plain.get("use_precision_aware_optimizer") or plain.get("optimizer_cpu_offload"):
-        return None
-    moments = [
-        STATES.get(str(plain.get(name) or "fp32"), 4.0)
-        for name in ("exp_avg_dtype", "exp_avg_sq_dtype")
-    ]
-    able = plain.get("bf16") and plain.get("use_distributed_optimizer")
-    return 2.0 + 2 * max(moments) if able else None

@@ -8,8 +8,9 @@ import numpy as np
 
 from planner.layout import OFFLOAD_CODE, Layouts, Mask
 from planner.rules.rule import Rule
-from planner.specs.megatron import MOMENTS, WHOLE_STATES, sharded_by_torch
+from planner.specs.megatron import sharded_by_torch
 from planner.specs.recipe import Recipe
+from planner.specs.switches.numbers import states_bytes
 
 
 def _known(recipe: Recipe, layout: Layouts) -> Mask:
@@ -18,17 +19,8 @@ def _known(recipe: Recipe, layout: Layouts) -> Mask:
     )
 
 
-def _narrow(recipe: Recipe) -> bool:
-    return recipe.software.states.optimizer_state_bytes != WHOLE_STATES
-
-
 def _states_known(recipe: Recipe, layout: Layouts) -> Mask:
-    return not _narrow(recipe) or recipe.software.states.optimizer_state_bytes in MOMENTS
-
-
-def _distributed(recipe: Recipe, layout: Layouts) -> Mask:
-    """FSDP2 runs without Megatron's distributed optimizer, Megatron-FSDP with it."""
-    return (layout.zero >= 1) & _not_by_torch(recipe, layout)
+    return np.asarray(recipe.software.states.optimizer_state_bytes == states_bytes(recipe))
 
 
 def _not_by_torch(recipe: Recipe, layout: Layouts) -> Mask:
@@ -53,23 +45,10 @@ RULES = (
     Rule(
         "Megatron has the optimizer states",
         _states_known,
-        "optimizer states must take 12 bytes a parameter (fp32), or 10, 6 or 4 (moments in fp32,"
-        " bf16, fp8 of the precision-aware optimizer), but {recipe.software.name} has"
+        "optimizer states must take 12 bytes a parameter, or as few as the switches of the"
+        " precision-aware optimizer say, but {recipe.software.name} has"
         " {recipe.software.states.optimizer_state_bytes}",
-        lambda recipe, layout: "change optimizer_state_bytes of the stack",
-    ),
-    Rule(
-        "narrow optimizer states are distributed",
-        lambda recipe, layout: not _narrow(recipe) or _distributed(recipe, layout),
-        "optimizer states in fewer than 32 bits need the distributed optimizer, but got"
-        " zero={layout.zero}",
-        lambda recipe, layout: "try zero 1",
-    ),
-    Rule(
-        "narrow optimizer states belong to bf16",
-        lambda recipe, layout: not _narrow(recipe) or recipe.precision not in ("fp16", "fp32"),
-        "the main weight is kept as what bf16 leaves out, but got {recipe.precision}",
-        lambda recipe, layout: "try bf16",
+        lambda recipe, layout: "state the switches exp_avg_dtype and exp_avg_sq_dtype of the stack",
     ),
     Rule(
         "FSDP2 has no pipeline",

@@ -11,7 +11,6 @@ import numpy as np
 from planner.layout import OFFLOAD_CODE, Layouts, Mask
 from planner.rules.rule import Rule
 from planner.specs.deepspeed import in_megatron
-from planner.specs.megatron import WHOLE_STATES
 from planner.specs.recipe import Recipe
 
 ADAMS = ("adam", "precision-aware", "precision-aware-fp32", "precision-aware-fp8")
@@ -95,16 +94,6 @@ MEGATRON = (
         "the optimizer in host memory is the precision-aware Adam, but got {recipe.optimizer} with"
         " offload={knobs[offload]}",
         lambda recipe, layout: "try adam, or no offload",
-    ),
-    Rule(
-        "narrow optimizer states belong to Adam",
-        lambda recipe, layout: (
-            recipe.optimizer in ADAMS
-            or recipe.software.states.optimizer_state_bytes == WHOLE_STATES
-        ),
-        "optimizer states in fewer than 32 bits are Adam's, but got {recipe.optimizer} with"
-        " {recipe.software.states.optimizer_state_bytes} bytes a parameter",
-        lambda recipe, layout: "try adam",
     ),
     Rule(
         "adapters split over tp",

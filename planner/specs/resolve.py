@@ -210,6 +210,7 @@ def _switched(
     """The stack with its switches as the version has them, then as the question sets them."""
     number = version_of(software.framework, version)
     fixed = table.parse(question.switch, software.framework)
+    fixed = table.with_required(fixed, software.framework)
     for name, value in fixed.items():
         switch = table.BY_FRAMEWORK[software.framework][name]
         if switch.arithmetic_of(value) == "benchmark-only":

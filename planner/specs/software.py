@@ -223,6 +223,19 @@ class States(FrozenDocument):
     weight_bytes: PositiveFloat
     gradient_bytes: PositiveFloat
     optimizer_state_bytes: PositiveFloat
+    """Under bf16; see remainder_bytes."""
+    remainder_bytes: NonNegativeFloat = 0.0
+    """Of the former, bytes a parameter that are left out because bf16 weights have them; kept under
+    recipes of 8 bits whose main weights are whole.
+    """
+    quantized_copies: bool = False
+    """Products in 8 and 4 bits read copies of the layers' weights that stay in memory (Transformer
+    Engine).
+    """
+    fp8_alone: bool = False
+    """Under recipes of 8 bits the layers' weights are kept in those copies alone, and gathered so.
+    """
+    fp4_alone: bool = False
     dummy_gradient_bytes: NonNegativeFloat = 0.0
     """Bytes a weight of one layer, and of the head: what autograd gets where products add to the
     main gradient (Transformer Engine).

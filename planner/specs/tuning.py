@@ -12,6 +12,8 @@ from planner.specs import workload
 from planner.specs.megatron import MOMENTS, NARROW, WHOLE_STATES
 from planner.specs.model import ModelSpec
 from planner.specs.software import Software
+from planner.specs.switches.switch import Value
+from planner.specs.switches.table import with_switches
 from planner.specs.words import Question
 
 BITS = {"16bit": "16", "nf4": "4"}
@@ -85,7 +87,8 @@ def _lora_said(question: Question, lora: workload.Lora) -> tuple[str, ...]:
 
 
 def _software(software: Software, name: str) -> Software:
-    """The precision-aware optimizer is Adam with narrower states: they belong to the software."""
+    """The precision-aware optimizer is Adam with narrower states: switches of the software."""
+    software = with_named_states(software)
     if name not in NARROW:
         return software
     if software.states.optimizer_state_bytes != WHOLE_STATES or software.framework != "megatron":
@@ -93,20 +96,29 @@ def _software(software: Software, name: str) -> Software:
             f"optimizer {name} is Megatron-LM's, whose states are else {WHOLE_STATES:g} bytes a"
             f" parameter, but got stack {software.name}; try optimizer adam"
         )
-    held = next(size for size, moments in MOMENTS.items() if moments == NARROW[name])
-    return with_states(software, held)
+    return with_switches(software, precise(NARROW[name]))
 
 
-def with_states(software: Software, held: float) -> Software:
-    """The stack with so many bytes of optimizer states a parameter: the update reads and writes
-    each of them once.
+def precise(moments: str) -> dict[str, Value]:
+    """The precision-aware optimizer with moments of one type."""
+    return {
+        "use_precision_aware_optimizer": True,
+        "exp_avg_dtype": moments,
+        "exp_avg_sq_dtype": moments,
+    }
+
+
+def with_named_states(software: Software) -> Software:
+    """A document that states the bytes of the precision-aware optimizer alone, with its
+    switches.
     """
-    moved = max(
-        software.traffic.optimizer_bytes - 2 * (software.states.optimizer_state_bytes - held), 2.0
-    )
-    return software.with_figures(
-        {"states.optimizer_state_bytes": held, "traffic.optimizer_bytes": moved}
-    )
+    moments = MOMENTS.get(software.states.optimizer_state_bytes)
+    named = "use_precision_aware_optimizer" in software.switches
+    if software.framework != "megatron" or moments is None or named:
+        return software
+    whole = software.with_figures({"states.optimizer_state_bytes": WHOLE_STATES})
+    traffic = {"traffic.optimizer_bytes": software.traffic.optimizer_bytes}
+    return with_switches(whole, precise(moments)).with_figures(traffic)
 
 
 def _samples(question: Question, seq_length: int) -> tuple[bool | None, int | None]:

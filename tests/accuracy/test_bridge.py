@@ -21,36 +21,20 @@ CARD = "NVIDIA-NeMo/Megatron-Bridge examples/model_verification_cards/deepseek-v
 
 def test_only_its_performance_guides_speak_of_its_recipes() -> None:
     assert bridge.states("llama3-70b", CARD, "bf16") == () and not bridge.of_last(CARD)
-    assert dict(bridge.states("llama3-70b", GUIDE, "bf16")) == {
-        "states.gradient_bytes": 2.0,
-        "states.grad_reduce_bytes": 2.0,
-    }
-    assert dict(bridge.states("llama3-70b", GUIDE, "fp8-tensorwise"))["states.weight_bytes"] == 1.0
+    assert dict(bridge.states("llama3-70b", GUIDE, "bf16")) == {"grad_reduce_dtype": "bf16"}
+    in_8_bits = {"grad_reduce_dtype": "bf16", "fp8_param_gather": True}
+    assert dict(bridge.states("llama3-70b", GUIDE, "fp8-tensorwise")) == in_8_bits
+    assert "fp8_param_gather" not in dict(bridge.states("llama3-70b", GUIDE, "fp8-blockwise"))
     assert bridge.of_last(GUIDE)
 
 
-def test_fields_go_to_the_stack_or_to_its_experts() -> None:
+def test_what_the_page_says_are_switches_and_figures() -> None:
+    """Moonlight's recipe: gradients of 2 bytes, moments of 2, whole main weights of 4."""
     found = dispatchers.document("megatron", bridge.states("moonlight-16b-a3b", GUIDE, "bf16"))
-    plain = library.stack("megatron")
-    assert (
-        found.states.gradient_bytes,
-        found.states.optimizer_state_bytes,
-        found.experts.imbalance,
-    ) == (
-        2.0,
-        8.0,
-        1.3,
-    )
-    assert (
-        found.with_figures(
-            {
-                path: plain.figure(path)
-                for path in (*bridge.HALVED, *bridge.NARROW, "experts.imbalance")
-            }
-        )
-        == plain
-    )
-    assert dispatchers.document("megatron", ()) == plain
+    states = (found.states.gradient_bytes, found.states.optimizer_state_bytes)
+    assert (*states, found.experts.imbalance) == (2.0, 8.0, 1.3)
+    assert found.states.remainder_bytes == 0.0
+    assert dispatchers.document("megatron", ()) == library.stack("megatron")
 
 
 def test_figures_of_words_have_sources() -> None:

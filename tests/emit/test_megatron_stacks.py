@@ -17,6 +17,7 @@ from planner.specs import library
 from planner.specs.question import from_words
 from planner.specs.software import Software
 from planner.specs.switches.table import with_switches
+from planner.specs.tuning import precise, with_named_states
 from planner.specs.versions import KNOWN, version_of
 from tests import documents
 from tests.judges import megatron_sweep
@@ -91,16 +92,42 @@ def test_options_of_versions_are_as_known() -> None:
     assert "--num-micro-batches" not in spans
 
 
-@pytest.mark.parametrize("held, moments", [(10.0, "fp32"), (6.0, "bf16"), (4.0, "fp8")])
-def test_narrow_states_are_the_precision_aware_optimizer(held: float, moments: str) -> None:
-    flags = written("llama3-70b", stack(**{"states.optimizer_state_bytes": held}), tp=8)
+MOMENTS = ("--exp-avg-dtype", "--exp-avg-sq-dtype")
+
+
+@pytest.mark.parametrize("moments", ["fp32", "bf16", "fp8"])
+def test_narrow_states_are_the_precision_aware_optimizer(moments: str) -> None:
+    flags = written("llama3-70b", with_switches(stack(), precise(moments)), tp=8)
     assert flags["--use-precision-aware-optimizer"] == []
-    assert (flags["--exp-avg-dtype"], flags["--exp-avg-sq-dtype"]) == ([moments], [moments])
+    stated = {} if moments == "fp32" else {name: [moments] for name in MOMENTS}
+    assert {name: flags[name] for name in MOMENTS if name in flags} == stated
 
 
-def test_states_of_another_width_are_refused() -> None:
-    with pytest.raises(InputError, match="12, 10, 6 or 4 bytes"):
-        written("llama3-70b", stack(**{"states.optimizer_state_bytes": 8.0}), tp=8)
+def test_a_document_of_narrow_states_says_their_switches() -> None:
+    """6 bytes a parameter in place of 12: remainders of main weights, moments in bf16."""
+    document = library.stack("megatron").with_figures({"states.optimizer_state_bytes": 6.0})
+    named = with_named_states(document)
+    assert named.switches["exp_avg_dtype"] == named.switches["exp_avg_sq_dtype"] == "bf16"
+    assert named.states.optimizer_state_bytes == 6.0
+
+
+@pytest.mark.parametrize(
+    ("precision", "flags"),
+    [
+        ("fp8-tensorwise", ["--fp8-param-gather"]),
+        ("mxfp8", ["--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag"]),
+        ("nvfp4", ["--fp4-param-gather"]),
+        ("bf16", []),
+    ],
+)
+def test_weights_are_gathered_as_they_are_kept(precision: str, flags: list[str]) -> None:
+    """validate_args and Transformer Engine: mxfp8 weights need the buffer of gradients."""
+    settings = {"fp8_param_gather": True, "fp4_param_gather": True}
+    gathering = with_switches(stack(), settings)
+    found = written("llama3-70b", gathering, {"precision": precision}, tp=8)
+    off = with_switches(gathering, dict.fromkeys(settings, False))
+    narrow = written("llama3-70b", off, {"precision": precision}, tp=8)
+    assert found.keys() - narrow.keys() == set(flags)
 
 
 @pytest.mark.parametrize("zero, kept", [(2, True), (3, False)])

@@ -33,8 +33,6 @@ MEGATRON_STACKS = (
     "megatron-fsdp2",
 )
 PRECISIONS = ("bf16", "fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4")
-STATES = (12.0, 12.0, 12.0, 10.0, 6.0, 4.0)
-"""Bytes a parameter of Adam's states: with fewer than 12 the precision-aware optimizer."""
 GPUS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 MODULES = tuple(
     module_mask(names)
@@ -63,9 +61,7 @@ def presets(version: str = "0.19") -> list[str]:
 
 
 def software(rng: np.random.Generator, precision: str, version: str) -> Software:
-    """A stack; of some other switches are set, or the optimizer's states are narrow where it is
-    distributed.
-    """
+    """A stack; of some other switches are set, in fp16 none that it cannot have."""
     stack, _ = available(library.stack(str(rng.choice(MEGATRON_STACKS))), version)
     number = version_of("megatron", version)
     switched: dict[str, Value] = {}
@@ -73,10 +69,9 @@ def software(rng: np.random.Generator, precision: str, version: str) -> Software
         values = [v for v in switch.values or numbers(rng, switch) if switch.spelled(v, number)]
         if values and rng.random() < (0.3 if switch.values else 0.1):
             switched[switch.name] = values[int(rng.integers(len(values)))]
-    can = 1 in stack.zero_stages and precision != "fp16"
-    return with_switches(stack, switched).with_figures(
-        {"states.optimizer_state_bytes": float(rng.choice(STATES if can else STATES[:1]))}
-    )
+    if precision == "fp16" or 1 not in stack.zero_stages:
+        switched["use_precision_aware_optimizer"] = False
+    return with_switches(stack, switched)
 
 
 def numbers(rng: np.random.Generator, switch: Switch) -> list[Value]:

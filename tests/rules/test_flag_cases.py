@@ -18,6 +18,8 @@ from planner.rules.table import breaches
 from planner.specs import library
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
+from planner.specs.switches.table import with_switches
+from planner.specs.tuning import precise
 from tests import documents
 
 CASES = [
@@ -118,10 +120,8 @@ def software(flags: dict[str, list[str]]) -> Software:
     overlapped = (
         {"experts.overlap_share": 1.0} if "--overlap-moe-expert-parallel-comm" in flags else {}
     )
-    narrow = (
-        {"states.optimizer_state_bytes": 6.0} if flags.get("--exp-avg-dtype") == ["bf16"] else {}
-    )
-    return stack.with_figures(overlapped | narrow)
+    narrow = precise("bf16") if flags.get("--exp-avg-dtype") == ["bf16"] else {}
+    return with_switches(stack.with_figures(overlapped), narrow)
 
 
 def virtual_stages(flags: dict[str, list[str]], layers: int, pp: int) -> int:

@@ -13,6 +13,8 @@ from planner.layout import RECOMPUTE_CODE, Layout, module_mask
 from planner.rules.table import BY_FRAMEWORK, breaches
 from planner.specs import library
 from planner.specs.recipe import Recipe
+from planner.specs.switches.table import with_switches
+from planner.specs.tuning import precise
 from tests import documents
 
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
@@ -74,23 +76,36 @@ def test_overlapped_exchange_predicts_one_token_more_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    "held, precision, zero, rules",
+    "moments, words, zero, rules",
     [
-        (12.0, "bf16", 0, set()),
-        (6.0, "bf16", 1, set()),
-        (10.0, "fp8-tensorwise", 3, set()),
-        (6.0, "bf16", 0, {"narrow optimizer states are distributed"}),
-        (4.0, "fp16", 1, {"narrow optimizer states belong to bf16"}),
-        (7.0, "bf16", 1, {"Megatron has the optimizer states"}),
+        (None, {}, 0, set()),
+        ("bf16", {}, 1, set()),
+        ("fp32", {"precision": "fp8-tensorwise"}, 3, set()),
+        ("bf16", {}, 0, {"narrow optimizer states are distributed"}),
+        ("fp8", {"precision": "fp16"}, 1, {"narrow optimizer states belong to bf16"}),
+        ("bf16", {"optimizer": "muon"}, 1, {"narrow optimizer states belong to Adam"}),
     ],
 )
-def test_narrow_optimizer_states(held: float, precision: str, zero: int, rules: set[str]) -> None:
-    """OptimizerConfig: the precision-aware optimizer is distributed; Transformer Engine's FusedAdam
-    keeps remainders of bf16 weights.
+def test_narrow_optimizer_states(
+    moments: str | None, words: dict[str, Any], zero: int, rules: set[str]
+) -> None:
+    """OptimizerConfig: the precision-aware optimizer is a distributed Adam; Transformer Engine's
+    FusedAdam keeps remainders of bf16 weights.
     """
-    stack = library.stack("megatron").with_figures({"states.optimizer_state_bytes": held})
-    question = documents.recipe(precision=precision, stack=stack)
+    stack = library.stack("megatron")
+    if moments:
+        stack = with_switches(stack, precise(moments))
+    question = documents.recipe(stack=stack, **words)
     assert names(question, documents.layout(question, tp=8, zero=zero)) == rules
+
+
+def test_states_are_as_wide_as_switches_say() -> None:
+    """12 bytes; 4, 2 and 2 with moments in bf16; 7 is no sum of Megatron-LM's types."""
+    plain = library.stack("megatron")
+    for held, rules in ((12.0, set()), (7.0, {"Megatron has the optimizer states"})):
+        stack = plain.with_figures({"states.optimizer_state_bytes": held})
+        question = documents.recipe(stack=stack)
+        assert names(question, documents.layout(question, tp=8, zero=1)) == rules
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tests import documents
 
 CPU, NVME = OFFLOAD_CODE["optimizer-cpu"], OFFLOAD_CODE["optimizer-nvme"]
 DRIVES = library.hardware("h100-sxm", ("node.nvme_gbytes_per_s=12",))
-NARROW = library.stack("megatron").with_figures({"states.optimizer_state_bytes": 6.0})
 SHORT = {"packing": True, "mean_length": 512}
 Words = dict[str, Any]
 
@@ -49,12 +48,6 @@ MEGATRON: dict[str, tuple[Words, Words, Words, Words]] = {
         {"offload": CPU},
         {"optimizer": "sgd"},
         {"offload": CPU},
-    ),
-    "narrow optimizer states belong to Adam": (
-        {"stack": NARROW},
-        {},
-        {"stack": NARROW, "optimizer": "muon"},
-        {},
     ),
     "adapters split over tp": ({"lora": Lora(rank=16)}, {}, {"lora": Lora(rank=12)}, {}),
     "Megatron keeps frozen weights in 16 bits": (

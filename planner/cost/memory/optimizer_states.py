@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planner.layout import Numeric
 from planner.specs.recipe import Recipe
+from planner.specs.switches.numbers import WHOLE_MAIN
 
 ADAM = 8.0
 """Bytes a parameter of Adam's two moments in 32 bits."""
@@ -34,8 +35,12 @@ def saved_bytes(recipe: Recipe, params: Numeric, matrices: Numeric) -> Numeric:
     """How many bytes fewer than the software's Adam the states of so many parameters take, of
     which so many are matrices of the layers.
 
-    Formula: (8 - moments_bytes) params; Muon's only of the matrices: Adam updates the others
-    Source:  [jordan2024]; [megatron-core] core/optimizer/layer_wise_optimizer.py
+    Formula: (8 - moments_bytes) params; Muon's only of the matrices: Adam updates the others; less
+             remainder_bytes where main weights stay whole
+    Source:  [jordan2024]; [megatron-core] core/optimizer/layer_wise_optimizer.py,
+             optimizer_config.py
     Assumes: embedding, head, norms and biases are no matrices of the layers.
     """
-    return (ADAM - moments_bytes(recipe)) * (matrices if recipe.optimizer == "muon" else params)
+    narrower = matrices if recipe.optimizer == "muon" else params
+    whole = recipe.software.states.remainder_bytes * (recipe.precision in WHOLE_MAIN)
+    return (ADAM - moments_bytes(recipe)) * narrower - whole * params

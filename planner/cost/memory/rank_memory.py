@@ -11,6 +11,7 @@ import numpy as np
 from planner.cost.layer.embedding_and_head import deferred_bytes
 from planner.cost.layer.kernels import erf
 from planner.cost.memory.activations import Activations
+from planner.cost.memory.quantized_weights import beyond_16_bits
 from planner.cost.memory.states import Rank as Rank
 from planner.cost.memory.states import rank_holds
 from planner.cost.memory.states import state_bytes as state_bytes
@@ -120,7 +121,8 @@ def resident_of(recipe: Recipe, layout: Layouts, ranks: tuple[Rank, ...]) -> tup
 def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
     """States and buffers of one pipeline rank.
 
-    Formula: state_bytes() of what rank_holds(), routed experts over their own ranks; min(2 bytes a
+    Formula: state_bytes() of what rank_holds(), routed experts over their own ranks;
+             beyond_16_bits() of the layers; min(2 bytes a
              trained parameter, bucket) to gather into + workspace + dummy_bytes() +
              gathered_bytes()
     Source:  [megatron-core] distributed optimizer
@@ -142,6 +144,9 @@ def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
             routed.narrow,
         )
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
+    dense, experts = layers_params(recipe.model, layout, rank.layers, rank.expert_layers)
+    weights = weights + beyond_16_bits(recipe, layout, dense, layout.replicas)
+    weights = weights + beyond_16_bits(recipe, layout, experts, expert_ranks(layout))
     trained = shared.trained + routed.trained
     gathers = np.where(layout.sharded(1), 1, 0) * (layout.replicas > 1)
     buffers = gathers * np.minimum(trained * 2.0, software.allocator.bucket_mib * MIB)

@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.layer import LayerTime
+from planner.cost.memory.quantized_weights import gathered_as
 from planner.cost.network import collectives, sites
 from planner.cost.params.layer import ends_params, layer_params, padded_vocab
 from planner.cost.params.lora import sent_bytes
@@ -84,10 +85,11 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     )
     members = sites.group(recipe, layout, tp, ranks)
     near = collectives.group(recipe.hardware, tp, np.minimum(layout.hpz, ranks))
-    gather = moved_s(recipe, members, dense * sent_bytes(recipe), software.sharding.calls)
+    sent = gathered_as(recipe, layout, sent_bytes(recipe))
+    gather = moved_s(recipe, members, dense * sent, software.sharding.calls)
     again: Numeric = np.where(
         np.asarray(layout.hpz) > 1,
-        moved_s(recipe, near, dense * sent_bytes(recipe), software.sharding.calls),
+        moved_s(recipe, near, dense * sent, software.sharding.calls),
         gather,
     )
     reduce = moved_s(
@@ -95,7 +97,7 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     )
     if layers.experts:
         alike = sites.group(recipe, layout, layout.etp * layout.ep, expert_ranks(layout))
-        more = moved_s(recipe, alike, routed * sent_bytes(recipe), software.sharding.calls)
+        more = moved_s(recipe, alike, routed * sent, software.sharding.calls)
         gather, again = gather + more, again + more
         reduce = reduce + moved_s(
             recipe, alike, more_moved * software.states.grad_reduce_bytes, software.sharding.calls
@@ -237,7 +239,7 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
         recipe, layout, layers.first, layers.experts.first if layers.experts else 0.0
     )
     reduce, gather = _reductions(
-        recipe, layout, layout.tp, layout.replicas, params + trained_ends(recipe, layout)
+        recipe, layout, layout.tp, layout.replicas, params, trained_ends(recipe, layout)
     )
     if layers.experts:
         more = _reductions(recipe, layout, layout.etp * layout.ep, expert_ranks(layout), routed)
@@ -250,20 +252,27 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
 
 
 def _reductions(
-    recipe: Recipe, layout: Layouts, stride: Numeric, ranks: Numeric, params: Numeric
+    recipe: Recipe,
+    layout: Layouts,
+    stride: Numeric,
+    ranks: Numeric,
+    inside: Numeric,
+    ends: Numeric = 0.0,
 ) -> tuple[Numeric, Numeric]:
-    """Reduction of the gradients of so many parameters among the ranks that hold them, stride
-    apart, and gathering of the parameters.
+    """Reduction of the gradients of so many parameters of the layers, and outside them, among the
+    ranks that hold them, stride apart, and gathering of the parameters.
 
     Formula: of k instances of the distributed optimizer both within ranks / k; then an all-reduce
              of each rank's share among the k
     Source:  [megatron-core] core/distributed/param_and_grad_buffer.py
     Assumes: ranks of an instance are neighbours.
     """
+    params = inside + ends
     copies = instances(recipe, layout)
     owners = ranks / copies
     members = sites.group(recipe, layout, stride, owners)
-    sent = recipe.element_bytes * params
+    wide = recipe.element_bytes
+    sent = gathered_as(recipe, layout, wide) * inside + wide * ends
     pieces = buckets(recipe, params)
     gathered = pieces * collectives.gather_s(recipe.hardware, members, sent / pieces)
     reduced = gradient_reduction_s(recipe, layout, members, params)
@@ -283,7 +292,7 @@ def dp_comm_s(
     and what hides.
 
     Formula: reduce-scatter of grad_reduce_bytes (all-reduce without sharding, or where the software
-             has it) + all-gather of 2 bytes a parameter, once a step;
+             has it) + all-gather of 2 bytes a parameter, gathered_as() of the layers, once a step;
              hidden behind one micro-batch's backward and forward of the rank as far as the software
              overlaps, but for the tensors whose gradients come last, embedding and first layer; the
              CPU joins slices of gathered tensors; sharded weights: sharded_comm_s()

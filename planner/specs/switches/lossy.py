@@ -5,8 +5,8 @@ fewer bits than Adam's 32.
 from __future__ import annotations
 
 from planner.layout import Layout
-from planner.specs.megatron import MOMENTS
 from planner.specs.recipe import Recipe
+from planner.specs.switches.numbers import MOMENTS
 from planner.specs.switches.switch import setting
 from planner.specs.switches.table import BY_FRAMEWORK, shown
 
@@ -30,9 +30,9 @@ def in_force(recipe: Recipe, layout: Layout) -> dict[str, str]:
     reduced = layout.dp * layout.cp > 1 and states.grad_reduce_bytes < FULL_BYTES
     if reduced and not of_gradients and recipe.precision != "fp32":
         held[GRADIENT] = f"{8 * states.grad_reduce_bytes:.0f} bits"
-    moments = MOMENTS.get(states.optimizer_state_bytes, "fp32")
-    if recipe.framework == "megatron" and moments != "fp32":
-        held[MOMENT] = moments
+    moments = {held.pop(name) for name in MOMENTS if name in held}
+    if moments:
+        held[MOMENT] = " and ".join(sorted(moments))
     if recipe.optimizer == "adam-8bit":
         held[MOMENT] = "8 bits"
     return held

@@ -11,7 +11,12 @@ import numpy as np
 
 from planner.layout import MODULES, Layouts, Mask
 from planner.specs.recipe import Recipe
-from planner.specs.switches import megatron_kernels, megatron_offload, megatron_parallel
+from planner.specs.switches import (
+    megatron_kernels,
+    megatron_offload,
+    megatron_parallel,
+    precision,
+)
 from planner.specs.switches.allocator import EXPANDABLE_SEGMENTS
 from planner.specs.switches.switch import (
     Need,
@@ -474,5 +479,6 @@ SWITCHES = (
     *megatron_parallel.SWITCHES,
     *megatron_kernels.SWITCHES,
     *megatron_offload.SWITCHES,
+    *precision.SWITCHES,
     EXPANDABLE_SEGMENTS,
 )

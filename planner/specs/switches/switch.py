@@ -40,6 +40,8 @@ class Spelling:
     """Written for models with experts alone, or without; None: for both."""
     bridge: tuple[tuple[str, Any], ...] = ()
     """Keys of Megatron-Bridge's configuration, by part: `ddp.overlap_grad_reduce`."""
+    where: Callable[[Recipe, Layouts], Mask] | None = None
+    """Recipes and layouts alone that write it so; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +122,20 @@ class Switch:
         return self.values[0] if self.values else self.default
 
     def spelled(
-        self, value: Value, version: Version, experts: bool | None = None
+        self,
+        value: Value,
+        version: Version,
+        experts: bool | None = None,
+        plan: tuple[Recipe, Layouts] | None = None,
     ) -> Spelling | None:
-        """How a version writes a value, for a model with experts or without (None: for either);
-        None where it cannot.
+        """How a version writes a value, for a model with experts or without (None: for either), in
+        a plan (None: in any); None where it cannot.
         """
         for spelling in self.spellings:
             fits = not self.values or spelling.value == value
             model = experts is None or spelling.experts in (None, experts)
-            if fits and model and spelling.since <= version < spelling.before:
+            planned = plan is None or spelling.where is None or bool(spelling.where(*plan))
+            if fits and model and planned and spelling.since <= version < spelling.before:
                 return spelling
         return None
 

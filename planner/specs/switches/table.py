@@ -51,6 +51,22 @@ def parse(words: Iterable[str], framework: str) -> dict[str, Value]:
     return settings
 
 
+def with_required(settings: Switches, framework: str) -> dict[str, Value]:
+    """Settings with what they need beside them. InputError where that is set otherwise."""
+    out = dict(settings)
+    for name, value in settings.items():
+        switch = BY_FRAMEWORK[framework][name]
+        if not switch.values or value == switch.values[0]:
+            continue
+        for other, needed in switch.requires:
+            if out.setdefault(other, needed) != needed:
+                raise InputError(
+                    f"switch {name}={shown(value)} must go with {other}={shown(needed)}, but got"
+                    f" {shown(out[other])}; leave one out"
+                )
+    return out
+
+
 def _value(switch: Switch, text: str) -> Value:
     lowered = text.lower()
     if switch.words:
