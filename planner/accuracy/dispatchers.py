@@ -31,7 +31,8 @@ _MODULES = re.compile(
 )
 _WORDS = {"norm": "layernorm", "act": "moe_act", "shared_expert": "shared_experts"}
 _OVERLAPPED = re.compile(r"(?:A2A|EP) overlap|(?:ep_overlap|parallel_comm)=(?:True|on)", re.I)
-_GRAPHED = re.compile(r"CUDA graph|cuda_graph=")
+_GRAPHED = re.compile(r"CUDA graph|cuda_graph=|\bCG\b")
+_GRAPHED_WHOLE = re.compile(r"cuda_graph=full_iteration|full CG")
 _REAL = re.compile(r"real routing", re.I)
 _DROPPED = "tokendrop"
 """In a model's name, of NeMo's pages: moe_expert_capacity_factor 1 and padding, which DeepEP
@@ -82,7 +83,7 @@ def settings(notes: str, page: str, hardware: str) -> dict[str, Value]:
     if _OVERLAPPED.search(notes):
         out["overlap_moe_expert_parallel_comm"] = True
     if _GRAPHED.search(notes):
-        out["cuda_graph"] = "layers"
+        out["cuda_graph"] = "full_iteration" if _GRAPHED_WHOLE.search(notes) else "layers"
     step = _STEP.search(notes)
     for first, switched in CUMULATIVE.items():
         if step and int(step[1]) >= first:

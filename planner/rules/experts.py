@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.layout import RECOMPUTE_CODE, Layout, Layouts, Mask, module_mask
+from planner.layout import Layout, Layouts, Mask, module_mask
 from planner.rules.rule import Rule, divides, try_knob
-from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
 
 AMPERE = 8.0
@@ -100,15 +99,6 @@ def _sequence_parallel(recipe: Recipe, layout: Layouts) -> Mask:
     return (layout.tp == 1) | (layout.sp == 1) | (recipe.model.moe is None)
 
 
-def _alone(recipe: Recipe, layout: Layouts) -> Mask:
-    return ~np.asarray(exchange_overlaps(recipe, layout))
-
-
-def _overlap_recomputes(recipe: Recipe, layout: Layouts) -> Mask:
-    recomputes = (layout.recompute == RECOMPUTE_CODE["full"]) | (layout.recomputes("moe") > 0)
-    return _alone(recipe, layout) | (recomputes == 0)
-
-
 def modules(recipe: Recipe) -> int:
     """Bit mask of what selective recomputation can name: the parts that the model has, and norms
     that are modules of their own.
@@ -173,35 +163,6 @@ MEGATRON = (
         "a model with experts must use sequence parallelism when tp > 1, but got tp={layout.tp}"
         " with sp off",
         lambda recipe, layout: "turn sequence parallelism on, or try tp 1",
-    ),
-    Rule(
-        "overlapped exchange needs virtual stages",
-        lambda recipe, layout: _alone(recipe, layout) | (layout.pp == 1) | (layout.v > 1),
-        "where experts' exchange runs beside another micro-batch a pipeline must interleave, but"
-        " got pp={layout.pp} and v={layout.v}",
-        lambda recipe, layout: "try v 2 or more, or pp 1",
-    ),
-    Rule(
-        "overlapped exchange keeps its experts",
-        _overlap_recomputes,
-        "where experts' exchange runs beside another micro-batch neither whole layers nor the"
-        " module moe are recomputed, but got recompute={knobs[recompute]}"
-        " {knobs[recompute_modules]}",
-        lambda recipe, layout: "try selective recomputation without moe",
-    ),
-    Rule(
-        "overlapped exchange predicts one token",
-        lambda recipe, layout: _alone(recipe, layout) | (recipe.model.mtp_layers <= 1),
-        "where experts' exchange runs beside another micro-batch one multi-token-prediction layer"
-        " is the most, but got {recipe.model.mtp_layers}",
-        lambda recipe, layout: "use a stack without the overlap",
-    ),
-    Rule(
-        "overlapped exchange runs in 16 bits",
-        lambda recipe, layout: _alone(recipe, layout) | (recipe.precision != "fp32"),
-        "where experts' exchange runs beside another micro-batch the model must be in bf16 or fp16,"
-        " but got {recipe.precision}",
-        lambda recipe, layout: "try bf16",
     ),
     Rule(
         "HybridEP came with 0.16",

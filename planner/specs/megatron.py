@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
 
@@ -21,7 +23,7 @@ def exchange_overlaps(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether dispatch and combine of experts run beside another micro-batch's compute: as the
     stack does, where there is an exchange.
     """
-    return recipe.software.experts.overlap_share > 0 and layout.ep > 1
+    return (np.asarray(layout.ep) > 1) & (recipe.software.experts.overlap_share > 0)
 
 
 def sharded_by_torch(recipe: Recipe, layout: Layouts) -> Mask:

@@ -72,6 +72,8 @@ class Experts(FrozenDocument):
     """Share of dispatch and combine that may hide behind another micro-batch's compute (Megatron's
     --overlap-moe-expert-parallel-comm).
     """
+    shared_overlap_share: NonNegativeFloat = 0.0
+    """Share of dispatch and combine that may hide behind the shared experts of the same layer."""
     imbalance: PositiveFloat = 1.0
     """Tokens of the busiest rank over the mean; benchmarks force 1."""
     capacity_factor: NonNegativeFloat = 0.0
@@ -330,6 +332,12 @@ class Allocator(FrozenDocument):
     """Standard deviation of that ratio together with the model's own error."""
     workspace_mib: NonNegativeFloat = 0.0
     """What libraries take from the allocator for the whole run."""
+    graph_tensors: NonNegativeFloat = 0.0
+    """Static inputs and outputs of CUDA graphs, for each layer and micro-batch in flight, as many
+    times its hidden states.
+    """
+    graph_pool_share: NonNegativeFloat = 0.0
+    """Memory that the pool of a graph of all holds, over activations and working set."""
 
 
 class Quirks(FrozenDocument):

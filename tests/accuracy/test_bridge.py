@@ -112,7 +112,7 @@ def test_a_guide_logs_the_last_rank_with_gradients_in_16_bits() -> None:
             {
                 "moe_dispatcher": "hybridep",
                 "overlap_moe_expert_parallel_comm": True,
-                "cuda_graph": "layers",
+                "cuda_graph": "full_iteration",
             },
         ),
         ("dispatcher_backend=hybridep; performance item", "nemo", {"moe_dispatcher": "hybridep"}),

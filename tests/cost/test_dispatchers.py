@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from planner.cost.layer.expert_exchange import exchange
-from planner.cost.layer.moe import wait_us
+from planner.cost.layer.gemms import products_s
+from planner.cost.layer.layer import exposed_exchanges
+from planner.cost.layer.moe import experts, wait_us
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.model import Moe
@@ -118,3 +120,33 @@ def test_a_library_waits_as_an_all_to_all_where_it_is_none() -> None:
     assert [float(wait_us(efa, Layout(ep=ep))) for ep in (1, 8, 16)] == [alltoall, 200.0, alltoall]
     padded = asked("h100-sxm", "alltoall", **{"experts.padded": True})
     assert float(wait_us(padded, Layout(ep=8))) == padded.software.experts.padded_wait_us
+
+
+def test_what_hides_behind_another_micro_batch_is_bounded_by_it() -> None:
+    """A slow exchange is longer than the layer's compute: the rest shows, whatever the share."""
+    slow = asked("aws-p5", "deepep", **{"experts.proxy": "uccl"})
+    moe = slow.model.moe
+    assert moe is not None
+    layout = Layout(tp=8, ep=32, sp=1)
+    kind = experts(slow, layout, moe)
+    hiding = slow.model_copy(
+        update={"software": slow.software.with_figures({"experts.overlap_share": 1.0})}
+    )
+    together = float(kind.ep_forward_s + kind.ep_backward_s)
+    (forward, backward), beside = exposed_exchanges(hiding, layout, kind, together / 4)
+    assert float(beside) == pytest.approx(together / 4)
+    assert float(forward + backward) == pytest.approx(together * 3 / 4)
+    (forward, backward), beside = exposed_exchanges(hiding, layout, kind, 2 * together)
+    assert (float(forward + backward), float(beside)) == pytest.approx((0.0, together))
+
+
+def test_shared_experts_hide_no_more_than_they_take() -> None:
+    question = asked("h100-sxm", "alltoall", **{"experts.shared_overlap_share": 1.0})
+    moe = question.model.moe
+    assert moe is not None
+    layout = Layout(ep=8)
+    kind = experts(question, layout, moe)
+    forward, by_input, by_weight, _ = products_s(question, kind.shared)
+    (left_forward, left_backward), _ = exposed_exchanges(question, layout, kind, 1.0)
+    assert float(kind.ep_forward_s - left_forward) == pytest.approx(float(forward))
+    assert float(kind.ep_backward_s - left_backward) == pytest.approx(float(by_input + by_weight))

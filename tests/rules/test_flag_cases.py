@@ -117,11 +117,10 @@ def software(flags: dict[str, list[str]]) -> Software:
     bits.
     """
     stack = library.stack("megatron-fsdp2" if "--use-torch-fsdp2" in flags else "megatron")
-    overlapped = (
-        {"experts.overlap_share": 1.0} if "--overlap-moe-expert-parallel-comm" in flags else {}
-    )
+    overlapped = "--overlap-moe-expert-parallel-comm" in flags
+    stack = with_switches(stack, {"overlap_moe_expert_parallel_comm": overlapped})
     narrow = precise("bf16") if flags.get("--exp-avg-dtype") == ["bf16"] else {}
-    return with_switches(stack.with_figures(overlapped), narrow)
+    return with_switches(stack, narrow)
 
 
 def virtual_stages(flags: dict[str, list[str]], layers: int, pp: int) -> int:

@@ -17,6 +17,7 @@ from planner.specs.switches.table import with_switches
 from planner.specs.tuning import precise
 from tests import documents
 
+OVERLAP = "overlap_moe_expert_parallel_comm"
 FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
 
 
@@ -26,8 +27,7 @@ def names(question: Recipe, one: Layout) -> set[str]:
 
 def overlapping(model: str = "mixtral-8x7b", **changes: Any) -> Recipe:
     """A question whose stack runs experts' exchange beside compute."""
-    stack = library.stack("megatron")
-    overlapped = stack.with_figures({"experts.overlap_share": 0.9})
+    overlapped = with_switches(library.stack("megatron"), {OVERLAP: True})
     return documents.recipe(model, 64, stack=overlapped, **changes)
 
 
@@ -73,6 +73,37 @@ def test_overlapped_exchange_predicts_one_token_more_at_most() -> None:
     assert names(question, documents.layout(question, ep=8)) == {
         "overlapped exchange predicts one token"
     }
+
+
+def test_shared_experts_beside_the_exchange_are_kept() -> None:
+    """TransformerConfig: shared_experts in recompute_modules excludes the overlap."""
+    shared = with_switches(library.stack("megatron"), {"moe_shared_expert_overlap": True})
+    question = documents.recipe("deepseek-v3", 64, stack=shared)
+    layout = documents.layout(
+        question,
+        ep=8,
+        recompute=SELECTIVE,
+        recompute_modules=module_mask(["shared_experts"]),
+    )
+    assert names(question, layout) == {"overlapped shared experts are kept"}
+
+
+def test_an_all_gather_is_not_overlapped() -> None:
+    """TransformerConfig: alltoall or flex beside another micro-batch, and beside shared experts;
+    not both at once.
+    """
+    stack = library.stack("megatron")
+    for settings, rules in (
+        ({OVERLAP: True, "moe_dispatcher": "allgather"}, {"overlapped exchange is no all-gather"}),
+        (
+            {"moe_shared_expert_overlap": True, "moe_dispatcher": "allgather"},
+            {"shared experts beside an all-to-all"},
+        ),
+        ({"moe_shared_expert_overlap": True, OVERLAP: True}, {"one overlap of the exchange"}),
+        ({"moe_shared_expert_overlap": True}, set()),
+    ):
+        question = documents.recipe("deepseek-v3", 64, stack=with_switches(stack, settings))
+        assert names(question, documents.layout(question, ep=8)) == rules
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from planner.cost.params.layer import kv_heads_per_rank
 from planner.cost.params.lora import dense_adapters
 from planner.cost.params.trained import has_backward
 from planner.layout import MODULES, Layouts, Numeric
+from planner.specs.dispatcher import dispatchers
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
 
@@ -51,7 +52,7 @@ class LayerTime:
     cp_forward_s: Numeric
     cp_backward_s: Numeric
     tax_backward_s: Numeric
-    """Weight-gradient products slowed by the communication that hides behind them."""
+    """Compute slowed by the communication that hides behind it."""
     launch_forward_s: Numeric
     """What the CPU needs beyond the GPU's time."""
     launch_backward_s: Numeric
@@ -349,9 +350,8 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
         + tp_beside
         - hidden
     )
-    share = software.experts.overlap_share * (np.asarray(layout.ep) > 1)
-    ep = (kind.ep_forward_s * (1 - share), kind.ep_backward_s * (1 - share))
-    apart = (kind.ep_forward_s + kind.ep_backward_s) * share
+    compute = gemm_forward + gemm_input + gemm_weight + attention[0] + attention[1]
+    ep, apart = exposed_exchanges(recipe, layout, kind, compute)
     extra = kind.adapters
     whole_forward_s = (
         gemm_forward + attention[0] + forward + tp_forward + cp_forward + ep[0] + extra.forward_s
@@ -398,7 +398,7 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
         cp_backward_s=cp_backward,
         ep_forward_s=ep[0],
         ep_backward_s=ep[1],
-        tax_backward_s=software.overlap.tax_share * (hidden + apart),
+        tax_backward_s=software.overlap.tax_share * hidden + exchange_tax(recipe) * apart,
         launch_forward_s=np.maximum(launch_forward - whole_forward_s * software.launch.ahead, 0.0)
         + wait,
         launch_backward_s=np.maximum(launch_backward - gpu_backward * software.launch.ahead, 0.0)
@@ -409,6 +409,40 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
         if has_backward(recipe)
         else replace(time, **dict.fromkeys(BACK, 0.0 * whole_forward_s))
     )
+
+
+def exposed_exchanges(
+    recipe: Recipe, layout: Layouts, kind: Kind, compute_s: Numeric
+) -> tuple[tuple[Numeric, Numeric], Numeric]:
+    """Exchanges of tokens that nothing hides, forward and backward, and those that run beside
+    compute.
+
+    Formula: beside another micro-batch min(overlap_share of both, the layer's compute), of forward
+             and backward in proportion; beside shared experts at most what their products take
+    Source:  [megatron-core] combined_1f1b, SharedExpertMLP
+    Assumes: the micro-batch beside which they run has a layer of the kind to compute.
+    """
+    experts, exchanges = recipe.software.experts, (kind.ep_forward_s, kind.ep_backward_s)
+    together = exchanges[0] + exchanges[1]
+    if experts.overlap_share:
+        among_ranks = np.asarray(layout.ep) > 1
+        apart = np.minimum(together * experts.overlap_share, compute_s) * among_ranks
+        left = 1 - apart / np.maximum(together, 1e-12)
+        return (exchanges[0] * left, exchanges[1] * left), apart
+    if experts.shared_overlap_share and kind.shared:
+        forward, by_input, by_weight, _ = products_s(recipe, kind.shared)
+        beside = (
+            np.minimum(exchanges[0], forward * experts.shared_overlap_share),
+            np.minimum(exchanges[1], (by_input + by_weight) * experts.shared_overlap_share),
+        )
+        return (exchanges[0] - beside[0], exchanges[1] - beside[1]), beside[0] + beside[1]
+    return exchanges, 0.0 * together
+
+
+def exchange_tax(recipe: Recipe) -> float:
+    """Slowdown of compute while tokens travel beside it: a library's own, or NCCL's."""
+    library = dispatchers().get(recipe.software.experts.dispatcher)
+    return library.tax_share if library else recipe.software.overlap.tax_share
 
 
 def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric, Numeric]:

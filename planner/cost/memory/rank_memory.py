@@ -24,6 +24,7 @@ from planner.cost.schedule_terms import in_flight
 from planner.cost.terms import Memory
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Numeric
+from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
 from planner.units import GIB, MIB
 
@@ -173,9 +174,9 @@ def rank_memory(
 ) -> Memory:
     """Memory terms of one pipeline rank; states: resident() of it, where it is known.
 
-    Formula: states + in flight * layers * kept + max(head, backward's temporaries + kept logits,
-             unit_gradient_bytes a parameter once one micro-batch's kept is gone) + buffers +
-             fragmentation + context + communicators
+    Formula: states + in flight * layers * kept, with more_in_flight() + max(head, backward's
+             temporaries + kept logits, unit_gradient_bytes a parameter once one micro-batch's kept
+             is gone) + buffers + graph_bytes() + fragmentation + context + communicators
     Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward
              pass.
@@ -208,7 +209,9 @@ def rank_memory(
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
     kept = kept + rank.layers * acts.gathered_bytes * ~layout.pipelined
     working = np.maximum(working, software.states.unit_gradient_bytes * states.trained - kept)
-    activation = rank.in_flight * kept + rank.has_head * deferred_bytes(recipe, layout)
+    activation = (rank.in_flight + more_in_flight(recipe, layout, rank)) * kept
+    activation = activation + rank.has_head * deferred_bytes(recipe, layout)
+    buffers = buffers + graph_bytes(recipe, layout, rank, activation + working)
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (
         layout.tensor_split.astype(float) + (layout.replicas > 1) + 2 * layout.pipelined + 1
@@ -242,6 +245,33 @@ def hosted_bytes(acts: Activations, ranks: tuple[Rank, ...]) -> Numeric:
         held = held + rank.expert_layers * acts.expert_hosted.moved_bytes
         most = np.maximum(most, rank.in_flight * held)
     return most
+
+
+def more_in_flight(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
+    """Whole stages of activations more than the schedule holds, where the exchange of experts runs
+    beside another micro-batch.
+
+    Formula: one virtual stage, 1 / v, up to m micro-batches
+    Source:  [megatron-core] get_pp_rank_microbatches: one forward step more before 1F1B
+    Assumes: chunks of a rank alike.
+    """
+    overlaps = exchange_overlaps(recipe, layout)
+    return np.minimum(1 / np.asarray(layout.v), layout.m - rank.in_flight) * overlaps
+
+
+def graph_bytes(recipe: Recipe, layout: Layouts, rank: Rank, activations: Numeric) -> Numeric:
+    """What CUDA graphs hold beside the tensors that training keeps anyway.
+
+    Formula: graph_tensors hidden states of 2 bytes for each layer and micro-batch in flight +
+             graph_pool_share of activations and working set
+    Source:  [megatron-core] TECudaGraphHelper: static inputs for each layer and micro-batch in
+             flight, reused once its backward pass is over
+    Assumes: saved tensors in the graphs' pool take the place of those in the allocator's.
+    """
+    allocator = recipe.software.allocator
+    hidden = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * 2 / layout.sequence_shards
+    static = allocator.graph_tensors * hidden * rank.layers * rank.in_flight
+    return static + allocator.graph_pool_share * activations
 
 
 def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, Rank]:

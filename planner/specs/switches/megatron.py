@@ -43,6 +43,16 @@ def _has_experts(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(recipe.model.moe is not None)
 
 
+def _shares_experts(recipe: Recipe, layout: Layouts) -> Mask:
+    """Some experts compute every token."""
+    moe = recipe.model.moe
+    return np.asarray(moe is not None and moe.shared_ffn_size > 0)
+
+
+def _sends_tokens(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(setting(recipe, "moe_dispatcher", "allgather") != "allgather")
+
+
 def _exchanges(recipe: Recipe, layout: Layouts) -> Mask:
     """Tokens travel to experts of other ranks."""
     return _has_experts(recipe, layout) & (np.asarray(layout.ep) > 1)
@@ -174,7 +184,7 @@ def _dispatcher(library: str) -> tuple[Spelling, ...]:
 def _read_dispatcher(plain: Plain) -> Value | None:
     kind = plain.get("moe_token_dispatcher_type")
     if kind != "flex":
-        return "alltoall" if kind else None
+        return str(kind) if kind in ("alltoall", "allgather") else "alltoall" if kind else None
     backend = str(plain.get("moe_flex_dispatcher_backend") or "deepep").lower()
     return "hybridep" if backend == "hybridep" else "deepep"
 
@@ -332,15 +342,20 @@ SWITCHES = (
     ),
     Switch(
         "moe_dispatcher",
-        "How tokens reach their experts: NCCL's alltoall, deepep or hybridep.",
-        ("alltoall", "deepep", "hybridep"),
-        "alltoall",
+        "How tokens reach their experts: NCCL's alltoall or allgather, deepep or hybridep.",
+        ("alltoall", "allgather", "deepep", "hybridep"),
+        "allgather",
         "reassociated",
         (
             Spelling(
                 "alltoall",
                 (("--moe-token-dispatcher-type", "alltoall"),),
                 bridge=(("model.moe_token_dispatcher_type", "alltoall"),),
+            ),
+            Spelling(
+                "allgather",
+                (("--moe-token-dispatcher-type", "allgather"),),
+                bridge=(("model.moe_token_dispatcher_type", "allgather"),),
             ),
             *_dispatcher("deepep"),
             *_dispatcher("hybridep"),
@@ -393,10 +408,87 @@ SWITCHES = (
         False,
         "reassociated",
         _on("overlap_moe_expert_parallel_comm", "model", "--overlap-moe-expert-parallel-comm"),
-        "hides the exchange of experts; needs virtual stages where there is a pipeline",
+        "hides the exchange of experts and taxes what it runs beside; one more virtual stage's"
+        " activations are alive",
         "Qwen3-235B on 256 H100: 19.7 to 17.6 s (Megatron MoE ModelZoo); the share is set by hand",
         exists=_has_experts,
         acts=_exchanges,
+        needs=(
+            Need(
+                "overlapped exchange needs virtual stages",
+                lambda recipe, layout: (np.asarray(layout.pp) == 1) | (np.asarray(layout.v) > 1),
+                "where experts' exchange runs beside another micro-batch a pipeline must"
+                " interleave, but got pp={layout.pp} and v={layout.v}",
+                "try v 2 or more, or pp 1",
+            ),
+            Need(
+                "overlapped exchange keeps its experts",
+                lambda recipe, layout: ~layout.recomputes_all & (layout.recomputes("moe") == 0),
+                "where experts' exchange runs beside another micro-batch neither whole layers nor"
+                " the module moe are recomputed, but got recompute={knobs[recompute]}"
+                " {knobs[recompute_modules]}",
+                "try selective recomputation without moe",
+            ),
+            Need(
+                "overlapped exchange predicts one token",
+                lambda recipe, layout: np.asarray(recipe.model.mtp_layers <= 1),
+                "where experts' exchange runs beside another micro-batch one multi-token-prediction"
+                " layer is the most, but got {recipe.model.mtp_layers}",
+                "turn the overlap off",
+            ),
+            Need(
+                "overlapped exchange runs in 16 bits",
+                lambda recipe, layout: np.asarray(recipe.precision != "fp32"),
+                "where experts' exchange runs beside another micro-batch the model must be in bf16"
+                " or fp16, but got {recipe.precision}",
+                "try bf16",
+            ),
+            Need(
+                "overlapped exchange is no all-gather",
+                _sends_tokens,
+                "what runs beside another micro-batch is an all-to-all or a library's exchange, but"
+                " got moe_dispatcher allgather",
+                "try moe_dispatcher alltoall",
+            ),
+            Need(
+                "one overlap of the exchange",
+                lambda recipe, layout: np.asarray(
+                    not setting(recipe, "moe_shared_expert_overlap", False)
+                ),
+                "the exchange runs beside another micro-batch or beside shared experts, but got"
+                " both",
+                "turn moe_shared_expert_overlap off",
+            ),
+        ),
+    ),
+    Switch(
+        "moe_shared_expert_overlap",
+        "Dispatch and combine run beside the shared experts of the same layer.",
+        (False, True),
+        False,
+        "reassociated",
+        _on("moe_shared_expert_overlap", "model", "--moe-shared-expert-overlap"),
+        "hides as much of the exchange as the shared experts take; no isolated measurement is"
+        " published",
+        "[megatron-core] core/transformer/moe/shared_experts.py",
+        exists=_shares_experts,
+        acts=_exchanges,
+        needs=(
+            Need(
+                "shared experts beside an all-to-all",
+                _sends_tokens,
+                "shared experts run beside an all-to-all or a library's exchange, but got"
+                " moe_dispatcher allgather",
+                "try moe_dispatcher alltoall",
+            ),
+            Need(
+                "overlapped shared experts are kept",
+                lambda recipe, layout: layout.recomputes("shared_experts") == 0,
+                "shared experts that run beside the exchange are not recomputed, but got"
+                " recompute_modules {knobs[recompute_modules]}",
+                "leave shared_experts out, or turn moe_shared_expert_overlap off",
+            ),
+        ),
     ),
     Switch(
         "cuda_graph",
