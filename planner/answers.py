@@ -77,6 +77,8 @@ class Explanation(TableViews):
     """What of it changes the numbers."""
     goodput: Goodput | None = None
     """With failures and checkpoints, when the question states some."""
+    switches: tuple[SwitchGain, ...] = ()
+    """What other values of the switches would give."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from planner.layout import SCHEDULE_CODE
 from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
-from planner.specs.sweep import MAX_ROWS, check_once
+from planner.specs.sweep import MAX_ROWS, at, check_once
 from planner.specs.switches.table import under
 from planner.specs.word_types import checked
 from planner.specs.words import (
@@ -182,9 +182,11 @@ def explain(
     """
     from planner.advice.goodput import of_plan
     from planner.answers import Explanation
+    from planner.cost.terms import ACCEPTED_OOM_PROBABILITY
     from planner.estimate import estimate
     from planner.numerics import held
     from planner.rules.table import breaches
+    from planner.switch_gains import other_values
 
     question = plan_file.restated(question, words, layout=True)
     recipe, layout = resolve.recipe_and_layout(question)
@@ -194,6 +196,8 @@ def explain(
     except InputError as fault:
         # A layout may be too far from legal to be timed; then the rules say it better.
         raise InputError("; ".join(breach.message for breach in broken) or str(fault)) from None
+    # where it does not fit, what switches are worth is told all the same
+    accepted = ACCEPTED_OOM_PROBABILITY if exact.fits else math.inf
     return Explanation(
         plan_file.with_defaults(question, recipe),
         recipe,
@@ -203,6 +207,7 @@ def explain(
         _baselines(recipe, layout),
         held(question, recipe, layout),
         of_plan(question, recipe, exact),
+        tuple(other_values(recipe, layout, accepted)),
     )
 
 
@@ -213,7 +218,8 @@ def sweep(
     **words: Unpack[QuestionWords],
 ) -> Sweep:
     """The table of one layout over the values of swept words, all combinations:
-    `over={"v": [1, 2, 4]}`. m swept at fixed tp and pp changes the batch.
+    `over={"v": [1, 2, 4]}`, `over={"cuda_graph": ["none", "attn"]}`. m swept at fixed tp and pp
+    changes the batch.
     """
     from planner.answers import Sweep
 
@@ -364,8 +370,9 @@ def compare(
     price: float | None = None,
     **words: Unpack[QuestionWords],
 ) -> Comparison:
-    """The best plan of one question over clusters, GPU counts, sequence lengths and precisions
-    (`over={"cluster": [...]}`), or of saved plans; `price` is dollars a GPU hour.
+    """The best plan of one question over clusters, GPU counts, sequence lengths, precisions,
+    software, its versions and switches (`over={"cluster": [...], "cuda_graph": ["none", "attn"]}`),
+    or of saved plans; `price` is dollars a GPU hour.
     """
     from planner.advice.comparison import compare_best_plans
 
@@ -382,7 +389,7 @@ def _sweep_row(question: Question, words: dict[str, Any]) -> tuple[Recipe | None
     from planner.rules.table import breaches
 
     try:
-        recipe, layout = resolve.recipe_and_layout(changed(question, words))
+        recipe, layout = resolve.recipe_and_layout(at(question, words))
     except InputError as fault:
         return None, SweepRow(words, None, None, (Breach("the words state no layout", str(fault)),))
     broken = breaches(recipe, layout)

@@ -1,5 +1,5 @@
-"""`ppplan compare`: one question over clusters, sizes, sequence lengths and precisions, or over
-saved plans.
+"""`ppplan compare`: one question over clusters, sizes, sequence lengths, precisions, software, its
+versions and switches, or over saved plans.
 """
 
 from __future__ import annotations
@@ -24,12 +24,22 @@ from planner.numerics import Held, held
 from planner.rules.table import breaches
 from planner.specs import library, resolve
 from planner.specs import plan as plans
-from planner.specs.question import changed
 from planner.specs.recipe import Recipe
+from planner.specs.sweep import at, is_switch
 from planner.specs.words import Question
 from planner.views import TableViews
 
-OVER = ("cluster", "gpus", "seq_length", "precision")
+OVER = (
+    "cluster",
+    "gpus",
+    "seq_length",
+    "precision",
+    "software",
+    "stack",
+    "framework_version",
+    "container",
+)
+"""Words that rows may differ in, beside switches of the software."""
 MAX_CASES = 200
 """Rows of one comparison."""
 KNOBS = ("tp", "pp", "dp", "cp", "ep", "v", "mbs", "zero", "recompute", "schedule")
@@ -50,8 +60,8 @@ class Row:
     spent: Spent | None = None
     goodput: Goodput | None = None
     scaling: float | None = None
-    """Tokens/s a GPU over those of the fewest GPUs of the same cluster, sequence length and
-    precision.
+    """Tokens/s a GPU over those of the fewest GPUs of the same cluster, sequence length, precision
+    and software.
     """
     changes: tuple[str, ...] = ()
     """Against the first row: what is different in the best layout, and which term made it so."""
@@ -86,7 +96,8 @@ def compare_best_plans(
     """
     points = math.prod(len(values) for values in over.values()) if question is not None else 0
     _check(points + len(saved), over.get("cluster", ()), usd_per_gpu_hour)
-    varied = tuple(word for word in OVER if len(over.get(word, ())) > 1)
+    axes = (*OVER, *(word for word in over if is_switch(word)))
+    varied = tuple(word for word in axes if len(over.get(word, ())) > 1)
     rows = []
     if question is not None:
         for values in product(*over.values()):
@@ -111,7 +122,8 @@ def _check(rows: int, clusters: Sequence[Any], price: float | None) -> None:
     if not 2 <= rows <= MAX_CASES:
         raise InputError(
             f"compare must have from 2 to {MAX_CASES} rows, but got {rows}; name several"
-            " --cluster, --gpus, --seq-length or --precision, or several plan.yaml"
+            " --cluster, --gpus, --seq-length, --precision, --software or --stack, values"
+            " of a --switch, or several plan.yaml"
         )
     if price is not None and not 0 < price < 1e6:
         raise InputError(f"price must be dollars a GPU hour, above 0, but got {price:g}")
@@ -123,7 +135,7 @@ def _best(
     question: Question, words: dict[str, Any], varied: tuple[str, ...], price: float | None
 ) -> Row:
     name = ", ".join(_in_words(word, words[word]) for word in varied)
-    varied_question = changed(question, words)
+    varied_question = at(question, words)
     try:
         answered = best_plans(varied_question, top=1)
         varied_question, recipe = answered.question, answered.recipe
@@ -168,7 +180,12 @@ def _row(
 
 
 def _in_words(word: str, value: Any) -> str:
-    return {"gpus": f"{value} GPUs", "seq_length": f"{value} tokens"}.get(word, str(value))
+    named = {
+        "gpus": f"{value} GPUs",
+        "seq_length": f"{value} tokens",
+        "framework_version": f"version {value}",
+    }
+    return named.get(word, f"{word} {value}" if is_switch(word) else str(value))
 
 
 def _scaling(row: Row, rows: Sequence[Row]) -> float | None:
@@ -187,7 +204,10 @@ def _scaling(row: Row, rows: Sequence[Row]) -> float | None:
 
 
 def _kind(recipe: Recipe) -> tuple[Any, ...]:
-    return recipe.model.name, recipe.hardware.name, recipe.seq_length, recipe.precision
+    software = recipe.software
+    switches = tuple(sorted(software.switches.items()))
+    where = (recipe.model.name, recipe.hardware.name, recipe.seq_length, recipe.precision)
+    return (*where, software.name, recipe.framework_version, switches)
 
 
 def _changes(first: Row, row: Row) -> tuple[str, ...]:

@@ -63,6 +63,43 @@ Precisions = Annotated[
         autocompletion=complete.precision,
     ),
 ]
+Softwares = Annotated[
+    list[str] | None,
+    _over(
+        "--software",
+        help="Software by version.",
+        metavar="NAME@VERSION",
+        autocompletion=complete.software,
+    ),
+]
+Stacks = Annotated[
+    list[str] | None,
+    _over(
+        "--stack", help="Software or distributions.", metavar="NAME", autocompletion=complete.stack
+    ),
+]
+Versions = Annotated[
+    list[str] | None,
+    _over("--framework-version", help="Versions of the framework.", metavar="VERSION"),
+]
+Containers = Annotated[
+    list[str] | None,
+    _over(
+        "--container",
+        help="Images that runs start in.",
+        metavar="IMAGE",
+        autocompletion=complete.container,
+    ),
+]
+Switches = Annotated[
+    list[str] | None,
+    _over(
+        "--switch",
+        help="Values of a switch; a single one holds in every row.",
+        metavar="NAME=A,B",
+        autocompletion=complete.switch,
+    ),
+]
 Price = Annotated[
     float | None,
     typer.Option(
@@ -83,6 +120,11 @@ def compare(
     gpus: GpuCounts = None,
     seq_length: SeqLengths = None,
     precision: Precisions = None,
+    software: Softwares = None,
+    stack: Stacks = None,
+    framework_version: Versions = None,
+    container: Containers = None,
+    switch: Switches = None,
     *,
     price: Price = None,
     csv: Csv = None,
@@ -90,7 +132,7 @@ def compare(
     as_json: o.Json = False,
     **words: Any,
 ) -> None:
-    """The same question on several clusters, sizes, sequence lengths or precisions.
+    """The same question on several clusters, sizes, precisions, versions or switches.
 
     Example: ppplan compare --model llama3-70b --gpus 64 --cluster h100-sxm --cluster h100-pcie
     """
@@ -99,6 +141,11 @@ def compare(
         "gpus": [o.integer(count) for count in o.listed(gpus)],
         "seq_length": [o.integer(length) for length in o.listed(seq_length)],
         "precision": o.listed(precision),
+        "software": o.listed(software),
+        "stack": o.listed(stack),
+        "framework_version": o.listed(framework_version),
+        "container": o.listed(container),
+        **_switches(switch),
     }
     over = {word: values for word, values in over.items() if values}
     if plans and model is None:
@@ -120,6 +167,23 @@ def compare(
     write_report("compare", answer, report)
     if all(row.fault for row in answer.rows):
         raise typer.Exit(1)
+
+
+def _switches(options: list[str] | None) -> dict[str, list[Any]]:
+    """Values by switch of `NAME=A,B`; a part without a name is another value of the one before."""
+    from planner.specs.sweep import is_switch, switch_names
+
+    out: dict[str, list[Any]] = {}
+    name = ""
+    for part in o.listed(options):
+        before, equals, value = part.partition("=")
+        name = before.strip().replace("-", "_") if equals else name
+        if not name:
+            raise InputError(f"a switch must be stated as NAME=VALUE, but got {part[:60]!r}")
+        if not is_switch(name):
+            raise unknown("switch", name, switch_names())
+        out.setdefault(name, []).append(value.strip() if equals else part)
+    return out
 
 
 def _check_alone(words: dict[str, Any]) -> None:

@@ -14,6 +14,8 @@ COLUMNS = (
     "gpus",
     "seq_length",
     "precision",
+    "stack",
+    "framework_version",
     "global_batch_size",
     "tp",
     "pp",

@@ -7,7 +7,7 @@ from planner.layout import SCHEDULES
 from planner.report.draw import plotly_charts
 from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
-from planner.report.text.explain import in_flight, used_formulas
+from planner.report.text.explain import in_flight, switch_rows, used_formulas
 from planner.units import GIB, MIB
 
 
@@ -45,6 +45,10 @@ def page(answer: Explanation) -> Page:
         ),
         parts.memory(estimate),
         *parts.timeline(recipe, layout),
+        Section(
+            "Switches of the software",
+            grid=Grid(("switch", "value", "what it is worth, or does"), tuple(switch_rows(answer))),
+        ),
         Section(
             "Activations in flight",
             (in_flight(answer),),

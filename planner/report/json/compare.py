@@ -8,6 +8,7 @@ from typing import Any
 from planner.advice.comparison import Comparison, Row
 from planner.cost.named import named
 from planner.report.json.parts import goodput
+from planner.specs.switches.table import settings_of
 
 
 def document(answer: Comparison) -> dict[str, Any]:
@@ -24,6 +25,11 @@ def row_document(row: Row) -> dict[str, Any]:
         "gpus": recipe.gpus if recipe else question.get("gpus"),
         "seq_length": recipe.seq_length if recipe else question.get("seq_length"),
         "precision": recipe.precision if recipe else question.get("precision"),
+        "stack": recipe.software.name if recipe else question.get("stack"),
+        "framework_version": (
+            recipe.framework_version if recipe else question.get("framework_version")
+        ),
+        "switches": settings_of(recipe.software) if recipe else None,
         "global_batch_size": recipe.global_batch_size if recipe else None,
         "layout": row.layout.named() if row.layout else None,
         "estimate": named(row.estimate) if row.estimate else None,

@@ -8,6 +8,7 @@ from typing import Any
 from planner.answers import Explanation
 from planner.cost.named import named
 from planner.report.json.parts import breaches, goodput, question
+from planner.specs.switches.table import settings_of
 
 
 def document(answer: Explanation) -> dict[str, Any]:
@@ -17,6 +18,10 @@ def document(answer: Explanation) -> dict[str, Any]:
         "layout": answer.layout.named(),
         "estimate": named(answer.estimate),
         "numerics": {"held": [asdict(held) for held in answer.held]},
+        "switches": {
+            "settings": settings_of(answer.recipe.software),
+            "others": [gain.to_dict() for gain in answer.switches],
+        },
         "breaches": breaches(answer.breaches),
         "beside": [
             {

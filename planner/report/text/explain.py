@@ -20,6 +20,9 @@ from planner.references import REFERENCES
 from planner.report.formulas import Formula, formulas_of, keys, meanings
 from planner.report.text.parts import goodput, grid, heading, more_assumed, plans, splits, unusual
 from planner.report.text.recommend import numerics
+from planner.specs.switches.lossy import BENCHMARK
+from planner.specs.switches.table import BY_FRAMEWORK, settings_of, shown
+from planner.switch_gains import PAYS
 from planner.units import GIB, MIB
 
 MILLI = 1e3
@@ -51,6 +54,8 @@ def text(answer: Explanation, formulas: bool = True) -> Group:
         title("Memory of the worst stage"),
         memory_table(estimate),
         *stages,
+        title("Switches of the software"),
+        switch_table(answer),
         title("Activations in flight"),
         in_flight_table(answer),
         Text(in_flight(answer)),
@@ -146,6 +151,38 @@ def stage_rows(estimate: Estimate) -> list[tuple[str, ...]]:
         )
         for stage in estimate.stages
     ]
+
+
+def switch_table(answer: Explanation) -> Table:
+    """What acts in the layout: its value, what that or another one saves, else what it does."""
+    table = grid("switch", "value", "what it is worth, or does")
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "left", False
+    for row in switch_rows(answer):
+        table.add_row(*row)
+    return table
+
+
+def switch_rows(answer: Explanation) -> list[tuple[str, str, str]]:
+    """Switch, value, and the seconds that it saves against its first value and that another would
+    save; where there are none, its sentence.
+    """
+    recipe, layout = answer.recipe, answer.layout
+    least = PAYS * float(answer.estimate.step_s)
+    rows = []
+    for name, value in settings_of(recipe.software).items():
+        switch = BY_FRAMEWORK[recipe.framework][name]
+        unset = value == switch.first and (not switch.values or switch.arithmetic == BENCHMARK)
+        if unset or not switch.exists(recipe, layout) & switch.acts(recipe, layout):
+            continue
+        gains = [gain for gain in answer.switches if gain.name == name]
+        worth = [f"saves {-gain.saved_s:.2g} s" for gain in gains if gain.off and gain.saved_s < 0]
+        better = max(gains, key=lambda gain: gain.saved_s, default=None)
+        if better and better.saved_s > least:
+            doubt = better.doubt + ", and changes the numbers" * (not better.keeps_arithmetic)
+            worth.append(f"{shown(better.value)} would save {better.saved_s:.2g} s{doubt}")
+        rows.append((name, shown(value), "; ".join(worth) or switch.help))
+    return rows
 
 
 def in_flight_table(answer: Explanation) -> Table:
