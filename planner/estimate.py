@@ -23,6 +23,7 @@ from planner.cost.step import step
 from planner.cost.terms import Estimate, Memory, Stage, StepTime
 from planner.cost.unique_rows import once_per
 from planner.layout import Layout, Layouts, Numeric
+from planner.specs import guesses
 from planner.specs.recipe import Recipe
 from planner.specs.residuals import residual_range
 from planner.units import GIB, TERA
@@ -150,13 +151,36 @@ def estimate(recipe: Recipe, layout: Layout, exact: bool = False) -> Estimate:
     listed.
     """
     if not exact:
-        return closed_form(recipe, layout)
+        return _with_guesses(recipe, layout, closed_form(recipe, layout))
     why_not = pipeline.refused(recipe, layout)
     if why_not:
-        result = plain(closed_form(recipe, layout))
+        result = plain(_with_guesses(recipe, layout, closed_form(recipe, layout)))
         return replace(result, assumed=(*result.assumed, why_not, *sites.notes(recipe, layout)))
-    result = _simulated(recipe, layout)
+    result = plain(_with_guesses(recipe, layout, _simulated(recipe, layout)))
     return replace(result, assumed=(*result.assumed, *sites.notes(recipe, layout)))
+
+
+def _with_guesses(recipe: Recipe, layout: Layouts, estimate: Estimate) -> Estimate:
+    """The estimate with the range that guesses make wider, guesses.widened(), each said."""
+    guessed = guesses.guessed(recipe)
+    if not guessed:
+        return estimate
+    on_s = closed_form(recipe, layout).step_s
+    off_s = [closed_form(guesses.without(recipe, name), layout).step_s for name in guessed]
+    low, high = guesses.widened(
+        estimate.step_s_low / estimate.step_s, estimate.step_s_high / estimate.step_s, on_s, off_s
+    )
+    said = []
+    for (name, value), off in zip(guessed.items(), off_s, strict=True):
+        worth_s = float(np.max(np.abs(off - on_s)))
+        if worth_s > guesses.PAYS * float(np.max(on_s)):
+            said.append(guesses.says(name, value, worth_s))
+    return replace(
+        estimate,
+        step_s_low=estimate.step_s * low,
+        step_s_high=estimate.step_s * high,
+        assumed=(*estimate.assumed, *said),
+    )
 
 
 def stage_times(recipe: Recipe, layout: Layout) -> tuple[np.ndarray, float, bool]:

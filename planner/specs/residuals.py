@@ -32,6 +32,11 @@ def _ranges() -> tuple[dict[str, Any], ...]:
     return tuple(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["ranges"])
 
 
+def is_measured(software: str) -> bool:
+    """Whether published runs of a software stand behind its ranges."""
+    return any(entry["stack"] == software for entry in _ranges())
+
+
 def regime(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> Numeric:
     """The class of runs that is compared with this one, by predicted utilisation: 0, 1 or 2."""
     peaks = recipe.hardware.gpu.peak_tflops

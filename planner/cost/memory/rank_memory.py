@@ -24,6 +24,7 @@ from planner.cost.schedule_terms import in_flight
 from planner.cost.terms import Memory
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Numeric
+from planner.specs.guesses import workspace_deviation_bytes
 from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
 from planner.units import GIB, MIB
@@ -359,12 +360,13 @@ def oom_probability(recipe: Recipe, memory: Memory, limit_bytes: Numeric) -> Num
     """Chance that the allocator asks for more than the device has.
 
     Formula: P(allocated * ratio + rest > limit), ratio normal with mean reserved_share, deviation
-             reserved_spread_share
+             reserved_spread_share joined with workspace_deviation_bytes() / allocated
     Source:  fit to reserved over allocated of measured runs, with the model's own error
     Assumes: independent of the layout.
     """
+    allocator = recipe.software.allocator
     room = limit_bytes - memory.context_bytes - memory.nccl_bytes
-    z = (
-        recipe.software.allocator.reserved_share - room / memory.allocated_bytes
-    ) / recipe.software.allocator.reserved_spread_share
+    guessed = workspace_deviation_bytes(recipe) / memory.allocated_bytes
+    spread = np.hypot(allocator.reserved_spread_share, guessed)
+    z = (allocator.reserved_share - room / memory.allocated_bytes) / spread
     return 0.5 * (1 + erf(z / np.sqrt(2.0)))
