@@ -167,7 +167,7 @@ def _needed(row: Row) -> None:
         if value is not None and not (1 <= value <= MAX_COUNT and value == int(value)):
             raise Skipped(f"{name} is no whole number of at least 1")
     if facts_of(row).offloaded:
-        raise Skipped("offloading activations to the host is not modelled")
+        raise Skipped("which activations wait in host memory is not stated")
 
 
 @lru_cache(maxsize=8192)

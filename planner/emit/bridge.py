@@ -139,7 +139,9 @@ def _model(recipe: Recipe, layout: Layout) -> Tree:
 def _context(layout: Layout) -> Tree:
     if layout.cp == 1:
         return {}
-    kind = "p2p" if layout.cp_a2a == 1 else "a2a" if layout.cp_a2a == layout.cp else "a2a+p2p"
+    if layout.cp_a2a == 1:  # switch cp_comm_type says the kind
+        return {"hierarchical_context_parallel_sizes": None}
+    kind = "a2a" if layout.cp_a2a == layout.cp else "a2a+p2p"
     groups = [layout.cp_a2a, layout.cp // layout.cp_a2a] if kind == "a2a+p2p" else None
     return {"cp_comm_type": kind, "hierarchical_context_parallel_sizes": groups}
 

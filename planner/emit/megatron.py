@@ -65,12 +65,12 @@ def parallel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
 
 
 def _context_flags(layout: Layout) -> list[Flag]:
-    """A ring (p2p), heads exchanged for tokens (a2a), or an exchange inside and a ring of those
-    groups outside.
+    """Heads exchanged for tokens (a2a), or an exchange inside and a ring of those groups outside;
+    of a ring alone switch cp_comm_type says the kind.
     """
-    if layout.cp == 1:
+    if layout.cp_a2a == 1:
         return []
-    kind = "p2p" if layout.cp_a2a == 1 else "a2a" if layout.cp_a2a == layout.cp else "a2a+p2p"
+    kind = "a2a" if layout.cp_a2a == layout.cp else "a2a+p2p"
     flags: list[Flag] = [("--cp-comm-type", kind)]
     groups = (
         "--hierarchical-context-parallel-sizes",

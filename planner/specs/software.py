@@ -211,6 +211,9 @@ class Overlap(FrozenDocument):
     """
     tax_share: NonNegativeFloat
     """Slowdown of compute while NCCL runs beside it."""
+    cp_gathered: bool = False
+    """Ranks of a context-parallel ring gather keys and values before attention; nothing hides it.
+    """
     head_deferred: bool = False
     """In a pipeline the head's weight gradients wait for the drain, with what they read."""
     head_deferred_limit: NonNegativeInt = 0

@@ -292,7 +292,7 @@ def test_unknown_stack_takes_its_nearest_kin() -> None:
         ({"model": "T5-3B"}, "not a decoder-only language model"),
         (
             {"notes": "activation offloading, A2A overlap"},
-            "offloading activations to the host is not modelled",
+            "which activations wait in host memory is not stated",
         ),
         ({"precision": "int3"}, "unknown precision: int3"),
         ({"precision": "mxfp8"}, "a100-80g-sxm does not compute fp8"),

@@ -166,7 +166,6 @@ def test_null_tokenizer_counts_one_more_until_0_18(version: str, vocab: str) -> 
             {
                 "--optimizer-cpu-offload": [],
                 "--use-precision-aware-optimizer": [],
-                "--overlap-cpu-optimizer-d2h-h2d": [],
                 "--exp-avg-dtype": None,
             },
         ),

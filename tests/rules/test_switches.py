@@ -121,3 +121,63 @@ def test_activations_in_host_memory(
     )
     layout = documents.layout(recipe, ep=8, **knobs)
     assert {breach.rule for breach in breaches(recipe, layout)} == rules
+
+
+def test_latent_attention_gathers_no_keys() -> None:
+    """Transformer Engine: unequal heads of keys and values need p2p or a2a+p2p."""
+    software = with_switches(library.stack("megatron"), {"cp_comm_type": "all_gather"})
+    for model, rules in (
+        ("llama3-8b", set()),
+        ("deepseek-v2-lite", {"gathered keys and values have heads of one size"}),
+    ):
+        recipe = documents.recipe(model, 64, software=software)
+        layout = documents.layout(recipe, cp=2)
+        assert {breach.rule for breach in breaches(recipe, layout)} == rules
+
+
+@pytest.mark.parametrize(
+    ("settings", "knobs", "rule"),
+    [
+        (
+            {"defer_embedding_wgrad_compute": True},
+            {"pp": 2, "zero": 2},
+            "a deferred head adds to the main gradient",
+        ),
+        (
+            {"defer_embedding_wgrad_compute": True, "gradient_accumulation_fusion": False},
+            {"pp": 2},
+            "a deferred head adds to the main gradient",
+        ),
+        ({"defer_embedding_wgrad_compute": True}, {"pp": 2}, None),
+        (
+            {"offload_modules": "core_attn", "cuda_graph": "full_iteration"},
+            {},
+            "offloaded modules and no graph of all",
+        ),
+        ({"num_distributed_optimizer_instances": 4}, {}, None),
+        ({"num_distributed_optimizer_instances": 3}, {}, "instances divide the replicas"),
+        (
+            {"ddp_num_buckets": 4, "ddp_bucket_size": 1000, "overlap_grad_reduce": True},
+            {},
+            "buckets are told in one way",
+        ),
+    ],
+)
+def test_pipeline_and_replicas(
+    settings: dict[str, Any], knobs: dict[str, Any], rule: str | None
+) -> None:
+    """ModelParallelConfig.__post_init__, core/parallel_state.py, TransformerConfig of 0.19."""
+    software = with_switches(library.stack("megatron"), settings)
+    recipe = documents.recipe("llama3-8b", 64, software=software)
+    broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe, **knobs))}
+    assert broken == ({rule} if rule else set())
+
+
+def test_muon_has_one_instance_of_the_optimizer() -> None:
+    """core/optimizer/__init__.py: emerging optimizers assert num_distributed_optimizer_instances
+    == 1.
+    """
+    software = with_switches(library.stack("megatron"), {"num_distributed_optimizer_instances": 4})
+    recipe = documents.recipe("llama3-8b", 64, software=software, optimizer="muon")
+    broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe))}
+    assert "instances are not Muon's" in broken

@@ -134,6 +134,21 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     }
 
 
+def gathered_keys_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Keys and values of all ranks of a context-parallel ring, where they are gathered, and their
+    gradients, in the backward pass of one layer.
+
+    Formula: 4 tensors of 2 T cp kv_heads d bytes beyond the rank's own
+    Source:  [transformer-engine] AttnFuncWithCPAndKVAllGather
+    Assumes: one layer at a time.
+    """
+    if not recipe.software.overlap.cp_gathered:
+        return 0.0
+    width = kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim
+    others = layout.cp / layout.cp_a2a - 1
+    return 4 * 2.0 * recipe.tokens_per_rank(layout) * others * width
+
+
 def activations(recipe: Recipe, layout: Layouts) -> Activations:
     """Activation memory of one micro-batch.
 
@@ -165,7 +180,10 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         * software.kept.scores_temporary_bytes
         * (recipe.attention != "flash")
     )
-    temporary = np.maximum(count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores)
+    gathered = gathered_keys_bytes(recipe, layout)
+    temporary = gathered + np.maximum(
+        count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores
+    )
     hosted = sent(recipe, layout, attention_modules(recipe, layout, parts))
     kept_by_layer = Activations(
         hosted=hosted,

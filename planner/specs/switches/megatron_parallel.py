@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
-from planner.specs.switches.switch import Need, Spelling, Switch, setting
+from planner.specs.switches.switch import Need, Plain, Spelling, Switch, Value, setting
 
 
 def _pipelined(recipe: Recipe, layout: Layouts) -> Mask:
@@ -50,7 +50,44 @@ def _instances_divide(recipe: Recipe, layout: Layouts) -> Mask:
     return divides
 
 
+def _ring(recipe: Recipe, layout: Layouts) -> Mask:
+    """Context parallelism exchanges no heads."""
+    alone: Mask = np.asarray(layout.cp_a2a) == 1
+    return alone & (np.asarray(layout.cp) > 1)
+
+
+def _read_ring(plain: Plain) -> Value | None:
+    stated = plain.get("cp_comm_type")
+    kind = stated[0] if isinstance(stated, list) and stated else stated
+    return str(kind) if kind in ("p2p", "all_gather") else None
+
+
 SWITCHES = (
+    Switch(
+        "cp_comm_type",
+        "How ranks of a context-parallel ring get keys and values: hop by hop beside attention, or"
+        " gathered before it. That heads are exchanged (a2a) the layout says.",
+        ("p2p", "all_gather"),
+        "p2p",
+        "reassociated",
+        tuple(
+            Spelling(kind, (("--cp-comm-type", kind),), bridge=(("model.cp_comm_type", kind),))
+            for kind in ("p2p", "all_gather")
+        ),
+        "all_gather is exposed, and joins no partial results; short with few key-value heads",
+        "[transformer-engine] dot_product_attention/context_parallel.py; bytes counted",
+        exists=_ring,
+        needs=(
+            Need(
+                "gathered keys and values have heads of one size",
+                lambda recipe, layout: np.asarray(recipe.model.mla is None),
+                "Transformer Engine gathers keys and values whose heads are of one size, but"
+                " {recipe.model.name} has latent attention",
+                "try cp_comm_type p2p",
+            ),
+        ),
+        read=_read_ring,
+    ),
     Switch(
         "defer_embedding_wgrad_compute",
         "In a pipeline the head's weight gradients wait for the drain.",
