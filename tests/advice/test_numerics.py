@@ -110,6 +110,12 @@ def test_what_no_layout_can_have_is_no_offer() -> None:
     assert answer.best is not None and MOMENTS not in {offer.name for offer in answer.offers}
 
 
+def test_what_fits_nowhere_is_no_offer() -> None:
+    """405 G parameters of 6 bytes and more on 8 GPUs of 80 GB."""
+    answer = api.recommend(model="llama3-405b", gpus=8, cluster="h100-sxm", top=1)
+    assert answer.best is None and answer.offers == ()
+
+
 def test_compare_lists_what_it_took() -> None:
     rows = api.compare(
         model="llama3-8b", gpus=8, over={"cluster": ["h100-sxm", "h200"]}, allow_numerics=True
