@@ -201,6 +201,7 @@ def mock_flags(recipe: Recipe) -> list[Flag]:
         ("--vocab-size", str(entries)),
         ("--train-iters", "20"),
         ("--eval-iters", "0"),
+        ("--eval-interval", "1000"),  # which has no default since 0.17, and is divided by
     ]
 
 

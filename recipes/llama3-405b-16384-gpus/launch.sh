@@ -87,7 +87,7 @@ LOGGING_FLAGS=(
 )
 if [[ $MOCK == 1 || -z $DATA ]]; then
   echo "synthetic data, 20 steps; set DATA and TOKENIZER to train" >&2
-  DATA_FLAGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --train-iters 20 --eval-iters 0)
+  DATA_FLAGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --train-iters 20 --eval-iters 0 --eval-interval 1000)
 else
   read -r -a DATA_PATHS <<<"$DATA"
   DATA_FLAGS=(

@@ -217,6 +217,19 @@ GRAPHS: dict[str, dict[str, Any]] = {
 }
 
 
+SWITCHES = (
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p_comm",
+    "tp_comm_overlap",
+    "ddp_bucket_size",
+    "moe_permute_fusion",
+    "moe_router_fusion",
+    "overlap_moe_expert_parallel_comm",
+)
+"""Those that Megatron-LM's own arguments name alike."""
+
+
 def understood(told: Mapping[str, Any], experts: bool) -> dict[str, Any]:
     """Megatron-LM's own arguments of a setting, by their meaning in its documentation."""
     modules = ["attn", "moe_router", "moe_preprocess"] if experts else ["attn", "mlp"]
@@ -229,7 +242,7 @@ def understood(told: Mapping[str, Any], experts: bool) -> dict[str, Any]:
             out |= graphs[value]
         elif name == "cross_entropy_fusion":
             out["cross_entropy_loss_fusion"] = value != "off"
-        elif name != "expandable_segments":
+        elif name in SWITCHES:
             out[name] = value
     return out
 
