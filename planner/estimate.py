@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -96,19 +97,32 @@ def closed_form(recipe: Recipe, layout: Layouts) -> Estimate:
         step.closed_pipeline(recipe, layout, layers, layer, ends),
     )
     ranks = rank_memory.ranks(recipe, layout, layers)
-    candidates = rank_memory.rank_memories(recipe, layout, acts, ranks)
     hosted = rank_memory.hosted_bytes(acts, ranks)
-    return assemble(recipe, layout, time, rank_memory.worst(candidates), hosted)
+
+    def memory_of(other: Recipe) -> Memory:
+        return rank_memory.worst(rank_memory.rank_memories(other, layout, acts, ranks))
+
+    return assemble(recipe, layout, time, memory_of, hosted)
 
 
 def assemble(
-    recipe: Recipe, layout: Layouts, time: StepTime, worst: Memory, hosted_bytes: Numeric
+    recipe: Recipe,
+    layout: Layouts,
+    time: StepTime,
+    memory_of: Callable[[Recipe], Memory],
+    hosted_bytes: Numeric,
 ) -> Estimate:
     """What follows from the terms: totals, rates, range, probability of running out of memory.
-    hosted_bytes: activations of a rank in host memory.
+    memory_of: the worst rank's memory of the recipe, and of the same without a guess; hosted_bytes:
+    activations of a rank in host memory.
     """
     step_s = time.step_s
     limit = _limit_bytes(recipe)
+    worst = memory_of(recipe)
+    plain_recipes = [guesses.without(recipe, name) for name in guesses.guessed(recipe)]
+    guessed = guesses.deviation_bytes(
+        [worst.allocated_bytes - memory_of(other).allocated_bytes for other in plain_recipes]
+    )
     causal, full = (
         model_flops(recipe, full_attention=full_attention) for full_attention in (False, True)
     )
@@ -136,7 +150,7 @@ def assemble(
         bubble_share=time.bubble_s / (time.busy_s + time.bubble_s + time.pp_comm_s),
         memory_bytes=worst.device_bytes,
         memory_limit_bytes=limit,
-        oom_probability=rank_memory.oom_probability(recipe, worst, limit),
+        oom_probability=rank_memory.oom_probability(recipe, worst, limit, guessed),
         host_bytes=offload.host_bytes(recipe, layout, hosted_bytes),
         host_limit_bytes=offload.host_limit_bytes(recipe),
         used_share=recipe.used_share,
@@ -205,9 +219,14 @@ def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
         np.broadcast_to(column, layout.pp)
         for column in (simulation.ranks.layers, simulation.ranks.params, simulation.ranks.in_flight)
     )
-    worst = rank_memory.at(each, int(np.argmax(held)))
+    fullest = int(np.argmax(held))
+
+    def memory_of(other: Recipe) -> Memory:
+        [ranks] = rank_memory.rank_memories(other, layout, acts, (simulation.ranks,))
+        return rank_memory.at(ranks, fullest)
+
     hosted = float(np.max(rank_memory.hosted_bytes(acts, (simulation.ranks,))))
-    result = assemble(recipe, layout, time, worst, hosted)
+    result = assemble(recipe, layout, time, memory_of, hosted)
     stages = tuple(
         Stage(
             rank,

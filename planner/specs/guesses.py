@@ -16,7 +16,6 @@ from planner.specs.recipe import Recipe
 from planner.specs.residuals import is_measured
 from planner.specs.switches.switch import Switches, Value
 from planner.specs.switches.table import BY_FRAMEWORK, is_guess, settings_of, shown, with_switches
-from planner.units import MIB
 
 FACTOR = 2.0
 """How many times as much, or as little, an effect that is a guess may be worth: the ends of a range
@@ -82,19 +81,17 @@ def widened(
     )
 
 
-def workspace_deviation_bytes(recipe: Recipe) -> float:
-    """Standard deviation of the memory that guesses take.
+def deviation_bytes(taken_bytes: Sequence[Numeric]) -> Numeric:
+    """Standard deviation of memory of which each guess takes so many bytes.
 
-    Formula: ln FACTOR / 1.2816 of each one's workspace, joined by the root of the sum of squares
+    Formula: ln FACTOR / 1.2816 of each, joined by the root of the sum of squares
     Source:  FACTOR set by hand
-    Assumes: as widened(); of memory a guess changes workspace_mib alone.
+    Assumes: as widened().
     """
-    held = recipe.software.allocator.workspace_mib
-    squares = 0.0
-    for name in guessed(recipe):
-        own = held - without(recipe, name).software.allocator.workspace_mib
-        squares += (own * MIB * np.log(FACTOR) / NORMAL_90) ** 2
-    return float(np.sqrt(squares))
+    squares: Numeric = 0.0
+    for taken in taken_bytes:
+        squares = squares + (taken * (np.log(FACTOR) / NORMAL_90)) ** 2
+    return np.sqrt(squares)
 
 
 def says(name: str, value: Value, worth_s: float) -> str:

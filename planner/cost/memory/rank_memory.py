@@ -24,7 +24,6 @@ from planner.cost.schedule_terms import in_flight
 from planner.cost.terms import Memory
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Numeric
-from planner.specs.guesses import workspace_deviation_bytes
 from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
 from planner.units import GIB, MIB
@@ -356,17 +355,20 @@ def at(memories: Memory, rank: int) -> Memory:
     )
 
 
-def oom_probability(recipe: Recipe, memory: Memory, limit_bytes: Numeric) -> Numeric:
-    """Chance that the allocator asks for more than the device has.
+def oom_probability(
+    recipe: Recipe, memory: Memory, limit_bytes: Numeric, guessed_bytes: Numeric = 0.0
+) -> Numeric:
+    """Chance that the allocator asks for more than the device has. guessed_bytes: deviation of what
+    guesses take, guesses.deviation_bytes().
 
     Formula: P(allocated * ratio + rest > limit), ratio normal with mean reserved_share, deviation
-             reserved_spread_share joined with workspace_deviation_bytes() / allocated
+             reserved_spread_share joined with guessed_bytes / allocated
     Source:  fit to reserved over allocated of measured runs, with the model's own error
     Assumes: independent of the layout.
     """
     allocator = recipe.software.allocator
     room = limit_bytes - memory.context_bytes - memory.nccl_bytes
-    guessed = workspace_deviation_bytes(recipe) / memory.allocated_bytes
+    guessed = guessed_bytes / memory.allocated_bytes
     spread = np.hypot(allocator.reserved_spread_share, guessed)
     z = (allocator.reserved_share - room / memory.allocated_bytes) / spread
     return 0.5 * (1 + erf(z / np.sqrt(2.0)))
