@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from planner.emit import comments, deepspeed, deepspeed_config
+from planner.emit import comments, deepspeed, deepspeed_config, switches
 from planner.emit.program import Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout
@@ -183,6 +183,7 @@ def variables(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
         ("PLAN_RECOMPUTE_LAYERS", layers),
         ("PLAN_ATTENTION", recipe.attention),
         *([("PLAN_EXPERT_PARALLEL_SIZE", str(layout.ep))] if layout.ep > 1 else ()),
+        *([("PLAN_LIGER", "1")] if ("--liger-loss",) in switches.flags(recipe, layout) else ()),
         ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(layout.m)),
     )
 

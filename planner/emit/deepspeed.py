@@ -71,7 +71,8 @@ def run_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     if layout.recompute == RECOMPUTE_CODE["full"]:
         layers = layout.recompute_layers or recipe.model.num_layers // layout.pp
         flags.append(("--recompute-layers", str(layers)))
-    return flags + [("--unfused-attention",)] * (recipe.attention == "unfused")
+    flags += [("--unfused-attention",)] * (recipe.attention == "unfused")
+    return flags + switches.flags(recipe, layout)
 
 
 def left_to_the_script(recipe: Recipe, layout: Layout) -> list[str]:
@@ -88,6 +89,8 @@ def left_to_the_script(recipe: Recipe, layout: Layout) -> list[str]:
     if layout.ep > 1:
         how = f"ep_size={layout.ep} of deepspeed.moe's MoE" if layout.zero <= 2 else "AutoEP"
         lines.append(f"the script must split the experts over {layout.ep} ranks ({how})")
+    if ("--liger-loss",) in switches.flags(recipe, layout):
+        lines.append("the script must fuse head and loss by Liger (use_liger_kernel)")
     return [*lines, f"the script must use {recipe.attention} attention"]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from planner.emit import switches
 from planner.layout import OFFLOADS, Layout
 from planner.specs.deepspeed import in_megatron, with_autotp
 from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import setting
 
 UNTESTED = ("sgd", "adafactor", "adam-8bit")
 """Optimizers that ZeRO takes only when told to."""
 NVME_FOLDER = "/local_nvme"
-BUCKET = 500_000_000
-"""Elements of a reduction or a gather: DeepSpeed's default."""
 SWAP_BUFFER = 100_000_000
 """Elements of a buffer through which a weight's shard comes from NVMe: DeepSpeed's default; a
 larger shard is an assertion's end.
@@ -36,7 +36,8 @@ def _offload(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     if not layout.offload:
         return {}
     what, _, device = OFFLOADS[layout.offload].partition("-")
-    place: dict[str, Any] = {"device": device, "pin_memory": True}
+    pinned = setting(recipe, "pin_memory", True)
+    place: dict[str, Any] = {"device": device, "pin_memory": pinned}
     if device == "nvme":
         place["nvme_path"] = NVME_FOLDER
     if what != "params":
@@ -47,44 +48,26 @@ def _offload(recipe: Recipe, layout: Layout) -> dict[str, Any]:
 
 
 def zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
-    """What is sharded over the data-parallel ranks, and how it moves; switches of the recipe in
-    place of what stands here else.
-    """
-    out = _zero(recipe, layout)
-    return {word: recipe.switches.get(word, value) for word, value in out.items()}
+    """What is sharded over the data-parallel ranks, and how it moves."""
+    out: dict[str, Any] = {"zero_optimization": {"stage": int(layout.zero)}}
+    if layout.zero:
+        out["zero_optimization"] |= _offload(recipe, layout)
+    if layout.zero == 3:
+        out["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
+    if layout.zero == 3 and layout.hpz > 1:
+        out["zero_optimization"]["zero_hpz_partition_size"] = int(layout.hpz)
+    return dict(_with_switches(out, recipe, layout)["zero_optimization"])
 
 
-def _zero(recipe: Recipe, layout: Layout) -> dict[str, Any]:
-    if layout.zero == 0:
-        return {"stage": 0}
-    # A pipeline reduces after its last micro-batch: there is nothing to overlap with.
-    overlap = layout.pp == 1 and recipe.software.overlap.grad_share > 0
-    out: dict[str, Any] = {
-        "stage": int(layout.zero),
-        "overlap_comm": overlap,
-        "contiguous_gradients": True,
-        "reduce_bucket_size": BUCKET,
-    }
-    scatters = recipe.optimizer != "muon"  # which needs whole gradients of its matrices
-    if layout.zero < 3:
-        return {
-            **out,
-            "reduce_scatter": scatters,
-            "allgather_bucket_size": BUCKET,
-            **_offload(recipe, layout),
-        }
-    out |= {
-        "stage3_prefetch_bucket_size": BUCKET // 10,
-        "stage3_param_persistence_threshold": 100_000,
-        "stage3_max_live_parameters": 1_000_000_000,
-        "stage3_max_reuse_distance": 1_000_000_000,
-        "stage3_gather_16bit_weights_on_model_save": True,
-    }
-    if not scatters:
-        out["reduce_scatter"] = False
-    if layout.hpz > 1:
-        out["zero_hpz_partition_size"] = int(layout.hpz)
-    return {**out, **_offload(recipe, layout)}
+def _with_switches(out: dict[str, Any], recipe: Recipe, layout: Layout) -> dict[str, Any]:
+    """The configuration with the keys of the recipe's switches."""
+    for path, value in switches.keys(recipe, layout):
+        *sections, name = path.split(".")
+        section = out
+        for each in sections:
+            section = section.setdefault(each, {})
+        section[name] = value
+    return out
 
 
 def _precision(recipe: Recipe, layout: Layout) -> dict[str, Any]:
@@ -164,6 +147,7 @@ def config(recipe: Recipe, layout: Layout, own_script: bool = False) -> dict[str
         out["expert_parallel"] = {"enabled": True, "autoep_size": int(layout.ep)}
     if not in_megatron(recipe, layout):  # which makes its optimizer from its own flags
         out |= _optimizer(recipe)
+    out = _with_switches(out, recipe, layout)
     # Timers of the engine's own breakdown are started twice in a pipeline (0.18.5 and later).
     return {**out, "gradient_clipping": 1.0, "steps_per_print": 10, "wall_clock_breakdown": False}
 

@@ -132,7 +132,7 @@ def kernel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
             ("--deepspeed-activation-checkpointing",),
             ("--checkpoint-num-layers", "1"),
         ]
-    return flags
+    return flags + switches.flags(recipe, layout)
 
 
 OPTIMIZER: tuple[Flag, ...] = (

@@ -54,14 +54,26 @@ def _content(content: Any, value: Value) -> Any:
     return list(content) if isinstance(content, tuple) else content
 
 
-def _spelled(recipe: Recipe, layout: Layout) -> Iterator[tuple[Switch, Value, Spelling]]:
+def keys(recipe: Recipe, layout: Layout) -> list[tuple[str, Any]]:
+    """Keys of DeepSpeed's configuration, by path."""
+    return [
+        (path, _content(content, value))
+        for _, value, spelling in _spelled(recipe, layout, defaults=True)
+        for path, content in spelling.keys
+    ]
+
+
+def _spelled(
+    recipe: Recipe, layout: Layout, defaults: bool = False
+) -> Iterator[tuple[Switch, Value, Spelling]]:
     """Every switch with its value and how the recipe's version writes it; where it changes nothing,
-    its first value.
+    its first value. defaults: with whole numbers that are the framework's own.
     """
     version = version_of(recipe.framework, recipe.framework_version)
     for switch in BY_FRAMEWORK[recipe.framework].values():
         value = setting(recipe, switch.name, switch.default)
-        if not switch.exists(recipe, layout) or (not switch.values and value == switch.default):
+        plain = not switch.values and value == switch.default and not defaults
+        if not switch.exists(recipe, layout) or plain:
             continue
         if not switch.acts(recipe, layout):
             if not switch.values:

@@ -206,11 +206,11 @@ def _layout(
 ) -> tuple[Layout, int]:
     if spec is not None and spec.moe is not None and not expert_count(plain):
         plain = plain | {"num_experts": spec.moe.num_experts}
+    layers = spec.num_layers if spec else 0
     if reading.framework == "deepspeed":
-        return layout_knobs.deepspeed(plain, gpus)
+        return layout_knobs.deepspeed(plain, gpus, layers)
     if reading.framework == "torch":
         return layout_knobs.torch(plain, gpus, spec)
-    layers = spec.num_layers if spec else 0
     return layout_knobs.megatron(plain, gpus, layers or whole_number(plain, "num_layers", 1))
 
 

@@ -177,9 +177,11 @@ def recompute(plain: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
+def deepspeed(plain: dict[str, Any], gpus: int, layers: int = 0) -> tuple[Layout, int]:
     """The layout and the global batch of a DeepSpeed configuration, with what Megatron-DeepSpeed's
     or HF's arguments add.
+
+    layers: of the model; 0 where it is not known.
     """
     tp, pp, cp = deepspeed_degrees(plain)
     dp = max(gpus // (tp * pp * cp), 1)
@@ -205,6 +207,8 @@ def deepspeed(plain: dict[str, Any], gpus: int) -> tuple[Layout, int]:
         or recompute(plain)["recompute"]
         or blocks
     )
+    if 0 < layers // pp <= blocks:
+        blocks = 0  # all layers of a stage
     return (
         Layout(
             tp=tp,

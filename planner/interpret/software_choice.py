@@ -11,6 +11,7 @@ from planner.specs.distributions import of_file
 from planner.specs.hardware import HardwareProfile
 from planner.specs.software import Software
 from planner.specs.switches import table
+from planner.specs.switches.deepspeed import LIGER
 from planner.specs.tuning import with_named_states
 
 AMPERE = 8.0
@@ -25,13 +26,6 @@ FP8_RECIPES = {
 }
 """All others count as delayed scaling."""
 TORCH_FP8_RECIPES = {"mxfp8": "mxfp8", "rowwise": "fp8-rowwise"}
-LIGER = (
-    "hf.use_liger_kernel",
-    "hf.use_liger",
-    "hf.enable_liger_kernel",
-    "hf.liger_fused_linear_cross_entropy",
-)
-"""Arguments that fuse the head with the loss: logits are never whole."""
 MAX_CAPACITY = 100.0
 
 
@@ -97,7 +91,7 @@ def software(plain: dict[str, Any], reading: Reading, option: str | None, dp: in
         return _megatron(plain, reading, dp)
     base = of_file(reading.kind, reading.framework).built()
     own: dict[str, Any] = {"zero_stages": (0, 2, 3)} if reading.framework == "torch" else {}
-    if any(plain.get(name) for name in LIGER):
+    if reading.framework == "torch" and any(plain.get(name) for name in LIGER):
         fused = library.stack("deepspeed-liger")
         own |= {path: fused.figure(path) for path in ("traffic.loss_bytes", "kept.logits_bytes")}
     switched = table.with_switches(base, table.read(reading.framework, plain))

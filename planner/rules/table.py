@@ -17,7 +17,7 @@ from planner.specs.versions import version_of
 
 BY_FRAMEWORK: dict[str, tuple[Rule, ...]] = {
     "megatron": (*megatron.RULES, *switches.of("megatron")),
-    "deepspeed": deepspeed.RULES,
+    "deepspeed": (*deepspeed.RULES, *switches.of("deepspeed")),
     "torch": (*sizes.RULES, *training.PACKED),
 }
 NARROW = 2**15

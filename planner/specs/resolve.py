@@ -24,7 +24,7 @@ from planner.specs.software_versions import (
     of_run,
 )
 from planner.specs.switches import table
-from planner.specs.switches.switch import Switches
+from planner.specs.switches.switch import Switches, Value
 from planner.specs.versions import version_of
 from planner.specs.words import Question
 
@@ -229,7 +229,9 @@ def _switched(
         raise InputError(
             f"switch {narrow}=bf16 must go with bf16 training, but got {precision}; leave one out"
         )
-    free = {} if architecture == "cpu" else FREE
+    free: dict[str, Value] = {} if architecture == "cpu" else dict(FREE)
+    if software.framework == "deepspeed" and question.optimizer == "muon":
+        free["reduce_scatter"] = False  # Muon needs whole gradients of its matrices
     software, notes = table.available(table.with_switches(software, free), version)
     if precision in NO_BF16 and software.switches.get(narrow) == "bf16":
         software = table.with_switches(software, {narrow: "fp32"})

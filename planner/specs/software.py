@@ -188,6 +188,10 @@ class Kept(FrozenDocument):
     """With sp linears keep their gathered inputs instead of gathering them again."""
     quantized_inputs: bool = False
     """With 8-bit products the inputs of linears are kept in 8 bits (Transformer Engine)."""
+    inputs_over_tp: bool = False
+    """Inputs of recomputed layers are split over tp, and gathered in the backward pass
+    (DeepSpeed's partition_activations).
+    """
     gathered_share: NonNegativeFloat = 0.0
     """Share of sp's gathered inputs that stays allocated until the backward pass where no pipeline
     holds up the CPU.
@@ -225,6 +229,14 @@ class States(FrozenDocument):
 
     grad_reduce_bytes: PositiveFloat
     """Bytes an element of the gradient reduction."""
+    sequence_reduce_bytes: NonNegativeFloat = 0.0
+    """The same where ranks share a sequence; 0: no other (DeepSpeed's Ulysses reduces in fp32)."""
+    accumulated_bytes: NonNegativeFloat = 0.0
+    """Bytes of a gradient in which micro-batches are added, where they are not added in the
+    gradients themselves (DeepSpeed's grad_accum_dtype).
+    """
+    frozen_bytes: PositiveFloat = 2.0
+    """Bytes of a frozen weight under adapters."""
     weight_bytes: PositiveFloat
     gradient_bytes: PositiveFloat
     optimizer_state_bytes: PositiveFloat
@@ -299,6 +311,32 @@ class Sharding(FrozenDocument):
     """Size of one message of a reduction beside the backward pass; 0: large enough that latency
     does not count.
     """
+    reduce_elements: NonNegativeFloat = 0.0
+    """Elements of one message of a reduction, for which a buffer is held (DeepSpeed's
+    reduce_bucket_size); 0: reduce_mib and allocator.bucket_mib say.
+    """
+    reduce_buffers: NonNegativeFloat = 1.0
+    """Such buffers: two where one fills while the other is sent."""
+    gather_elements: NonNegativeFloat = 0.0
+    """Elements of one message of the gather of updated weights; 0: all at once."""
+    whole_below: NonNegativeFloat = 0.0
+    """Weights of fewer elements are not sharded."""
+    gather_share: PositiveFloat = 1.0
+    """Bytes that a gather of sharded weights moves over those of an all-gather in 16 bits."""
+    gather_convert_bytes: NonNegativeFloat = 0.0
+    """Memory traffic of quantizing what is gathered, bytes a weight."""
+    reduce_share: PositiveFloat = 1.0
+    """Bytes that a reduction of sharded gradients moves over those of a reduce-scatter in
+    states.grad_reduce_bytes.
+    """
+    reduce_convert_bytes: NonNegativeFloat = 0.0
+    """Memory traffic of quantizing what is reduced, bytes a weight."""
+    reuse_elements: NonNegativeFloat = 0.0
+    """Elements within which a weight that is used again stays whole; 0: gathered_params alone
+    bounds them.
+    """
+    prefetch_elements: NonNegativeFloat = 1.0
+    """Elements of weights that are gathered ahead; 0: no gather hides behind compute."""
     gradients_deferred: bool = False
     """Sharded gradients are held whole and reduced once a step, with the last micro-batch (FSDP's
     no_sync).
@@ -318,6 +356,8 @@ class Offload(FrozenDocument):
     """Share of the states that go where the layout offloads the optimizer."""
     optimizer_beside: bool = False
     """Gradients and weights of some parameters travel while others are updated."""
+    link_share: PositiveFloat = 1.0
+    """Bandwidth of copies to and from host memory over PCIe's."""
 
 
 class Allocator(FrozenDocument):
@@ -358,6 +398,10 @@ class Quirks(FrozenDocument):
     """
     gathered_logits: bool = False
     """Logits are gathered over tp: loss and its memory are of the whole vocabulary on every rank.
+    """
+    shards_overlap_alone: bool = False
+    """Gradients that are not sharded, or of a pipeline, are reduced after the backward pass, beside
+    nothing.
     """
     head_recomputed: bool = False
     """Full recomputation repeats the head too."""

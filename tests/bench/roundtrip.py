@@ -50,7 +50,7 @@ def question(chance: random.Random) -> dict[str, Any]:
     for switch in BY_FRAMEWORK[framework].values():
         trains = switch.arithmetic != "benchmark-only"
         share = 0.2 if switch.values else 0.1
-        if framework == "megatron" and trains and chance.random() < share:
+        if framework != "torch" and trains and chance.random() < share:
             switches.append(f"{switch.name}={value(chance, switch)}")
     words["switch"] = tuple(switches)
     return {word: value for word, value in words.items() if value is not None}

@@ -117,7 +117,8 @@ def test_deepspeed_holds_no_more_live_parameters_than_it_is_told() -> None:
     table = embedding_params(question.model, 1)
     inside = 32 * layer_params(question.model, 1)
     rank = Rank(layers=32, params=inside + table, in_flight=1, has_embedding=1, has_head=1)
-    assert gathered_bytes(question, one, rank) == pytest.approx(2.0 * (1e9 + table))
+    norms = 32 * 2 * 4096  # below stage3_param_persistence_threshold: never sharded
+    assert gathered_bytes(question, one, rank) == pytest.approx(2.0 * (1e9 + table + norms))
     assert gathered_bytes(question, replace(one, zero=2), rank) == 0
 
 

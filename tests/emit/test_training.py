@@ -80,7 +80,7 @@ def test_deepspeed_reads_every_optimizer() -> None:
         ("adafactor", 3),
         ("adam-8bit", 2),
     ):
-        recipe = documents.recipe(optimizer=name, stack="deepspeed", framework="deepspeed")
+        recipe = asked(name, "0.19", framework="deepspeed")
         layout = documents.layout(recipe, sp=0, zero=zero)
         assert breaches(recipe, layout) == ()
         cases.append(

@@ -73,9 +73,13 @@ DEEPSPEED: dict[str, tuple[Words, Words, Words, Words]] = {
         {},
     ),
     "Muon shards no weights before 0.19": (
-        {"optimizer": "muon"},
+        {"optimizer": "muon", "switches": {"reduce_scatter": False}},
         {"zero": 3},
-        {"optimizer": "muon", "framework_version": "0.18"},
+        {
+            "optimizer": "muon",
+            "framework_version": "0.18",
+            "switches": {"reduce_scatter": False},
+        },
         {"zero": 3},
     ),
     "Muon needs matrices": (

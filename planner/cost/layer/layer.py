@@ -317,7 +317,23 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
         if software.quirks.recompute_early_stop
         else 0.0
     )
-    return np.where(code == 2, parts["forward"] - early, np.where(code == 1, selective, 0.0))
+    whole = parts["forward"] - early + _regathered_s(recipe, layout)
+    return np.where(code == 2, whole, np.where(code == 1, selective, 0.0))
+
+
+def _regathered_s(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Gather of a recomputed layer's input that lies split over tp.
+
+    Formula: all-gather of T h elements over tp, none under sp
+    Source:  [deepspeed] runtime/activation_checkpointing/checkpointing.py
+             gather_partitioned_activations
+    Assumes: not hidden.
+    """
+    if not recipe.software.kept.inputs_over_tp:
+        return 0.0
+    size = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * recipe.element_bytes
+    members = collectives.group(recipe.hardware, 1, layout.tp)
+    return collectives.gather_s(recipe.hardware, members, size) * ~layout.sequence_split
 
 
 def layer_time(recipe: Recipe, layout: Layouts) -> LayerTime:

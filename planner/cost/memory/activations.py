@@ -149,6 +149,13 @@ def gathered_keys_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     return 4 * 2.0 * recipe.tokens_per_rank(layout) * others * width
 
 
+def _input_shards(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Parts into which tp splits the input of a recomputed layer that sp does not split."""
+    if not recipe.software.kept.inputs_over_tp:
+        return 1
+    return layout.tp / layout.sequence_shards
+
+
 def activations(recipe: Recipe, layout: Layouts) -> Activations:
     """Activation memory of one micro-batch.
 
@@ -188,7 +195,7 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
     kept_by_layer = Activations(
         hosted=hosted,
         layer_bytes=kept - hosted.freed_bytes,
-        input_bytes=parts["norm_inputs"] / 2,
+        input_bytes=parts["norm_inputs"] / 2 / _input_shards(recipe, layout),
         whole_layer_bytes=whole_bytes - hosted.freed_bytes,
         temporary_bytes=temporary + HELD * hosted.freed_bytes,
         embedding_bytes=count * h / outside * (1.0 if software.dropout else 0.0),

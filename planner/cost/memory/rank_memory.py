@@ -13,19 +13,21 @@ from planner.cost.layer.kernels import erf
 from planner.cost.memory.activations import Activations
 from planner.cost.memory.quantized_weights import beyond_16_bits
 from planner.cost.memory.states import Rank as Rank
-from planner.cost.memory.states import rank_holds
+from planner.cost.memory.states import rank_holds, reduced_bytes
 from planner.cost.memory.states import state_bytes as state_bytes
 from planner.cost.params.layer import embedding_params, head_params, mtp_stage_params
 from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, layers_params, mtp_routed
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import trained_layers
+from planner.cost.params.whole import whole_params
 from planner.cost.schedule_terms import in_flight
 from planner.cost.terms import Memory
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Numeric
 from planner.specs.megatron import exchange_overlaps
 from planner.specs.recipe import Recipe
+from planner.specs.software import Software
 from planner.units import GIB, MIB
 
 
@@ -43,20 +45,28 @@ def dummy_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     )
 
 
+def _gathered_params(software: Software) -> float:
+    """Whole parameters that are held at a time at most."""
+    sharding = software.sharding
+    return min(sharding.gathered_params, sharding.reuse_elements or sharding.gathered_params)
+
+
 def gathered_bytes(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
     """Whole weights that a rank holds for a moment when they are sharded, and whole gradients
     beside them.
 
     Formula: 2 bytes (gathered_layers layers + gathered_params, at most what the rank has, +
-             embedding and head of the rank)
+             embedding and head of the rank) + whole_params() of its layers, all the time
     Source:  [torch-fsdp] limit_all_gathers; [deepspeed] stage3_max_live_parameters
     Assumes: 2-byte copies; tables stay gathered from forward to backward.
     """
     software, layer = recipe.software, largest_layer(recipe, layout)
     inside = sum(layers_params(recipe.model, layout, rank.layers, rank.expert_layers))
+    whole = rank.layers * whole_params(recipe, layout)
     held = (
         np.minimum(software.sharding.gathered_layers, rank.layers) * layer
-        + np.minimum(software.sharding.gathered_params, inside)
+        + whole
+        + np.minimum(_gathered_params(software), inside - whole)
         + rank.params
         - inside
     )
@@ -66,6 +76,25 @@ def gathered_bytes(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
         * layout.sharded(3)
         * (software.sharding.gathered_layers + software.sharding.gathered_params > 0)
     )
+
+
+def bucket_bytes(recipe: Recipe, layout: Layouts, trained: Numeric) -> Numeric:
+    """Buffers in which gradients, or updated weights, travel.
+
+    Formula: where the software states elements: so many of the reduction's bytes, reduce_buffers
+             of them, one under ZeRO 3 and in a pipeline, there of what is trained at most; else
+             min(2 bytes a trained parameter, bucket)
+    Source:  [deepspeed] runtime/zero/stage_1_and_2.py setup_buckets, stage3.py;
+             [megatron-core] distributed optimizer
+    Assumes: held the whole step.
+    """
+    software, alike = recipe.software, layout.sharded(1) & (layout.replicas > 1)
+    elements, buffers = software.sharding.reduce_elements, software.sharding.reduce_buffers
+    if not elements:
+        return alike * np.minimum(trained * 2.0, software.allocator.bucket_mib * MIB)
+    count = np.where(layout.sharded(3) | layout.pipelined, min(buffers, 1.0), buffers)
+    size = np.where(layout.pipelined, np.minimum(elements, trained), elements)
+    return alike * count * size * reduced_bytes(recipe, layout)
 
 
 def kept_bytes(
@@ -123,8 +152,7 @@ def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
     """States and buffers of one pipeline rank.
 
     Formula: state_bytes() of what rank_holds(), routed experts over their own ranks;
-             beyond_16_bits() of the layers; min(2 bytes a
-             trained parameter, bucket) to gather into + workspace + dummy_bytes() +
+             beyond_16_bits() of the layers; bucket_bytes() + workspace + dummy_bytes() +
              gathered_bytes()
     Source:  [megatron-core] distributed optimizer
     Assumes: as those.
@@ -149,9 +177,7 @@ def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
     weights = weights + beyond_16_bits(recipe, layout, dense, layout.replicas)
     weights = weights + beyond_16_bits(recipe, layout, experts, expert_ranks(layout))
     trained = shared.trained + routed.trained
-    gathers = np.where(layout.sharded(1), 1, 0) * (layout.replicas > 1)
-    buffers = gathers * np.minimum(trained * 2.0, software.allocator.bucket_mib * MIB)
-    buffers = buffers + software.allocator.workspace_mib * MIB
+    buffers = bucket_bytes(recipe, layout, trained) + software.allocator.workspace_mib * MIB
     buffers = buffers + dummy_bytes(recipe, layout) + gathered_bytes(recipe, layout, rank)
     return Resident(weights, gradients, optimizer, trained, buffers)
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.memory.offload import in_bf16_pipeline, optimizer_away, sums_bytes, weights_away
+from planner.cost.memory.offload import (
+    in_bf16_pipeline,
+    optimizer_away,
+    sums_bytes,
+    weights_away,
+)
 from planner.cost.memory.optimizer_states import saved_bytes
 from planner.cost.params.layer import embedding_params, head_params, norm_params
 from planner.cost.params.lora import NF4
@@ -115,7 +120,7 @@ def state_bytes(
     master = software.sharding.gathered_bytes > 0
     stored = (
         software.states.weight_bytes * params
-        + (4.0 if recipe.precision == "fp32" else 2.0) * (frozen - narrow)
+        + (4.0 if recipe.precision == "fp32" else software.states.frozen_bytes) * (frozen - narrow)
         + NF4 * narrow
     )
     weights: Numeric = stored / np.where(zero >= (2 if master else 3), shards, 1)
@@ -125,7 +130,11 @@ def state_bytes(
     weights = weights * (1 - weights_away(layout)) + 2.0 * (params + frozen) / layout.hpz * (
         np.asarray(layout.hpz) > 1
     )
-    gradient_bytes = software.states.gradient_bytes + sums_bytes(recipe, layout)
+    gradient_bytes = (
+        software.states.gradient_bytes
+        + sums_bytes(recipe, layout)
+        + accumulated_bytes(recipe, layout)
+    )
     split = (zero >= 2) & (not software.sharding.gradients_deferred)
     gradients = (
         gradient_bytes
@@ -139,6 +148,36 @@ def state_bytes(
     owners = shards / instances(recipe, layout)
     states = held / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), owners, 1)
     return weights, gradients, states * (1 - optimizer_away(recipe, layout))
+
+
+def reduced_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Bytes of a gradient as it is reduced.
+
+    Formula: 4 under fp32; sequence_reduce_bytes where ranks share a sequence and the software has
+             it, else grad_reduce_bytes
+    Source:  [deepspeed] runtime/engine.py _configure_distributed_model
+    Assumes: all gradients alike.
+    """
+    states = recipe.software.states
+    if recipe.precision == "fp32":
+        return 4.0
+    shared = (np.asarray(layout.cp) > 1) & (states.sequence_reduce_bytes > 0)
+    return np.where(shared, states.sequence_reduce_bytes, states.grad_reduce_bytes)
+
+
+def accumulated_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Bytes of a gradient that are held for adding micro-batches, beyond gradient_bytes.
+
+    Formula: accumulated_bytes whole under ZeRO 1; in place of gradient_bytes from ZeRO 2 on
+    Source:  [deepspeed] runtime/bf16_optimizer.py, zero/stage3.py grad_partitions_flat_buffer
+    Assumes: a pipeline has sums_bytes(), an optimizer on the host adds there.
+    """
+    states, zero = recipe.software.states, np.asarray(layout.zero)
+    if recipe.precision == "fp32":
+        return 0.0
+    beyond = max(states.accumulated_bytes - states.gradient_bytes, 0.0)
+    each = np.where(zero == 1, states.accumulated_bytes, np.where(zero >= 2, beyond, 0.0))
+    return each * ~layout.pipelined * (np.asarray(layout.offload) == 0)
 
 
 def _software(recipe: Recipe) -> Software:

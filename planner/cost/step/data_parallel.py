@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.layer.embedding_and_head import EndsTime
+from planner.cost.layer.kernels import memory_s
 from planner.cost.layer.layer import LayerTime
 from planner.cost.memory.quantized_weights import gathered_as
+from planner.cost.memory.states import accumulated_bytes, reduced_bytes
 from planner.cost.network import collectives, sites
 from planner.cost.params.layer import ends_params, layer_params, padded_vocab
 from planner.cost.params.lora import sent_bytes
@@ -24,6 +26,7 @@ from planner.cost.params.trained import (
     trains,
     trains_all,
 )
+from planner.cost.params.whole import whole_params
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Mask, Numeric
 from planner.specs.recipe import Recipe
@@ -31,7 +34,7 @@ from planner.units import MIB, MICRO
 
 
 def moved_s(
-    recipe: Recipe, members: collectives.Group, size_bytes: Numeric, calls: float
+    recipe: Recipe, members: collectives.Group, size_bytes: Numeric, calls: Numeric
 ) -> Numeric:
     """All-gather or reduce-scatter of so many bytes of sharded weights among the group, in `calls`
     collectives.
@@ -42,6 +45,42 @@ def moved_s(
     """
     share = np.where(members.nodes > 1, recipe.software.sharding.bandwidth_share, 1.0)
     return calls * collectives.gather_s(recipe.hardware, members, size_bytes / calls / share)
+
+
+def gathered_s(
+    recipe: Recipe, members: collectives.Group, params: Numeric, sent: Numeric, calls: Numeric
+) -> Numeric:
+    """Gather of so many sharded weights of `sent` bytes among the group, in `calls` collectives.
+
+    Formula: moved_s() of sent gather_share; conversion over HBM
+    Source:  [rajbhandari2020]; ZeRO++ (arXiv 2306.10209)
+    Assumes: converting hides with the gather.
+    """
+    sharding = recipe.software.sharding
+    size = params * sent * sharding.gather_share
+    return moved_s(recipe, members, size, calls) + memory_s(
+        recipe.hardware, params * sharding.gather_convert_bytes
+    )
+
+
+def scattered_s(
+    recipe: Recipe, layout: Layouts, members: collectives.Group, params: Numeric, calls: Numeric
+) -> Numeric:
+    """Reduction of so many gradients of sharded weights, in `calls` collectives at most.
+
+    Formula: moved_s() of reduced_bytes() reduce_share, in messages of reduce_elements where the
+             software states them; conversion over HBM
+    Source:  [rajbhandari2020]; [deepspeed] runtime/zero/stage3.py reduce_bucket_size; ZeRO++ (arXiv
+             2306.10209)
+    Assumes: converting hides with the reduction.
+    """
+    sharding = recipe.software.sharding
+    if sharding.reduce_elements:
+        calls = np.minimum(calls, np.maximum(params, 1.0) / sharding.reduce_elements)
+    size = params * reduced_bytes(recipe, layout) * sharding.reduce_share
+    return moved_s(recipe, members, size, calls) + memory_s(
+        recipe.hardware, params * sharding.reduce_convert_bytes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +94,16 @@ class Moves:
     """The second gather, for the backward pass."""
     reduce_s: Numeric
     outside_s: Numeric
+    whole_s: Numeric
+    """Once a step: of the layers' weights that stay whole."""
 
 
 def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     """How long each collective takes, whatever hides it.
 
-    Formula: moved_s() of a layer's weights, among dp cp ranks and again among hpz, and of its
-             trained gradients; of the ends' likewise
+    Formula: gathered_s() of a layer's weights that do not stay whole, among dp cp ranks and again
+             among hpz; scattered_s() of its trained gradients; of the ends' likewise, and once a
+             step a gather of what stays whole
     Source:  [rajbhandari2020] sec. 7.2.2
     Assumes: as sharded_comm_s().
     """
@@ -85,28 +127,27 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     )
     members = sites.group(recipe, layout, tp, ranks)
     near = collectives.group(recipe.hardware, tp, np.minimum(layout.hpz, ranks))
+    calls, whole = software.sharding.calls, whole_params(recipe, layout)
+    sharded = np.maximum(dense - whole, 0.0)
     sent = gathered_as(recipe, layout, sent_bytes(recipe))
-    gather = moved_s(recipe, members, dense * sent, software.sharding.calls)
+    if recipe.lora and recipe.lora.base != "nf4":
+        sent = software.states.frozen_bytes
+    gather = gathered_s(recipe, members, sharded, sent, calls) * (sharded > 0)
     again: Numeric = np.where(
         np.asarray(layout.hpz) > 1,
-        moved_s(recipe, near, dense * sent, software.sharding.calls),
+        gathered_s(recipe, near, sharded, sent, calls) * (sharded > 0),
         gather,
     )
-    reduce = moved_s(
-        recipe, members, moved * software.states.grad_reduce_bytes, software.sharding.calls
-    )
+    reduce = scattered_s(recipe, layout, members, moved, calls)
     if layers.experts:
         alike = sites.group(recipe, layout, layout.etp * layout.ep, expert_ranks(layout))
-        more = moved_s(recipe, alike, routed * sent, software.sharding.calls)
+        more = gathered_s(recipe, alike, routed, sent, calls)
         gather, again = gather + more, again + more
-        reduce = reduce + moved_s(
-            recipe, alike, more_moved * software.states.grad_reduce_bytes, software.sharding.calls
-        )
-    outside = moved_s(recipe, members, ends * 2.0, 1.0)
-    outside = outside + moved_s(
-        recipe, members, trained_ends(recipe, layout) * software.states.grad_reduce_bytes, 1.0
-    )
-    return Moves(gather, again, reduce, outside)
+        reduce = reduce + scattered_s(recipe, layout, alike, more_moved, calls)
+    outside = gathered_s(recipe, members, ends, 2.0, 1.0)
+    outside = outside + scattered_s(recipe, layout, members, trained_ends(recipe, layout), 1.0)
+    kept_whole = gathered_s(recipe, members, layers.first * whole, sent, 1.0) * (whole > 0)
+    return Moves(gather, again, reduce, outside, kept_whole)
 
 
 def sharded_comm_s(
@@ -125,15 +166,15 @@ def sharded_comm_s(
              forward to backward.
     """
     software, each = recipe.software, moved or moves(recipe, layout, layers)
-    forward = np.minimum(each.gather_s, layer.forward_s) * software.sharding.overlap_share
-    busy = (
-        each.again_s * software.sharding.overlap_share + each.reduce_s * software.overlap.grad_share
-    )
+    ahead = software.sharding.overlap_share * (software.sharding.prefetch_elements > 0)
+    forward = np.minimum(each.gather_s, layer.forward_s) * ahead
+    busy = each.again_s * ahead + each.reduce_s * software.overlap.grad_share
     backward = np.minimum(busy, layer.backward_s)
     hidden = layout.m * np.maximum(layers.first - 1, 0) * (forward + backward)
     total = layout.m * (
         layers.first * (each.gather_s + each.again_s + each.reduce_s) + each.outside_s
     )
+    total = total + each.whole_s
     return total - hidden, hidden
 
 
@@ -141,11 +182,13 @@ TENSORS = 6
 """Parameter tensors of a layer: four linears, two norms."""
 
 
-def buckets(recipe: Recipe, params: Numeric) -> Numeric:
+def buckets(recipe: Recipe, layout: Layouts, params: Numeric) -> Numeric:
     """Buckets of so many parameters, as far as they are told.
 
-    Formula: ddp_num_buckets, or params / ddp_bucket_size, at least 1
-    Source:  [megatron-core] training/training.py resolve_ddp_bucket_size
+    Formula: ddp_num_buckets, or params / ddp_bucket_size, at least 1; DeepSpeed's
+             reduce_bucket_size where the optimizer is sharded
+    Source:  [megatron-core] training/training.py resolve_ddp_bucket_size; [deepspeed]
+             runtime/zero/stage_1_and_2.py
     Assumes: later stages and virtual stages, which reduce all at once, wait for the first.
     """
     sharding = recipe.software.sharding
@@ -153,6 +196,9 @@ def buckets(recipe: Recipe, params: Numeric) -> Numeric:
         return sharding.buckets
     if sharding.bucket_params:
         return np.maximum(params / sharding.bucket_params, 1.0)
+    if sharding.reduce_elements:
+        pieces = np.maximum(params / sharding.reduce_elements, 1.0)
+        return np.where(layout.sharded(1), pieces, 1.0)
     return 1.0
 
 
@@ -169,11 +215,11 @@ def gradient_reduction_s(
     Assumes: messages alike.
     """
     software, sharded = recipe.software, layout.sharded(1)
-    moved = params * software.states.grad_reduce_bytes
+    moved = params * reduced_bytes(recipe, layout)
     pieces = (
         np.maximum(moved / (software.sharding.reduce_mib * MIB), 1.0)
         if software.sharding.reduce_mib
-        else buckets(recipe, params)
+        else buckets(recipe, layout, params)
     )
     messages = np.where(sharded & software.sharding.reduced_at_end, 1.0, pieces)
     all_reduced = messages * collectives.all_reduce_s(recipe.hardware, members, moved / messages)
@@ -217,6 +263,7 @@ class Exchanged:
     layer_again_s: Numeric
     layer_reduce_s: Numeric
     outside_s: Numeric
+    whole_s: Numeric
 
 
 def _knobs(recipe: Recipe) -> tuple[str, ...]:
@@ -247,7 +294,14 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
     each = moves(recipe, layout, layers)
     late = late_share(recipe, layout, layers)
     return Exchanged(
-        reduce, gather, late, each.gather_s, each.again_s, each.reduce_s, each.outside_s
+        reduce,
+        gather,
+        late,
+        each.gather_s,
+        each.again_s,
+        each.reduce_s,
+        each.outside_s,
+        each.whole_s,
     )
 
 
@@ -273,8 +327,10 @@ def _reductions(
     members = sites.group(recipe, layout, stride, owners)
     wide = recipe.element_bytes
     sent = gathered_as(recipe, layout, wide) * inside + wide * ends
-    pieces = buckets(recipe, params)
-    gathered = pieces * collectives.gather_s(recipe.hardware, members, sent / pieces)
+    pieces = buckets(recipe, layout, params)
+    elements = recipe.software.sharding.gather_elements
+    calls = np.maximum(params / elements, 1.0) if elements else pieces
+    gathered = calls * collectives.gather_s(recipe.hardware, members, sent / calls)
     reduced = gradient_reduction_s(recipe, layout, members, params)
     if recipe.software.sharding.instances > 1:
         others = sites.group(recipe, layout, stride * owners, copies)
@@ -283,6 +339,18 @@ def _reductions(
             recipe.hardware, others, share / pieces
         )
     return reduced, np.where(layout.sharded(1), gathered, 0.0)
+
+
+def _reduced_after(recipe: Recipe, layout: Layouts) -> Mask:
+    """Whether gradients are reduced after the backward pass, beside nothing: by the software, where
+    they are whole or in a pipeline, or where a sum in 32 bits is (DeepSpeed's BF16_Optimizer).
+    """
+    software = recipe.software
+    after = layout.sharded(1) & software.sharding.reduced_at_end
+    whole = (layout.pipelined | ~layout.sharded(1)) & software.quirks.shards_overlap_alone
+    summed = (np.asarray(layout.zero) == 1) & (accumulated_bytes(recipe, layout) > 0)
+    mask: Mask = after | whole | summed
+    return mask
 
 
 def dp_comm_s(
@@ -312,16 +380,20 @@ def dp_comm_s(
         layout.sharded(1)
     )
     beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
-    overlapped = software.overlap.grad_share * ~(
-        layout.sharded(1) & software.sharding.reduced_at_end
-    )
+    overlapped = software.overlap.grad_share * ~_reduced_after(recipe, layout)
     hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * overlapped
     hidden = (
         hidden
         + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s)
         * software.overlap.param_share
     )
-    moved = Moves(sums.layer_gather_s, sums.layer_again_s, sums.layer_reduce_s, sums.outside_s)
+    moved = Moves(
+        sums.layer_gather_s,
+        sums.layer_again_s,
+        sums.layer_reduce_s,
+        sums.outside_s,
+        sums.whole_s,
+    )
     exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
     sharded = layout.sharded(3)
     exposed = np.where(sharded, exposed_sharded, reduce + gather - hidden)

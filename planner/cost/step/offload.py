@@ -29,6 +29,12 @@ def _shard(recipe: Recipe, layout: Layouts, layers: Split, trained: bool = True)
     return own * instances(recipe, layout) if trained else own
 
 
+def _link_bytes_per_s(recipe: Recipe) -> float:
+    """What a device's link to host memory carries each way."""
+    share = recipe.software.offload.link_share
+    return recipe.hardware.node.pcie_gbytes_per_s * GB * share
+
+
 def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """Gradients to the host, Adam on its processors, weights back.
 
@@ -45,7 +51,7 @@ def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     sent = (
         recipe.software.states.gradient_bytes if recipe.framework == "megatron" else 2.0 * layout.m
     )
-    moved = (sent + 2.0) * _shard(recipe, layout, layers) / (node.pcie_gbytes_per_s * GB)
+    moved = (sent + 2.0) * _shard(recipe, layout, layers) / _link_bytes_per_s(recipe)
     adam = share / recipe.software.sharding.host_update_params_per_s
     drives = on_nvme(layout) * STATE_BYTES * share / max(node.nvme_gbytes_per_s * GB, 1.0)
     update = np.maximum(adam, drives)
@@ -64,7 +70,7 @@ def fetch_s(recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime) ->
     """
     node = recipe.hardware.node
     size = 2.0 * _shard(recipe, layout, layers, trained=False)
-    host = size / (node.pcie_gbytes_per_s * GB)
+    host = size / _link_bytes_per_s(recipe)
     drives = size * np.minimum(recipe.gpus, node.gpus) / max(node.nvme_gbytes_per_s * GB, 1.0)
     fetch = np.where(on_nvme(layout) > 0, np.maximum(drives, host), host)
     computed = layers.first * (layer.forward_s + layer.backward_s)

@@ -51,6 +51,7 @@ PLANNED = {
     "PLAN_RECOMPUTE_LAYERS": "recompute_layers",
     "PLAN_ATTENTION": "attention_backend",
     "PLAN_EXPERT_PARALLEL_SIZE": "expert_model_parallel_size",
+    "PLAN_LIGER": "liger_loss",
     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "gradient_accumulation_steps",
 }
 """Variables that tell a training script what of a plan no file of Accelerate's says. Source: the

@@ -22,6 +22,8 @@ Plain = Mapping[str, Any]
 NO_WORDS = "none"
 FIRST: Version = (0, 0)
 NEVER: Version = (999, 0)
+VALUE = "{value}"
+"""Stands in a spelling for a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Spelling:
     """Keys of Megatron-Bridge's configuration, by part: `ddp.overlap_grad_reduce`."""
     where: Callable[[Recipe, Layouts], Mask] | None = None
     """Recipes and layouts alone that write it so; None: all."""
+    keys: tuple[tuple[str, Any], ...] = ()
+    """Keys of DeepSpeed's configuration, by path: `zero_optimization.overlap_comm`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,15 @@ from planner.specs.recipe import Recipe
 from planner.specs.software import Software
 from planner.specs.software_documents import software as software_document
 from planner.specs.switches import deepspeed, megatron, torch
-from planner.specs.switches.switch import NO_WORDS, Plain, Switch, Switches, Value, words_of
+from planner.specs.switches.switch import (
+    NO_WORDS,
+    VALUE,
+    Plain,
+    Switch,
+    Switches,
+    Value,
+    words_of,
+)
 from planner.specs.versions import version_of
 
 BY_FRAMEWORK: dict[str, dict[str, Switch]] = {
@@ -198,7 +206,9 @@ def read(framework: str, plain: Plain) -> dict[str, Value]:
     """What a file sets, by the words that its reader found."""
     settings: dict[str, Value] = {}
     for switch in BY_FRAMEWORK[framework].values():
-        value = switch.read(plain) if switch.read else _read_flags(switch, plain)
+        by_keys = any(spelling.keys for spelling in switch.spellings)
+        read_plain = _read_keys if by_keys else _read_flags
+        value = switch.read(plain) if switch.read else read_plain(switch, plain)
         if value is not None:
             settings[switch.name] = value
     return settings
@@ -211,6 +221,24 @@ def _read_flags(switch: Switch, plain: Plain) -> Value | None:
         return number if _may_have(switch, number) else None
     stated = plain.get(switch.name)
     return stated if isinstance(stated, bool) else None
+
+
+def _read_keys(switch: Switch, plain: Plain) -> Value | None:
+    """The value whose keys DeepSpeed's configuration states."""
+    for spelling in switch.spellings:
+        stated = {path: plain.get(f"deepspeed.{path}") for path, _ in spelling.keys}
+        if VALUE in dict(spelling.keys).values():
+            return _number_of(switch, next(iter(stated.values())))
+        if stated and stated == dict(spelling.keys):
+            return spelling.value
+    return None
+
+
+def _number_of(switch: Switch, stated: Any) -> int | float | None:
+    """A number as a switch may have it; files also write 5e8."""
+    whole = isinstance(stated, float) and not switch.share and stated.is_integer()
+    number = int(stated) if whole else stated
+    return number if _may_have(switch, number) else None
 
 
 def defaults(framework: str) -> dict[str, Value]:
