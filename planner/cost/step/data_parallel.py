@@ -246,7 +246,7 @@ def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
     late = np.minimum(each + trained_embedding(recipe, layout), total) / total
     told = recipe.software.sharding.buckets or recipe.software.sharding.bucket_params
-    return np.maximum(late, 1 / buckets(recipe, total)) if told else late
+    return np.maximum(late, 1 / buckets(recipe, layout, total)) if told else late
 
 
 @dataclass(frozen=True, slots=True)
