@@ -239,11 +239,13 @@ def _fewer_replicas(args: Any, world_size: int) -> int:
         * args.expert_model_parallel_size
         * args.pipeline_model_parallel_size
     )
+    ranks = args.tensor_model_parallel_size * args.pipeline_model_parallel_size
+    instances = getattr(args, "num_distributed_optimizer_instances", 1)
+    groups = (experts, ranks * instances, experts * instances)
+    whole = [world_size % size == 0 for size in groups]
     worlds = range(2 * replica, world_size, replica)
-    return next(
-        (world for world in worlds if (world % experts == 0) == (world_size % experts == 0)),
-        world_size,
-    )
+    alike = (world for world in worlds if [world % size == 0 for size in groups] == whole)
+    return next(alike, world_size)
 
 
 def _padded_vocab(args: Any) -> int:
