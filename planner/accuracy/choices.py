@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.accuracy import dispatchers
+from planner.accuracy import recomputed
 from planner.accuracy.shapes import Row, facts_of
 from planner.accuracy.skipped import Skipped
 from planner.enumerate.experts import modules as expert_modules
@@ -234,7 +234,7 @@ def _modules(row: Row, recipe: Recipe) -> tuple[list[int], tuple[str, ...]]:
     if name != "selective":
         return [RECOMPUTE_CODE[name]], ()
     noted = (
-        dispatchers.modules(str(row["notes"] or ""))
+        recomputed.modules(str(row["notes"] or ""))
         if recipe.model.moe and row["recompute_modules"] is None
         else ()
     )

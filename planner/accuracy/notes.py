@@ -23,14 +23,6 @@ class Facts:
     """Where it is not hidden size over heads."""
     one_less: bool
     """First and last pipeline stage have one layer fewer."""
-    megatron_kernel: bool
-    """Unfused attention by Megatron's fused scale-mask-softmax kernel."""
-    fused_norm: bool
-    """RMSNorm by a fused kernel."""
-    fused_loss: bool
-    """Head and loss by Liger's fused kernel, which never holds the logits."""
-    first_flash: bool
-    """FlashAttention of the first version."""
 
 
 _NOT_DECODER = re.compile(r"\bm?t5\b|\bbert\b|diffusion|not an llm|\bclip\b|\bvit\b|imagen", re.I)
@@ -42,7 +34,6 @@ _HYBRID = re.compile(
 )
 _OFFLOADED = re.compile(r"activation offload|act_offload=true", re.I)
 _OPTIMIZER_AWAY = re.compile(r"cpu[\w ]*offload|offload\w*[\w ]* cpu", re.I)
-_FIRST_FLASH = re.compile(r"flash[_ -]?attention[_ -]?v?1\b", re.I)
 _HEAD_DIM = re.compile(r"head_dim (\d+)")
 
 
@@ -61,8 +52,4 @@ def facts(model: str, notes: str) -> Facts:
         optimizer_away=_OPTIMIZER_AWAY.search(notes) is not None,
         head_dim=int(head_dim[1]) if head_dim else None,
         one_less="first and last stage have one layer fewer" in notes,
-        megatron_kernel="attention: megatron-kernel" in notes,
-        fused_norm="RMS kernel" in notes or "fused RMSNorm" in notes,
-        fused_loss="Liger (fused CE)" in notes,
-        first_flash=_FIRST_FLASH.search(notes) is not None,
     )

@@ -5,7 +5,6 @@ states every knob).
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import gcd
@@ -13,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.accuracy import bridge, dispatchers, fine_tuning
+from planner.accuracy import bridge, fine_tuning, run_software
 from planner.accuracy.choices import layouts
 from planner.accuracy.columns import COUNTS
-from planner.accuracy.notes import Facts
 from planner.accuracy.shapes import Row, facts_of, shape
 from planner.accuracy.skipped import Skipped
 from planner.errors import InputError
@@ -46,14 +44,6 @@ SPELLINGS = {
     "fp8-sc": "fp8-blockwise",
     "fp4": "nvfp4",
 }
-KIN = (
-    ("fsdp", "torch-fsdp"),
-    ("torch", "torch-fsdp"),
-    ("composer", "torch-fsdp"),
-    ("deepspeed", "deepspeed"),
-    ("neox", "deepspeed"),
-)
-"""Words in the name of a stack that is not known, and the stack that comes nearest."""
 HOMES = {("nanotron", "h100-sxm"): "aws-p5"}
 """Clusters with a network of their own, by software and GPU."""
 ATTENTIONS = ("flash", "fused", "unfused")
@@ -83,10 +73,10 @@ def run(row: Row) -> Run:
     row = _with_seq(row)
     _needed(row)
     model, assumed_model = shape(row)
-    stack, assumed_stack = _stack(_software(row), facts_of(row))
-    notes, page = str(row["notes"] or ""), str(row["source_ref"] or "")
-    said = f"{row['model']}; {notes}"
-    changed = dispatchers.facts(said, page, str(row["hardware"])) if model.moe else ()
+    words, page = run_software.cells(row), str(row["source_ref"] or "")
+    named = run_software.software_of(words)
+    stack = run_software.built(named)
+    changed = run_software.facts(words)
     machine, assumed_machine = _machine(row, stack)
     cluster = (machine, row["gpus_per_node"], row["node_net_gbytes_per_s"])
     hardware = _hardware(*cluster)
@@ -96,12 +86,12 @@ def run(row: Row) -> Run:
     gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs_sequences"])
     tuned, assumed_tuned = fine_tuning.of(row, model)
     recipe = _recipe(
-        tuned.model, cluster, (stack.name, changed), (gpus, seq, batch), precision, attention, tuned
+        tuned.model, cluster, (named, changed), (gpus, seq, batch), precision, attention, tuned
     )
     choice = layouts(row, recipe)
     assumed = (
         *assumed_model,
-        *assumed_stack,
+        *named.assumed,
         *assumed_machine,
         *assumed_precision,
         *assumed_attention,
@@ -181,7 +171,7 @@ def _recipe(
     tuned: fine_tuning.Tuned,
 ) -> Recipe:
     gpus, seq, batch = size
-    stack = dispatchers.document(*software)
+    stack = run_software.built(*software)
     return Recipe(
         model=model,
         hardware=_hardware(*cluster),
@@ -228,73 +218,6 @@ def _hardware(name: str, node_gpus: float | None, node_net: float | None) -> Har
     if node_net:
         fabric = fabric.model_copy(update={"nic_gbytes_per_s": node_net / fabric.nics})
     return profile.model_copy(update={"node": node, "fabric": fabric})
-
-
-def _software(row: Row) -> str | None:
-    """The stack named, or the one that the row's page and notes tell.
-
-    NeMo where the source is its pages; MPT's pages ran FSDP of 2023, their runs in pure 16 bit the
-    torch of 2022. Megatron of 2021 had no sharded gradients: such rows of its paper ran DeepSpeed.
-    Zero-bubble schedules run in their authors' fork, unless the note says that steps end in an
-    all-reduce.
-    """
-    stack, page, notes = row["stack"], str(row["source_ref"] or ""), str(row["notes"] or "")
-    if stack == "megatron" and (row["experts"] or 1) > 1:
-        return dispatchers.software_of(stack, notes, page)
-    if stack == "megatron" and fine_tuning.PAGES.search(page):
-        return "nemo-2024" if "container 24." in page else "nemo"
-    if stack == "torch-fsdp" and "llm-foundry" in page:
-        return "torch-fsdp-2022" if "mp_mode=PURE" in notes else "torch-fsdp-2023"
-    if stack == "megatron-2021" and (row["zero"] or 0) >= 2:
-        return "deepspeed-2021"
-    if stack == "torch-fsdp" and "NeMo/Automodel" in page:
-        return "nemo-automodel" if (row["ep"] or 1) > 1 else stack
-    split = (
-        str(row["schedule"] or "").startswith("zb")
-        and "instead of optimizer post-validation" not in notes
-    )
-    return "zero-bubble" if split and stack == "megatron-2022" else stack
-
-
-@lru_cache(maxsize=256)
-def _stack(name: str | None, facts: Facts) -> tuple[Software, tuple[str, ...]]:
-    """The stack named, or the document of the kernels it ran with; else its nearest kin, said;
-    Megatron of today when none is named.
-    """
-    if name is None:
-        return _document("megatron"), ("stack megatron: not stated",)
-    low, known = name.lower(), library.stacks()
-    for applies, variant in (
-        (facts.fused_norm, "rmsnorm"),
-        (facts.first_flash, "flash1"),
-        (facts.megatron_kernel, "softmax"),
-        (facts.fused_loss, "liger"),
-    ):
-        if applies and f"{low}-{variant}" in known:
-            return _document(f"{low}-{variant}"), ()
-    if low in known:
-        return _document(low), ()
-    kin = _kin(low, known)
-    return _document(kin), (f"stack {kin}: nearest to {name[:60]}",)
-
-
-@lru_cache(maxsize=64)
-def _document(name: str) -> Software:
-    return library.stack(name)
-
-
-def _kin(name: str, known: list[str]) -> str:
-    """Eras of one software are ordered by year; other software by its framework."""
-    era = re.fullmatch(r"(.*)-(20\d\d)", name)
-    if era:
-        years: dict[int, str] = {}
-        for stack in known:
-            match = re.fullmatch(re.escape(era[1]) + r"-(20\d\d)", stack)
-            if match:
-                years[int(match[1])] = stack
-        if years:
-            return years[min(years, key=lambda year: abs(year - int(era[2])))]
-    return next((kin for word, kin in KIN if word in name and kin in known), "megatron")
 
 
 def _precision(cell: str | None, hardware: HardwareProfile) -> tuple[str, tuple[str, ...]]:

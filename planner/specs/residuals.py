@@ -21,7 +21,8 @@ REGIMES = (0.15, 0.35)
 wait and runs that mostly compute.
 """
 UNKNOWN = 1.3
-"""How much wider, as a power, a range becomes for a GPU whose kernels were not measured."""
+"""How much wider, as a power, a range becomes for a GPU whose kernels were not measured, and for a
+software that another stands in for."""
 
 
 @cache
@@ -67,6 +68,8 @@ def residual_range(recipe: Recipe, flops_per_s_per_gpu: Numeric) -> tuple[Numeri
     """
     at = regime(recipe, flops_per_s_per_gpu)
     power = UNKNOWN if recipe.hardware.kernels.assumed else 1.0
+    if recipe.software.stands_in_for:
+        power *= UNKNOWN
     bounds = np.array([_nearest(recipe, index) for index in range(len(REGIMES) + 1)]) ** power
     low, high = bounds[np.asarray(at)].T
     return low, high

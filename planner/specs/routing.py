@@ -7,7 +7,7 @@ import math
 LOADS = 0.68
 """Spread (of the logarithm) of the tokens of one expert over the mean, under a router that nothing
 balances: at that the busiest of 8 ranks of 16 experts has 1.3 times the mean, as
-accuracy/routing.yaml takes it. Set by hand."""
+accuracy/run_software.yaml takes it. Set by hand."""
 
 
 def kept_share(capacity: float) -> float:

@@ -429,6 +429,8 @@ class Software(FrozenDocument):
     """Whose figures these are, where the name is that of a distribution of it."""
     reproduces: str = ""
     """Of software that is there for published runs alone, and not offered: which runs."""
+    stands_in_for: str = ""
+    """The software of a run whose figures are not known, where these stand in: a range is wider."""
     framework: Literal["megatron", "deepspeed", "torch"]
     attention: Literal["flash", "fused", "unfused"]
     """Default kernel: flash; cuDNN's fused attention; or unfused, the scores in memory (whose

@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 
 from planner import api
-from planner.accuracy import bridge, dispatchers
+from planner.accuracy import bridge, recomputed, run_software
 from planner.accuracy.columns import COLUMNS
 from planner.accuracy.predict import predicted
 from planner.estimate import estimate
 from planner.specs import library, resolve
+from planner.specs.residuals import residual_range
+from planner.specs.switches.table import BY_FRAMEWORK
 from planner.units import GIB
 
 GUIDE = "NVIDIA-NeMo/Megatron-Bridge skills/nemo-mbridge-perf-memory-tuning"
@@ -30,16 +32,25 @@ def test_only_its_performance_guides_speak_of_its_recipes() -> None:
 
 def test_what_the_page_says_are_switches_and_figures() -> None:
     """Moonlight's recipe: gradients of 2 bytes, moments of 2, whole main weights of 4."""
-    found = dispatchers.document("megatron", bridge.states("moonlight-16b-a3b", GUIDE, "bf16"))
+    megatron = run_software.Named("megatron")
+    found = run_software.built(megatron, bridge.states("moonlight-16b-a3b", GUIDE, "bf16"))
     states = (found.states.gradient_bytes, found.states.optimizer_state_bytes)
     assert (*states, found.experts.imbalance) == (2.0, 8.0, 1.3)
     assert found.states.remainder_bytes == 0.0
-    assert dispatchers.document("megatron", ()) == library.stack("megatron")
+    assert run_software.built(megatron) == library.stack("megatron")
 
 
-def test_figures_of_words_have_sources() -> None:
-    assert dispatchers.routing() == {"unbalanced": 1.3}
-    assert dispatchers.ROUTING.read_text().count("set by hand") == 1
+def cells(**stated: str | float) -> run_software.Cells:
+    """A row's words."""
+    return run_software.cells({name: stated.get(name) for name in run_software.COLUMNS})
+
+
+def test_every_pattern_has_a_source_and_names_what_is_known() -> None:
+    for kind, patterns in run_software.patterns().items():
+        for pattern in patterns:
+            assert pattern.source and pattern.when.keys() <= {*run_software.COLUMNS}
+            assert (pattern.software in library.stacks()) == (kind != "switches")
+            assert pattern.switches.keys() <= BY_FRAMEWORK["megatron"].keys()
 
 
 @pytest.mark.parametrize("pp, v", [(4, 1), (8, 1)])
@@ -124,17 +135,19 @@ def test_a_guide_logs_the_last_rank_with_gradients_in_16_bits() -> None:
     ],
 )
 def test_a_card_runs_what_it_names(notes: str, stack: str, switches: dict[str, Any]) -> None:
-    facts = dispatchers.facts(notes, CARD, "gb200-nvl72")
+    words = cells(stack="megatron", notes=notes, source_ref=CARD, experts=128.0)
+    facts = run_software.facts(words)
     assert dict(facts) == switches
-    assert dispatchers.software_of("megatron", notes, CARD) == stack
-    run = dispatchers.document(stack, facts)
+    named = run_software.software_of(words)
+    assert named == run_software.Named(stack)
+    run = run_software.built(named, facts)
     assert {name: run.switches[name] for name in switches} == switches
 
 
 def test_the_ablation_is_read_cumulatively() -> None:
     """docs/discussions/deepseek-v3-gb200-optimization: each step keeps those before it."""
     notes = "cumulative optimization step {}: x; other settings fixed"
-    read = [dict(dispatchers.facts(notes.format(step), "", "gb200-nvl72")) for step in range(13)]
+    read = [dict(run_software.facts(cells(notes=notes.format(step)))) for step in range(13)]
     assert read[0] == read[1] == {}
     assert read[2] == {"moe_router_fusion": True}
     assert read[4] == read[3] == {"moe_router_fusion": True, "moe_dispatcher": "deepep"}
@@ -143,5 +156,38 @@ def test_the_ablation_is_read_cumulatively() -> None:
         "moe_dispatcher": "hybridep",
         "cuda_graph": "layers",
     }
-    assert dispatchers.modules(notes.format(3)) == ("mlp", "mla_up_proj")
-    assert dispatchers.modules(notes.format(4)) == ("mlp", "moe_act")
+    assert recomputed.modules(notes.format(3)) == ("mlp", "mla_up_proj")
+    assert recomputed.modules(notes.format(4)) == ("mlp", "moe_act")
+
+
+@pytest.mark.parametrize(
+    ("stack", "page", "name"),
+    [
+        ("megatron-bridge 0.4.2 (core 0.17.1)", "", "nemo"),
+        ("nemo 25.09 (NVIDIA MLPerf)", "", "nemo"),
+        ("nemo:24.07", "", "nemo-2024"),
+        ("megatron-core 0.9", "", "megatron-core-2024"),
+        ("megatron-core dev 2026-08", "", "megatron"),
+        ("primus (megatron)", "", "megatron"),
+        ("megatron", "NVIDIA/NeMo docs performance_summary.md, container 24.07", "nemo-2024"),
+        ("megatron", "Megatron-Bridge docs/performance-summary.md, NeMo container 26.04", "nemo"),
+        ("megatron", "SimuMax docs", "megatron"),
+        ("nemo-2025", "", "nemo-2025"),
+    ],
+)
+def test_the_sources_words_name_the_software(stack: str, page: str, name: str) -> None:
+    """Names of the product in the column are replaced by what the page states."""
+    named = run_software.software_of(cells(stack=stack, source_ref=page))
+    assert named == run_software.Named(name)
+
+
+def test_software_never_seen_is_eager_and_its_range_wider() -> None:
+    named = run_software.software_of(cells(stack="colossalai 0.3"))
+    assert (named.name, named.stands_in_for) == ("deepspeed", "colossalai 0.3")
+    assert named.assumed == ("stack deepspeed: nearest to colossalai 0.3",)
+    question = api.question(model="llama3-8b", cluster="h100-sxm", gpus=8, framework="deepspeed")
+    recipe = resolve.recipe(question)
+    other = recipe.model_copy(update={"software": run_software.built(named)})
+    low, high = residual_range(recipe, 1e14)
+    wider_low, wider_high = residual_range(other, 1e14)
+    assert wider_high / wider_low > high / low
