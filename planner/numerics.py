@@ -99,7 +99,7 @@ def offers(
             continue
         estimate = closed_form(other, legal[rows])
         seconds = np.where(estimate.fits, estimate.step_s, np.inf)
-        if not estimate.fits.any() or seconds.min() > best_s * (1 - PAYS):
+        if not np.isfinite(seconds).any() or seconds.min() > best_s * (1 - PAYS):
             continue
         row = int(np.argmin(seconds))
         saved = best_s - float(seconds[row]) if fits.any() else None
