@@ -4,6 +4,7 @@ way to fill the gaps.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -14,6 +15,7 @@ from planner.accuracy import recomputed
 from planner.accuracy.shapes import Row, facts_of
 from planner.accuracy.skipped import Skipped
 from planner.enumerate.experts import modules as expert_modules
+from planner.errors import InputError
 from planner.layout import (
     MODULES,
     OFFLOAD_CODE,
@@ -24,6 +26,7 @@ from planner.layout import (
     module_mask,
     module_names,
 )
+from planner.specs import stage_layout
 from planner.specs.recipe import Recipe
 
 MAX_MICRO_BATCH = 64
@@ -32,6 +35,10 @@ MAX_VIRTUAL_STAGES = 128
 """Most virtual stages a rank that are tried."""
 TWO_CHUNKS = ("zbv", "zbv-auto", "v-half", "v-min", "dualpipev")
 """Schedules whose ranks hold two chunks by construction."""
+
+
+_LAYOUT = re.compile(r"layout string ([EtmL|()*,0-9]+)")
+"""Notes that hold --pipeline-model-parallel-layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,9 @@ def _virtual(row: Row, recipe: Recipe, pp: int) -> list[int]:
         return [1]
     if row["vpp"] is not None:
         return [int(row["vpp"])]
+    drawn = _drawn(str(row["notes"] or ""))
+    if drawn and drawn % pp == 0:
+        return [drawn // pp]
     if schedule in TWO_CHUNKS:
         return [2]
     if schedule and not schedule.startswith("interleaved"):
@@ -168,6 +178,15 @@ def _virtual(row: Row, recipe: Recipe, pp: int) -> list[int]:
     return [
         v for v in range(first, last + 1) if _accounted(recipe.model.num_layers, pp, v) is not None
     ] or [1]
+
+
+def _drawn(notes: str) -> int:
+    """Stages of the layout that the notes draw; 0 without one."""
+    drawn = _LAYOUT.search(notes)
+    try:
+        return len(stage_layout.stages(drawn[1])) if drawn else 0
+    except InputError:
+        return 0
 
 
 def _accounted(layers: int, pp: int, v: int) -> tuple[int, int] | None:

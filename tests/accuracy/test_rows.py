@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from planner.accuracy.predict import predicted
@@ -255,6 +256,20 @@ def test_attention_by_megatrons_kernel() -> None:
     assert (
         other.recipe.software.name == "aleph-alpha-scaling-softmax"
     )  # its own fused softmax, not torch's operations
+
+
+def test_a_drawn_layout_tells_the_virtual_stages() -> None:
+    """Of DeepSeek-V3's recipe: 16 stages, over 4 ranks and over 8."""
+    sizes = {"gpus": 1024, "dp": None, "gbs_sequences": 1024, "vpp": None, "schedule": None}
+    notes = "VPP4; layout string Et*4|(tttt|)*14tmL; dispatcher flex hybridep"
+    for pp, v in ((4, 4), (8, 2), (16, 1)):
+        found = run(row(pp=pp, notes=notes, **sizes))
+        assert set(np.atleast_1d(found.layouts.v).tolist()) == {v}
+    without, faulty = (
+        run(row(pp=4, notes=said, **sizes)).layouts.v
+        for said in ("", "layout string Et*9999999|tL")
+    )
+    assert faulty.tolist() == without.tolist()
 
 
 def test_precision_words() -> None:
