@@ -49,12 +49,14 @@ def test_a_graph_of_all_holds_half_as_much_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overlap", "in_flight", "more"), [(False, 39 / 4, 0.0), (True, 39 / 4, 1 / 4), (True, 128, 0)]
+    ("overlap", "in_flight", "layers"), [(False, 39 / 4, 0), (True, 39 / 4, 1), (True, 128, 0)]
 )
-def test_an_overlapped_exchange_runs_one_chunk_ahead(
-    overlap: bool, in_flight: float, more: float
+def test_an_overlapped_exchange_keeps_one_layer_more(
+    overlap: bool, in_flight: float, layers: int
 ) -> None:
-    """get_pp_rank_microbatches: one forward step more before 1F1B, while there are any."""
+    """Megatron runs one chunk ahead, and frees as it goes: Megatron-LM pull request 6311 tells of
+    364 MB more of 60 GB. While there are micro-batches left.
+    """
     rank = Rank(12.0, 0.0, in_flight, 1.0, 0.0, 12.0, 0.0)
     question = asked({"overlap_moe_expert_parallel_comm": overlap})
-    assert float(more_in_flight(question, LAYOUT, rank)) == more
+    assert float(more_in_flight(question, LAYOUT, rank)) == pytest.approx(layers / 12)

@@ -277,12 +277,14 @@ def more_in_flight(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
     """Whole stages of activations more than the schedule holds, where the exchange of experts runs
     beside another micro-batch.
 
-    Formula: one virtual stage, 1 / v, up to m micro-batches
-    Source:  [megatron-core] get_pp_rank_microbatches: one forward step more before 1F1B
-    Assumes: chunks of a rank alike.
+    Formula: one layer, 1 / layers, while there are micro-batches left
+    Source:  [megatron-core] get_pp_rank_microbatches: one forward step more before 1F1B, after
+             which each layer of a forward chunk is kept as one of a backward chunk is freed
+    Assumes: both chunks advance alike.
     """
     overlaps = exchange_overlaps(recipe, layout)
-    return np.minimum(1 / np.asarray(layout.v), layout.m - rank.in_flight) * overlaps
+    layer = 1 / np.maximum(rank.layers, 1)
+    return np.minimum(layer, layout.m - rank.in_flight) * overlaps
 
 
 def graph_bytes(recipe: Recipe, layout: Layouts, rank: Rank, activations: Numeric) -> Numeric:

@@ -408,8 +408,8 @@ SWITCHES = (
         False,
         "reassociated",
         _on("overlap_moe_expert_parallel_comm", "model", "--overlap-moe-expert-parallel-comm"),
-        "hides the exchange of experts and taxes what it runs beside; one more virtual stage's"
-        " activations are alive",
+        "hides the exchange of experts and taxes what it runs beside; one more layer's activations"
+        " are alive",
         "Qwen3-235B on 256 H100: 19.7 to 17.6 s (Megatron MoE ModelZoo); the share is set by hand",
         exists=_has_experts,
         acts=_exchanges,
