@@ -62,7 +62,7 @@ MODEL_FLAGS=(
 )
 PARALLEL_FLAGS=(
   --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --context-parallel-size 8
-  --num-virtual-stages-per-pipeline-rank 20 --sequence-parallel --cp-comm-type p2p --use-distributed-optimizer
+  --num-virtual-stages-per-pipeline-rank 20 --sequence-parallel --use-distributed-optimizer
 )
 BATCH_FLAGS=(
   --micro-batch-size 1 --global-batch-size 32
@@ -75,7 +75,7 @@ PRECISION_FLAGS=(
 )
 SWITCHES_FLAGS=(
   --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32
+  --accumulate-allreduce-grads-in-fp32 --cp-comm-type p2p
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
