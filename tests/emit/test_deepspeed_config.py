@@ -36,6 +36,11 @@ def wrong(recipe: Recipe, layout: Layout, said: dict[str, Any]) -> list[str]:
         "bf16": recipe.precision == "bf16",
         "fp16": recipe.precision == "fp16",
     }
+    written = deepspeed_config.zero(recipe, layout)
+    read = {**said["zero_config"], **(said["zero_config"]["offload_optimizer"] or {})}
+    meant |= {name: value for name, value in written.items() if not isinstance(value, dict)}
+    meant |= written.get("offload_optimizer", {})
+    said = {**read, **said}
     return [
         f"{name}: {said[name]}, not {value}" for name, value in meant.items() if said[name] != value
     ]

@@ -101,6 +101,7 @@ def verdict(case: dict[str, Any]) -> dict[str, Any]:
         "bf16": read.bfloat16_config.enabled,
         "fp16": read.float16_config.enabled,
         "sums": read.grad_accum_dtype,
+        "zero_config": json.loads(zero.model_dump_json(by_alias=True)),
     }
 
 

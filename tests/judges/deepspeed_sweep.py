@@ -14,6 +14,9 @@ from planner.rules.table import mask
 from planner.specs import library
 from planner.specs.deepspeed import in_megatron
 from planner.specs.recipe import Recipe
+from planner.specs.software import Software
+from planner.specs.switches.switch import Value
+from planner.specs.switches.table import BY_FRAMEWORK, with_switches
 from tests import documents
 from tests.judges.deepspeed_oracle import Case
 
@@ -21,6 +24,8 @@ GPUS = (1, 2, 8, 16, 24, 64, 128, 512, 1024, 4096)
 VERSIONS = ("0.16", "0.17", "0.18", "0.19", "main")
 DRAWN = 5_000
 """Layouts drawn for one question; the rules leave some of them."""
+TURNED = 0.25
+"""Share of the switches that a question states."""
 
 
 def presets() -> list[str]:
@@ -28,6 +33,21 @@ def presets() -> list[str]:
     return [
         name for name in library.models() if not deepspeed.missing_features(library.model(name))
     ]
+
+
+def turned(rng: np.random.Generator) -> Software:
+    """DeepSpeed with some of its switches at other values."""
+    settings: dict[str, Value] = {}
+    for switch in BY_FRAMEWORK["deepspeed"].values():
+        if rng.random() > TURNED:
+            continue
+        choices: list[Value] = list(switch.values)
+        if switch.share:
+            choices = [0.25, 0.9]
+        elif not choices:
+            choices = [max(switch.lowest, int(switch.default) // 4), int(switch.default) * 4]
+        settings[switch.name] = choices[int(rng.integers(len(choices)))]
+    return with_switches(library.stack("deepspeed"), settings)
 
 
 def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> Recipe:
@@ -47,7 +67,7 @@ def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> R
         document,
         gpus,
         hardware=hardware,
-        stack="deepspeed",
+        software=turned(rng),
         framework="deepspeed",
         framework_version=str(rng.choice(VERSIONS)),
         seq_length=int(min(document.max_seq_length, rng.choice([2048, 4096, 8192]))),
