@@ -142,7 +142,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
     software, not_available = _switched(
         question, software, version, hardware.gpu.architecture, str(precision.value)
     )
-    attention = _attention(question, software, hardware)
+    attention = _attention(question, software, hardware, str(precision.value))
     rates = Chosen(
         None,
         hardware.kernels.assumed and f"kernel rates of {hardware.name}: {hardware.kernels.assumed}",
@@ -239,19 +239,33 @@ def _switched(
     return table.with_switches(software, fixed), notes
 
 
-def _attention(question: Question, software: Software, hardware: HardwareProfile) -> Chosen:
-    """As asked, else the stack's; Megatron's flash kernels need Ampere or later."""
+def _attention(
+    question: Question, software: Software, hardware: HardwareProfile, precision: str
+) -> Chosen:
+    """As asked, else the stack's; Megatron's flash and fused kernels need 16 bits, and Ampere or
+    later.
+    """
+    if software.framework != "megatron":
+        missing = ""
+    elif precision == "fp32":
+        missing = "numbers of 16 bits, and the precision is fp32"
+    elif 0 < hardware.gpu.compute_capability < AMPERE:
+        missing = (
+            f"compute capability 8.0, and {hardware.gpu.name} has {hardware.gpu.compute_capability}"
+        )
+    else:
+        missing = ""
     if question.attention is not None:
-        return Chosen(_of("attention", question.attention, ATTENTIONS), "")
-    if (
-        software.framework == "megatron"
-        and software.attention == "flash"
-        and 0 < hardware.gpu.compute_capability < AMPERE
-    ):
+        attention = _of("attention", question.attention, ATTENTIONS)
+        if attention != "unfused" and precision == "fp32" and missing:
+            raise InputError(
+                f"attention must be unfused, as {attention} attention needs {missing}, but got"
+                f" {attention}; leave it out"
+            )
+        return Chosen(attention, "")
+    if missing and software.attention != "unfused":
         return Chosen(
-            "unfused",
-            "attention: unfused, as flash attention needs compute capability 8.0, and"
-            f" {hardware.gpu.name} has {hardware.gpu.compute_capability}",
+            "unfused", f"attention: unfused, as {software.attention} attention needs {missing}"
         )
     return Chosen(software.attention, "")
 

@@ -21,8 +21,9 @@ from planner.specs.switches.table import BY_FRAMEWORK, settings_of, shown
 
 MODELS = ("llama3-8b", "llama3-70b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt3-175b")
 CLUSTERS = ("h100-sxm", "a100-80g-sxm", "b200-sxm", "gb200-nvl72", "h100-pcie")
-PRECISIONS = (None, None, "bf16", "fp16", "fp8-delayed", "fp8-tensorwise", "mxfp8")
+PRECISIONS = (None, None, "bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "mxfp8")
 OPTIMIZERS = (None, None, None, "precision-aware", "sgd", "muon")
+RECOMPUTATION = (None, None, None, "none", "selective", "full")
 CLOSE = 1e-9
 
 
@@ -43,15 +44,18 @@ def question(chance: random.Random) -> dict[str, Any]:
         "framework": framework,
         "seq_length": chance.choice((2048, 4096, 8192)),
         "global_batch_size": 2 ** chance.randint(7, 11),
-        "precision": chance.choice(PRECISIONS) if framework == "megatron" else None,
+        "precision": chance.choice(PRECISIONS if framework == "megatron" else PRECISIONS[:5]),
+        "pp": chance.choice((None, None, 2, 4)),
+        "recompute": chance.choice(RECOMPUTATION),
+        "offload": "optimizer-cpu" if chance.random() < 0.1 else None,
+        "lora_rank": 16 if chance.random() < 0.1 else None,
         "optimizer": chance.choice(OPTIMIZERS) if framework == "megatron" else None,
     }
+    table = BY_FRAMEWORK[framework]
+    names = [name for name in table if table[name].arithmetic != "benchmark-only"]
     switches = []
-    for switch in BY_FRAMEWORK[framework].values():
-        trains = switch.arithmetic != "benchmark-only"
-        share = 0.2 if switch.values else 0.1
-        if framework != "torch" and trains and chance.random() < share:
-            switches.append(f"{switch.name}={value(chance, switch)}")
+    for name in chance.sample(names, min(chance.randint(0, 3), len(names))):
+        switches.append(f"{name}={value(chance, table[name])}")
     words["switch"] = tuple(switches)
     return {word: value for word, value in words.items() if value is not None}
 
@@ -127,6 +131,7 @@ def main(count: int, seed: int) -> None:
         print(f"{kind}: {agree[kind]} of {all_of[kind]} agree")
     for difference, times in differences.most_common():
         print(f"  {times} {difference}")
+    print(f"{sum(all_of.values())} of {count} questions have a plan and such a file")
     print(
         f"{sum(all_of.values()) - sum(agree.values())} differences in {sum(all_of.values())} plans"
     )
