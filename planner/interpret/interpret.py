@@ -225,10 +225,11 @@ def _recipe(
     version_of(reading.framework, version)
     precision: Any = software_choice.precision(plain, reading.framework)
     kernel: Any = software_choice.attention(plain, reading, hardware, precision != "fp32")
+    versioned = plain | {"framework_version": version}
     return Recipe(
         model=spec,
         hardware=hardware,
-        software=software_choice.software(plain, reading, stack, layout.dp * layout.cp),
+        software=software_choice.software(versioned, reading, stack, layout.dp * layout.cp),
         gpus=max(gpus, 1),
         seq_length=length,
         global_batch_size=batch,

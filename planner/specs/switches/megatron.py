@@ -26,6 +26,7 @@ from planner.specs.switches.switch import (
     Value,
     setting,
 )
+from planner.specs.versions import version_of
 
 FLEX_BACKENDS = (0, 16)
 """Version from which a flexible dispatcher names its library."""
@@ -195,7 +196,26 @@ def _read_loss(plain: Plain) -> Value | None:
     return "te" if plain.get("cross_entropy_fusion_impl") == "te" else "native"
 
 
+_WIDE_GRADIENTS = (
+    ("ddp.grad_reduce_in_fp32", True),
+    ("mixed_precision.grad_reduce_in_fp32", True),
+)
+FSDP_OWN_GRADIENTS = (0, 19)
+"""Since then Megatron-FSDP's gradients have the type of its own flag, else that of the weights."""
+
+
+def _shards_by_own_fsdp(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(recipe.software.fsdp == "megatron") & (np.asarray(layout.zero) >= 2)
+
+
 def _read_gradients(plain: Plain) -> Value | None:
+    """Megatron-FSDP's by its own flag, but for Megatron-Bridge, whose core is older: its
+    grad_reduce_in_fp32 is read as grad_reduce_in_bf16 false.
+    """
+    version = version_of("megatron", str(plain.get("framework_version") or "main"))
+    own = plain.get("use_megatron_fsdp") and version >= FSDP_OWN_GRADIENTS
+    if own and plain.get("bf16") and plain.get("grad_reduce_in_bf16") is not False:
+        return "fp32" if plain.get("megatron_fsdp_main_grads_dtype") == "fp32" else "bf16"
     narrow = plain.get("use_precision_aware_optimizer") and plain.get("main_grads_dtype") == "bf16"
     return "bf16" if plain.get("grad_reduce_in_bf16") or narrow else None
 
@@ -319,12 +339,15 @@ SWITCHES = (
         (
             Spelling(
                 "fp32",
-                (("--accumulate-allreduce-grads-in-fp32",),),
-                bridge=(
-                    ("ddp.grad_reduce_in_fp32", True),
-                    ("mixed_precision.grad_reduce_in_fp32", True),
+                (
+                    ("--accumulate-allreduce-grads-in-fp32",),
+                    ("--megatron-fsdp-main-grads-dtype", "fp32"),
                 ),
+                (0, 17),
+                bridge=_WIDE_GRADIENTS,
+                where=_shards_by_own_fsdp,
             ),
+            Spelling("fp32", (("--accumulate-allreduce-grads-in-fp32",),), bridge=_WIDE_GRADIENTS),
             Spelling(
                 "bf16",
                 (("--grad-reduce-in-bf16",),),
@@ -334,8 +357,10 @@ SWITCHES = (
                 ),
             ),
         ),
-        "bf16 halves the gradient buffer and what is reduced; micro-batches are added in bf16 too",
-        "[megatron-core] training/arguments.py; bytes counted",
+        "bf16 halves the gradient buffer and what is reduced; micro-batches are added in bf16 too."
+        " Megatron-FSDP has bf16 since 0.19 unless a flag of its own says fp32",
+        "[megatron-core] training/arguments.py, core/distributed/fsdp/mcore_fsdp_adapter.py; bytes"
+        " counted",
         lossy=("bf16",),
         exists=_narrows_gradients,
         read=_read_gradients,
