@@ -10,7 +10,7 @@ from importlib import resources
 from itertools import chain
 from typing import Any
 
-from planner.emit import environment, megatron, switches, torchtitan, training
+from planner.emit import environment, megatron, training
 from planner.errors import InputError
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
@@ -46,14 +46,15 @@ def check(recipe: Recipe) -> None:
             " --framework megatron, or ppplan tune --runner deepspeed on the plan's own GPUs"
         )
     if recipe.framework == "torch":
-        raise InputError("--prove must have a plan for Megatron-LM; try --framework megatron")
-    if recipe.framework == "megatron":
-        version = version_of("megatron", recipe.framework_version)
-        if version < FAKE_GROUP:
-            raise InputError(
-                "--prove must have Megatron-core 0.17 or later, whose --fake-process-group it uses,"
-                f" but the plan is for {recipe.framework_version}"
-            )
+        raise InputError(
+            "--prove must have a plan for Megatron-LM, but got one for torch, whose fake backend"
+            " is not started yet; try --framework megatron"
+        )
+    if version_of("megatron", recipe.framework_version) < FAKE_GROUP:
+        raise InputError(
+            "--prove must have Megatron-core 0.17 or later, whose --fake-process-group it uses,"
+            f" but the plan is for {recipe.framework_version}"
+        )
     instructions = training.left_to_the_script(recipe)
     if instructions:
         raise InputError(
@@ -84,17 +85,15 @@ def text(recipe: Recipe, layout: Layout, stage: int, proof: dict[str, Any]) -> s
     instead = stand_ins(recipe)
     recipe = under(recipe, {**recipe.switches, **instead})
     plan = {
-        "framework": recipe.framework,
         "environment": {
-            **dict(_environment(recipe, layout)),
+            **dict(environment.megatron(recipe, layout)),
             "RANK": str(stage * (layout.gpus // layout.pp)),
             "WORLD_SIZE": str(layout.gpus),
-            "NGPU": str(layout.gpus),
             "LOCAL_RANK": "0",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": "29500",
         },
-        **_program(recipe, layout),
+        "flags": _flags(recipe, layout),
         "proof": {**proof, "instead": instead},
     }
     template = (resources.files("planner.emit") / "scripts" / NAME).read_text()
@@ -103,22 +102,10 @@ def text(recipe: Recipe, layout: Layout, stage: int, proof: dict[str, Any]) -> s
     return template.replace(_PLACE, f'PLAN = json.loads("""{words}""")\n')
 
 
-def _environment(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
-    if recipe.framework == "megatron":
-        return environment.megatron(recipe, layout)
-    return tuple(switches.environment(recipe, layout))
-
-
-def _program(recipe: Recipe, layout: Layout) -> dict[str, Any]:
-    """What the framework's program is told: Megatron-LM's flags, torchtitan's configuration."""
-    if recipe.framework == "torch":
-        torchtitan.check(recipe, layout)
-        model = torchtitan.flavor(recipe.model)
-        parts = {
-            "training": torchtitan.training(recipe, layout) | {"steps": STEPS},
-            "parallelism": torchtitan.parallelism(recipe, layout),
-        }
-        return {"module": torchtitan.module_text(recipe, layout, parts, model)}
+def _flags(recipe: Recipe, layout: Layout) -> list[str]:
+    """Megatron-LM's, of a few steps; experts get as many tokens each, since what others would send
+    is not there.
+    """
     flags = [
         *megatron.flags(recipe, layout),
         ("--train-iters", str(STEPS)),  # stated twice: the last one counts
@@ -126,4 +113,4 @@ def _program(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     ]
     if recipe.model.moe:
         flags.append(("--moe-router-force-load-balancing",))
-    return {"flags": list(chain.from_iterable(flags))}
+    return list(chain.from_iterable(flags))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,8 +21,10 @@ from planner.errors import InputError
 from planner.intake.logs.proof import MARK, proofs
 from planner.units import GIB
 from tests.conftest import Ran
-from tests.judges.megatron_oracle import Case, verdicts
+from tests.judges.megatron_oracle import Case, verdicts, wheel
 
+JUDGES = Path(__file__).parents[1] / "judges"
+TINY = Path(__file__).parents[2] / "recipes" / "closed-loop" / "tiny.yaml"
 LLAMA: dict[str, Any] = {
     "model": "llama3-8b",
     "gpus": 32,
@@ -117,6 +120,7 @@ def test_the_rank_of_a_later_stage_follows_megatrons_order() -> None:
     ("words", "says"),
     [
         ({"framework": "deepspeed"}, "DeepSpeed has none"),
+        ({"framework": "torch"}, "got one for torch"),
         ({"framework_version": "0.16"}, "must have Megatron-core 0.17 or later"),
     ],
 )
@@ -210,3 +214,33 @@ def test_a_line_that_is_cut_off_is_one_message(text: str, tmp_path: Path) -> Non
     file.write_text(MARK + text)
     with pytest.raises(InputError, match=r"sent\.txt, line 1: a proof must be the whole line"):
         proofs(file)
+
+
+@pytest.mark.slow
+def test_megatrons_own_training_runs_the_script(tmp_path: Path) -> None:
+    """Arguments, fake process group, interleaved pipeline, distributed optimizer and training loop
+    are Megatron-core's; a CPU stands in for the GPU."""
+    words = {"model": str(TINY), "gpus": 8, "seq_length": 64, "global_batch_size": 16}
+    path = saved(tmp_path, **LLAMA | words | {"tp": 1, "pp": 2, "v": 2})
+    (script,) = api.emit(path, prove=True, out=tmp_path).files
+    ran = subprocess.run(
+        [sys.executable, str(JUDGES / "prove_judge.py"), script],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(wheel()),
+            "MEGATRON_PATH": str(JUDGES / "checkout"),
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    file = tmp_path / "sent.txt"
+    file.write_text(ran.stdout)
+    (line,) = proofs(file)
+    assert len(line.steps_s) == prove.STEPS and min(line.steps_s) > 0
+    assert line.versions["megatron-core"].startswith("0.19.2")
+    assert "fake_process_group .............................. True" in ran.stdout
+    assert f"iteration        {prove.STEPS}/" in ran.stdout
+    assert api.check(file).measured is not None

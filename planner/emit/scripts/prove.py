@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 PLAN = {}
-PACKAGES = ("torch", "megatron-core", "transformer-engine", "torchtitan", "flash-attn")
+PACKAGES = ("torch", "megatron-core", "transformer-engine", "flash-attn")
 
 
 def stop(message):
@@ -78,11 +78,6 @@ def megatron(steps_s):
     return {"megatron-core": version}
 
 
-def torch(steps_s):
-    """torchtitan's trainer with its fake backend, on random tokens."""
-    raise NotImplementedError
-
-
 def versions():
     found = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -95,28 +90,28 @@ def versions():
 
 def main():
     try:
-        import torch as library
+        import torch
     except ImportError:
         stop("prove.py must find torch, but this Python has none; run it where you train")
-    if not library.cuda.is_available():
+    if not torch.cuda.is_available():
         stop("prove.py must have a GPU, but torch finds none here")
     os.environ.update(PLAN["environment"])
-    library.cuda.set_device(0)
+    torch.cuda.set_device(0)
     steps_s, found, ran_out = [], {}, ""
     try:
-        found = {"megatron": megatron, "torch": torch}[PLAN["framework"]](steps_s)
-    except library.cuda.OutOfMemoryError as fault:
+        found = megatron(steps_s)
+    except torch.cuda.OutOfMemoryError as fault:
         ran_out = str(fault).split("\n")[0][:300]
     if not steps_s and not ran_out:
         stop("no training step ran, so nothing is proved; what the framework printed says why")
     line = {
         **PLAN["proof"],
-        "allocated_bytes": library.cuda.max_memory_allocated(),
-        "reserved_bytes": library.cuda.max_memory_reserved(),
+        "allocated_bytes": torch.cuda.max_memory_allocated(),
+        "reserved_bytes": torch.cuda.max_memory_reserved(),
         "steps_s": [round(step_s, 6) for step_s in steps_s],
         "out_of_memory": ran_out,
-        "gpu": library.cuda.get_device_name(),
-        "versions": {**versions(), **found, "cuda": library.version.cuda or ""},
+        "gpu": torch.cuda.get_device_name(),
+        "versions": {**versions(), **found, "cuda": torch.version.cuda or ""},
     }
     print("ppplan proof " + json.dumps(line), flush=True)
 
