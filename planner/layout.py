@@ -19,8 +19,19 @@ Knob = TypeVar("Knob", bound=Numeric, covariant=True, default=int)
 SCHEDULES = tuple(table.SCHEDULES)
 """Names by code, as the files of planner.schedules state them."""
 RECOMPUTE = ("none", "selective", "full")
-MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
-"""Modules of selective recomputation; a layout holds a bit mask of them."""
+MODULES = (
+    "core_attn",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
+    "ops",
+)
+"""Modules of selective recomputation; a layout holds a bit mask of them. ops: torchtitan's choice
+of operations (attention, every second product and what was sent are kept).
+"""
 OFFLOADS = ("none", "optimizer-cpu", "optimizer-nvme", "params-cpu", "params-nvme")
 """What is kept off the device, and where; with the parameters their optimizer goes too."""
 

@@ -12,7 +12,7 @@ import yaml
 from planner.emit import comments, deepspeed, deepspeed_config, switches
 from planner.emit.program import Program, escaped, gpus_per_node
 from planner.errors import InputError
-from planner.layout import RECOMPUTE_CODE, Layout
+from planner.layout import RECOMPUTE_CODE, Layout, module_names
 from planner.specs.deepspeed import in_megatron
 from planner.specs.recipe import Recipe
 
@@ -122,12 +122,20 @@ def _fsdp(recipe: Recipe, layout: Layout) -> Tree:
         else {}
     )
     sizes = _sizes(dp_replicate_size=1, dp_shard_size=layout.dp, tp_size=layout.tp, **ring)
-    return {
+    out: Tree = {
         "distributed_type": "FSDP",
         "mixed_precision": PRECISIONS[recipe.precision],
         "fsdp_config": plugin,
         "parallelism_config": sizes,
     }
+    for part, words in switches.configuration(recipe, layout, "accelerate").items():
+        out.setdefault(part, {}).update(words)
+    sizes[_SHARDS] //= sizes[_COPIES]
+    return out
+
+
+_SHARDS = "parallelism_config_dp_shard_size"
+_COPIES = "parallelism_config_dp_replicate_size"
 
 
 def _sizes(**words: Any) -> Tree:
@@ -155,7 +163,10 @@ def requirements(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
             "the optimizer is DeepSpeed's own, from its JSON: DummyOptim",
             *deepspeed.left_to_the_script(recipe, layout),
         )
-    if layout.recompute and not _all_layers(layout):
+    if layout.recompute == RECOMPUTE_CODE["selective"]:
+        kept = "attention, every second product and what was sent"
+        lines.append(f"the script must checkpoint operations: all but {kept}")
+    elif layout.recompute and not _all_layers(layout):
         lines.append(
             f"the script must checkpoint {layout.recompute_layers or 'some'} of the"
             f" {recipe.model.num_layers} layers"
@@ -176,6 +187,8 @@ def variables(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
     layers = "0"
     if layout.recompute:
         layers = str(layout.recompute_layers or "all")
+    if layout.recompute == RECOMPUTE_CODE["selective"]:
+        layers = ",".join(module_names(layout.recompute_modules))
     return (
         ("PLAN_MODEL", shlex.quote(recipe.model.name)),
         ("PLAN_MICRO_BATCH_SIZE", str(layout.mbs)),
@@ -184,6 +197,7 @@ def variables(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
         ("PLAN_ATTENTION", recipe.attention),
         *([("PLAN_EXPERT_PARALLEL_SIZE", str(layout.ep))] if layout.ep > 1 else ()),
         *([("PLAN_LIGER", "1")] if ("--liger-loss",) in switches.flags(recipe, layout) else ()),
+        *([("PLAN_EXPERT_TENSOR_PARALLEL_SIZE", str(layout.etp))] if layout.etp > 1 else ()),
         ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(layout.m)),
     )
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from planner.emit.program import Flag
+from planner.errors import InputError
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
-from planner.specs.switches.switch import Spelling, Switch, Value, setting, words_of
-from planner.specs.switches.table import BY_FRAMEWORK
+from planner.specs.switches.switch import Keys, Spelling, Switch, Value, setting, words_of
+from planner.specs.switches.table import BY_FRAMEWORK, shown
 from planner.specs.versions import version_of
+
+Parts = dict[str, dict[str, Any]]
+"""Keys of a configuration with their values, by part."""
+Format = Literal["titan", "toml", "accelerate"]
+NAMES = {"titan": "torchtitan 0.3", "toml": "torchtitan 0.2", "accelerate": "Accelerate"}
 
 
 def flags(recipe: Recipe, layout: Layout) -> list[Flag]:
@@ -35,14 +41,41 @@ def environment(recipe: Recipe, layout: Layout) -> list[tuple[str, str]]:
     return [pair for _, _, spelling in _spelled(recipe, layout) for pair in spelling.environment]
 
 
-def bridge(recipe: Recipe, layout: Layout) -> dict[str, dict[str, Any]]:
+def bridge(recipe: Recipe, layout: Layout) -> Parts:
     """Keys of Megatron-Bridge's configuration, by part."""
-    parts: dict[str, dict[str, Any]] = {}
+    parts: Parts = {}
     for _, value, spelling in _spelled(recipe, layout):
-        for key, content in spelling.bridge:
-            part, _, name = key.partition(".")
-            parts.setdefault(part, {})[name] = _content(content, value)
+        _add(parts, value, spelling.bridge)
     return parts
+
+
+def configuration(recipe: Recipe, layout: Layout, format: Format) -> Parts:
+    """Keys of torchtitan's or Accelerate's configuration, by part. InputError where the format has
+    no words for a value.
+    """
+    parts: Parts = {}
+    for switch, value, spelling in _spelled(recipe, layout):
+        keys: Keys | None = getattr(spelling, format)
+        if keys is None:
+            raise InputError(
+                f"{NAMES[format]} must have words for every switch, but has none for"
+                f" {switch.name} {shown(value)}; try --switch {switch.name}="
+                f"{_sayable(switch, format)}"
+            )
+        _add(parts, value, keys)
+    return parts
+
+
+def _sayable(switch: Switch, format: Format) -> str:
+    """A value that the format can write, the framework's default if it can."""
+    values = [one.value for one in switch.spellings if getattr(one, format) is not None]
+    return shown(switch.default if switch.default in values else values[0])
+
+
+def _add(parts: Parts, value: Value, keys: Keys) -> None:
+    for key, content in keys:
+        part, _, name = key.rpartition(".")
+        parts.setdefault(part, {})[name] = _content(content, value)
 
 
 def _content(content: Any, value: Value) -> Any:

@@ -9,11 +9,15 @@ from typing import Any
 
 from planner.emit import comments, presets, switches, torchtitan_toml
 from planner.emit.program import Program, gpus_per_node
+from planner.emit.switches import Format
 from planner.errors import InputError
-from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout
+from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout, module_names
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import setting
 
+Sections = dict[str, dict[str, Any]]
+"""Words of a configuration with their values, by section."""
 SCRIPT, TOML = "torchtitan_plan.py", "torchtitan.toml"
 MODELS = {
     "llama3.2-1b": ("llama3", "1B"),
@@ -130,7 +134,7 @@ def _check_schedule(layout: Layout) -> None:
 
 def parallelism(recipe: Recipe, layout: Layout) -> dict[str, Any]:
     """Degrees by torchtitan's names; weights are gathered again for the backward pass under
-    zero 3.
+    zero 3 (the default without a pipeline, and the one that a CUDA graph captures).
     """
     if layout.etp > 1:
         raise InputError(
@@ -141,10 +145,11 @@ def parallelism(recipe: Recipe, layout: Layout) -> dict[str, Any]:
             f"torchtitan splits experts over tp where ep is 1, but got tp={layout.tp}, ep=1, etp=1;"
             f" try ep {layout.tp}"
         )
+    resharded = "default" if setting(recipe, "cuda_graphs", False) else "always"
     out: dict[str, Any] = {
         "data_parallel_replicate_degree": 1,
         "data_parallel_shard_degree": int(layout.dp),
-        "fsdp_reshard_after_forward": "always" if layout.zero == 3 else "never",
+        "fsdp_reshard_after_forward": resharded if layout.zero == 3 else "never",
         "tensor_parallel_degree": int(layout.tp),
         "context_parallel_degree": int(layout.cp),
         "expert_parallel_degree": int(layout.ep),
@@ -181,10 +186,11 @@ def check(recipe: Recipe, layout: Layout) -> None:
             f"torchtitan's optimizer here is adam, but got {recipe.optimizer}; try --framework"
             " deepspeed or --script"
         )
-    if layout.recompute == RECOMPUTE_CODE["selective"]:
+    modules = module_names(layout.recompute_modules)
+    if layout.recompute == RECOMPUTE_CODE["selective"] and modules != ["ops"]:
         raise InputError(
-            "torchtitan's selective recomputation chooses operations, not modules, but got"
-            " recompute selective; try --recompute full with --recompute-layers N, or none"
+            "torchtitan's selective recomputation chooses operations (ops), not modules, but got"
+            f" {', '.join(modules)}; try --recompute-modules ops, or --recompute full"
         )
 
 
@@ -201,8 +207,11 @@ def program(
         )
     check(recipe, layout)
     module, size = flavor(recipe.model)
-    sections = {"training": training(recipe, layout), "parallelism": parallelism(recipe, layout)}
-    older = torchtitan_toml.text(recipe, layout, sections, (module, size))
+    sections: Sections = {
+        "training": training(recipe, layout),
+        "parallelism": parallelism(recipe, layout),
+    }
+    older = _toml(recipe, layout, sections, (module, size))
     notes = (
         (f"torchtitan 0.3: {SCRIPT} beside this file; 0.2 reads {TOML}",)
         if older
@@ -230,6 +239,29 @@ def program(
             *([(TOML, older)] if older else []),
         ),
     )
+
+
+def _toml(recipe: Recipe, layout: Layout, known: Sections, model: tuple[str, str]) -> str:
+    """The file of 0.2, or '' where it has no words for the plan or one of its switches."""
+    tables = torchtitan_toml.sections(recipe, layout, known, model)
+    if tables is None:
+        return ""
+    try:
+        return torchtitan_toml.text(with_switches(recipe, layout, tables, "toml"), recipe, layout)
+    except InputError:
+        return ""
+
+
+def with_switches(recipe: Recipe, layout: Layout, known: Sections, format: Format) -> Sections:
+    """Sections with what the recipe's switches add; ranks that share a copy's shards are what its
+    copies leave of dp. InputError where the format has no words for one.
+    """
+    out = {name: dict(words) for name, words in known.items()}
+    for name, words in switches.configuration(recipe, layout, format).items():
+        out.setdefault(name, {}).update(words)
+    split = out["parallelism"]
+    split["data_parallel_shard_degree"] //= split["data_parallel_replicate_degree"]
+    return out
 
 
 _VARIABLES = (
@@ -260,7 +292,7 @@ _MODULE = '''"""{title}
 torchtitan 0.3 reads this: `--module {module} --config plan`.
 """
 {first}
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+{losses}
 from torchtitan.components.optimizer import default_adamw
 {converter}from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
 {recompute}from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
@@ -271,11 +303,12 @@ from torchtitan.trainer import Trainer
 
 def plan() -> Trainer.Config:
     model = model_registry({registry})
-    cross_entropy = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model))
+    loss = {loss}.Config(global_vocab_size=decoder_vocab_size(model))
+    optimizer = default_adamw(lr=3e-4){optimizer}
     return Trainer.Config(
         model_spec=model,
-        loss=ChunkedLossWrapper.Config(loss_fn=cross_entropy),
-        optimizer=default_adamw(lr=3e-4),
+        loss={whole_loss},
+        optimizer=optimizer,
         training=TrainingConfig(
 {training}
         ),
@@ -283,7 +316,7 @@ def plan() -> Trainer.Config:
 {parallelism}
         ),
         activation_checkpoint={policy},
-        compile=CompileConfig(enable=True),
+        compile=CompileConfig({compile}),
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
     )
 
@@ -295,18 +328,26 @@ if __name__ == "__main__":
 '''
 
 
-def module_text(
-    recipe: Recipe, layout: Layout, sections: dict[str, dict[str, Any]], model: tuple[str, str]
-) -> str:
+_LOSSES = {
+    False: ("CrossEntropyLoss", "torchtitan.components.loss"),
+    True: ("MTPLoss", "torchtitan.models.deepseek_v3.mtp"),
+}
+"""Loss and where it lies; of a model that predicts several tokens another one."""
+
+
+def module_text(recipe: Recipe, layout: Layout, sections: Sections, model: tuple[str, str]) -> str:
     """The Python file: a function that gives torchtitan's configuration, and the start of its
     training.
     """
     policy = _policy(layout)
     converter, words = CONVERTERS.get(recipe.precision, ("", {}))
-    # CUDA graphs take no pipeline and no exchange of tokens; the plan counts on none of them.
-    trained = sections["training"] | {"disable_cuda_graphs": True}
-    split = sections["parallelism"] | {"enable_sequence_parallel": bool(layout.sp)}
+    parts = with_switches(recipe, layout, sections, "titan")
+    split = parts["parallelism"] | {"enable_sequence_parallel": bool(layout.sp)}
     partly = "FirstLayers" in policy
+    policy_class = "SelectiveAC" if "SelectiveAC" in policy else "FullAC"
+    chunks = parts.get("loss", {}).get("num_chunks")
+    loss, home = _LOSSES[bool(recipe.model.mtp_layers)]
+    wrapped = f"ChunkedLossWrapper.Config(num_chunks={chunks}, loss_fn=loss)"
     return _MODULE.format(
         title=comments.plan(recipe, layout, f"torch {recipe.framework_version}")[0],
         module=SCRIPT.removesuffix(".py"),
@@ -317,21 +358,39 @@ def module_text(
             f"from torchtitan.components.quantization import {converter}\n" if converter else ""
         ),
         recompute=(
-            "from torchtitan.distributed.activation_checkpoint import FullAC\n"
+            f"from torchtitan.distributed.activation_checkpoint import {policy_class}\n"
             if policy != "None"
             else ""
         ),
-        registry=_registry(
-            recipe, layout, model, f"{converter}.Config({_words(words)})" if converter else ""
+        losses=f"from {home} import {'ChunkedLossWrapper, ' if chunks else ''}{loss}",
+        loss=loss,
+        whole_loss=wrapped if chunks else "loss",
+        optimizer="".join(
+            f"\n    optimizer.{name} = {_literal(value)}"
+            for name, value in parts.get("optimizer", {}).items()
         ),
-        training=_lines(trained),
+        compile=_words(parts["compile"]),
+        registry=_registry(
+            recipe,
+            layout,
+            model,
+            parts.get("registry", {}),
+            f"{converter}.Config({_words(words)})" if converter else "",
+        ),
+        training=_lines(parts["training"]),
         parallelism=_lines(split),
         policy=policy,
     )
 
 
-def _registry(recipe: Recipe, layout: Layout, model: tuple[str, str], converter: str) -> str:
-    out = [f'"{model[1]}"']
+def _registry(
+    recipe: Recipe,
+    layout: Layout,
+    model: tuple[str, str],
+    words: dict[str, Any],
+    converter: str,
+) -> str:
+    out = [f'"{model[1]}"', *([_words(words)] if words else [])]
     if model[0] == "gpt_oss" and layout.cp > 1:
         out.append('attn_backend="flex"')  # its default attends to whole sequences alone
     if recipe.model.mtp_layers:
@@ -340,6 +399,8 @@ def _registry(recipe: Recipe, layout: Layout, model: tuple[str, str], converter:
 
 
 def _policy(layout: Layout) -> str:
+    if layout.recompute == RECOMPUTE_CODE["selective"]:
+        return "SelectiveAC.Config()"
     if layout.recompute != RECOMPUTE_CODE["full"]:
         return "None"
     return (

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from planner.emit import comments
-from planner.layout import RECOMPUTE_CODE, Layout
+from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout
 from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import setting
 
 NEWER = (("llama3", "1B"), ("llama3", "3B"))
 """Models that came with 0.3."""
+DEEPEP = ("deepseek_v3", "llama4")
+"""Families whose experts reach DeepEP in 0.2."""
 QUANTIZED: dict[str, tuple[str, dict[str, Any]]] = {
     "fp8-rowwise": ("float8", {"recipe_name": "rowwise", "filter_fqns": ["output"]}),
     "mxfp8": ("mx", {"recipe_name": "mxfp8_cublas"}),
@@ -30,6 +33,9 @@ def sections(
         recipe.precision == "nvfp4",
         model in NEWER,
         recomputed is None,
+        layout.ep > 1
+        and setting(recipe, "moe_dispatcher", "alltoall") == "deepep"
+        and model[0] not in DEEPEP,
     )
     if any(unsaid) or recomputed is None:
         return None
@@ -47,17 +53,21 @@ def sections(
         },
         "optimizer": {"name": "AdamW", "lr": 3e-4},
         "training": {"dataset": "c4", "steps": 1000, **known["training"]},
-        "parallelism": known["parallelism"],
+        "parallelism": dict(known["parallelism"]),
         "activation_checkpoint": recomputed,
-        "compile": {"enable": True},
     }
     if words:
         out[f"quantize.linear.{converter}"] = words
+    if layout.ep > 1 and SCHEDULES[layout.schedule] == "dualpipev":
+        # on by default, refused with recomputation, and gone in 0.3
+        out["parallelism"]["pipeline_parallel_expert_parallel_overlap"] = False
     return out
 
 
 def _recomputed(recipe: Recipe, layout: Layout) -> dict[str, Any] | None:
-    """All layers, none, or every so many; other shares cannot be said."""
+    """All layers, none, operations, or every so many layers; other shares cannot be said."""
+    if layout.recompute == RECOMPUTE_CODE["selective"]:
+        return {"mode": "selective", "selective_ac_option": "op"}
     if layout.recompute != RECOMPUTE_CODE["full"]:
         return {"mode": "none"}
     of_stage = recipe.model.num_layers // (layout.pp * layout.v)
@@ -67,13 +77,8 @@ def _recomputed(recipe: Recipe, layout: Layout) -> dict[str, Any] | None:
     return None if rest else {"mode": "selective", "selective_ac_option": str(every)}
 
 
-def text(
-    recipe: Recipe, layout: Layout, known: dict[str, dict[str, Any]], model: tuple[str, str]
-) -> str:
-    """The file, or '' where 0.2 has no words for the plan."""
-    tables = sections(recipe, layout, known, model)
-    if tables is None:
-        return ""
+def text(tables: dict[str, dict[str, Any]], recipe: Recipe, layout: Layout) -> str:
+    """The file of sections."""
     head = (
         *comments.plan(recipe, layout, f"torch {recipe.framework_version}"),
         (

@@ -313,6 +313,14 @@ def _every_so_many(plain: dict[str, Any]) -> int:
     return int(option) if option.isdecimal() and len(option) < 6 else 0
 
 
+def _operations(plain: dict[str, Any]) -> bool:
+    """Whether operations are chosen to recompute, not layers."""
+    if plain.get("recompute_modules") == ["ops"]:
+        return True
+    option = plain.get("activation_checkpoint.selective_ac_option")
+    return plain.get("activation_checkpoint.mode") == "selective" and option == "op"
+
+
 def torch(plain: dict[str, Any], gpus: int, spec: ModelSpec | None) -> tuple[Layout, int]:
     """torchtitan and FSDP: weights sharded over the data-parallel ranks (zero 3), gathered once a
     step (2), or copies alone (0).
@@ -330,7 +338,7 @@ def torch(plain: dict[str, Any], gpus: int, spec: ModelSpec | None) -> tuple[Lay
     )
     batch = _first(plain, "global_batch_size") or mbs * steps * dp
     name, m = _torch_schedule(plain), max(batch // (mbs * dp), 1)
-    if name == "interleaved-torch" and m % pp == 0:
+    if name == "interleaved-torch" and (m % pp == 0 or m < pp):
         name = "interleaved"  # the same order by the name that plans have
     v = 1
     if multi_stage(plain) and pp > 1:
@@ -345,12 +353,17 @@ def torch(plain: dict[str, Any], gpus: int, spec: ModelSpec | None) -> tuple[Lay
     )
     recomputed = recompute(plain)
     every = _every_so_many(plain)
-    blocks = max(layers // (pp * v) // every, 1) if every > 1 else recomputed["recompute_layers"]
+    stated = max(whole_number(plain, "recompute_layers", 0), 0)
+    blocks = stated or recomputed["recompute_layers"]
+    if every > 1:
+        blocks = max(layers // (pp * v) // every, 1)
     full = (
         plain.get("hf.gradient_checkpointing")
         or every
+        or stated
         or recomputed["recompute"] == RECOMPUTE_CODE["full"]
     )
+    kind = "full" if full else "selective" if _operations(plain) else "none"
     return (
         Layout(
             tp=tp,
@@ -358,13 +371,15 @@ def torch(plain: dict[str, Any], gpus: int, spec: ModelSpec | None) -> tuple[Lay
             dp=dp,
             cp=cp,
             ep=max(whole_number(plain, "expert_model_parallel_size"), 1) if experts else 1,
+            etp=max(whole_number(plain, "expert_tensor_parallel_size"), 1) if experts else 1,
             v=v,
             mbs=mbs,
             m=m,
             sp=int(tp > 1 and plain.get("parallelism.enable_sequence_parallel") is not False),
             zero=zero,
-            recompute=RECOMPUTE_CODE["full"] if full else 0,
+            recompute=RECOMPUTE_CODE[kind],
             recompute_layers=blocks if full else 0,
+            recompute_modules=module_mask(["ops"]) if kind == "selective" else 0,
             account_for_embedding=_counts_as_layer(plain, "first") if pp > 1 else 0,
             account_for_loss=_counts_as_layer(plain, "last") if pp > 1 else 0,
             schedule=SCHEDULE_CODE[name if pp > 1 else "1f1b"],

@@ -11,7 +11,6 @@ from planner.specs.distributions import of_file
 from planner.specs.hardware import HardwareProfile
 from planner.specs.software import Software
 from planner.specs.switches import table
-from planner.specs.switches.deepspeed import LIGER
 from planner.specs.tuning import with_named_states
 
 AMPERE = 8.0
@@ -25,7 +24,12 @@ FP8_RECIPES = {
     "blockwise": "fp8-blockwise",
 }
 """All others count as delayed scaling."""
-TORCH_FP8_RECIPES = {"mxfp8": "mxfp8", "rowwise": "fp8-rowwise"}
+TORCH_FP8_RECIPES = {
+    "mxfp8": "mxfp8",
+    "rowwise": "fp8-rowwise",
+    "rowwise_with_gw_hp": "fp8-rowwise",
+    "tensorwise": "fp8-tensorwise",
+}
 MAX_CAPACITY = 100.0
 
 
@@ -90,12 +94,12 @@ def software(plain: dict[str, Any], reading: Reading, option: str | None, dp: in
     if reading.framework == "megatron":
         return _megatron(plain, reading, dp)
     base = of_file(reading.kind, reading.framework).built()
-    own: dict[str, Any] = {"zero_stages": (0, 2, 3)} if reading.framework == "torch" else {}
-    if reading.framework == "torch" and any(plain.get(name) for name in LIGER):
-        fused = library.stack("deepspeed-liger")
-        own |= {path: fused.figure(path) for path in ("traffic.loss_bytes", "kept.logits_bytes")}
-    switched = table.with_switches(base, table.read(reading.framework, plain))
-    return switched.with_figures(own)
+    settings = table.read(reading.framework, plain)
+    own: dict[str, Any] = {}
+    if reading.framework == "torch":
+        own["zero_stages"] = (0, 2, 3)
+        settings = table.defaults("torch") | settings
+    return table.with_switches(base, settings).with_figures(own)
 
 
 def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Software:

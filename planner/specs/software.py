@@ -272,6 +272,8 @@ class Sharding(FrozenDocument):
     """Bytes a parameter of the copy that is gathered where weights are a sharded master (FSDP); 0
     where weights are gathered.
     """
+    shard_copies: PositiveFloat = 1.0
+    """Copies of what FSDP shards (HSDP): shards lie within dp cp / copies ranks."""
     gathered_layers: NonNegativeFloat = 0.0
     """Whole layers that are held at a time when weights are sharded: the one in use, those fetched
     ahead, one of gradients (FSDP).

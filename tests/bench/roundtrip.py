@@ -18,6 +18,7 @@ from planner.emit.table import FORMATS, LAUNCHERS
 from planner.errors import InputError
 from planner.specs.switches.switch import Switch
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of, shown
+from planner.specs.switches.torch import BENCHMARK
 
 MODELS = ("llama3-8b", "llama3-70b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt3-175b")
 CLUSTERS = ("h100-sxm", "a100-80g-sxm", "b200-sxm", "gb200-nvl72", "h100-pcie")
@@ -52,7 +53,11 @@ def question(chance: random.Random) -> dict[str, Any]:
         "optimizer": chance.choice(OPTIMIZERS) if framework == "megatron" else None,
     }
     table = BY_FRAMEWORK[framework]
-    names = [name for name in table if table[name].arithmetic != "benchmark-only"]
+    names = [
+        name
+        for name, switch in table.items()
+        if switch.arithmetic != "benchmark-only" and switch.source != BENCHMARK
+    ]
     switches = []
     for name in chance.sample(names, min(chance.randint(0, 3), len(names))):
         switches.append(f"{name}={value(chance, table[name])}")

@@ -13,14 +13,23 @@ import pytest
 from planner.emit import table, torchtitan
 from planner.errors import InputError
 from planner.intake.read import read
-from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
+from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.rules.table import mask
 from planner.specs.recipe import Recipe
+from planner.specs.switches.table import BY_FRAMEWORK, settings_of, with_switches
 from tests import documents, recorder
 from tests.judges import torchtitan_oracle
 from tests.judges.torchtitan_oracle import OLDER, Case
 
-FULL = RECOMPUTE_CODE["full"]
+FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
+OPS = module_mask(["ops"])
+DISPATCHERS = {
+    "alltoall": "AllToAllTokenDispatcher",
+    "deepep": "DeepEPTokenDispatcher",
+    "hybridep": "HybridEPTokenDispatcher",
+}
+"""By switch the class that torchtitan 0.3 builds."""
+COPIES = "data_parallel_replicate_degree"
 TORCH = {"stack": "torch-fsdp", "framework": "torch", "framework_version": "2.13"}
 CALL = ["--module", "torchtitan_plan", "--config", "plan", "--training.steps", "7"]
 
@@ -43,7 +52,7 @@ def case(recipe: Recipe, one: Layout, **more: bool) -> Case:
         files(recipe, one)[torchtitan.SCRIPT],
         CALL,
         recipe.gpus,
-        capable=recipe.precision != "bf16",
+        capable=True,
         **more,
     )
 
@@ -52,16 +61,32 @@ def wrong(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:
     """Where torchtitan's reading differs from the layout; what both versions have."""
     if not said["accepted"]:
         return [said["message"]]
+    set_to = settings_of(recipe.software)
+    copies = set_to[COPIES] if one.dp * one.cp > 1 else 1
+    graphed = set_to["cuda_graphs"] and one.zero == 3
     meant: dict[str, Any] = {
-        "data_parallel_shard_degree": one.dp,
+        "data_parallel_replicate_degree": copies,
+        "data_parallel_shard_degree": one.dp // int(copies),
         "tensor_parallel_degree": one.tp,
         "context_parallel_degree": one.cp,
         "pipeline_parallel_degree": one.pp,
         "expert_parallel_degree": one.ep,
         "global_batch_size": one.gbs,
         "seq_len": recipe.seq_length,
-        "fsdp_reshard_after_forward": "always" if one.zero == 3 else "never",
-        "compile": True,
+        "fsdp_reshard_after_forward": (
+            "default" if graphed else "always" if one.zero == 3 else "never"
+        ),
+        "compile": set_to["compile"] != "off",
+        "components": {"model": ["model"], "loss": ["loss"]}.get(
+            str(set_to["compile"]), ["model", "loss"]
+        ),
+        "async": set_to["async_tensor_parallel"] and one.sp == 1,
+        "implementation": str(set_to["optimizer_implementation"]).replace("for_loop", "for-loop"),
+        "dtype": (
+            "bfloat16"
+            if set_to["training_dtype"] == "bf16" and recipe.precision != "fp32"
+            else "float32"
+        ),
         "flavor": list(torchtitan.flavor(recipe.model)),
         "mixed_precision_param": "float32" if recipe.precision == "fp32" else "bfloat16",
     }
@@ -81,18 +106,20 @@ def wrong_in_newest(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[s
     found = wrong(recipe, one, said)
     if found:
         return found
-    policy = (
-        "none"
-        if one.recompute != FULL
-        else "FirstLayers.Config"
-        if one.recompute_layers
-        else "FullAC.Config"
-    )
+    set_to = settings_of(recipe.software)
+    library = set_to["moe_dispatcher"] if one.ep > 1 else "alltoall"
+    policy = {0: "none", SELECTIVE: "SelectiveAC.Config", FULL: "FullAC.Config"}[one.recompute]
+    if one.recompute_layers:
+        policy = "FirstLayers.Config"
     meant: dict[str, Any] = {
         "policy": policy,
         "layers": one.recompute_layers if one.recompute == FULL else 0,
         "enable_sequence_parallel": bool(one.sp),
         "steps": 7,
+        "disable_cuda_graphs": not set_to["cuda_graphs"],
+        "chunks": 8 if set_to["chunked_loss"] else 0,
+        "dispatchers": [DISPATCHERS[library]] if recipe.model.moe else [],
+        "enable_fsdp_symm_mem": set_to["fsdp_symm_mem"] and one.dp * one.cp > 1,
     }
     if one.pp > 1:
         of_stage = (recipe.model.num_layers + one.account_for_embedding + one.account_for_loss) // (
@@ -113,6 +140,15 @@ def unquantized(recipe: Recipe, said: dict[str, Any]) -> list[str]:
         recipe.precision, []
     )
     return [] if said["converters"] == meant else [f"converters: {said['converters']}, not {meant}"]
+
+
+def random_switches(rng: np.random.Generator) -> dict[str, Any]:
+    """Values of a third of the switches, at random; copies of two now and then."""
+    out: dict[str, Any] = {}
+    for name, switch in BY_FRAMEWORK["torch"].items():
+        if switch.values and rng.random() < 1 / 3:
+            out[name] = switch.values[int(rng.integers(len(switch.values)))]
+    return out | ({COPIES: 2} if rng.random() < 0.2 else {})
 
 
 def drawn(seed: int, count: int) -> list[tuple[Recipe, Layout]]:
@@ -140,7 +176,9 @@ def drawn(seed: int, count: int) -> list[tuple[Recipe, Layout]]:
                 else pick(2, 3, 4)
             )
         )
-        recompute = pick(0, FULL)
+        recompute = pick(0, SELECTIVE, FULL)
+        software = with_switches(recipe.software, random_switches(rng))
+        recipe = recipe.model_copy(update={"software": software})
         one = Layout(
             tp=tp,
             pp=pp,
@@ -154,7 +192,8 @@ def drawn(seed: int, count: int) -> list[tuple[Recipe, Layout]]:
             ep=pick(1, 2, 8) if recipe.model.moe else 1,
             recompute=recompute,
             schedule=SCHEDULE_CODE[schedule if pp > 1 else "1f1b"],
-            recompute_layers=pick(0, 1, 2) if recompute else 0,
+            recompute_layers=pick(0, 1, 2) if recompute == FULL else 0,
+            recompute_modules=OPS if recompute == SELECTIVE else 0,
             account_for_embedding=pick(0, 1) if pp > 1 else 0,
             account_for_loss=pick(0, 1) if pp > 1 else 0,
         )

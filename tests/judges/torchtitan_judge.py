@@ -71,6 +71,7 @@ def newest(case: dict[str, Any], folder: Path, name: str) -> dict[str, Any]:
     from torchtitan.config import ConfigManager
     from torchtitan.distributed import ParallelDims
     from torchtitan.distributed import pipeline_parallel as pipelines
+    from torchtitan.models.common.token_dispatcher import LocalTokenDispatcher
 
     (folder / f"{name}.py").write_text(case["text"])
     flags = [name if word == "torchtitan_plan" else word for word in case["flags"]]
@@ -81,9 +82,22 @@ def newest(case: dict[str, Any], folder: Path, name: str) -> dict[str, Any]:
         "policy": type(policy).__qualname__ if policy else "none",
         "layers": getattr(policy, "layers", 0),
         "compile": config.compile.enable,
+        "components": config.compile.components,
+        "async": config.compile.enable_async_tensor_parallel,
+        "implementation": config.optimizer.implementation,
+        "chunks": getattr(config.loss, "num_chunks", 0),
+        "dispatchers": sorted(
+            {
+                type(dispatcher).__qualname__.removesuffix(".Config")
+                for _, dispatcher, _, _ in config.model_spec.model.traverse(
+                    LocalTokenDispatcher.Config
+                )
+            }
+        ),
         "flavor": [config.model_spec.name, config.model_spec.flavor],
     }
     mesh(config.parallelism, case["gpus"])
+    config.model_spec.model.update_from_config(config=config)
     if config.parallelism.pipeline_parallel_degree > 1:
         dims = ParallelDims.from_config(config.parallelism, case["gpus"])
         stages, layers, first, last = pipelines._get_pipeline_metadata(
@@ -123,6 +137,9 @@ def older(case: dict[str, Any], folder: Path, name: str) -> dict[str, Any]:
         "mode": config.activation_checkpoint.mode,
         "option": config.activation_checkpoint.selective_ac_option,
         "compile": config.compile.enable,
+        "components": config.compile.components,
+        "async": config.parallelism.enable_async_tensor_parallel,
+        "implementation": config.optimizer.implementation,
         "flavor": [config.model.name, config.model.flavor],
         "layers": args.n_layers,
         "converters": config.model.converters,
@@ -146,9 +163,11 @@ def judged(case: dict[str, Any], read: Any, folder: Path, name: str) -> dict[str
 
 
 def capable() -> None:
-    """A machine with 8-bit products; what the converters would make of the model is torchao's
-    matter.
+    """A machine with 8-bit products and symmetric memory; what the converters would make of the
+    model is torchao's matter.
     """
+    torch.cuda.is_available = lambda: True
+    torch.cuda.get_device_capability = lambda device=None: (9, 0)
     from torchtitan.components import quantization
 
     for name in CONVERTERS:

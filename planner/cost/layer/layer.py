@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from planner.cost.layer.attention import attention_times, cp_comm_times
+from planner.cost.layer.chosen_operations import repeated_products
 from planner.cost.layer.gemms import (
     Product,
     attention_products,
@@ -128,6 +129,8 @@ class Kind:
     moe: tuple[Product, ...] = ()
     """Those of routed experts and router."""
     shared: tuple[Product, ...] = ()
+    repeated: tuple[Product, ...] = ()
+    """What recomputation by operations repeats of the products that are not the former's."""
     moved_bytes: Numeric = 0.0
     """More memory traffic each way: routing, sorting."""
     ep_forward_s: Numeric = 0.0
@@ -160,6 +163,7 @@ def dense(recipe: Recipe, layout: Layouts) -> Kind:
     products = (*attention_products(recipe, layout, count), *mlp)
     return Kind(
         products=products,
+        repeated=repeated_products(recipe, layout, model.ffn_size),
         blocks=2.0,
         mlp=mlp,
         activated=count * model.ffn_size / layout.tp,
@@ -268,9 +272,10 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
 
     Formula: full: the whole forward with its communication, less the MLP's last product where
              recomputation stops early; selective: each named module's own; moe: routing, exchanges
-             and experts; mla_up_proj: latents' up-projections
+             and experts; mla_up_proj: latents' up-projections; ops: every second product, experts'
+             all, what is no product, gathers of tp
     Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules; [torch-checkpoint] early
-             stop
+             stop; [torchtitan] SelectiveAC
     Assumes: full recomputation of every layer; partial is weighted by the caller.
     """
     software = recipe.software
@@ -311,6 +316,8 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
             if product.side == "column"
         )
         selective = selective + has("mla_up_proj") * (forward_s(ups) + parts["norms"] / 2)
+    again = forward_s((*kind.repeated, *kind.moe)) + 2 * parts["norms"] + parts["tp"] / 2
+    selective = selective + has("ops") * again
     code = np.asarray(layout.recompute)
     early = (
         forward_s((kind.products[-1],)) * software.quirks.recompute_early_stop
@@ -462,8 +469,8 @@ def exchange_tax(recipe: Recipe) -> float:
 
 
 def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric, Numeric]:
-    """What the CPU needs to launch a layer, forward and backward; full recomputation launches the
-    forward again.
+    """What the CPU needs to launch a layer, forward and backward; recomputation of all or by
+    operations launches the forward again.
 
     Where stages lie on several nodes, each of sp's 4 collectives forward and 6 backward may take it
     longer.
@@ -488,7 +495,8 @@ def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric,
         forward + kind.adapters.launch_forward_s,
         backward + kind.adapters.launch_backward_s,
     )
-    return forward, backward + forward * layout.recomputes_all
+    again = layout.recomputes_all | (layout.recomputes_modules & (layout.recomputes("ops") > 0))
+    return forward, backward + forward * again
 
 
 def mean_time(first: LayerTime, other: LayerTime, share: Numeric) -> LayerTime:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.cost.layer.chosen_operations import repeated_products
 from planner.cost.layer.expert_exchange import exchanges_s
 from planner.cost.layer.gemms import Product, attention_products, mlp_products, outside, weights
 from planner.cost.layer.layer import Kind, LayerTime, kind_time
@@ -84,6 +85,7 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
         mlp=residual,
         moe=(router, *routed),
         shared=shared,
+        repeated=repeated_products(recipe, layout, moe.shared_ffn_size),
         moved_bytes=experts.permute_bytes * copies * model.hidden_size
         + experts.router_bytes * own * moe.num_experts,
         ep_forward_s=forward,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.cost.layer.chosen_operations import kept_operations_bytes
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
 from planner.cost.memory.expert_activations import expert_parts
@@ -159,9 +160,9 @@ def _input_shards(recipe: Recipe, layout: Layouts) -> Numeric:
 def activations(recipe: Recipe, layout: Layouts) -> Activations:
     """Activation memory of one micro-batch.
 
-    Formula: sum of layer_parts(), less what selective recomputation drops; with experts
-             expert_parts() in place of the MLP's
-    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules
+    Formula: sum of layer_parts(), less what selective recomputation drops; by operations the input
+             and kept_operations_bytes(); with experts expert_parts() in place of the MLP's
+    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules; [torchtitan] SelectiveAC
     Assumes: full recomputation keeps the input of each layer, split over tp only by sp.
     """
     parts = layer_parts(recipe, layout)
@@ -175,6 +176,8 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
     model, software = recipe.model, recipe.software
     if model.mla:
         kept = kept - layout.drops("mla_up_proj") * parts["qkv"]
+    by_operation = parts["norm_inputs"] / 2 + kept_operations_bytes(recipe, layout, model.ffn_size)
+    kept = np.where(layout.drops("ops") > 0, by_operation, kept)
     count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
     outside = layout.sequence_shards
     vocab = padded_vocab(model, layout.tp) / layout.tp
@@ -275,8 +278,9 @@ def with_experts(
 ) -> Activations:
     """The same of a model some of whose layers have experts.
 
-    Formula: expert_bytes = expert_parts - MLP's parts, each less what recomputation drops; peaks
-             are those of the larger kind
+    Formula: expert_bytes = expert_parts - MLP's parts, each less what recomputation drops; by
+             operations what was exchanged (the routed tokens' inputs, twice) and the shared
+             experts' in place of the MLP's; peaks are those of the larger kind
     Source:  [megatron-core] --recompute-modules moe_act, moe, shared_experts
     Assumes: the MLP beside experts, where there is one, is kept as a dense layer's.
     """
@@ -291,11 +295,17 @@ def with_experts(
     residual = bool(recipe.model.moe and recipe.model.moe.dense_residual)
     replaced = 0.0 if residual else dense * (1 - layout.drops("mlp"))
     more = sum(own.values()) + apart - (0.0 if residual else dense)
+    experts = kept - replaced + apart
+    shared_ffn = recipe.model.moe.shared_ffn_size if recipe.model.moe else 0
+    mlp = kept_operations_bytes(recipe, layout, recipe.model.ffn_size)
+    exchanged = 2 * own["expert_in"] * (np.asarray(layout.ep) > 1)
+    by_operation = exchanged + kept_operations_bytes(recipe, layout, shared_ffn) - mlp
+    experts = np.where(layout.drops("ops") > 0, by_operation, experts)
     hosted = sent(recipe, layout, expert_modules(parts, own))
     away = hosted.freed_bytes
     with_routed = replace(
         dense_layers,
-        expert_bytes=kept - replaced + apart - away + 0.0 * dense_layers.layer_bytes,
+        expert_bytes=experts - away + 0.0 * dense_layers.layer_bytes,
         whole_layer_bytes=dense_layers.whole_layer_bytes + np.maximum(more - away, 0.0),
         temporary_bytes=np.maximum(
             dense_layers.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])

@@ -52,6 +52,7 @@ PLANNED = {
     "PLAN_ATTENTION": "attention_backend",
     "PLAN_EXPERT_PARALLEL_SIZE": "expert_model_parallel_size",
     "PLAN_LIGER": "liger_loss",
+    "PLAN_EXPERT_TENSOR_PARALLEL_SIZE": "expert_tensor_parallel_size",
     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "gradient_accumulation_steps",
 }
 """Variables that tell a training script what of a plan no file of Accelerate's says. Source: the
@@ -88,6 +89,8 @@ def planned(out: Reading) -> Reading:
         value = plain(str(stated.value)[:200])
         if name == "recompute_layers" and value == "all":
             name, value = "hf.gradient_checkpointing", True
+        elif name == "recompute_layers" and value == "ops":
+            name, value = "recompute_modules", ["ops"]
         elif f"env.{variable}" in out.edits:
             edits[name] = out.edits[f"env.{variable}"]
         if name not in out.values:

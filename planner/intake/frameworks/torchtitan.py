@@ -5,6 +5,7 @@ names where it has one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
 from planner.intake.documents.scalars import is_int
@@ -39,6 +40,7 @@ RENAMED = {
     "optimizer.name": "optimizer",
     "training.compile": "compile",
     "compile.enable": "compile",
+    "training.max_context_length": "seq_length",
 }
 """Also where the keys stood before 2025: [experimental] and [training]. Source: [torchtitan]
 config/job_config.py of several versions.
@@ -61,7 +63,17 @@ DEFAULTS = (
     Leaf(("parallelism", "data_parallel_shard_degree"), -1, origin="default", where="torchtitan"),
     Leaf(("training", "mixed_precision_param"), "bfloat16", origin="default", where="torchtitan"),
     Leaf(("activation_checkpoint", "mode"), "selective", origin="default", where="torchtitan"),
+    Leaf(
+        ("activation_checkpoint", "selective_ac_option"),
+        "2",
+        origin="default",
+        where="torchtitan",
+    ),
 )
+TOKENS = ("num_tokens_per_microbatch_per_dp_rank", "num_tokens_per_train_step")
+"""Words of [training] that count tokens where 0.3 counted sequences; after 0.3.0."""
+MAX_CONTEXT, TOKENS_OF_MICRO_BATCH = 2048, 16384
+"""Their defaults."""
 TABLES = frozenset(
     {
         "activation_checkpoint",
@@ -74,6 +86,7 @@ TABLES = frozenset(
         "fault_tolerance",
         "float8",
         "job",
+        "loss",
         "lr_scheduler",
         "memory_estimation",
         "metrics",
@@ -99,6 +112,7 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
     """
     older = last(leaves, "training", "batch_size")
     flat = [leaf for leaf in DEFAULTS if not (older and leaf.path[-1] == "local_batch_size")]
+    leaves = [*leaves, *_sequences(leaves)]
     for leaf in leaves:
         if leaf.value != -1 or leaf.path[-1] != "global_batch_size":
             flat.append(leaf)
@@ -110,6 +124,37 @@ def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Rea
         [*names, *_converters(flat), *_model(flat), *_batch(flat), *_sharding(flat)],
         notes=notes,
     )
+
+
+def _sequences(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """What later versions say in tokens, in sequences of the longest context: a micro-batch of a
+    data-parallel rank (without a pipeline its local batch, in one each of num_pp_microbatches), and
+    a step.
+    """
+    length = last(leaves, "training", "max_context_length")
+    each, step = (last(leaves, "training", word) for word in TOKENS)
+    if each is None and step is None and length is None:
+        return []
+    tokens = length.value if length else MAX_CONTEXT
+    if not is_int(tokens) or tokens < 1:
+        return []
+    out = []
+    micro = each.value if each else TOKENS_OF_MICRO_BATCH
+    passes = last(leaves, "parallelism", "num_pp_microbatches")
+    times = passes.value if passes and is_int(passes.value) else 1
+    stated = each or length or step
+    assert stated is not None
+    stated = replace(stated, span=None, removal=None)
+    if is_int(micro) and micro >= tokens:
+        size = micro // tokens
+        out += [
+            replace(stated, path=("training", "local_batch_size"), value=size * times),
+            replace(stated, path=("parallelism", "pipeline_parallel_microbatch_size"), value=size),
+        ]
+    if step is not None and is_int(step.value) and step.value >= tokens:
+        batch = step.value // tokens
+        out.append(replace(stated, path=("training", "global_batch_size"), value=batch))
+    return out
 
 
 def _names(leaf: Leaf) -> list[Named]:
@@ -190,6 +235,10 @@ def _sharding(leaves: Sequence[Leaf]) -> list[Named]:
     # of one rank alone the word says how the plan counts it
     says = alone and reshard is not None and reshard.value in ("always", "never")
     out = [Named("use_torch_fsdp2", leaf, several or says)]
-    if reshard is not None:
+    stages = last(leaves, "parallelism", "pipeline_parallel_degree")
+    if reshard is not None and reshard.value in ("always", "never"):
         out.append(Named("torch_fsdp2_no_reshard_after_forward", reshard, reshard.value == "never"))
+    elif stages is not None and is_int(stages.value) and stages.value > 1:
+        # by default weights stay gathered where micro-batches pass a pipeline
+        out.append(Named("torch_fsdp2_no_reshard_after_forward", stages, True))
     return out

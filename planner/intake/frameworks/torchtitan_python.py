@@ -304,11 +304,30 @@ def _keys(root: Built, module: _Module, called: str) -> Iterator[tuple[tuple[str
     optimizer = root.fields.get("optimizer")
     if isinstance(optimizer, Built) and optimizer.name.endswith("default_adamw"):
         yield ("optimizer", "name"), Stated("AdamW", optimizer.line)
+    yield from _defaults(root)
+    yield from _loss(root.fields.get("loss"))
     for section, value in root.fields.items():
         if section == "hf_assets_path":
             yield ("model", section), value
         elif section in SECTIONS - {"activation_checkpoint"}:
             yield from _section(section, value)
+
+
+def _defaults(root: Built) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What 0.3 does where a configuration that is known does not say otherwise, and 0.2 did not:
+    graphs are captured, operations are chosen to recompute.
+    """
+    training = root.fields.get("training", Built("", root.line))
+    if root.known and isinstance(training, Built) and training.known:
+        yield ("training", "disable_cuda_graphs"), Stated(False, 0)
+    if root.known:
+        yield ("activation_checkpoint", "selective_ac_option"), Stated("op", 0)
+
+
+def _loss(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Parts of the chunked loss."""
+    if isinstance(value, Built) and value.name == "ChunkedLossWrapper.Config":
+        yield ("loss", "num_chunks"), value.fields.get("num_chunks", Stated(8, value.line))
 
 
 def _section(section: str, value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -319,14 +338,22 @@ def _section(section: str, value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
         for key, field_value in keys.items():
             if isinstance(field_value, Built):
                 field_value = field_value.opened
-            if not _nested(field_value):
-                yield (section, key), field_value
+            if _nested(field_value):
+                field_value = _plain_list(field_value)
+            yield (section, key), field_value
     elif isinstance(value, Open):
         yield (section,), value
 
 
 def _nested(value: Stated | Open) -> bool:
     return isinstance(value, Stated) and isinstance(value.value, list)
+
+
+def _plain_list(value: Stated) -> Stated | Open:
+    """A list of literals; what holds anything else is open."""
+    if all(isinstance(item, Stated) and not _nested(item) for item in value.value):
+        return Stated([item.value for item in value.value], value.line)
+    return Open("[...]", value.line)
 
 
 def _policy(value: Any, module: _Module) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -362,6 +389,8 @@ def _model(value: Any, module: _Module, called: str) -> Iterator[tuple[tuple[str
     family = origin[2] if origin[:2] == ["torchtitan", "models"] and len(origin) > 2 else ""
     yield ("model", "name"), Stated(family or _family(called), value.line)
     yield ("model", "flavor"), (*value.positional, value.fields.get("flavor"))[0]
+    if "moe_comm_backend" in value.fields:
+        yield ("model", "moe_comm_backend"), value.fields["moe_comm_backend"]
     depth = value.fields.get("num_mtp_layers", Stated(0, value.line))
     yield ("model", "num_mtp_layers"), depth
     converters = value.fields.get("converters")

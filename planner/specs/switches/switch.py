@@ -20,6 +20,8 @@ Switches = Mapping[str, Value]
 Plain = Mapping[str, Any]
 """Values read from a file, by the framework's own words (Reading.plain)."""
 NO_WORDS = "none"
+Keys = tuple[tuple[str, Any], ...]
+"""Keys of a configuration with what is written; {value} stands for the value."""
 FIRST: Version = (0, 0)
 NEVER: Version = (999, 0)
 VALUE = "{value}"
@@ -40,12 +42,20 @@ class Spelling:
     environment: tuple[tuple[str, str], ...] = ()
     experts: bool | None = None
     """Written for models with experts alone, or without; None: for both."""
-    bridge: tuple[tuple[str, Any], ...] = ()
+    bridge: Keys = ()
     """Keys of Megatron-Bridge's configuration, by part: `ddp.overlap_grad_reduce`."""
     where: Callable[[Recipe, Layouts], Mask] | None = None
     """Recipes and layouts alone that write it so; None: all."""
-    keys: tuple[tuple[str, Any], ...] = ()
+    keys: Keys = ()
     """Keys of DeepSpeed's configuration, by path: `zero_optimization.overlap_comm`."""
+    titan: Keys | None = ()
+    """Keys of torchtitan 0.3's Python configuration, by section: `compile.enable`; None: it has no
+    words for the value.
+    """
+    toml: Keys | None = ()
+    """The same of torchtitan 0.2's TOML."""
+    accelerate: Keys | None = ()
+    """The same of Accelerate's YAML."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,11 +139,19 @@ def names_of(name: str) -> tuple[str, ...]:
 
 def check(settings: Switches, where: str) -> None:
     """Raises InputError for a switch that no framework has, or a value that it cannot take."""
-    known = {name: switch for table in BY_FRAMEWORK.values() for name, switch in table.items()}
     for name, value in settings.items():
-        if name not in known:
+        alike = [table[name] for table in BY_FRAMEWORK.values() if name in table]
+        if not alike:
+            known = [name for table in BY_FRAMEWORK.values() for name in table]
             raise InputError(f"{where}: {unknown('switch', name, known)}")
-        _check_value(known[name], value, where)
+        faults = []
+        for switch in alike:
+            try:
+                _check_value(switch, value, where)
+            except InputError as fault:
+                faults.append(fault)
+        if len(faults) == len(alike):
+            raise faults[0]
 
 
 def _check_value(switch: Switch, value: object, where: str) -> None:
