@@ -102,6 +102,8 @@ def model_flags(recipe: Recipe) -> list[Flag]:
     dropout = "0.1" if recipe.software.dropout else "0.0"
     return [
         *flags,
+        # Of the model; what trains is the tokenizer's, which a reader of the file does not see.
+        ("--vocab-size", str(model.vocab_size)),
         ("--make-vocab-size-divisible-by", str(VOCAB_MULTIPLE)),
         ("--attention-dropout", dropout),
         ("--hidden-dropout", dropout),

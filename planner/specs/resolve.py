@@ -242,19 +242,16 @@ def _switched(
 def _attention(
     question: Question, software: Software, hardware: HardwareProfile, precision: str
 ) -> Chosen:
-    """As asked, else the stack's; Megatron's flash and fused kernels need 16 bits, and Ampere or
-    later.
+    """As asked, else the stack's; flash and fused kernels need 16 bits, Megatron's Ampere or later;
+    torch's own in 32 bits keep no scores either.
     """
-    if software.framework != "megatron":
-        missing = ""
-    elif precision == "fp32":
+    missing = ""
+    if precision == "fp32" and software.framework != "torch":
         missing = "numbers of 16 bits, and the precision is fp32"
-    elif 0 < hardware.gpu.compute_capability < AMPERE:
+    elif software.framework == "megatron" and 0 < hardware.gpu.compute_capability < AMPERE:
         missing = (
             f"compute capability 8.0, and {hardware.gpu.name} has {hardware.gpu.compute_capability}"
         )
-    else:
-        missing = ""
     if question.attention is not None:
         attention = _of("attention", question.attention, ATTENTIONS)
         if attention != "unfused" and precision == "fp32" and missing:

@@ -115,3 +115,17 @@ def test_a_stack_falls_back_to_what_the_version_has() -> None:
     assert any("cross_entropy_fusion" in note for note in late.assumed)
     assert settings_of(early.software)["cross_entropy_fusion"] == "te"
     assert early.software.traffic.loss_bytes == 12.0 and late.software.traffic.loss_bytes == 36.0
+
+
+def test_attention_of_fp32_keeps_its_scores() -> None:
+    """FlashAttention takes fp16 and bf16 alone (its README); torch's own kernels take fp32 too."""
+    question = {"model": "llama3-8b", "gpus": 8, "cluster": "h100-sxm", "precision": "fp32"}
+    for framework, attention in (
+        ("megatron", "unfused"),
+        ("deepspeed", "unfused"),
+        ("torch", "flash"),
+    ):
+        recipe = resolve.recipe(from_words(question | {"framework": framework}))
+        assert recipe.attention == attention
+    with pytest.raises(InputError, match="needs numbers of 16 bits"):
+        resolve.recipe(from_words(question | {"attention": "flash"}))
