@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from planner.cost.params import stages
 from planner.cost.params.layer import total_params
-from planner.estimate import estimate
+from planner.cost.step import data_parallel
+from planner.estimate import closed_form, estimate
+from planner.layout import Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import Value
@@ -139,3 +144,96 @@ def test_gathered_keys_and_values() -> None:
     assert least < said.time.cp_comm_s < 1.6 * least
     more = said.memory.working_bytes - estimate(ring, layout).memory.working_bytes
     assert 0 <= more <= 4 * 2 * 65536 * 7 / 8 * 1024
+
+
+def hybrid(copies: int, model: str = "llama3-8b", **changes: Any) -> Recipe:
+    """Weights, gradients and states of torch's FSDP in so many copies, over 64 H100."""
+    software = with_switches(library.stack("torch"), {"data_parallel_replicate_degree": copies})
+    return documents.recipe(model, 64, framework="torch", software=software, **changes)
+
+
+def test_copies_of_shards_hold_as_many_times_as_much() -> None:
+    """4 + 4 + 8 bytes over 64 / copies ranks; below zero 3 two bytes of each weight besides; as
+    many copies as ranks are replicas that shard nothing; zero 1 and 0 shard none of it, nor does
+    one rank.
+    """
+    params = total_params(hybrid(1).model)
+    for copies in (1, 2, 8, 64):
+        here = hybrid(copies)
+        for zero, whole in ((3, 0), (2, 2)):
+            held = estimate(here, documents.layout(here, zero=zero)).memory
+            share = params * copies / 64
+            assert held.weights_bytes == pytest.approx(4 * share + whole * params)
+            assert held.gradients_bytes == pytest.approx(4 * share)
+            assert held.optimizer_bytes == pytest.approx(8 * share)
+        for knobs in ({"zero": 0}, {"zero": 1}, {"zero": 3, "tp": 8, "pp": 8}):
+            layout = documents.layout(here, **knobs)
+            assert estimate(here, layout).step_s == estimate(hybrid(1), layout).step_s
+
+
+def test_experts_have_their_own_copies() -> None:
+    """8 experts over ep 8, each on 8 ranks, 4 of one copy; what is dense on 64, 32 of one copy."""
+    here = hybrid(2, "mixtral-8x7b")
+    routed = 32 * 8 * 3 * 4096 * 14336
+    dense = total_params(here.model) - routed
+    held = estimate(here, documents.layout(here, zero=3, ep=8)).memory
+    assert held.gradients_bytes == pytest.approx(4 * (dense / 32 + routed / 8 / 4))
+
+
+def test_a_copy_gathers_in_its_node_and_gradients_are_summed_over_nodes() -> None:
+    """Of 8 nodes a copy each: a layer's 218 M weights in 2 bytes gathered by 8 ranks over 450 GB/s,
+    its gradients in 4 scattered there, and an eighth of them, twice 7/8, over 50 GB/s; in each
+    micro-batch.
+    """
+    layer = 4096 * (4096 * 2 + 1024 * 2) + 3 * 4096 * 14336
+    here = hybrid(8)
+    layout = documents.layout(here, zero=3)
+    split = stages.split(here.model, layout)
+    each = data_parallel.moves(here, layout, split)
+    inside_s = 7 / 8 * 2 * layer / 450e9
+    between_s = 2 * 7 / 8 * 4 * layer / 8 / 50e9
+    assert inside_s < each.gather_s < 1.6 * inside_s
+    assert 2 * inside_s + between_s < each.reduce_s < 1.6 * (2 * inside_s + between_s)
+    plain = data_parallel.moves(hybrid(1), layout, split)
+    assert plain.gather_s > each.gather_s
+    replicas = data_parallel.moves(hybrid(64), layout, split)
+    ring_s = 2 * 63 / 64 * 4 * layer / 400e9
+    assert replicas.gather_s == 0
+    assert ring_s < replicas.reduce_s < 1.6 * ring_s
+
+
+def test_a_copy_at_each_site_gathers_inside_it() -> None:
+    """Two sites over a link of 1 GB/s and 32 GPUs each: gathers do not cross it where each has a
+    copy, and gradients do as an all-reduce of every rank's shard, both ways 4 / 2 bytes.
+    """
+    far = library.hardware("h100-sxm").model_copy(deep=True)
+    fabric = far.fabric.model_copy(
+        update={"sites": 2, "site_gbytes_per_s": 1.0, "site_latency_us": 1000.0}
+    )
+    far = far.model_copy(update={"fabric": fabric})
+    layout = documents.layout(hybrid(1), zero=3)
+    near, apart, across = (
+        data_parallel.moves(here, layout, stages.split(here.model, layout))
+        for here in (hybrid(2), hybrid(2, hardware=far), hybrid(1, hardware=far))
+    )
+    assert apart.gather_s == near.gather_s
+    layer = 4096 * (4096 * 2 + 1024 * 2) + 3 * 4096 * 14336
+    assert across.gather_s > 2 * layer / 2 / 1e9
+    assert apart.reduce_s > 2 * 4 * layer / 2 / 1e9
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
+def test_columns_of_copies_are_rows(model: str) -> None:
+    here = hybrid(4, model)
+    columns = {
+        "dp": [64, 32, 64, 32],
+        "cp": [1, 2, 1, 2],
+        "m": [8, 16, 8, 16],
+        "zero": [0, 1, 2, 3],
+    }
+    batch = Layout(**{name: np.array(values) for name, values in columns.items()})
+    many = closed_form(here, batch)
+    for at in range(4):
+        one = closed_form(here, batch[at])
+        assert many.step_s[at] == pytest.approx(float(one.step_s), rel=1e-12)
+        assert many.memory_bytes[at] == pytest.approx(float(one.memory_bytes), rel=1e-12)

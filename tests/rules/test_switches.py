@@ -181,3 +181,28 @@ def test_muon_has_one_instance_of_the_optimizer() -> None:
     recipe = documents.recipe("llama3-8b", 64, software=software, optimizer="muon")
     broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe))}
     assert "instances are not Muon's" in broken
+
+
+@pytest.mark.parametrize(
+    ("copies", "knobs", "legal"),
+    [
+        (8, {}, True),
+        (8, {"zero": 2}, True),
+        (3, {}, False),
+        # a copy of one rank shards nothing, unless over cp: 8 = 4 * 2
+        (64, {}, False),
+        (8, {"cp": 8}, True),
+        (16, {"cp": 8}, False),
+        # nothing is sharded
+        (64, {"zero": 0}, True),
+        (64, {"tp": 8, "pp": 8}, True),
+    ],
+)
+def test_copies_of_shards(copies: int, knobs: dict[str, Any], legal: bool) -> None:
+    """distributed/parallel_dims.py: the degrees multiply to the GPUs; fsdp is dp_shard * cp."""
+    software = with_switches(library.stack("torch"), {"data_parallel_replicate_degree": copies})
+    words = {"framework": "torch", "framework_version": "2.13", "software": software}
+    recipe = documents.recipe("llama3-8b", 64, **words)
+    layout = documents.layout(recipe, **{"zero": 3, **knobs})
+    rules = {breach.rule for breach in breaches(recipe, layout)}
+    assert ("copies divide the data parallelism" not in rules) == legal

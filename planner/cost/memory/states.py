@@ -15,7 +15,7 @@ from planner.cost.memory.offload import (
 from planner.cost.memory.optimizer_states import saved_bytes
 from planner.cost.params.layer import embedding_params, head_params, norm_params
 from planner.cost.params.lora import NF4
-from planner.cost.params.per_rank import instances
+from planner.cost.params.per_rank import instances, shard_copies
 from planner.cost.params.trained import (
     adapters_params,
     frozen_params,
@@ -115,7 +115,8 @@ def state_bytes(
              [torch-fsdp]; [deepspeed]; [dettmers2023]
     Assumes: even shards, of Muon's whole matrices too.
     """
-    software, shards = _software(recipe), layout.replicas if alike is None else alike
+    software, ranks = _software(recipe), layout.replicas if alike is None else alike
+    shards = ranks / shard_copies(recipe, layout)
     zero = np.asarray(layout.zero)
     master = software.sharding.gathered_bytes > 0
     stored = (
@@ -145,7 +146,7 @@ def state_bytes(
     held = software.states.optimizer_state_bytes * params - saved_bytes(
         recipe, params, params if matrices is None else matrices
     )
-    owners = shards / instances(recipe, layout)
+    owners = ranks / instances(recipe, layout)
     states = held / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), owners, 1)
     return weights, gradients, states * (1 - optimizer_away(recipe, layout))
 

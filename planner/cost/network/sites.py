@@ -47,10 +47,15 @@ def replicas_cross(recipe: Recipe, layout: Layouts) -> Numeric:
 
 
 def group(recipe: Recipe, layout: Layouts, stride: Numeric, size: Numeric) -> collectives.Group:
-    """A data-parallel group: collectives.group(), spread over the sites where replicas cross."""
-    if recipe.hardware.fabric.sites == 1:
+    """A data-parallel group: collectives.group(), spread over the sites where replicas cross, but
+    for the ranks of one copy of several, which lie at one site.
+    """
+    count = recipe.hardware.fabric.sites
+    if count == 1:
         return collectives.group(recipe.hardware, stride, size)
-    sites = np.where(replicas_cross(recipe, layout), recipe.hardware.fabric.sites, 1)
+    reaches = np.asarray(stride * size > layout.gpus / layout.pp / count)
+    crosses = np.asarray(replicas_cross(recipe, layout)) & reaches
+    sites = np.where(crosses, count, 1)
     return collectives.group(recipe.hardware, stride, size, sites, layout.gpus)
 
 

@@ -24,13 +24,27 @@ def expert_ranks(layout: Layouts) -> Numeric:
 
 
 def instances(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Copies of the distributed optimizer's states among the ranks that hold the same parameters.
+    """Copies of the sharded optimizer's states among the ranks that hold the same parameters.
 
-    Formula: num_distributed_optimizer_instances under ZeRO 1, else 1
+    Formula: num_distributed_optimizer_instances under ZeRO 1; shard_copies() above
     Source:  [megatron-core] core/parallel_state.py
     Assumes: it divides the replicas, of experts too.
     """
-    return np.where(np.asarray(layout.zero) == 1, recipe.software.sharding.instances, 1)
+    of_states = np.where(np.asarray(layout.zero) == 1, recipe.software.sharding.instances, 1)
+    return of_states * shard_copies(recipe, layout)
+
+
+def shard_copies(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Copies of what FSDP shards, weights, gradients and states, among the ranks that hold the same
+    parameters.
+
+    Formula: data_parallel_replicate_degree from ZeRO 2 on with several ranks, else 1
+    Source:  [torchtitan] distributed/parallel_dims.py: meshes dp_replicate x fsdp, and dp_replicate
+             x efsdp of experts
+    Assumes: it divides the replicas, of experts too.
+    """
+    shared = layout.sharded(2) & (np.asarray(layout.replicas) > 1)
+    return np.where(shared, recipe.software.sharding.shard_copies, 1)
 
 
 def layers_params(

@@ -17,7 +17,7 @@ from planner.cost.memory.states import accumulated_bytes, reduced_bytes
 from planner.cost.network import collectives, sites
 from planner.cost.params.layer import ends_params, layer_params, padded_vocab
 from planner.cost.params.lora import sent_bytes
-from planner.cost.params.per_rank import expert_ranks, instances, layers_params
+from planner.cost.params.per_rank import expert_ranks, instances, layers_params, shard_copies
 from planner.cost.params.stages import Split
 from planner.cost.params.trained import (
     trained_embedding,
@@ -83,6 +83,33 @@ def scattered_s(
     )
 
 
+def copies_summed_s(
+    recipe: Recipe,
+    layout: Layouts,
+    stride: Numeric,
+    ranks: Numeric,
+    params: Numeric,
+    calls: Numeric,
+) -> Numeric:
+    """Sum over the copies of what is sharded, of the shards of so many parameters' gradients that
+    so many ranks hold, stride apart.
+
+    Formula: calls * all_reduce(reduced_bytes() params / (ranks / k) / calls) among k = instances()
+    Source:  [megatron-core] core/distributed/param_and_grad_buffer.py; [torch-fsdp]
+             _fully_shard/_fsdp_collectives.py foreach_reduce: in the precision of the
+             reduce-scatter, after each
+    Assumes: ranks of a copy are neighbours, copies lie apart by all of them.
+    """
+    sharding = recipe.software.sharding
+    if sharding.instances == 1 and sharding.shard_copies == 1:
+        return 0.0
+    copies = instances(recipe, layout)
+    owners = ranks / copies
+    others = sites.group(recipe, layout, stride * owners, copies)
+    share = params * reduced_bytes(recipe, layout) / owners
+    return calls * collectives.all_reduce_s(recipe.hardware, others, share / calls)
+
+
 @dataclass(frozen=True, slots=True)
 class Moves:
     """Seconds of the collectives of sharded weights: of one layer, and of what is outside the
@@ -101,10 +128,11 @@ class Moves:
 def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     """How long each collective takes, whatever hides it.
 
-    Formula: gathered_s() of a layer's weights that do not stay whole, among dp cp ranks and again
-             among hpz; scattered_s() of its trained gradients; of the ends' likewise, and once a
-             step a gather of what stays whole
-    Source:  [rajbhandari2020] sec. 7.2.2
+    Formula: gathered_s() of a layer's weights that do not stay whole, among the dp cp ranks of a
+             copy and again among hpz; scattered_s() and copies_summed_s() of its trained gradients;
+             of the ends' likewise, and once a step a gather of what stays whole
+    Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] _fully_shard/_fsdp_collectives.py
+             foreach_reduce
     Assumes: as sharded_comm_s().
     """
     software, ends, ranks, tp = (
@@ -125,7 +153,8 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
         1,
         layers.experts.first / np.maximum(layers.first, 1e-9) if layers.experts else 0.0,
     )
-    members = sites.group(recipe, layout, tp, ranks)
+    copies = shard_copies(recipe, layout)
+    members = sites.group(recipe, layout, tp, ranks / copies)
     near = collectives.group(recipe.hardware, tp, np.minimum(layout.hpz, ranks))
     calls, whole = software.sharding.calls, whole_params(recipe, layout)
     sharded = np.maximum(dense - whole, 0.0)
@@ -139,13 +168,18 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
         gather,
     )
     reduce = scattered_s(recipe, layout, members, moved, calls)
+    reduce = reduce + copies_summed_s(recipe, layout, tp, ranks, moved, calls)
     if layers.experts:
-        alike = sites.group(recipe, layout, layout.etp * layout.ep, expert_ranks(layout))
+        stride, owners = layout.etp * layout.ep, expert_ranks(layout)
+        alike = sites.group(recipe, layout, stride, owners / copies)
         more = gathered_s(recipe, alike, routed, sent, calls)
         gather, again = gather + more, again + more
         reduce = reduce + scattered_s(recipe, layout, alike, more_moved, calls)
+        reduce = reduce + copies_summed_s(recipe, layout, stride, owners, more_moved, calls)
+    trained = trained_ends(recipe, layout)
     outside = gathered_s(recipe, members, ends, 2.0, 1.0)
-    outside = outside + scattered_s(recipe, layout, members, trained_ends(recipe, layout), 1.0)
+    outside = outside + scattered_s(recipe, layout, members, trained, 1.0)
+    outside = outside + copies_summed_s(recipe, layout, tp, ranks, trained, 1.0)
     kept_whole = gathered_s(recipe, members, layers.first * whole, sent, 1.0) * (whole > 0)
     return Moves(gather, again, reduce, outside, kept_whole)
 
@@ -157,10 +191,11 @@ def sharded_comm_s(
     are known.
 
     Formula: a layer's gather g hides behind the forward of another; the second one g' and its
-             reduction r behind the backward of another; g' is among the hpz ranks of ZeRO++'s
-             second copy where there is one, else g; routed experts among edp ranks; reduced is what
-             is trained alone, gathered the frozen weights too; exposed of each micro-batch: what
-             outlasts them, the first gather and the last reduction, those of embedding and head
+             reduction r, summed over the copies of HSDP, behind the backward of another; g' is
+             among the hpz ranks of ZeRO++'s second copy where there is one, else g; routed experts
+             among edp ranks; reduced is what is trained alone, gathered the frozen weights too;
+             exposed of each micro-batch: what outlasts them, the first gather and the last
+             reduction, those of embedding and head
     Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] backward prefetch, one gather ahead
     Assumes: gathers and reductions share one communication stream; the table stays gathered from
              forward to backward.
@@ -316,15 +351,12 @@ def _reductions(
     """Reduction of the gradients of so many parameters of the layers, and outside them, among the
     ranks that hold them, stride apart, and gathering of the parameters.
 
-    Formula: of k instances of the distributed optimizer both within ranks / k; then an all-reduce
-             of each rank's share among the k
+    Formula: of k copies of the sharded states both within ranks / k; then copies_summed_s()
     Source:  [megatron-core] core/distributed/param_and_grad_buffer.py
-    Assumes: ranks of an instance are neighbours.
+    Assumes: ranks of a copy are neighbours.
     """
     params = inside + ends
-    copies = instances(recipe, layout)
-    owners = ranks / copies
-    members = sites.group(recipe, layout, stride, owners)
+    members = sites.group(recipe, layout, stride, ranks / instances(recipe, layout))
     wide = recipe.element_bytes
     sent = gathered_as(recipe, layout, wide) * inside + wide * ends
     pieces = buckets(recipe, layout, params)
@@ -332,12 +364,7 @@ def _reductions(
     calls = np.maximum(params / elements, 1.0) if elements else pieces
     gathered = calls * collectives.gather_s(recipe.hardware, members, sent / calls)
     reduced = gradient_reduction_s(recipe, layout, members, params)
-    if recipe.software.sharding.instances > 1:
-        others = sites.group(recipe, layout, stride * owners, copies)
-        share = params * recipe.software.states.grad_reduce_bytes / owners
-        reduced = reduced + pieces * collectives.all_reduce_s(
-            recipe.hardware, others, share / pieces
-        )
+    reduced = reduced + copies_summed_s(recipe, layout, stride, ranks, params, pieces)
     return reduced, np.where(layout.sharded(1), gathered, 0.0)
 
 

@@ -81,8 +81,9 @@ def _has_symmetric_memory(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _copies_divide(recipe: Recipe, layout: Layouts) -> Mask:
     copies, dp = _copies(recipe), np.asarray(layout.dp)
-    own = dp // copies * layout.cp * layout.tp
-    return np.asarray((dp % copies == 0) & (own % np.asarray(layout.ep) == 0))
+    own = dp // copies * layout.cp
+    shared = (dp % copies == 0) & (own * layout.tp % np.asarray(layout.ep) == 0)
+    return np.asarray(shared & (own > 1))
 
 
 def _copies(recipe: Recipe) -> int:
@@ -147,11 +148,14 @@ def _read_liger(plain: Plain) -> Value | None:
 
 
 def _read_copies(plain: Plain) -> Value | None:
-    """Copies of what is sharded; where nothing is, they are plain replicas (DDP)."""
+    """Copies of what is sharded, over the ranks of dp and cp; where nothing is, they are plain
+    replicas (DDP).
+    """
     copies = plain.get("data_parallel_replicate_degree")
     if not isinstance(copies, int) or isinstance(copies, bool) or copies <= 1:
         return None
-    return None if plain.get("data_parallel_shard_degree") == 1 else copies
+    alone = plain.get("context_parallel_size") in (None, 1)
+    return None if alone and plain.get("data_parallel_shard_degree") == 1 else copies
 
 
 def _compile(value: str, components: tuple[str, ...]) -> Spelling:
@@ -436,15 +440,16 @@ SWITCHES = (
             ),
         ),
         "gathers among fewer ranks, more states on each, gradients summed over the copies besides",
-        "[torchtitan] distributed/parallel_dims.py",
+        "[torchtitan] distributed/parallel_dims.py; [torch-fsdp] foreach_reduce: after each"
+        " reduce-scatter an all-reduce in its precision, every micro-batch",
         acts=_shards,
         needs=(
             Need(
                 "copies divide the data parallelism",
                 _copies_divide,
-                "data_parallel_replicate_degree must divide dp, and ep the ranks of one copy, but"
-                " got dp={layout.dp} and ep={layout.ep}",
-                "set it to a divisor of dp, or 1",
+                "data_parallel_replicate_degree must divide dp and leave a copy several ranks, ep"
+                " must divide those, but got dp={layout.dp}, cp={layout.cp} and ep={layout.ep}",
+                "set it to a smaller divisor of dp, or 1; zero 0 replicates all",
             ),
         ),
         read=_read_copies,
