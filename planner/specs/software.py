@@ -343,6 +343,8 @@ class Sharding(FrozenDocument):
     """Sharded gradients are held whole and reduced once a step, with the last micro-batch (FSDP's
     no_sync).
     """
+    gradients_deferred_in_pipeline: bool = False
+    """The same in a pipeline alone, after the last micro-batch (torch.distributed.pipelining)."""
 
 
 class Offload(FrozenDocument):

@@ -12,10 +12,12 @@ from planner.cost.layer.layer import layer_time
 from planner.cost.memory.rank_memory import Rank, gathered_bytes, state_bytes
 from planner.cost.params.layer import embedding_params, head_params, layer_params, total_params
 from planner.cost.params.stages import split
-from planner.cost.step.data_parallel import sharded_comm_s
+from planner.cost.step.data_parallel import moves, sharded_comm_s
 from planner.estimate import estimate
-from planner.layout import Layout
+from planner.layout import RECOMPUTE_CODE, Layout, module_mask
+from planner.specs import library
 from planner.specs.recipe import Recipe
+from planner.specs.switches.table import with_switches
 from planner.units import GIB
 from tests.documents import layout, recipe
 
@@ -137,3 +139,60 @@ def test_stacks_of_fsdp_plan_seven_billion_on_one_node() -> None:
     question, one = fsdp("torch-fsdp", hardware="a100-40g-sxm", global_batch_size=64)
     one = layout(question, mbs=2, zero=3, recompute=2)
     assert estimate(question, one).memory_bytes < 39 * GIB
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_a_pipeline_of_torch_holds_gradients_whole_and_reduces_them_once(zero: int) -> None:
+    """torch.distributed.pipelining turns the gradients' reduction off in every backward pass and
+    runs it after the last: 4 bytes of each of a stage's weights; 7/8 of them go once a step, over
+    50 GB/s.
+    """
+    question = recipe("llama3-70b", 512, framework="torch", framework_version="2.13", stack="torch")
+    few, many = (layout(question, tp=8, pp=8, zero=zero, m=m) for m in (8, 16))
+    stage = 10 * (8192 * (2 * 8192 + 2 * 1024) + 3 * 8192 * 28672) / 8
+    held = estimate(question, few).memory.gradients_bytes
+    ends = 4 * 128256 * 8192 / 8
+    assert 4 * stage <= held <= 4 * stage + 1.01 * ends
+    layers = split(question.model, few)
+    each = moves(question, few, layers)
+    once = layers.first * each.reduce_s + each.outside_reduce_s
+    assert once > 7 / 8 * 4 * stage / 50e9
+    if zero == 2:  # gathers are once a step too
+        exposed = [estimate(question, one).time.dp_comm_s for one in (few, many)]
+        assert exposed[0] == pytest.approx(exposed[1])
+        assert exposed[0] > 7 / 8 * 4 * stage / 50e9
+    else:  # gathers of every micro-batch
+        total = [
+            sum(sharded_comm_s(question, one, layers, layer_time(question, one), each))
+            for one in (few, many)
+        ]
+        gathers = layers.first * (each.gather_s + each.again_s) + each.outside_s
+        assert total[1] - total[0] == pytest.approx(8 * gathers)
+        assert total[0] == pytest.approx(8 * gathers + once)
+
+
+def test_torchtitan_on_8_and_128_gpus() -> None:
+    """[torchtitan] benchmarks/llama3_h100_202412_torchtitan.md tables 1 and 3: Llama 3.1 8B, two
+    sequences of 8,192 a GPU, compiled, selective recomputation: 77.0 and 62.0 GiB reserved by
+    torch, so without the CUDA context and NCCL's buffers.
+    """
+    software = with_switches(library.stack("torch"), {"compile": "on", "expandable_segments": True})
+    for gpus, published in ((8, 77.0), (128, 62.0)):
+        question = recipe(
+            "llama3-8b",
+            gpus,
+            framework="torch",
+            framework_version="2.13",
+            software=software,
+            global_batch_size=2 * gpus,
+        )
+        one = layout(
+            question,
+            zero=3,
+            mbs=2,
+            recompute=RECOMPUTE_CODE["selective"],
+            recompute_modules=module_mask(["ops"]),
+        )
+        held = estimate(question, one).memory
+        reserved = estimate(question, one).memory_bytes - held.context_bytes - held.nccl_bytes
+        assert reserved / 2**30 == pytest.approx(published, rel=0.03)

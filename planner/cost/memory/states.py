@@ -23,7 +23,7 @@ from planner.cost.params.trained import (
     trains,
     trains_all,
 )
-from planner.layout import Layouts, Numeric
+from planner.layout import Layouts, Mask, Numeric
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
 
@@ -105,12 +105,13 @@ def state_bytes(
     which `alike` ranks hold (dp cp when None).
 
     Formula: weight_bytes + gradient_bytes + optimizer_state_bytes a parameter, less what another
-             optimizer saves; ZeRO 1 shards the last, over the ranks of an instance, 2 gradients, 3
-             weights; frozen ones are weights alone, of 2 bytes, of 0.52 in nf4; weights that are a
-             master are sharded as gradients are, and below 3 their gathered copy is held whole; a
-             bf16 pipeline of DeepSpeed adds sums_bytes and shards the optimizer under ZeRO 0 too;
-             offloaded states are not on the device, nor are their gradients from ZeRO 2 on; hpZ
-             adds weights over its group
+             optimizer saves; ZeRO 1 shards the last, over the ranks of an instance, 2 gradients but
+             for gradients_deferred(), 3 weights; frozen ones are weights alone, of 2 bytes, of 0.52
+             in nf4; weights that are a master are sharded from ZeRO 2 on, and below 3 their
+             gathered copy is held whole; a bf16 pipeline of DeepSpeed adds sums_bytes and shards
+             the optimizer under ZeRO 0 too; offloaded states are not on the device, nor are their
+             gradients from ZeRO 2 on; hpZ adds weights over its group; FSDP shards over the ranks
+             of one of shard_copies()
     Source:  [rajbhandari2020]; [megatron-core] 6 + 12/(dp cp) with the distributed optimizer;
              [torch-fsdp]; [deepspeed]; [dettmers2023]
     Assumes: even shards, of Muon's whole matrices too.
@@ -136,7 +137,7 @@ def state_bytes(
         + sums_bytes(recipe, layout)
         + accumulated_bytes(recipe, layout)
     )
-    split = (zero >= 2) & (not software.sharding.gradients_deferred)
+    split = (zero >= 2) & ~gradients_deferred(recipe, layout)
     gradients = (
         gradient_bytes
         * params
@@ -149,6 +150,21 @@ def state_bytes(
     owners = ranks / instances(recipe, layout)
     states = held / np.where((zero >= 1) | (in_bf16_pipeline(recipe, layout) > 0), owners, 1)
     return weights, gradients, states * (1 - optimizer_away(recipe, layout))
+
+
+def gradients_deferred(recipe: Recipe, layout: Layouts) -> Mask:
+    """Whether sharded gradients stay whole until a step's last micro-batch.
+
+    Formula: by the software, or by it in a pipeline
+    Source:  torch.distributed.pipelining stage.py: set_requires_gradient_sync(False) in every
+             backward pass, then perform_reduce_grad()
+    Assumes: the whole gradients are of gradient_bytes; their shards take their place.
+    """
+    sharding = recipe.software.sharding
+    mask: Mask = sharding.gradients_deferred | (
+        layout.pipelined & sharding.gradients_deferred_in_pipeline
+    )
+    return mask
 
 
 def reduced_bytes(recipe: Recipe, layout: Layouts) -> Numeric:

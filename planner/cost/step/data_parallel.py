@@ -13,7 +13,7 @@ from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.kernels import memory_s
 from planner.cost.layer.layer import LayerTime
 from planner.cost.memory.quantized_weights import gathered_as
-from planner.cost.memory.states import accumulated_bytes, reduced_bytes
+from planner.cost.memory.states import accumulated_bytes, gradients_deferred, reduced_bytes
 from planner.cost.network import collectives, sites
 from planner.cost.params.layer import ends_params, layer_params, padded_vocab
 from planner.cost.params.lora import sent_bytes
@@ -121,6 +121,8 @@ class Moves:
     """The second gather, for the backward pass."""
     reduce_s: Numeric
     outside_s: Numeric
+    """The gather of what is outside the layers."""
+    outside_reduce_s: Numeric
     whole_s: Numeric
     """Once a step: of the layers' weights that stay whole."""
 
@@ -178,10 +180,10 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
         reduce = reduce + copies_summed_s(recipe, layout, stride, owners, more_moved, calls)
     trained = trained_ends(recipe, layout)
     outside = gathered_s(recipe, members, ends, 2.0, 1.0)
-    outside = outside + scattered_s(recipe, layout, members, trained, 1.0)
-    outside = outside + copies_summed_s(recipe, layout, tp, ranks, trained, 1.0)
+    outside_reduce = scattered_s(recipe, layout, members, trained, 1.0)
+    outside_reduce = outside_reduce + copies_summed_s(recipe, layout, tp, ranks, trained, 1.0)
     kept_whole = gathered_s(recipe, members, layers.first * whole, sent, 1.0) * (whole > 0)
-    return Moves(gather, again, reduce, outside, kept_whole)
+    return Moves(gather, again, reduce, outside, outside_reduce, kept_whole)
 
 
 def sharded_comm_s(
@@ -195,7 +197,8 @@ def sharded_comm_s(
              among the hpz ranks of ZeRO++'s second copy where there is one, else g; routed experts
              among edp ranks; reduced is what is trained alone, gathered the frozen weights too;
              exposed of each micro-batch: what outlasts them, the first gather and the last
-             reduction, those of embedding and head
+             reduction, those of embedding and head; gradients_deferred() are reduced once, in a
+             pipeline beside nothing
     Source:  [rajbhandari2020] sec. 7.2.2; [torch-fsdp] backward prefetch, one gather ahead
     Assumes: gathers and reductions share one communication stream; the table stays gathered from
              forward to backward.
@@ -203,13 +206,17 @@ def sharded_comm_s(
     software, each = recipe.software, moved or moves(recipe, layout, layers)
     ahead = software.sharding.overlap_share * (software.sharding.prefetch_elements > 0)
     forward = np.minimum(each.gather_s, layer.forward_s) * ahead
-    busy = each.again_s * ahead + each.reduce_s * software.overlap.grad_share
-    backward = np.minimum(busy, layer.backward_s)
-    hidden = layout.m * np.maximum(layers.first - 1, 0) * (forward + backward)
-    total = layout.m * (
-        layers.first * (each.gather_s + each.again_s + each.reduce_s) + each.outside_s
-    )
-    total = total + each.whole_s
+    again = np.minimum(each.again_s * ahead, layer.backward_s)
+    reduced = each.reduce_s * software.overlap.grad_share
+    reduced = np.minimum(reduced, layer.backward_s - again)
+    late = gradients_deferred(recipe, layout)
+    times = np.where(late, 1, layout.m)
+    beside = times * ~(late & layout.pipelined)
+    hidden = layout.m * (forward + again) + beside * reduced
+    hidden = np.maximum(layers.first - 1, 0) * hidden
+    gathers = layers.first * (each.gather_s + each.again_s) + each.outside_s
+    reductions = layers.first * each.reduce_s + each.outside_reduce_s
+    total = layout.m * gathers + times * reductions + each.whole_s
     return total - hidden, hidden
 
 
@@ -298,6 +305,7 @@ class Exchanged:
     layer_again_s: Numeric
     layer_reduce_s: Numeric
     outside_s: Numeric
+    outside_reduce_s: Numeric
     whole_s: Numeric
 
 
@@ -336,6 +344,7 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
         each.again_s,
         each.reduce_s,
         each.outside_s,
+        each.outside_reduce_s,
         each.whole_s,
     )
 
@@ -370,13 +379,15 @@ def _reductions(
 
 def _reduced_after(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether gradients are reduced after the backward pass, beside nothing: by the software, where
-    they are whole or in a pipeline, or where a sum in 32 bits is (DeepSpeed's BF16_Optimizer).
+    they are whole or in a pipeline, or where a sum in 32 bits is (DeepSpeed's BF16_Optimizer), or
+    the pipeline reduces them at its end (torch).
     """
     software = recipe.software
     after = layout.sharded(1) & software.sharding.reduced_at_end
     whole = (layout.pipelined | ~layout.sharded(1)) & software.quirks.shards_overlap_alone
     summed = (np.asarray(layout.zero) == 1) & (accumulated_bytes(recipe, layout) > 0)
-    mask: Mask = after | whole | summed
+    deferred = layout.sharded(2) & layout.pipelined & gradients_deferred(recipe, layout)
+    mask: Mask = after | whole | summed | deferred
     return mask
 
 
@@ -401,7 +412,7 @@ def dp_comm_s(
     group: Mask = np.asarray(size) > 1
     if layers.experts:
         group = group | (expert_ranks(layout) > 1)
-    window = np.where(layout.sharded(2) & (not software.sharding.gradients_deferred), layout.m, 1)
+    window = np.where(layout.sharded(2) & ~gradients_deferred(recipe, layout), layout.m, 1)
     reduce = sums.reduce_s * window
     gather = sums.gather_s + size * layers.first * TENSORS * software.launch.gather_us * MICRO * (
         layout.sharded(1)
@@ -419,6 +430,7 @@ def dp_comm_s(
         sums.layer_again_s,
         sums.layer_reduce_s,
         sums.outside_s,
+        sums.outside_reduce_s,
         sums.whole_s,
     )
     exposed_sharded, hidden_sharded = sharded_comm_s(recipe, layout, layers, layer, moved)
