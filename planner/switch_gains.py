@@ -44,6 +44,8 @@ class SwitchGain:
 
     off: bool
     """Whether the value is the switch's first."""
+    by_default: bool
+    """Whether the recipe's value is what the framework does unless told otherwise."""
     guessed: bool
     """Whether the effect is a guess, by its source."""
 
@@ -119,19 +121,21 @@ def _gain(
         base_s - step_s,
         switch.arithmetic_of(value),
         value == switch.values[0],
+        now[switch.name] == switch.default,
         is_guess(recipe.framework, switch.name),
     )
 
 
 def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str]:
-    """Two sentences, each empty where there is nothing to say: what is on and what it saves, what
-    is left off and would save. What changes the numbers is said apart (planner/numerics.py).
+    """Two sentences, each empty where there is nothing to say: what was turned on and what it
+    saves, what is left off and would save. What changes the numbers is said apart
+    (planner/numerics.py).
     """
     least = PAYS * step_s
-    first = {gain.name: gain for gain in gains if gain.off and gain.saved_s < -least}
     on = [
         f"{gain.name} {shown(gain.now)} ({-gain.saved_s:.2g} s{gain.doubt})"
-        for gain in first.values()
+        for gain in gains
+        if gain.off and not gain.by_default and gain.saved_s < -least
     ]
     return ", ".join(on), ", ".join(_best(gains, least))
 
