@@ -5,9 +5,8 @@
 # zero 1, ds_config.json beside this file
 # PipelineModule(layers, num_stages=4, partition_method='type:Block', activation_checkpoint_interval=0)
 # 1F1B, v 1: DeepSpeed's pipeline has no interleaving (virtual stages)
-# changes the numbers: gradients 16 bits
-# expected: 69.228 s a step (51.796 to 82.458), 46 TFLOP/s/GPU, 947 tokens/s/GPU
-# expected: 22.1 of 23.6 GiB a GPU, out of memory with probability 1%
+# expected: 69.582 s a step (51.686 to 83.130), 45 TFLOP/s/GPU, 942 tokens/s/GPU
+# expected: 21.2 of 23.6 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:

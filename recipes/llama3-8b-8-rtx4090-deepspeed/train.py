@@ -48,7 +48,14 @@ def options() -> argparse.Namespace:
     parser.add_argument("--position", choices=("rope", "learned", "alibi", "none"), default="rope")
     parser.add_argument("--rope-theta", type=float, default=10_000.0)
     parser.add_argument("--attention-bias", choices=("none", "qkv", "qkvo"), default="none")
-    for name in ("gated-mlp", "mlp-bias", "qk-norm", "tied-embeddings", "unfused-attention"):
+    for name in (
+        "gated-mlp",
+        "mlp-bias",
+        "qk-norm",
+        "tied-embeddings",
+        "unfused-attention",
+        "liger-loss",
+    ):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--pipeline-stages", type=int, default=1)
     parser.add_argument(
@@ -240,12 +247,21 @@ class Model(nn.Module):
         self.lm_head = nn.Linear(args.hidden_size, args.vocab_size, bias=False)
         if args.tied_embeddings:
             self.lm_head.weight = self.embedding.token.weight
+        self.head_and_loss = None
+        if args.liger_loss:  # needs the package liger-kernel
+            from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+            self.head_and_loss = LigerFusedLinearCrossEntropyLoss()
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x)
-        return loss_of(self.lm_head(self.norm(x)), labels)
+        if self.head_and_loss is None:
+            return loss_of(self.lm_head(self.norm(x)), labels)
+        # The kernel never holds all logits; ZeRO-3 gathers the weight as it is read.
+        rows = self.norm(x).flatten(0, 1)
+        return self.head_and_loss(self.lm_head.weight, rows, labels.flatten())
 
 
 def pipeline(args: argparse.Namespace) -> PipelineModule:

@@ -3,7 +3,7 @@
 torchtitan 0.3 reads this: `--module torchtitan_plan --config plan`.
 """
 
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.loss import CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
@@ -14,11 +14,12 @@ from torchtitan.trainer import Trainer
 
 def plan() -> Trainer.Config:
     model = model_registry("8B")
-    cross_entropy = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model))
+    loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model))
+    optimizer = default_adamw(lr=3e-4)
     return Trainer.Config(
         model_spec=model,
-        loss=ChunkedLossWrapper.Config(loss_fn=cross_entropy),
-        optimizer=default_adamw(lr=3e-4),
+        loss=loss,
+        optimizer=optimizer,
         training=TrainingConfig(
             local_batch_size=1,
             global_batch_size=512,
