@@ -159,7 +159,7 @@ def recommend(
             folder, complete, recipe, best.layout, best.estimate, launcher, own, format
         )
     goodput = of_plan(question, recipe, best.estimate)
-    gains = tuple(other_values(recipe, best.layout))
+    gains = tuple(other_values(recipe, best.layout, step_s=float(best.estimate.step_s)))
     return Recommendation(
         complete,
         recipe,
@@ -207,7 +207,7 @@ def explain(
         _baselines(recipe, layout),
         held(question, recipe, layout),
         of_plan(question, recipe, exact),
-        tuple(other_values(recipe, layout, accepted)),
+        tuple(other_values(recipe, layout, accepted, float(exact.step_s))),
     )
 
 

@@ -4,7 +4,7 @@ are worth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.cost.terms import ACCEPTED_OOM_PROBABILITY
 from planner.estimate import closed_form
@@ -36,7 +36,7 @@ class SwitchGain:
     settings: Switches
     """The value, and what it is set together with."""
     step_s: float
-    """Of the layout with it, in closed form."""
+    """Of the layout with it: its closed form in proportion to the step that is stated."""
     saved_s: float
     """Less than now; negative where the recipe's value is the faster one."""
     arithmetic: str
@@ -71,20 +71,28 @@ class SwitchGain:
 
 
 def other_values(
-    recipe: Recipe, layout: Layout, accepted: float = ACCEPTED_OOM_PROBABILITY
+    recipe: Recipe,
+    layout: Layout,
+    accepted: float = ACCEPTED_OOM_PROBABILITY,
+    step_s: float | None = None,
 ) -> list[SwitchGain]:
     """Every value that a switch does not have now, where the version has it, it acts, it breaks no
     rule and the layout still fits.
 
     accepted: probability of running out of memory up to which it fits.
+    step_s: of the layout as it is stated, simulated; gains are in proportion to it.
     """
     base_s = float(closed_form(recipe, layout).step_s)
-    return [
-        gain
-        for switch in BY_FRAMEWORK[recipe.framework].values()
-        for value in switch.values
-        if (gain := _gain(recipe, layout, switch, value, base_s, accepted)) is not None
-    ]
+    scale = 1.0 if step_s is None else step_s / base_s
+    gains = []
+    for switch in BY_FRAMEWORK[recipe.framework].values():
+        for value in switch.values:
+            gain = _gain(recipe, layout, switch, value, base_s, accepted)
+            if gain is not None:
+                gains.append(
+                    replace(gain, step_s=gain.step_s * scale, saved_s=gain.saved_s * scale)
+                )
+    return gains
 
 
 def _gain(
@@ -124,6 +132,21 @@ def _gain(
         now[switch.name] == switch.default,
         is_guess(recipe.framework, switch.name),
     )
+
+
+def stated(settings: Switches, recipe: Recipe, layout: Layout) -> tuple[list[str], list[str]]:
+    """Of settings that a question fixes the names of those that act in a layout, and of those that
+    change nothing there; values that the framework has anyway are neither.
+    """
+    acting: list[str] = []
+    idle: list[str] = []
+    for name, value in settings.items():
+        switch = BY_FRAMEWORK[recipe.framework][name]
+        if value == switch.default:
+            continue
+        acts = switch.exists(recipe, layout) & switch.acts(recipe, layout)
+        (acting if acts else idle).append(name)
+    return acting, idle
 
 
 def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str]:

@@ -4,6 +4,7 @@ question would give.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from planner import switch_gains
@@ -30,8 +31,8 @@ STARVED = 0.2
 
 def findings(launch: Launch, now: Estimate) -> list[Finding]:
     """The bottleneck, then the changes that gain most, one of a kind."""
-    base = float(closed_form(launch.recipe, launch.layout).step_s)
-    offered = [*_switches(launch, base), *_layouts(launch, base, now)]
+    base = float(now.step_s)
+    offered = [*_switches(launch, base), *_layouts(launch, now)]
     offered = sorted(offered, key=lambda pair: pair[0])[:TOP]
     gains = [_gain(launch, base, step_s, way) for step_s, way in offered]
     return [_bottleneck(now), *_bubble(launch, now), *gains]
@@ -121,16 +122,19 @@ def _bubble(launch: Launch, now: Estimate) -> list[Finding]:
     return [Finding("warning", "more micro-batches", text, ways)]
 
 
-def _layouts(launch: Launch, base: float, now: Estimate) -> list[tuple[float, Way]]:
+def _layouts(launch: Launch, now: Estimate) -> list[tuple[float, Way]]:
     """The fastest of each kind of change that fits at least as surely as now; of equally fast ones
     that with fewest changes.
     """
     allowed = now.oom_probability if now.oom_probability < MAX_OOM_PROBABILITY else 0.0
     kinds: dict[str, tuple[float, Way]] = {}
+    # closed forms, in proportion to the simulated step
+    scale = float(now.step_s) / float(closed_form(launch.recipe, launch.layout).step_s)
     neighbours = nearby_layouts.around(launch.recipe, launch.layout, 1)
-    for near in sorted(neighbours, key=lambda near: near.step_s):
+    for closed in sorted(neighbours, key=lambda near: near.step_s):
+        near = replace(closed, step_s=closed.step_s * scale)
         fits = near.fits or near.oom_probability <= allowed
-        if near.words and fits and near.step_s < base * (1 - PAYS):
+        if near.words and fits and near.step_s < now.step_s * (1 - PAYS):
             kinds.setdefault(next(iter(near.words)), (near.step_s, way_to(launch, near)))
     return list(kinds.values())
 
@@ -138,7 +142,7 @@ def _layouts(launch: Launch, base: float, now: Estimate) -> list[tuple[float, Wa
 def _switches(launch: Launch, base: float) -> list[tuple[float, Way]]:
     """Of each switch the value that keeps the arithmetic and saves most, where it pays."""
     best: dict[str, tuple[float, Way]] = {}
-    gains = switch_gains.other_values(launch.recipe, launch.layout)
+    gains = switch_gains.other_values(launch.recipe, launch.layout, step_s=base)
     for gain in sorted(gains, key=lambda gain: gain.step_s):
         if not gain.keeps_arithmetic or gain.saved_s < base * PAYS or gain.name in best:
             continue

@@ -23,7 +23,8 @@ from planner.report.text.parts import (
 )
 from planner.search import SearchResult
 from planner.specs.recipe import Recipe
-from planner.switch_gains import worth
+from planner.specs.switches.table import parse, shown
+from planner.switch_gains import stated, worth
 from planner.units import GIB
 
 MAX_RULES = 6
@@ -91,12 +92,17 @@ def reasons(result: SearchResult) -> list[Any]:
 
 def switches(answer: Recommendation) -> list[Any]:
     """What the switches of plan 1 are worth, and what others would save."""
-    plan = answer.plans[0]
+    plan, recipe = answer.plans[0], answer.recipe
     on, off = worth(list(answer.switches), float(plan.estimate.step_s))
+    settings = parse(answer.question.switch or (), recipe.framework)
+    acting, idle = stated(settings, recipe, plan.layout)
+    others = [f"{name} {shown(settings[name])}" for name in acting if f"{name} " not in on]
+    on = ", ".join(filter(None, [on, *others]))
     offers = ", ".join(map(str, answer.offers))
     sentences = [
         f"on: {on}." * bool(on),
         f"Left off: {off}; --switch NAME=VALUE sets one." * bool(off),
+        f"Without effect in plan 1: {', '.join(idle)}." * bool(idle),
         f"Would change the numbers: {offers}; --allow-numerics takes what helps." * bool(offers),
     ]
     text = " ".join(filter(None, sentences))

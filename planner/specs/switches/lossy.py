@@ -26,7 +26,7 @@ def in_force(recipe: Recipe, layout: Layout) -> dict[str, str]:
         if acts and switch.arithmetic_of(value) in (LOSSY, BENCHMARK):
             held[switch.name] = shown(value)
     states = recipe.software.states
-    of_gradients = any(name.startswith("grad_") for name in BY_FRAMEWORK[recipe.framework])
+    of_gradients = "grad_reduce_dtype" in BY_FRAMEWORK[recipe.framework]
     reduced = layout.dp * layout.cp > 1 and states.grad_reduce_bytes < FULL_BYTES
     if reduced and not of_gradients and recipe.precision != "fp32":
         held[GRADIENT] = f"{8 * states.grad_reduce_bytes:.0f} bits"
