@@ -175,7 +175,8 @@ def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
     dense, experts = layers_params(recipe.model, layout, rank.layers, rank.expert_layers)
     weights = weights + beyond_16_bits(recipe, layout, dense, layout.replicas)
-    weights = weights + beyond_16_bits(recipe, layout, experts, expert_ranks(layout))
+    if recipe.model.moe:
+        weights = weights + beyond_16_bits(recipe, layout, experts, expert_ranks(layout))
     trained = shared.trained + routed.trained
     buffers = bucket_bytes(recipe, layout, trained) + software.allocator.workspace_mib * MIB
     buffers = buffers + dummy_bytes(recipe, layout) + gathered_bytes(recipe, layout, rank)

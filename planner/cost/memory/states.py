@@ -156,7 +156,7 @@ def gradients_deferred(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether sharded gradients stay whole until a step's last micro-batch.
 
     Formula: by the software, or by it in a pipeline
-    Source:  [torch-fsdp] set_requires_gradient_sync(False), by distributed/pipelining in every
+    Source:  [torch-pipelining] stage.py: set_requires_gradient_sync(False) in every
              backward pass, then perform_reduce_grad()
     Assumes: the whole gradients are of gradient_bytes; their shards take their place.
     """
