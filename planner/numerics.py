@@ -20,6 +20,7 @@ from planner.specs.question import changed
 from planner.specs.recipe import Recipe
 from planner.specs.switches.lossy import LOSSY, MOMENT, in_force
 from planner.specs.switches.numbers import MOMENTS, STATES, is_precise
+from planner.specs.switches.precision import PRECISE
 from planner.specs.switches.switch import Switch, Value
 from planner.specs.switches.table import BY_FRAMEWORK, is_guess, parse, settings_of, shown
 from planner.specs.versions import version_of
@@ -143,7 +144,7 @@ def _lossy(question: Question, recipe: Recipe) -> Iterator[tuple[str, str, dict[
                 guessed = is_guess(recipe.framework, switch.name)
                 switches = {"switch": (*question.switch, *words)}
                 yield switch.name, shown(value), switches, guessed
-    whole = not is_precise(recipe) and not fixed.keys() & {*STATES}
+    whole = not is_precise(recipe) and not fixed.keys() & {PRECISE, *STATES}
     if recipe.framework == "megatron" and whole and question.optimizer is None:
         yield MOMENT, "bf16", {"optimizer": NARROW_MOMENTS}, False
 

@@ -13,7 +13,7 @@ from planner.specs.megatron import MOMENTS, NARROW, WHOLE_STATES
 from planner.specs.model import ModelSpec
 from planner.specs.software import Software
 from planner.specs.switches.switch import Value
-from planner.specs.switches.table import with_switches
+from planner.specs.switches.table import parse, shown, with_switches
 from planner.specs.words import Question
 
 BITS = {"16bit": "16", "nf4": "4"}
@@ -55,7 +55,7 @@ def trained(question: Question, model: ModelSpec, software: Software, seq_length
     packing, length = _samples(question, seq_length)
     words = {
         "model": model,
-        "software": _software(software, name),
+        "software": _software(question, software, name),
         "optimizer": name,
         "lora": lora,
         "frozen": frozen,
@@ -86,7 +86,7 @@ def _lora_said(question: Question, lora: workload.Lora) -> tuple[str, ...]:
     )
 
 
-def _software(software: Software, name: str) -> Software:
+def _software(question: Question, software: Software, name: str) -> Software:
     """The precision-aware optimizer is Adam with narrower states: switches of the software."""
     software = with_named_states(software)
     if name not in NARROW:
@@ -96,7 +96,14 @@ def _software(software: Software, name: str) -> Software:
             f"optimizer {name} is Megatron-LM's, whose states are else {WHOLE_STATES:g} bytes a"
             f" parameter, but got stack {software.name}; try optimizer adam"
         )
-    return with_switches(software, precise(NARROW[name]))
+    meant = precise(NARROW[name])
+    for switch, value in parse(question.switch, software.framework).items():
+        if meant.get(switch, value) != value:
+            raise InputError(
+                f"switch {switch} must be {shown(meant[switch])} with optimizer {name}, but got"
+                f" {shown(value)}; leave one out"
+            )
+    return with_switches(software, meant)
 
 
 def precise(moments: str) -> dict[str, Value]:

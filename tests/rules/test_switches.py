@@ -58,9 +58,12 @@ def test_cuda_graphs(model: str, graph: str, knobs: dict[str, Any], rules: set[s
     assert {breach.rule for breach in breaches(recipe, layout)} == rules
 
 
-def test_dropout_is_not_repeated_in_a_graph() -> None:
-    """TransformerConfig of 0.19: no attention dropout in graphed attention recomputation."""
-    stack = with_switches(library.stack("megatron"), {"cuda_graph": "attn"})
+@pytest.mark.parametrize("graph", ["attn", "full_iteration"])
+def test_dropout_is_not_repeated_in_a_graph(graph: str) -> None:
+    """TransformerConfig of 0.19: no attention dropout in graphed attention recomputation, where
+    attention alone is captured or all is.
+    """
+    stack = with_switches(library.stack("megatron"), {"cuda_graph": graph})
     dropping = stack.model_copy(update={"dropout": True})
     for software, rules in ((stack, set()), (dropping, {"graphed recomputation has no dropout"})):
         recipe = documents.recipe("llama3-8b", 64, stack=software)
@@ -72,7 +75,8 @@ def test_dropout_is_not_repeated_in_a_graph() -> None:
 
 def test_hidden_dropout_is_not_repeated_in_a_graph() -> None:
     """TransformerConfig of 0.19: no hidden dropout in graphed MLP or MoE recomputation."""
-    for graph, rules in (("layers", {"a graphed MLP repeats no dropout"}), ("attn", set())):
+    repeated = {"a graphed MLP repeats no dropout"}
+    for graph, rules in (("layers", repeated), ("full_iteration", repeated), ("attn", set())):
         stack = with_switches(library.stack("megatron"), {"cuda_graph": graph})
         dropping = stack.model_copy(update={"dropout": True})
         recipe = documents.recipe("llama3-8b", 64, stack=dropping)
@@ -121,6 +125,25 @@ def test_activations_in_host_memory(
     )
     layout = documents.layout(recipe, ep=8, **knobs)
     assert {breach.rule for breach in breaches(recipe, layout)} == rules
+
+
+@pytest.mark.parametrize(
+    ("version", "dispatcher", "legal"),
+    [
+        ("0.17", "alltoall", True),
+        ("0.17", "deepep", False),
+        ("0.17", "hybridep", False),
+        ("0.18", "deepep", True),
+        ("0.18", "hybridep", True),
+    ],
+)
+def test_shared_experts_run_beside_the_exchange(version: str, dispatcher: str, legal: bool) -> None:
+    """TransformerConfig of 0.17: the overlap "only works with alltoall"; of 0.18 with flex too."""
+    settings = {"moe_shared_expert_overlap": True, "moe_dispatcher": dispatcher}
+    software = with_switches(library.stack("megatron"), settings)
+    recipe = documents.recipe("deepseek-v2-lite", 64, software=software, framework_version=version)
+    broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe, ep=8))}
+    assert ("shared experts beside no library's exchange" not in broken) == legal
 
 
 def test_latent_attention_gathers_no_keys() -> None:

@@ -81,6 +81,14 @@ def test_optimizers_have_other_names(name: str | None, kept: str) -> None:
         ({"packing": True}, "add --mean-length N"),
         ({"mean_length": 9000}, "mean_length must be at most seq_length, but got 9,000 and 8,192"),
         ({"optimizer": "precision-aware", "framework": "deepspeed"}, "Megatron-LM's"),
+        (
+            {"optimizer": "precision-aware", "switch": ("use_precision_aware_optimizer=off",)},
+            "use_precision_aware_optimizer must be on with optimizer precision-aware, but got off",
+        ),
+        (
+            {"optimizer": "precision-aware", "switch": ("exp_avg_dtype=fp32",)},
+            "exp_avg_dtype must be bf16 with optimizer precision-aware, but got fp32; leave one",
+        ),
     ],
 )
 def test_words_that_contradict_one_another(words: dict[str, Any], says: str) -> None:

@@ -54,6 +54,10 @@ def _sends_tokens(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(setting(recipe, "moe_dispatcher", "allgather") != "allgather")
 
 
+def _exchanges_by_nccl(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(setting(recipe, "moe_dispatcher", "allgather") not in ("deepep", "hybridep"))
+
+
 def _exchanges(recipe: Recipe, layout: Layouts) -> Mask:
     """Tokens travel to experts of other ranks."""
     return _has_experts(recipe, layout) & (np.asarray(layout.ep) > 1)
@@ -507,6 +511,14 @@ SWITCHES = (
                 "try moe_dispatcher alltoall",
             ),
             Need(
+                "shared experts beside no library's exchange",
+                _exchanges_by_nccl,
+                "before 0.18 shared experts run beside an all-to-all alone, but got moe_dispatcher"
+                " deepep or hybridep",
+                "try moe_dispatcher alltoall, or --framework-version 0.18",
+                before=(0, 18),
+            ),
+            Need(
                 "overlapped shared experts are kept",
                 lambda recipe, layout: layout.recomputes("shared_experts") == 0,
                 "shared experts that run beside the exchange are not recomputed, but got"
@@ -572,7 +584,6 @@ SWITCHES = (
                 "where attention is captured it is not recomputed under dropout, but got"
                 " recompute_modules {knobs[recompute_modules]}",
                 "leave core_attn out, or try cuda_graph none",
-                values=("attn", "layers"),
             ),
             Need(
                 "a graphed MLP repeats no dropout",
@@ -580,7 +591,7 @@ SWITCHES = (
                 "where layers are captured an MLP is not recomputed under dropout, but got"
                 " recompute_modules {knobs[recompute_modules]}",
                 "leave mlp and moe out, or try cuda_graph attn",
-                values=("layers",),
+                values=("layers", "full_iteration"),
             ),
             Need(
                 "a graph of all needs fixed shapes",
