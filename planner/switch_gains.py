@@ -105,7 +105,10 @@ def _gain(
 ) -> SwitchGain | None:
     now = settings_of(recipe.software)
     version = version_of(recipe.framework, recipe.framework_version)
-    if value == now[switch.name] or switch.spelled(value, version) is None:
+    spelling = switch.spelled(value, version)
+    if value == now[switch.name] or spelling is None:
+        return None
+    if not spelling.in_torchtitan(recipe.versions.torchtitan):
         return None
     if switch.arithmetic_of(value) == BENCHMARK:
         return None

@@ -171,7 +171,8 @@ def compare(
 
 def _switches(options: list[str] | None) -> dict[str, list[Any]]:
     """Values by switch of `NAME=A,B`; a part without a name is another value of the one before."""
-    from planner.specs.sweep import is_switch, switch_names
+    from planner.specs.sweep import is_switch
+    from planner.specs.switches.table import BY_FRAMEWORK, no_such
 
     out: dict[str, list[Any]] = {}
     name = ""
@@ -181,7 +182,7 @@ def _switches(options: list[str] | None) -> dict[str, list[Any]]:
         if not name:
             raise InputError(f"a switch must be stated as NAME=VALUE, but got {part[:60]!r}")
         if not is_switch(name):
-            raise unknown("switch", name, switch_names())
+            raise no_such(name, BY_FRAMEWORK)
         out.setdefault(name, []).append(value.strip() if equals else part)
     return out
 

@@ -59,7 +59,9 @@ def command(program: Program, start: list[str]) -> list[str]:
     expansions = [
         f'"${{{name}_FLAGS[@]}}"' for name in (*(name for name, _ in program.groups), "DATA")
     ]
-    parts = [*start, f'"{program.entry}"', *expansions, '"$@"']
+    module = program.entry.startswith("--module ")
+    entry = program.entry if module else f'"{program.entry}"'
+    parts = [*start, entry, *expansions, '"$@"']
     return [" \\\n  ".join(parts)]
 
 

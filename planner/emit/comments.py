@@ -51,6 +51,11 @@ def plan(recipe: Recipe, layout: Layout, framework: str) -> tuple[str, ...]:
     )
 
 
+def torch(recipe: Recipe) -> str:
+    """torch's version; with torchtitan's where that is not the newest."""
+    return f"torch {recipe.framework_version}{recipe.versions.older_torchtitan}"
+
+
 def numerics(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
     """A line where something changes the numbers that the run computes."""
     held = in_force(recipe, layout)

@@ -29,7 +29,9 @@ class Program:
     data_switch: str
     """Bash text: fills the array DATA_FLAGS."""
     entry: str
-    """Bash text: the path of the Python file."""
+    """Bash text: the path of the Python file, or `--module NAME`, which torchrun and DeepSpeed's
+    launcher take alike.
+    """
     gpus: int
     gpus_per_node: int
     files: tuple[tuple[str, str], ...] = ()

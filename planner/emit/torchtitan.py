@@ -1,5 +1,5 @@
 """A recipe and a layout as a torchtitan run: a Python file of its configuration for 0.3, the TOML
-that 0.2 reads beside it.
+that 0.2 reads beside it; for 0.2 the TOML alone.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ import math
 from typing import Any
 
 from planner.emit import comments, presets, switches, torchtitan_toml
-from planner.emit.program import Program, gpus_per_node
+from planner.emit.program import Flag, Program, gpus_per_node
 from planner.emit.switches import Format
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout, module_names
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
+from planner.specs.software_versions import TORCHTITANS
 from planner.specs.switches.switch import setting
 
 Sections = dict[str, dict[str, Any]]
 """Words of a configuration with their values, by section."""
 SCRIPT, TOML = "torchtitan_plan.py", "torchtitan.toml"
+OLDER = TORCHTITANS[0]
 MODELS = {
     "llama3.2-1b": ("llama3", "1B"),
     "llama3.2-3b": ("llama3", "3B"),
@@ -170,7 +172,7 @@ def training(recipe: Recipe, layout: Layout) -> dict[str, Any]:
 
 
 def check(recipe: Recipe, layout: Layout) -> None:
-    """Raises InputError for what torchtitan 0.3 has no word for."""
+    """Raises InputError for what no torchtitan has a word for."""
     if recipe.precision not in ("bf16", "fp32", *CONVERTERS):
         raise InputError(
             f"torchtitan computes in bf16, fp32, {', '.join(CONVERTERS)}, but got"
@@ -206,22 +208,18 @@ def program(
             " accelerate"
         )
     check(recipe, layout)
-    module, size = flavor(recipe.model)
+    model = flavor(recipe.model)
     sections: Sections = {
         "training": training(recipe, layout),
         "parallelism": parallelism(recipe, layout),
     }
-    older = _toml(recipe, layout, sections, (module, size))
-    notes = (
-        (f"torchtitan 0.3: {SCRIPT} beside this file; 0.2 reads {TOML}",)
-        if older
-        else (f"torchtitan 0.3: {SCRIPT} beside this file",)
-    )
+    start = _start_older if recipe.versions.torchtitan == OLDER else _start_newest
+    note, entry, flags, data, files = start(recipe, layout, sections, model)
     return Program(
         name=f"{recipe.model.name}-{recipe.gpus}gpus",
         comments=(
-            *comments.plan(recipe, layout, f"torch {recipe.framework_version}"),
-            *notes,
+            *comments.plan(recipe, layout, comments.torch(recipe)),
+            note,
             *expected,
         ),
         variables=_VARIABLES,
@@ -229,27 +227,50 @@ def program(
             *switches.environment(recipe, layout),
             ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
         ),
-        groups=(("TITAN", (("--module", SCRIPT.removesuffix(".py")), ("--config", "plan"))),),
-        data_switch=_DATA,
-        entry=f"$FILES/{SCRIPT}",
+        groups=(("TITAN", flags),) if flags else (),
+        data_switch=data,
+        entry=entry,
         gpus=recipe.gpus,
         gpus_per_node=gpus_per_node(recipe.gpus, recipe.hardware.node.gpus),
-        files=(
-            (SCRIPT, module_text(recipe, layout, sections, (module, size))),
-            *([(TOML, older)] if older else []),
-        ),
+        files=files,
     )
 
 
-def _toml(recipe: Recipe, layout: Layout, known: Sections, model: tuple[str, str]) -> str:
-    """The file of 0.2, or '' where it has no words for the plan or one of its switches."""
-    tables = torchtitan_toml.sections(recipe, layout, known, model)
-    if tables is None:
-        return ""
+Start = tuple[str, str, tuple[Flag, ...], str, tuple[tuple[str, str], ...]]
+"""What a version is started by: a comment, the entry, its flags, bash text of the data, files."""
+
+
+def _start_newest(
+    recipe: Recipe, layout: Layout, sections: Sections, model: tuple[str, str]
+) -> Start:
+    """The Python file, which starts itself; the TOML lies beside it where 0.2 can say the plan."""
+    files = [(SCRIPT, module_text(recipe, layout, sections, model))]
+    note = f"torchtitan 0.3: {SCRIPT} beside this file"
     try:
-        return torchtitan_toml.text(with_switches(recipe, layout, tables, "toml"), recipe, layout)
+        files.append((TOML, _toml(recipe, layout, sections, model)))
+        note += f"; 0.2 reads {TOML}"
     except InputError:
-        return ""
+        pass
+    flags = (("--module", SCRIPT.removesuffix(".py")), ("--config", "plan"))
+    return note, f"$FILES/{SCRIPT}", flags, _DATA, tuple(files)
+
+
+def _start_older(
+    recipe: Recipe, layout: Layout, sections: Sections, model: tuple[str, str]
+) -> Start:
+    """torchtitan's own module with the TOML. InputError where 0.2 cannot say the plan.
+
+    Source: [torchtitan] run_train.sh and config/manager.py of 0.2.2.
+    """
+    text = _toml(recipe, layout, sections, model)
+    note = f"torchtitan {OLDER}: {TOML} beside this file"
+    return note, "--module torchtitan.train", (), _OLDER_DATA, ((TOML, text),)
+
+
+def _toml(recipe: Recipe, layout: Layout, known: Sections, model: tuple[str, str]) -> str:
+    """The file of 0.2. InputError where it has no words for the plan or one of its switches."""
+    tables = torchtitan_toml.sections(recipe, layout, known, model)
+    return torchtitan_toml.text(with_switches(recipe, layout, tables, "toml"), recipe, layout)
 
 
 def with_switches(recipe: Recipe, layout: Layout, known: Sections, format: Format) -> Sections:
@@ -272,6 +293,10 @@ _VARIABLES = (
 _DATA = (
     'DATA_FLAGS=(--hf_assets_path "$ASSETS" --dataloader.dataset "$DATASET" --training.steps'
     ' "$STEPS")'
+)
+_OLDER_DATA = (
+    f'DATA_FLAGS=(--job.config_file "$FILES/{TOML}" --model.hf_assets_path "$ASSETS"\n'
+    '  --training.dataset "$DATASET" --training.steps "$STEPS")'
 )
 _PARTLY = '''
 
@@ -349,7 +374,7 @@ def module_text(recipe: Recipe, layout: Layout, sections: Sections, model: tuple
     loss, home = _LOSSES[bool(recipe.model.mtp_layers)]
     wrapped = f"ChunkedLossWrapper.Config(num_chunks={chunks}, loss_fn=loss)"
     return _MODULE.format(
-        title=comments.plan(recipe, layout, f"torch {recipe.framework_version}")[0],
+        title=comments.plan(recipe, layout, comments.torch(recipe))[0],
         module=SCRIPT.removesuffix(".py"),
         family=model[0],
         first="\nfrom dataclasses import dataclass\n" if partly else "",

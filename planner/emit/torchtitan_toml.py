@@ -1,10 +1,11 @@
-"""The TOML of torchtitan 0.2 of a plan; where it has no words for the plan there is none."""
+"""The TOML of torchtitan 0.2 of a plan."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from planner.emit import comments
+from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, SCHEDULES, Layout
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import setting
@@ -22,23 +23,24 @@ QUANTIZED: dict[str, tuple[str, dict[str, Any]]] = {
 
 def sections(
     recipe: Recipe, layout: Layout, known: dict[str, dict[str, Any]], model: tuple[str, str]
-) -> dict[str, dict[str, Any]] | None:
-    """Tables of the job by name; None for what 0.2 cannot say: sp off under tp, prediction of
-    several tokens, 4 bits, newer models.
-    """
+) -> dict[str, dict[str, Any]]:
+    """Tables of the job by name. InputError for what 0.2 cannot say."""
     recomputed = _recomputed(recipe, layout)
-    unsaid = (
-        layout.tp > 1 and not layout.sp,
-        recipe.model.mtp_layers > 0,
-        recipe.precision == "nvfp4",
-        model in NEWER,
-        recomputed is None,
-        layout.ep > 1
-        and setting(recipe, "moe_dispatcher", "alltoall") == "deepep"
-        and model[0] not in DEEPEP,
-    )
-    if any(unsaid) or recomputed is None:
-        return None
+    deepep = layout.ep > 1 and setting(recipe, "moe_dispatcher", "alltoall") == "deepep"
+    unsaid = {
+        "tp without sequence parallelism": layout.tp > 1 and not layout.sp,
+        "multi-token prediction": recipe.model.mtp_layers > 0,
+        "nvfp4": recipe.precision == "nvfp4",
+        f"{recipe.model.name}, which came with 0.3": model in NEWER,
+        "recomputation of some layers that are not every n-th": recomputed is None,
+        f"DeepEP under {model[0]}": deepep and model[0] not in DEEPEP,
+    }
+    for what, asked in unsaid.items():
+        if asked:
+            raise InputError(
+                f"torchtitan 0.2 must have words for the plan, but has none for {what}; try"
+                " --software torchtitan@0.3"
+            )
     converter, words = QUANTIZED.get(recipe.precision, ("", {}))
     out: dict[str, dict[str, Any]] = {
         "job": {
@@ -54,7 +56,7 @@ def sections(
         "optimizer": {"name": "AdamW", "lr": 3e-4},
         "training": {"dataset": "c4", "steps": 1000, **known["training"]},
         "parallelism": dict(known["parallelism"]),
-        "activation_checkpoint": recomputed,
+        "activation_checkpoint": recomputed or {},
     }
     if words:
         out[f"quantize.linear.{converter}"] = words
@@ -80,7 +82,7 @@ def _recomputed(recipe: Recipe, layout: Layout) -> dict[str, Any] | None:
 def text(tables: dict[str, dict[str, Any]], recipe: Recipe, layout: Layout) -> str:
     """The file of sections."""
     head = (
-        *comments.plan(recipe, layout, f"torch {recipe.framework_version}"),
+        *comments.plan(recipe, layout, comments.torch(recipe)),
         (
             "torchtitan 0.2 reads this: torchrun ... -m torchtitan.train --job.config_file"
             " torchtitan.toml"

@@ -140,7 +140,12 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
     batch = _batch(question, seq_length.value, gpus, unit)
     version, versions = _versions(question, software.framework)
     software, not_available = _switched(
-        question, software, version, hardware.gpu.architecture, str(precision.value)
+        question,
+        software,
+        version,
+        named_software.torchtitan_of(question),
+        hardware.gpu.architecture,
+        str(precision.value),
     )
     attention = _attention(question, software, hardware, str(precision.value))
     rates = Chosen(
@@ -205,7 +210,12 @@ def _versions(question: Question, framework: str) -> tuple[str, SoftwareVersions
 
 
 def _switched(
-    question: Question, software: Software, version: str, architecture: str, precision: str
+    question: Question,
+    software: Software,
+    version: str,
+    torchtitan: str | None,
+    architecture: str,
+    precision: str,
 ) -> tuple[Software, tuple[str, ...]]:
     """The stack with its switches as the version has them, then as the question sets them."""
     number = version_of(software.framework, version)
@@ -219,10 +229,18 @@ def _switched(
                 f" {table.shown(value)}, with which a run trains nothing; leave it out (`check`"
                 " prices files that have it)"
             )
-        if switch.spelled(value, number) is None:
+        spelling = switch.spelled(value, number)
+        if spelling is None:
             raise InputError(
                 f"switch {name} must be one that {software.framework} {version} has, but got"
-                f" {table.shown(value)}; try another value or --framework-version"
+                f" {table.shown(value)}, which is there"
+                f" {table.versions_with(software.framework, switch, value)}; try another value or"
+                " --framework-version"
+            )
+        if torchtitan and not spelling.in_torchtitan(torchtitan):
+            raise InputError(
+                f"switch {name} must be one that torchtitan {torchtitan} has, but got"
+                f" {table.shown(value)}; try another value or another version of torchtitan"
             )
     narrow = "grad_reduce_dtype"
     if precision in NO_BF16 and fixed.get(narrow) == "bf16":

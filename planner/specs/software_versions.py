@@ -60,6 +60,12 @@ class SoftwareVersions(FrozenDocument):
     def known_container(self) -> str | None:
         return None if self.container == UNKNOWN else self.container
 
+    @property
+    def older_torchtitan(self) -> str:
+        """`, torchtitan 0.2` where it is not the newest."""
+        stated = self.torchtitan not in (None, UNKNOWN, TORCHTITANS[-1])
+        return f", torchtitan {self.torchtitan}" if stated else ""
+
     def packages(self) -> list[tuple[str, str]]:
         """What is known, by the names of packages."""
         known = self.known()

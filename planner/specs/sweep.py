@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import InputError, unknown
 from planner.specs.question import LAYOUT_WORDS, SWITCHES, changed
-from planner.specs.switches.table import BY_FRAMEWORK
+from planner.specs.switches.table import BY_FRAMEWORK, check_values
 from planner.specs.words import Question
 
 WORDS = (
@@ -122,6 +122,15 @@ def check_once(over: Mapping[str, Sequence[Any]], words: Mapping[str, Any]) -> N
                     f"{word} must be swept over each value once, but got {str(value)[:40]} twice;"
                     " leave one out"
                 )
+
+
+def check_switches(over: Mapping[str, Sequence[Any]]) -> None:
+    """Raises InputError for a value that a swept switch cannot take under any framework: that is
+    wrong input, no row without a plan.
+    """
+    for word, values in over.items():
+        if is_switch(word):
+            check_values(word, map(str, values))
 
 
 def _values(word: str, text: str) -> list[Any]:

@@ -12,6 +12,7 @@ from planner.emit import torchtitan
 from planner.estimate import estimate
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE
 from planner.plan_files import launch_texts
+from planner.specs.software_versions import SoftwareVersions
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of
 from tests import documents
 
@@ -88,7 +89,10 @@ def test_torchtitan_files_are_read_back(model, precision, words, tmp_path: Path)
     files = [tmp_path / "launch.sh"]
     if (tmp_path / torchtitan.TOML).exists():
         files.append(tmp_path / "older.sh")
-        files[1].write_text(older(files[0].read_text()))
+        older = recipe.model_copy(update={"versions": SoftwareVersions(torchtitan="0.2")})
+        texts = launch_texts(older, layout, "torchrun", None)
+        assert texts.keys() == {"launch.sh", torchtitan.TOML}
+        files[1].write_text(texts["launch.sh"])
     for file in files:
         got = api.check(file, cluster="b200-sxm")
         assert got.launch.layout.named() == layout.named(), file.name
@@ -116,16 +120,3 @@ def test_a_torchtitan_launch_is_fixed_by_flags(tmp_path: Path) -> None:
     got = api.check(tmp_path / "out" / "launch.sh", cluster="h100-sxm", fix=fixed)
     assert got.verdict == "invalid" and " --training.local_batch_size " in fixed.read_text()
     assert api.check(fixed, cluster="h100-sxm").verdict == "fits"
-
-
-def older(script: str) -> str:
-    """The launch of torchtitan 0.2, which reads the TOML."""
-    for word, other in (
-        (f'"$FILES/{torchtitan.SCRIPT}"', "-m torchtitan.train"),
-        ("--module torchtitan_plan --config plan", f"--job.config_file {torchtitan.TOML}"),
-        ("--hf_assets_path", "--model.hf_assets_path"),
-        ("--dataloader.dataset", "--training.dataset"),
-    ):
-        assert word in script
-        script = script.replace(word, other)
-    return script

@@ -242,6 +242,8 @@ def test_a_run_that_makes_no_progress_never_ends(ppplan: Any) -> None:
         (("--mtbf-hours", "1e300"), "mtbf_hours must be at most"),
         (("--restart-s", "1e300"), "restart_s must be at most"),
         (("--precision", "bf16,fp9"), "precision must be a known name, but got 'fp9'"),
+        (("--switch", "moe_dispatcher=alltoall,foo"), "switch moe_dispatcher must be alltoall"),
+        (("--switch", "use_sharp=off,on"), "use_sharp of megatron is not"),
     ],
 )
 def test_words_that_no_row_could_take_are_no_rows(

@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner import api
 from planner.emit import table, torchtitan
 from planner.errors import InputError
 from planner.intake.read import read
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.rules.table import mask
+from planner.specs import resolve
 from planner.specs.recipe import Recipe
+from planner.specs.software_versions import SoftwareVersions
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of, with_switches
+from planner.switch_gains import other_values
 from tests import documents, recorder
 from tests.judges import torchtitan_oracle
 from tests.judges.torchtitan_oracle import OLDER, Case
@@ -330,6 +334,49 @@ def test_launched(launcher: str, tmp_path: Path) -> None:
     assert call.flags[:4] == CALL[:4] and call.flags[-1] == "--compile.no-enable"
     assert call.flags[call.flags.index("--hf_assets_path") + 1] == "/my models/llama"
     assert torchtitan.SCRIPT in written and torchtitan.TOML in written
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "slurm"])
+def test_launched_by_0_2(launcher: str, tmp_path: Path) -> None:
+    """As run_train.sh of 0.2.2 does: its own module, with the TOML by --job.config_file."""
+    recipe = resolve.recipe(
+        api.question(
+            model="llama3-8b",
+            gpus=64,
+            cluster="h100-sxm",
+            software="torchtitan@0.2",
+            switch=(f"{COPIES}=2",),
+        )
+    )
+    written = table.files(recipe, layout(recipe), None, launcher)
+    name = table.LAUNCHERS[launcher][0]
+    assert written.keys() == {name, torchtitan.TOML}
+    assert "bf16, torch 2.13, torchtitan 0.2;" in written[name]
+    done, record = recorder.run(tmp_path, written[name], STEPS="7", FILES="/plan")
+    assert done.returncode == 0
+    words = record.with_suffix(".words").read_text().split("\0")
+    at = words.index("--module")
+    assert words[at + 1 : at + 4] == [
+        "torchtitan.train",
+        "--job.config_file",
+        f"/plan/{torchtitan.TOML}",
+    ]
+    assert words[words.index("--training.steps") + 1] == "7"
+
+
+def test_switches_of_0_3_are_refused_under_0_2() -> None:
+    asked = {"model": "llama3-8b", "gpus": 8, "cluster": "h100-sxm", "software": "torchtitan@0.2"}
+    with pytest.raises(InputError, match=r"cuda_graphs must be one that torchtitan 0\.2 has"):
+        resolve.recipe(api.question(**asked, switch=("cuda_graphs=on",)))
+
+
+def test_what_no_file_says_is_no_offer() -> None:
+    """Liger is of scripts of transformers; no torchtitan has a key for it."""
+    recipe = question("llama3-8b", 8)
+    names = {gain.name for gain in other_values(recipe, layout(recipe))}
+    assert "chunked_loss" in names and "liger_kernel" not in names
+    older = recipe.model_copy(update={"versions": SoftwareVersions(torchtitan="0.2")})
+    assert "chunked_loss" not in {gain.name for gain in other_values(older, layout(older))}
 
 
 def test_check_reads_the_toml_back(tmp_path: Path) -> None:

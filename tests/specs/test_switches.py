@@ -94,8 +94,18 @@ def test_every_effect_is_of_a_value_and_has_a_source() -> None:
         ({"switch": ("optimizer_offload_fraction=nan",)}, "above 0, up to 1"),
         ({"switch": ("cpu_offloading_num_layers=4.5",)}, "a whole number"),
         ({"switch": ("offload_modules=moe_act",), "framework_version": "0.15"}, "megatron 0.15"),
-        ({"switch": ("moe_dispatcher=hybridep",), "framework_version": "0.15"}, "megatron 0.15"),
-        ({"switch": ("cross_entropy_fusion=te",)}, "megatron 0.19"),
+        (
+            {"switch": ("moe_dispatcher=hybridep",), "framework_version": "0.15"},
+            r"megatron 0\.15 has, but got hybridep, which is there since 0\.16;",
+        ),
+        (
+            {"switch": ("cross_entropy_fusion=te",)},
+            r"megatron 0\.19 has, but got te, which is there before 0\.18;",
+        ),
+        ({"switch": ("use_sharp=on",)}, r"use_sharp of megatron is not \(in-network reduction"),
+        ({"switch": ("zero_quantized_weights=on",)}, "is one of deepspeed"),
+        ({"switch": ("moe_dispatcher=deepep", "hybridep")}, "ppplan compare --switch NAME=A,B"),
+        ({"switch": ("ddp_bucket_size=-5",)}, "^switch ddp_bucket_size must be a whole number"),
         ({"switch": ("grad_reduce_dtype=bf16",), "precision": "fp16"}, "bf16 training"),
     ],
 )

@@ -44,7 +44,8 @@ def question(recipe: Recipe, batch: str = "") -> Text:
         " on ",
         (f"{recipe.gpus:,} x {recipe.hardware.name}", "bold"),
         f": {batch} sequences of {recipe.seq_length:,} tokens a step, {recipe.precision},"
-        f" {recipe.framework} {recipe.framework_version} ({recipe.software.name})",
+        f" {recipe.framework} {recipe.framework_version}{recipe.versions.older_torchtitan}"
+        f" ({recipe.software.name})",
     )
 
 

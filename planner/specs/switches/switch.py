@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
+from planner.specs.software_versions import TORCHTITANS
 from planner.specs.versions import Version
 
 Value = bool | int | float | str
@@ -56,6 +57,12 @@ class Spelling:
     """The same of torchtitan 0.2's TOML."""
     accelerate: Keys | None = ()
     """The same of Accelerate's YAML."""
+
+    def in_torchtitan(self, version: str | None) -> bool:
+        """Whether the file of a torchtitan (None: the newest) says the value; of what is no switch
+        of torch nothing is in the way.
+        """
+        return (self.toml if version == TORCHTITANS[0] else self.titan) is not None
 
 
 @dataclass(frozen=True, slots=True)

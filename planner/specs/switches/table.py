@@ -27,7 +27,7 @@ from planner.specs.switches.switch import (
     Value,
     words_of,
 )
-from planner.specs.versions import version_of
+from planner.specs.versions import KNOWN, version_of
 
 BY_FRAMEWORK: dict[str, dict[str, Switch]] = {
     "megatron": {switch.name: switch for switch in megatron.SWITCHES},
@@ -49,14 +49,64 @@ def parse(words: Iterable[str], framework: str) -> dict[str, Value]:
         name, equals, text = word.partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
-            raise InputError(f"a switch must be stated as NAME=VALUE, but got {word[:60]!r}")
+            raise InputError(
+                f"a switch must be stated as NAME=VALUE, but got {word[:60]!r}; several values are"
+                " for `ppplan compare --switch NAME=A,B`"
+            )
         switch = BY_FRAMEWORK[framework].get(name)
         if switch is None:
-            raise unknown(f"{framework} switch", name, tuple(BY_FRAMEWORK[framework]))
+            raise no_such(name, (framework,))
         if name in settings:
             raise InputError(f"switch {name} must be stated once, but got it twice; leave one out")
         settings[name] = _value(switch, text.strip())
     return settings
+
+
+def no_such(name: str, frameworks: Iterable[str]) -> InputError:
+    """Why none of the frameworks has a switch: it is not modelled, another's, or unknown."""
+    frameworks = tuple(frameworks)
+    for framework in frameworks:
+        for names, reason in not_modelled().get(framework, {}).items():
+            if name in names.split(", "):
+                return InputError(
+                    f"a switch must be one that is modelled, but {name} of {framework} is not"
+                    f" ({reason}); leave it out"
+                )
+    others = [framework for framework, table in BY_FRAMEWORK.items() if name in table]
+    whose = " or ".join(frameworks)
+    if others:
+        return InputError(
+            f"a switch must be one of {whose}, but {name} is one of {' and '.join(others)}; leave"
+            f" it out, or try --framework {others[0]}"
+        )
+    known = dict.fromkeys(name for framework in frameworks for name in BY_FRAMEWORK[framework])
+    return unknown(f"{whose} switch" if len(frameworks) == 1 else "switch", name, tuple(known))
+
+
+def versions_with(framework: str, switch: Switch, value: Value) -> str:
+    """The versions that have a value, in words: `since 0.16`, `before 0.18`."""
+    known = [text for text in KNOWN[framework] if text != "main"]
+    having = [text for text in known if switch.spelled(value, version_of(framework, text))]
+    if not having:
+        return "in no known version"
+    first, after = having[0], known.index(having[-1]) + 1
+    words = [f"since {first}"] if first != known[0] else []
+    words += [f"before {known[after]}"] if after < len(known) else []
+    return " and ".join(words)
+
+
+def check_values(name: str, texts: Iterable[str]) -> None:
+    """Raises InputError for a value that the switch has in no framework."""
+    switches = [table[name] for table in BY_FRAMEWORK.values() if name in table]
+    for text in texts:
+        faults = []
+        for switch in switches:
+            try:
+                _value(switch, text.strip())
+            except InputError as fault:
+                faults.append(fault)
+        if len(faults) == len(switches):
+            raise faults[0]
 
 
 def with_required(settings: Switches, framework: str) -> dict[str, Value]:
@@ -84,7 +134,8 @@ def _value(switch: Switch, text: str) -> Value:
             number = float(text) if switch.share else int(text)
         except ValueError:
             raise _faulty(switch, text) from None
-        _check_value(switch, number, "switch")
+        if not _may_have(switch, number):
+            raise _faulty(switch, text)
         return number
     for value in switch.values:
         words = (ON if value else OFF) if isinstance(value, bool) else (str(value).lower(),)
