@@ -15,7 +15,7 @@ from planner.errors import InputError
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import Value, setting
-from planner.specs.switches.table import under
+from planner.specs.switches.table import shown, under
 from planner.specs.versions import version_of
 
 NAME = "prove.py"
@@ -83,6 +83,9 @@ def text(recipe: Recipe, layout: Layout, stage: int, proof: dict[str, Any]) -> s
     stage whose first rank it is; proof: what the line says beside what is measured.
     """
     instead = stand_ins(recipe)
+    replaced = {
+        name: (shown(setting(recipe, name, "")), shown(value)) for name, value in instead.items()
+    }
     recipe = under(recipe, {**recipe.switches, **instead})
     plan = {
         "environment": {
@@ -94,6 +97,7 @@ def text(recipe: Recipe, layout: Layout, stage: int, proof: dict[str, Any]) -> s
             "MASTER_PORT": "29500",
         },
         "flags": _flags(recipe, layout),
+        "stand_ins": replaced,
         "proof": {**proof, "instead": instead},
     }
     template = (resources.files("planner.emit") / "scripts" / NAME).read_text()

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ def test_flex_is_refused_by_megatron_and_alltoall_stands_in(
     assert not answer["accepted"] and "not supported with flex" in answer["message"]
     assert plan["proof"]["instead"] == {"moe_dispatcher": "alltoall"}
     assert plans["dense"]["proof"]["instead"] == {}
+    assert plan["stand_ins"] == {"moe_dispatcher": ["deepep", "alltoall"]}
 
 
 def test_the_first_stage_is_the_fullest_and_runs_a_depth_and_one_more(
@@ -214,6 +216,13 @@ def test_a_line_that_is_cut_off_is_one_message(text: str, tmp_path: Path) -> Non
     file.write_text(MARK + text)
     with pytest.raises(InputError, match=r"sent\.txt, line 1: a proof must be the whole line"):
         proofs(file)
+
+
+def test_the_script_in_place_of_its_line_is_one_message(tmp_path: Path) -> None:
+    file = tmp_path / "prove.py"
+    file.write_text(files("planner.emit").joinpath("scripts", "prove.py").read_text())
+    with pytest.raises(InputError, match=r"prove\.py is the script; run it on a GPU"):
+        api.check(file)
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """One rank of a plan on one GPU, by the framework's own code: `python prove.py`.
 
-Collectives do nothing here: losses mean nothing, and times hold no communication. The last line,
+Collectives do nothing here: losses mean nothing, and times hold no communication. Where the plan
+has the dispatcher deepep or hybridep, alltoall stands in, and tp_comm_overlap is off: neither runs
+here; a line says so. The last line,
 `ppplan proof {...}`, has peak memory, times of steps, versions and the plan; send it back, or give
 it to `ppplan check` and `ppplan validate`. Megatron-LM is looked for in $MEGATRON_PATH.
 """
@@ -96,6 +98,8 @@ def main():
     if not torch.cuda.is_available():
         stop("prove.py must have a GPU, but torch finds none here")
     os.environ.update(PLAN["environment"])
+    for name, (planned, runs) in PLAN["stand_ins"].items():
+        print(f"ppplan: {name} {runs} stands in for the plan's {planned}", flush=True)
     torch.cuda.set_device(0)
     steps_s, found, ran_out = [], {}, ""
     try:

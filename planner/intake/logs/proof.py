@@ -43,12 +43,17 @@ class Proof:
 
 def proofs(path: str | Path) -> list[Proof]:
     """The lines of a file, a log or what people sent; none where there is no such line. InputError
-    for a line that is cut off or of other content.
+    for a line that is cut off or of other content, and for the script that prints it.
     """
     found: list[Proof] = []
     with plain_file(path).open("r", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             place = line.find(MARK, 0, MAX_LINE)
+            if place >= 0 and Path(path).suffix == ".py":
+                raise InputError(
+                    "a proof must be the line that the script printed, or a log with it, but"
+                    f" {path} is the script; run it on a GPU, then check what it printed"
+                )
             if place >= 0 and len(found) < MAX_PROOFS:
                 found.append(_proof(line[place + len(MARK) :], f"{path}, line {number}"))
     return found
