@@ -47,7 +47,7 @@ class MicroBatch:
 
 def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
     """What a layer's time and memory depend on."""
-    knobs = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
+    knobs = ("tp", "cp", "cp_a2a", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
     return (*knobs, "pp") if recipe.software.launch.collective_us_crossing else knobs
 
 

@@ -213,6 +213,10 @@ class Overlap(FrozenDocument):
     """Share of the input gradient's reduction that may hide behind the weight-gradient product (0
     before 2022).
     """
+    tp_split_share: NonNegativeFloat = 0.0
+    """tp_share at least, where sequence parallelism splits what travels (userbuffers)."""
+    tp_split_grad_share: NonNegativeFloat = 0.0
+    """tp_grad_share at least, likewise."""
     tax_share: NonNegativeFloat
     """Slowdown of compute while NCCL runs beside it."""
     cp_gathered: bool = False

@@ -143,7 +143,8 @@ def cp_comm_times(
     Formula: exchange: all-to-all of q, k, v and of the output, each way, not hidden; ring of r = cp
              / cp_a2a: max(0, (r-1) send(K, V of a rank) - attention (r-1)/r) + joining of partial
              results; backward K, V and their gradients; gathered (cp_gathered): gather(K, V) in
-             place of the ring, backward again and a scatter of their gradients, none hidden
+             place of a ring without exchange, backward again and a scatter of their gradients, none
+             hidden
     Source:  [megatron-core] --cp-comm-type p2p, all_gather, a2a, a2a+p2p; [transformer-engine]
              context_parallel: every hop's output is rescaled and added;
              AttnFuncWithCPAndKVAllGather
@@ -161,10 +162,6 @@ def cp_comm_times(
     )
     size = recipe.tokens_per_rank(layout) * kv
     ring = layout.cp / layout.cp_a2a
-    if recipe.software.overlap.cp_gathered:
-        members = collectives.group(recipe.hardware, layout.tp * layout.cp_a2a, ring)
-        gather = collectives.gather_s(recipe.hardware, members, size * ring)
-        return gather + exchange[0], 2 * gather + exchange[1]
     hop = collectives.send_s(recipe.hardware, layout.tp * layout.cp_a2a, ring, size)
     hops = ring - 1
     hidden = hops / ring
@@ -176,4 +173,10 @@ def cp_comm_times(
     )
     joined = memory_s(recipe.hardware, partial * hops)
     forward = np.maximum(hops * hop - attention_s[0] * hidden, 0.0) + joined + exchange[0]
-    return forward, np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined + exchange[1]
+    backward = np.maximum(2 * hops * hop - attention_s[1] * hidden, 0.0) + joined + exchange[1]
+    if not recipe.software.overlap.cp_gathered:
+        return forward, backward
+    members = collectives.group(recipe.hardware, layout.tp, layout.cp)
+    gather = collectives.gather_s(recipe.hardware, members, size * layout.cp)
+    alone = np.asarray(layout.cp_a2a) == 1
+    return np.where(alone, gather, forward), np.where(alone, 2 * gather, backward)

@@ -267,6 +267,21 @@ def tp_comm_times(
     return forward, np.where(sp, gathers, 0.0), hideable
 
 
+def tp_shares(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
+    """Shares of tensor-parallel communication that may hide behind products, and of the input
+    gradient's reduction behind the weight-gradient product.
+
+    Formula: tp_share and tp_grad_share, at least tp_split_share and tp_split_grad_share under sp
+    Source:  [megatron-core] training/arguments.py: userbuffers need sequence parallelism
+    Assumes: that of each share.
+    """
+    overlap, split = recipe.software.overlap, layout.sequence_split
+    return (
+        np.maximum(overlap.tp_share, overlap.tp_split_share * split),
+        np.maximum(overlap.tp_grad_share, overlap.tp_split_grad_share * split),
+    )
+
+
 def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, Numeric]) -> Numeric:
     """Work repeated in the backward pass.
 
@@ -365,10 +380,11 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     forward, backward = elementwise_times(recipe, layout, kind)
     tp_forward, tp_open, tp_beside = tp_comm_times(recipe, layout, kind.blocks)
     cp_forward, cp_backward = cp_comm_times(recipe, layout, attention)
-    tp_forward = tp_forward * (1 - software.overlap.tp_share)
-    hidden = np.minimum(tp_beside * software.overlap.tp_grad_share, column_weight)
+    tp_share, tp_grad_share = tp_shares(recipe, layout)
+    tp_forward = tp_forward * (1 - tp_share)
+    hidden = np.minimum(tp_beside * tp_grad_share, column_weight)
     tp_backward = (
-        tp_open * (1 - software.overlap.tp_share)
+        tp_open * (1 - tp_share)
         + np.maximum(tp_open - column_input, 0.0)
         + tp_beside
         - hidden

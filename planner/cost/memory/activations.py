@@ -139,14 +139,15 @@ def gathered_keys_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """Keys and values of all ranks of a context-parallel ring, where they are gathered, and their
     gradients, in the backward pass of one layer.
 
-    Formula: 4 tensors of 2 T cp kv_heads d bytes beyond the rank's own
+    Formula: 4 tensors of 2 T cp kv_heads d bytes beyond the rank's own, none where heads are
+             exchanged
     Source:  [transformer-engine] AttnFuncWithCPAndKVAllGather
     Assumes: one layer at a time.
     """
     if not recipe.software.overlap.cp_gathered:
         return 0.0
     width = kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim
-    others = layout.cp / layout.cp_a2a - 1
+    others = (layout.cp - 1) * (np.asarray(layout.cp_a2a) == 1)
     return 4 * 2.0 * recipe.tokens_per_rank(layout) * others * width
 
 

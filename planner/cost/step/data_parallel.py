@@ -224,30 +224,48 @@ TENSORS = 6
 """Parameter tensors of a layer: four linears, two norms."""
 
 
-def buckets(recipe: Recipe, layout: Layouts, params: Numeric) -> Numeric:
-    """Buckets of so many parameters, as far as they are told.
+def tensors_of(layers: Split) -> Numeric:
+    """Parameter tensors of the first rank without its routed experts', tables of both ends too."""
+    return layers.first * TENSORS + 2.0
 
-    Formula: ddp_num_buckets, or params / ddp_bucket_size, at least 1; DeepSpeed's
-             reduce_bucket_size where the optimizer is sharded
-    Source:  [megatron-core] training/training.py resolve_ddp_bucket_size; [deepspeed]
-             runtime/zero/stage_1_and_2.py
+
+def routed_tensors(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
+    """Parameter tensors of the first rank's routed experts: two products each."""
+    if not recipe.model.moe or not layers.experts:
+        return 0.0
+    return layers.experts.first * 2.0 * recipe.model.moe.num_experts / layout.ep
+
+
+def buckets(recipe: Recipe, layout: Layouts, params: Numeric, tensors: Numeric) -> Numeric:
+    """Buckets of so many parameters in so many tensors, as far as they are told.
+
+    Formula: ddp_num_buckets, or params / ddp_bucket_size, where no FSDP shards gradients;
+             DeepSpeed's reduce_bucket_size where the optimizer is sharded; at least 1, at most one
+             a tensor
+    Source:  [megatron-core] training/training.py resolve_ddp_bucket_size,
+             core/distributed/param_and_grad_buffer.py: a bucket closes after a whole tensor;
+             [deepspeed] runtime/zero/stage_1_and_2.py: a larger tensor goes by itself
     Assumes: later stages and virtual stages, which reduce all at once, wait for the first.
     """
     sharding = recipe.software.sharding
-    if sharding.buckets:
-        return sharding.buckets
-    if sharding.bucket_params:
-        return np.maximum(params / sharding.bucket_params, 1.0)
     if sharding.reduce_elements:
-        pieces = np.maximum(params / sharding.reduce_elements, 1.0)
-        return np.where(layout.sharded(1), pieces, 1.0)
-    return 1.0
+        told, there = params / sharding.reduce_elements, layout.sharded(1)
+    elif sharding.bucket_params or sharding.buckets:
+        told = sharding.buckets or params / sharding.bucket_params
+        there = ~layout.sharded(2)
+    else:
+        return 1.0
+    return np.where(there, np.maximum(np.minimum(told, tensors), 1.0), 1.0)
 
 
 def gradient_reduction_s(
-    recipe: Recipe, layout: Layouts, members: collectives.Group, params: Numeric
+    recipe: Recipe,
+    layout: Layouts,
+    members: collectives.Group,
+    params: Numeric,
+    tensors: Numeric = np.inf,
 ) -> Numeric:
-    """Sum of so many parameters' gradients over the group, once.
+    """Sum of so many parameters' gradients, in so many tensors, over the group, once.
 
     Formula: n collectives of 1/n of the bytes, reduce-scatters with sharding unless the software
              all-reduces, else all-reduces; n = bytes / reduce_mib or buckets() beside the backward
@@ -261,7 +279,7 @@ def gradient_reduction_s(
     pieces = (
         np.maximum(moved / (software.sharding.reduce_mib * MIB), 1.0)
         if software.sharding.reduce_mib
-        else buckets(recipe, layout, params)
+        else buckets(recipe, layout, params, tensors)
     )
     messages = np.where(sharded & software.sharding.reduced_at_end, 1.0, pieces)
     all_reduced = messages * collectives.all_reduce_s(recipe.hardware, members, moved / messages)
@@ -288,7 +306,10 @@ def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
     late = np.minimum(each + trained_embedding(recipe, layout), total) / total
     told = recipe.software.sharding.buckets or recipe.software.sharding.bucket_params
-    return np.maximum(late, 1 / buckets(recipe, layout, total)) if told else late
+    if not told:
+        return late
+    pieces = buckets(recipe, layout, total, tensors_of(layers))
+    return np.where(layout.sharded(2), late, np.maximum(late, 1 / pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,10 +350,17 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
         recipe, layout, layers.first, layers.experts.first if layers.experts else 0.0
     )
     reduce, gather = _reductions(
-        recipe, layout, layout.tp, layout.replicas, params, trained_ends(recipe, layout)
+        recipe,
+        layout,
+        (layout.tp, layout.replicas),
+        params,
+        tensors_of(layers),
+        trained_ends(recipe, layout),
     )
     if layers.experts:
-        more = _reductions(recipe, layout, layout.etp * layout.ep, expert_ranks(layout), routed)
+        alike = (layout.etp * layout.ep, expert_ranks(layout))
+        tensors = routed_tensors(recipe, layout, layers)
+        more = _reductions(recipe, layout, alike, routed, tensors)
         reduce, gather = reduce + more[0], gather + more[1]
     each = moves(recipe, layout, layers)
     late = late_share(recipe, layout, layers)
@@ -352,27 +380,28 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
 def _reductions(
     recipe: Recipe,
     layout: Layouts,
-    stride: Numeric,
-    ranks: Numeric,
+    alike: tuple[Numeric, Numeric],
     inside: Numeric,
+    tensors: Numeric,
     ends: Numeric = 0.0,
 ) -> tuple[Numeric, Numeric]:
-    """Reduction of the gradients of so many parameters of the layers, and outside them, among the
-    ranks that hold them, stride apart, and gathering of the parameters.
+    """Reduction of the gradients of so many parameters of the layers, and outside them, in so many
+    tensors, among the ranks that hold them alike (how far apart, how many), and gathering of the
+    parameters.
 
     Formula: of k copies of the sharded states both within ranks / k; then copies_summed_s()
     Source:  [megatron-core] core/distributed/param_and_grad_buffer.py
     Assumes: ranks of a copy are neighbours.
     """
-    params = inside + ends
+    (stride, ranks), params = alike, inside + ends
     members = sites.group(recipe, layout, stride, ranks / instances(recipe, layout))
     wide = recipe.element_bytes
     sent = gathered_as(recipe, layout, wide) * inside + wide * ends
-    pieces = buckets(recipe, layout, params)
+    pieces = buckets(recipe, layout, params, tensors)
     elements = recipe.software.sharding.gather_elements
     calls = np.maximum(params / elements, 1.0) if elements else pieces
     gathered = calls * collectives.gather_s(recipe.hardware, members, sent / calls)
-    reduced = gradient_reduction_s(recipe, layout, members, params)
+    reduced = gradient_reduction_s(recipe, layout, members, params, tensors)
     reduced = reduced + copies_summed_s(recipe, layout, stride, ranks, params, pieces)
     return reduced, np.where(layout.sharded(1), gathered, 0.0)
 

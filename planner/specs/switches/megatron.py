@@ -299,7 +299,8 @@ SWITCHES = (
         ),
         "smaller buckets cost a latency each; the last one, which nothing hides, is smaller",
         "[megatron-core] core/distributed/distributed_data_parallel.py",
-        exists=_reduces_beside,
+        exists=megatron_parallel.reduces_beside,
+        requires=(("overlap_grad_reduce", True),),
     ),
     Switch(
         "cross_entropy_fusion",
@@ -501,7 +502,7 @@ SWITCHES = (
         " published",
         "[megatron-core] core/transformer/moe/shared_experts.py",
         exists=_shares_experts,
-        acts=_exchanges,
+        acts=_dispatches,
         needs=(
             Need(
                 "shared experts beside an all-to-all",

@@ -36,7 +36,7 @@ def _distributed(recipe: Recipe, layout: Layouts) -> Mask:
     return layout.sharded(1) & ~layout.sharded(2)
 
 
-def _reduces_beside(recipe: Recipe, layout: Layouts) -> Mask:
+def reduces_beside(recipe: Recipe, layout: Layouts) -> Mask:
     return _whole_gradients(layout) & bool(setting(recipe, "overlap_grad_reduce", False))
 
 
@@ -182,7 +182,8 @@ SWITCHES = (
         ),
         "as ddp_bucket_size",
         "[megatron-core] training/training.py resolve_ddp_bucket_size",
-        exists=_reduces_beside,
+        exists=reduces_beside,
+        requires=(("overlap_grad_reduce", True),),
         needs=(
             Need(
                 "buckets are told in one way",

@@ -1,0 +1,90 @@
+"""A switch that is not written or does not act in a layout is not counted there, and a batch of
+layouts is what each layout is alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.estimate import closed_form
+from planner.layout import Layout, Layouts
+from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import Switch, Value
+from planner.specs.switches.table import BY_FRAMEWORK, settings_of, with_switches
+from tests import documents
+
+SWITCHES = BY_FRAMEWORK["megatron"]
+
+
+def grid(question: Recipe) -> list[Layout]:
+    """Layouts of 64 GPUs: sp, sharding, experts, rings and exchanges, pipelines, one after another
+    and some together.
+    """
+    experts: list[dict[str, Any]] = [{}]
+    if question.model.moe:
+        experts = [{"ep": 1, "etp": 2}, {"ep": 8, "etp": 1}, {"ep": 1, "etp": 1}]
+    rings: list[dict[str, Any]] = [{}, {"cp": 4, "cp_a2a": 1}, {"cp": 4, "cp_a2a": 2}]
+    layouts = []
+    for sp, zero, more, ring in product((0, 1), (0, 1, 2, 3), experts, rings):
+        layouts.append(documents.layout(question, tp=2, sp=sp, zero=zero, **more, **ring))
+    for more in experts:
+        layouts.append(documents.layout(question, zero=1, **more | {"etp": 1}))
+        layouts.append(documents.layout(question, tp=2, pp=4, zero=1, **more))
+        layouts.append(documents.layout(question, tp=2, pp=4, v=2, zero=1, **more))
+    return layouts
+
+
+def columns(layouts: list[Layout]) -> Layouts:
+    names = [field.name for field in fields(Layout)]
+    return Layout(**{n: np.array([getattr(each, n) for each in layouts]) for n in names})
+
+
+def other_values(switch: Switch, now: Value) -> list[Value]:
+    if switch.values:
+        return [value for value in switch.values if value != now]
+    if switch.words:
+        return [switch.words[0]]
+    return [0.5] if switch.share else [max(2, switch.lowest)]
+
+
+def figures(recipe: Recipe, layouts: Layouts) -> tuple[Any, Any]:
+    said = closed_form(recipe, layouts)
+    return said.step_s, said.memory.allocated_bytes
+
+
+def idle(switch: Switch, recipe: Recipe, layouts: Layouts) -> Any:
+    there = switch.exists(recipe, layouts) & switch.acts(recipe, layouts)
+    return ~np.broadcast_to(there, len(layouts))
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen2-57b-a14b"])
+def test_a_switch_that_is_idle_costs_nothing(model: str) -> None:
+    here = documents.recipe(model, 64)
+    layouts = columns(grid(here))
+    before, now = figures(here, layouts), settings_of(here.software)
+    counted = []
+    for name, switch in SWITCHES.items():
+        for value in other_values(switch, now[name]):
+            changed = with_switches(here.software, {name: value})
+            there = here.model_copy(update={"software": changed})
+            rows = idle(switch, here, layouts) & idle(switch, there, layouts)
+            after = figures(there, layouts)
+            moved = [~np.isclose(one, two, rtol=1e-9) for one, two in zip(before, after, strict=True)]
+            if np.any(rows & (moved[0] | moved[1])):
+                counted.append((name, value, np.flatnonzero(rows & (moved[0] | moved[1]))))
+    assert not counted
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen2-57b-a14b"])
+def test_a_mixed_batch_is_each_layout_alone(model: str) -> None:
+    here = documents.recipe(model, 64)
+    layouts = grid(here)
+    step_s, memory = figures(here, columns(layouts))
+    alone = [figures(here, each) for each in layouts]
+    assert step_s == pytest.approx([float(one[0]) for one in alone], rel=1e-9)
+    assert memory == pytest.approx([float(one[1]) for one in alone], rel=1e-9)
