@@ -153,6 +153,10 @@ class Traffic(FrozenDocument):
     """Memory traffic of adding a weight gradient to the main gradient, bytes a weight beyond the
     product's own output.
     """
+    accumulation_fused: bool = True
+    """Whether the product adds it itself, or accumulate_bytes count all; where not, a 16-bit
+    gradient is written and read again besides.
+    """
     loss_bytes: NonNegativeFloat
     """Memory traffic of the loss, forward and backward, bytes per token and vocabulary row."""
     scores_bytes_forward: NonNegativeFloat

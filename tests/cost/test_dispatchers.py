@@ -146,7 +146,7 @@ def test_shared_experts_hide_no_more_than_they_take() -> None:
     assert moe is not None
     layout = Layout(ep=8)
     kind = experts(question, layout, moe)
-    forward, by_input, by_weight, _ = products_s(question, kind.shared)
+    forward, by_input, by_weight, _ = products_s(question, layout, kind.shared)
     (left_forward, left_backward), _ = exposed_exchanges(question, layout, kind, 1.0)
     assert float(kind.ep_forward_s - left_forward) == pytest.approx(float(forward))
     assert float(kind.ep_backward_s - left_backward) == pytest.approx(float(by_input + by_weight))

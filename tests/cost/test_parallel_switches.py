@@ -129,6 +129,22 @@ def test_what_is_not_fused_moves_more(switch: str, bytes_a_layer: float) -> None
     assert more == pytest.approx(moved / rate, rel=0.1)
 
 
+@pytest.mark.parametrize("zero", [2, 3])
+def test_fsdp_adds_gradients_apart(zero: int) -> None:
+    """As a plan without the fusion does: Megatron-LM's files of FSDP turn it off."""
+    fused, apart = asked(gpus=8), asked(gpus=8, gradient_accumulation_fusion=False)
+    whole, sharded = (documents.layout(fused, zero=stage) for stage in (1, zero))
+    assert estimate(fused, sharded).time.gemm_s == estimate(apart, sharded).time.gemm_s
+    assert estimate(fused, sharded).time.gemm_s == estimate(apart, whole).time.gemm_s
+
+
+def test_no_more_buckets_than_tensors() -> None:
+    """32 layers of six tensors, and two tables; a bucket of a parameter is a tensor's."""
+    each, tensors = asked(ddp_bucket_size=1), asked(ddp_num_buckets=32 * 6 + 2)
+    layout = documents.layout(each)
+    assert estimate(each, layout).step_s == pytest.approx(estimate(tensors, layout).step_s)
+
+
 def test_gathered_keys_and_values() -> None:
     """8 ranks of a node: keys and values of 8 heads of 128, of 7/8 of 65,536 tokens, once forward,
     twice backward, 32 layers, at 450 GB/s; where attention is short the ring is no faster.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.cost.layer.gemms import accumulate_bytes
 from planner.cost.layer.kernels import gemm_s, memory_s
 from planner.cost.network import collectives
 from planner.cost.params.layer import padded_vocab
@@ -68,7 +69,7 @@ def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
     product = gemm_s(hardware, precision, count, vocab, h)
     again = (product + joined) * layout.recomputes_all * software.quirks.head_recomputed
     weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(
-        hardware, software.traffic.accumulate_bytes * vocab * h
+        hardware, accumulate_bytes(recipe, layout) * vocab * h
     )
     weight = weight * trains(recipe, "head")
     return EndsTime(

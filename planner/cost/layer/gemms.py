@@ -90,7 +90,7 @@ def mlp_products(
 
 
 def products_s(
-    recipe: Recipe, products: tuple[Product, ...]
+    recipe: Recipe, layout: Layouts, products: tuple[Product, ...]
 ) -> tuple[Numeric, Numeric, Numeric, tuple[Numeric, Numeric]]:
     """Forward, input-gradient and weight-gradient time of linears; last, both gradients of those
     split by columns.
@@ -108,16 +108,33 @@ def products_s(
     for product in products:
         forward = forward + product_s(recipe, product, product.rows, product.n, product.k)
         back = product_s(recipe, product, product.rows, product.k, product.n)
-        weight = _weight_s(recipe, product) if product.trained else 0.0 * back
+        weight = _weight_s(recipe, layout, product) if product.trained else 0.0 * back
         inputs, weights = inputs + back, weights + weight
         columns = (columns[0] + back, columns[1] + weight) if product.side == "column" else columns
     return forward, inputs, weights, columns
 
 
-def _weight_s(recipe: Recipe, product: Product) -> Numeric:
+UNFUSED_BYTES = 4.0
+"""A 16-bit gradient that is written and read again, bytes a weight."""
+
+
+def accumulate_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Memory traffic of adding a weight gradient to the main gradient, bytes a weight.
+
+    Formula: accumulate_bytes, and UNFUSED_BYTES where the product does not add itself
+    Source:  [megatron-core] core/tensor_parallel/layers.py; under FSDP, its own and torch's,
+             Megatron-LM runs without the fusion
+    Assumes: the gradient of each weight goes by HBM.
+    """
+    traffic = recipe.software.traffic
+    apart = (recipe.framework == "megatron") & layout.sharded(2)
+    return traffic.accumulate_bytes + UNFUSED_BYTES * (apart | (not traffic.accumulation_fused))
+
+
+def _weight_s(recipe: Recipe, layout: Layouts, product: Product) -> Numeric:
     accumulated = memory_s(
         recipe.hardware,
-        recipe.software.traffic.accumulate_bytes * product.n * product.k * product.groups,
+        accumulate_bytes(recipe, layout) * product.n * product.k * product.groups,
     )
     return product_s(recipe, product, product.n, product.k, product.rows) + accumulated
 

@@ -374,7 +374,7 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     """
     software = recipe.software
     gemm_forward, gemm_input, gemm_weight, (column_input, column_weight) = products_s(
-        recipe, kind.products
+        recipe, layout, kind.products
     )
     attention = attention_times(recipe, layout)
     forward, backward = elementwise_times(recipe, layout, kind)
@@ -384,10 +384,7 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     tp_forward = tp_forward * (1 - tp_share)
     hidden = np.minimum(tp_beside * tp_grad_share, column_weight)
     tp_backward = (
-        tp_open * (1 - tp_share)
-        + np.maximum(tp_open - column_input, 0.0)
-        + tp_beside
-        - hidden
+        tp_open * (1 - tp_share) + np.maximum(tp_open - column_input, 0.0) + tp_beside - hidden
     )
     compute = gemm_forward + gemm_input + gemm_weight + attention[0] + attention[1]
     ep, apart = exposed_exchanges(recipe, layout, kind, compute)
@@ -469,7 +466,7 @@ def exposed_exchanges(
         left = 1 - apart / np.maximum(together, 1e-12)
         return (exchanges[0] * left, exchanges[1] * left), apart
     if experts.shared_overlap_share and kind.shared:
-        forward, by_input, by_weight, _ = products_s(recipe, kind.shared)
+        forward, by_input, by_weight, _ = products_s(recipe, layout, kind.shared)
         beside = (
             np.minimum(exchanges[0], forward * experts.shared_overlap_share),
             np.minimum(exchanges[1], (by_input + by_weight) * experts.shared_overlap_share),

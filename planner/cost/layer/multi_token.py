@@ -22,7 +22,7 @@ def with_mtp(recipe: Recipe, layout: Layouts, ends: EndsTime, layer: LayerTime) 
         return ends
     count = recipe.tokens_per_rank(layout)
     forward, inputs, weights, _ = products_s(
-        recipe, (Product(count, h / layout.tp, 2 * h, "column"),)
+        recipe, layout, (Product(count, h / layout.tp, 2 * h, "column"),)
     )
     head_weight = ends.head_weight_s + depth * (ends.head_weight_s + layer.gemm_weight_s + weights)
     return EndsTime(
