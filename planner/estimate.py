@@ -47,9 +47,9 @@ class MicroBatch:
 
 def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
     """What a layer's time and memory depend on."""
-    knobs = ("tp", "cp", "cp_a2a", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
-    if recipe.framework == "megatron":  # FSDP adds gradients apart
-        knobs = (*knobs, "zero")
+    layer = ("tp", "cp", "cp_a2a", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
+    megatron = recipe.framework == "megatron"  # its FSDP adds gradients apart
+    knobs = (*layer, "zero") if megatron else layer
     return (*knobs, "pp") if recipe.software.launch.collective_us_crossing else knobs
 
 
