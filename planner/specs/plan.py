@@ -77,6 +77,7 @@ def read_layout(path: str | Path) -> Question:
     data = read_mapping(Path(path))
     if "layout" in data:
         saved = build(SavedPlan, data, str(path))
+        switch_table.check(saved.switches, str(path))
         return _as_measured(layout_question(saved, str(path)), saved.switches)
     return from_words(data, str(path))
 

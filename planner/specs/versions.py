@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.errors import InputError
+from planner.errors import InputError, unknown
 
 Version = tuple[int, int]
 
@@ -17,8 +17,10 @@ _MAIN: dict[str, Version] = {"megatron": (0, 20), "deepspeed": (0, 20), "torch":
 def version_of(framework: str, text: str) -> Version:
     """Major and minor of a version as written: `0.19`, `0.19.2`, `core_v0.19.0`, `main`.
 
-    Raises InputError when the framework's version is not one that the rules know.
+    Raises InputError for another framework, and for a version that the rules do not know.
     """
+    if framework not in KNOWN:
+        raise unknown("framework", framework, tuple(KNOWN))
     plain = text.strip().lower().removeprefix("core_").removeprefix("v")
     short = ".".join(plain.split(".")[:2])
     if short not in KNOWN[framework]:

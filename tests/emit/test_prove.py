@@ -225,6 +225,29 @@ def test_the_script_in_place_of_its_line_is_one_message(tmp_path: Path) -> None:
         api.check(file)
 
 
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        {"stage": 99},
+        {"stage": True},
+        {"stage": -1},
+        {"micro_batches": 0},
+        {"allocated_bytes": float("nan")},
+        {"reserved_bytes": -1},
+        {"allocated_bytes": "40"},
+        {"steps_s": "123"},
+        {"steps_s": [1.0, float("inf")]},
+    ],
+)
+def test_a_line_of_impossible_figures_is_one_message(
+    plans: dict[str, dict[str, Any]], faulty: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "sent.txt"
+    file.write_text(proof(plans["dense"], **faulty))
+    with pytest.raises(InputError, match=f"ValueError: {next(iter(faulty))} must be"):
+        proofs(file)
+
+
 @pytest.mark.slow
 def test_megatrons_own_training_runs_the_script(tmp_path: Path) -> None:
     """Arguments, fake process group, interleaved pipeline, distributed optimizer and training loop

@@ -146,6 +146,15 @@ def test_shared_experts_run_beside_the_exchange(version: str, dispatcher: str, l
     assert ("shared experts beside no library's exchange" not in broken) == legal
 
 
+@pytest.mark.parametrize("module", ["moe_act", "expert_fc1"])
+def test_a_dense_model_offloads_no_experts(module: str) -> None:
+    """core/transformer/moe/experts.py alone offloads them."""
+    software = with_switches(library.stack("megatron"), {"offload_modules": module})
+    recipe = documents.recipe("llama3-8b", 64, software=software)
+    broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe))}
+    assert broken == {"offloaded modules of experts"}
+
+
 def test_latent_attention_gathers_no_keys() -> None:
     """Transformer Engine: unequal heads of keys and values need p2p or a2a+p2p."""
     software = with_switches(library.stack("megatron"), {"cp_comm_type": "all_gather"})

@@ -4,6 +4,8 @@ stack.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.specs import library, resolve
+from planner.specs import plan as plans
 from planner.specs.question import from_words
 from planner.specs.switches.switch import Switch, Value
 from planner.specs.switches.table import (
@@ -139,3 +142,37 @@ def test_attention_of_fp32_keeps_its_scores() -> None:
         assert recipe.attention == attention
     with pytest.raises(InputError, match="needs numbers of 16 bits"):
         resolve.recipe(from_words(question | {"attention": "flash"}))
+
+
+def test_whole_numbers_are_read_as_they_are_printed() -> None:
+    assert parse(["ddp_bucket_size=50,000,000"], "megatron") == {"ddp_bucket_size": 50_000_000}
+    for text in ("50,00", "\N{ARABIC-INDIC DIGIT FIVE}", "5_0", "+5"):
+        with pytest.raises(InputError, match="must be a whole number"):
+            parse([f"ddp_bucket_size={text}"], "megatron")
+
+
+@pytest.mark.parametrize(
+    ("words", "switches", "says"),
+    [
+        ({"framework": "x"}, {}, "framework must be a known name, but got 'x'"),
+        ({}, {"a": 1}, "switch must be a known name, but got 'a'"),
+        ({}, {"overlap_grad_reduce": "maybe"}, "must be true or false, but got maybe"),
+        ({}, {"moe_dispatcher": ["a"]}, "moe_dispatcher must be alltoall, .* but got"),
+    ],
+)
+def test_a_saved_plan_states_known_switches(
+    words: dict[str, Any], switches: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    question = {"model": "llama3-8b", "gpus": 8, "framework": "megatron"} | words
+    layout = resolve.recipe_and_layout(from_words({"model": "llama3-8b", "gpus": 8}))[1].named()
+    content = {
+        "question": question | {"framework_version": "0.19"},
+        "layout": layout,
+        "estimate": {},
+        "versions": {},
+        "profile": {},
+        "switches": switches,
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=says):
+        plans.read_layout(tmp_path / "plan.yaml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from planner.intake.plain_file import plain_file
 MARK = "ppplan proof "
 MAX_LINE = 1 << 20
 MAX_PROOFS = 100_000
+MAX_COUNT = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +64,47 @@ def proofs(path: str | Path) -> list[Proof]:
 def _proof(text: str, where: str) -> Proof:
     try:
         content = json.loads(text[:MAX_LINE])
+        question = dict(content["question"])
         return Proof(
-            question=dict(content["question"]),
+            question=question,
             digest=str(content["digest"]),
-            stage=int(content["stage"]),
-            micro_batches=int(content["micro_batches"]),
-            allocated_bytes=float(content["allocated_bytes"]),
-            reserved_bytes=float(content["reserved_bytes"]),
-            steps_s=tuple(map(float, content["steps_s"])),
+            stage=_whole(content, "stage", 0, _last_stage(question)),
+            micro_batches=_whole(content, "micro_batches", 1, MAX_COUNT),
+            allocated_bytes=_figure("allocated_bytes", content["allocated_bytes"], 1),
+            reserved_bytes=_figure("reserved_bytes", content["reserved_bytes"], 1),
+            steps_s=_steps(content["steps_s"]),
             out_of_memory=str(content["out_of_memory"]),
             gpu=str(content["gpu"]),
             versions={str(name): str(version) for name, version in content["versions"].items()},
             instead=dict(content["instead"]),
-            predicted={name: float(figure) for name, figure in content["predicted"].items()},
+            predicted={name: _figure(name, size) for name, size in content["predicted"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         raise InputError(
             f"{where}: a proof must be the whole line that prove.py printed, but"
             f" {type(fault).__name__}: {str(fault)[:80]}"
         ) from None
+
+
+def _last_stage(question: dict[str, Any]) -> int:
+    stages = question.get("pp")
+    return int(stages or 1) - 1
+
+
+def _whole(content: dict[str, Any], name: str, low: int, high: int) -> int:
+    value = content[name]
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{name} must be from {low} to {high:,}, but got {str(value)[:20]}")
+    return value
+
+
+def _figure(name: str, value: object, low: int = 0) -> float:
+    if type(value) not in (int, float) or not low <= float(str(value)) < math.inf:
+        raise ValueError(f"{name} must be a number from {low}, but got {str(value)[:20]}")
+    return float(str(value))
+
+
+def _steps(value: object) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"steps_s must be a list, but got {str(value)[:20]}")
+    return tuple(_figure("steps_s", step) for step in value)

@@ -47,6 +47,10 @@ def _experts_kept(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(not _modules(recipe) & INSIDE_EXPERTS) | (layout.drops("moe") == 0)
 
 
+def _has_the_modules(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(recipe.model.moe is not None or not _modules(recipe) & INSIDE_EXPERTS)
+
+
 def _no_whole_graph(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(setting(recipe, "cuda_graph", "none") != "full_iteration")
 
@@ -112,6 +116,12 @@ SWITCHES = (
                 "attn_proj reads the output that core_attn saves, so that offload_modules must name"
                 " both",
                 "add core_attn",
+            ),
+            Need(
+                "offloaded modules of experts",
+                _has_the_modules,
+                "expert_fc1 and moe_act lie inside experts, of which {recipe.model.name} has none",
+                "leave expert_fc1 and moe_act out of offload_modules",
             ),
             Need(
                 "offloaded experts are not recomputed",

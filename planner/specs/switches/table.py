@@ -7,6 +7,7 @@ and the JSON follow from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -39,6 +40,7 @@ Figures = dict[str, Any]
 PLAIN = {"megatron": "megatron-core", "deepspeed": "deepspeed", "torch": "torch"}
 """By framework the software whose figures the effects of switches start from."""
 MAX_SIZE = 10**11
+WHOLE = re.compile(r"[0-9]{1,20}|[0-9]{1,3}(,[0-9]{3}){1,6}")
 ON, OFF = ("on", "true", "yes"), ("off", "false", "no")
 
 
@@ -131,7 +133,7 @@ def _value(switch: Switch, text: str) -> Value:
         return _set(switch, lowered)
     if not switch.values:
         try:
-            number = float(text) if switch.share else int(text)
+            number = float(text) if switch.share else _whole(text)
         except ValueError:
             raise _faulty(switch, text) from None
         if not _may_have(switch, number):
@@ -142,6 +144,13 @@ def _value(switch: Switch, text: str) -> Value:
         if lowered in words:
             return value
     raise _faulty(switch, text)
+
+
+def _whole(text: str) -> int:
+    """A whole number of ASCII digits, as `shown` prints it too: 50,000,000. ValueError else."""
+    if not WHOLE.fullmatch(text):
+        raise ValueError(text)
+    return int(text.replace(",", ""))
 
 
 def _set(switch: Switch, text: str) -> str:
