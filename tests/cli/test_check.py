@@ -65,7 +65,7 @@ def test_json_holds_the_contract(ppplan: Callable[..., Ran]) -> None:
     ("file", "options", "code"),
     [
         ("megatron-lm-1304/launch.sh", (), 1),
-        ("bridge-3107/launch.sh", ("--cluster", "h100-sxm"), 0),
+        ("bridge-3107/launch.sh", ("--cluster", "h100-sxm", "--set", "fp8_param_gather=true"), 0),
         ("starcoder-41/ds_config.json", ("--gpus", "8"), 0),
         ("starcoder-41/ds_config.json", ("--gpus", "1"), 1),
     ],
