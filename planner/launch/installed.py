@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from planner.specs.software_versions import PACKAGES, UNKNOWN, SoftwareVersions
+from planner.specs.software_versions import UNKNOWN, SoftwareVersions
+from planner.specs.versions import PACKAGES
 
 VARIABLES = {
     "transformer_engine": "TRANSFORMER_ENGINE_VERSION",

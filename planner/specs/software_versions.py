@@ -7,27 +7,15 @@ from pathlib import Path
 
 from planner.errors import unknown
 from planner.specs.documents import FrozenDocument, build, read_mapping
+from planner.specs.versions import OWN, PACKAGES
 
 UNKNOWN = "unknown"
-OWN = {"megatron": "megatron_core", "deepspeed": "deepspeed", "torch": "torch"}
-"""By framework the component whose version is the framework's."""
 ONLY = {
     "megatron": ("megatron_core", "transformer_engine"),
     "deepspeed": ("deepspeed",),
     "torch": ("torchtitan",),
 }
 """By framework the components that its runs alone have."""
-PACKAGES = {
-    "megatron_core": ("megatron-core",),
-    "deepspeed": ("deepspeed",),
-    "torchtitan": ("torchtitan",),
-    "transformer_engine": ("transformer-engine",),
-    "torch": ("torch",),
-    "cudnn": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11"),
-    "nccl": ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"),
-    "deepep": ("deep-ep",),
-}
-"""By component the packages that bring it: cuDNN and NCCL come with torch's wheel."""
 TORCHTITANS = ("0.2", "0.3")
 """The torchtitans whose files are written for plans of torch; the last unless another is named."""
 

@@ -1,4 +1,4 @@
-"""Framework versions: which are known, and how they compare."""
+"""Framework versions: which are known, how they compare, and which package tells them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "torch": ("2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "main"),
 }
 _MAIN: dict[str, Version] = {"megatron": (0, 20), "deepspeed": (0, 20), "torch": (2, 14)}
+OWN = {"megatron": "megatron_core", "deepspeed": "deepspeed", "torch": "torch"}
+"""By framework the component whose version is the framework's."""
+PACKAGES = {
+    "megatron_core": ("megatron-core",),
+    "deepspeed": ("deepspeed",),
+    "torchtitan": ("torchtitan",),
+    "transformer_engine": ("transformer-engine",),
+    "torch": ("torch",),
+    "cudnn": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11"),
+    "nccl": ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"),
+    "deepep": ("deep-ep",),
+}
+"""By component the packages that bring it: cuDNN and NCCL come with torch's wheel."""
 
 
 def version_of(framework: str, text: str) -> Version:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from planner.cost.params import layer
-from planner.emit import table
+from planner.emit import environment, table
 from planner.emit.megatron_model import missing_features
 from planner.layout import RECOMPUTE_CODE, Layout
 from planner.rules.table import breaches
@@ -55,8 +55,9 @@ def by_script(
     [script] = table.files(recipe, layout, None, launcher).values()
     call = recorder.call(folder, script, MOCK="1")
     assert call.world_size == recipe.gpus
+    written = [variable for variable, _ in environment.megatron(recipe, layout)]
     env: dict[str, str | None] = {
-        "CUDA_DEVICE_MAX_CONNECTIONS": call.env.get("CUDA_DEVICE_MAX_CONNECTIONS")
+        variable: call.env.get(variable) for variable in ("CUDA_DEVICE_MAX_CONNECTIONS", *written)
     }
     return Case(
         name, call.flags, call.world_size, env, int(recipe.hardware.gpu.compute_capability), build

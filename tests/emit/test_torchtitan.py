@@ -240,7 +240,8 @@ def check(seed: int, count: int) -> tuple[int, int]:
 
 
 def test_sweep() -> None:
-    newest, older = check(seed=3, count=16)
+    """Of most plans no word is 0.2's: tp without sequence parallelism, 4 bits, newer switches."""
+    newest, older = check(seed=9, count=16)
     assert newest == 16 and older >= 5
 
 

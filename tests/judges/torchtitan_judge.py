@@ -164,12 +164,14 @@ def judged(case: dict[str, Any], read: Any, folder: Path, name: str) -> dict[str
 
 def capable() -> None:
     """A machine with 8-bit products and symmetric memory; what the converters would make of the
-    model is torchao's matter.
+    model is torchao's matter, its attention that of flash-attn's kernels.
     """
     torch.cuda.is_available = lambda: True
     torch.cuda.get_device_capability = lambda device=None: (9, 0)
     from torchtitan.components import quantization
+    from torchtitan.tools import utils
 
+    utils.get_cuda_flash_attention_impl = lambda: None
     for name in CONVERTERS:
         converter = getattr(quantization, name)
         converter.__init__ = lambda self, config: None

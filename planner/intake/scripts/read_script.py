@@ -22,7 +22,7 @@ from planner.intake.scripts.argparse_like import Parsed, leaf
 from planner.intake.scripts.in_yaml import Inside
 from planner.intake.scripts.launchers import TrainingCommand, option, training_command
 from planner.intake.scripts.world_size import runtime_variables, world
-from planner.specs.software_versions import OWN, PACKAGES
+from planner.specs.versions import OWN, PACKAGES
 
 UNLIKELY = re.compile(
     r"convert|preprocess|prepare|tokeni[sz]e|download|merge|export|inspect|eval|generat|server|"
