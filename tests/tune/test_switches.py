@@ -14,8 +14,9 @@ import yaml
 
 from planner import api
 from planner.cli import code
-from planner.emit import deepspeed_config
+from planner.emit import deepspeed, deepspeed_config
 from planner.errors import InputError
+from planner.estimate import estimate
 from planner.launch.outcome import Outcome, Progress
 from planner.layout import Layout
 from planner.specs import plan as plans
@@ -177,12 +178,23 @@ def test_the_torch_benchmark_offers_what_its_step_has() -> None:
             {},
             {"overlap_comm", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients"},
         ),
-        ({"zero": 3}, {}, {"overlap_comm", "reduce_bucket_size", "stage3_prefetch_bucket_size"}),
+        (
+            {"zero": 3},
+            {},
+            {"overlap_comm", "reduce_bucket_size", "stage3_prefetch_bucket_size", "liger_kernel"},
+        ),
         ({"zero": 1, "pp": 2}, {}, {"allgather_bucket_size"}),
         (
             {"zero": 1, "pp": 2},
             {"precision": "fp16"},
-            {"reduce_bucket_size", "allgather_bucket_size"},
+            {
+                "reduce_bucket_size",
+                "allgather_bucket_size",
+                "contiguous_gradients",
+                "reduce_scatter",
+                "use_multi_rank_bucket_allreduce",
+                "communication_data_type",
+            },
         ),
     ],
 )
@@ -196,17 +208,61 @@ def test_deepspeed_offers_words_of_its_json(
     choices = offers(recipe, "deepspeed", 8, fixed=("expandable_segments",))(layout, {})
     assert choices.keys() == words <= BY_FRAMEWORK["deepspeed"].keys()
     for word, (usual, *others) in choices.items():
-        assert deepspeed_config.zero(recipe, layout)[word] == usual and usual not in others
+        assert usual not in others and held(recipe, layout, word) == usual
         for value in others:
-            assert (
-                deepspeed_config.zero(
-                    recipe.model_copy(update={"switches": {word: value}}), layout
-                )[word]
-                == value
-            )
+            assert held(under(recipe, {word: value}), layout, word) == value
+
+
+def held(recipe: Recipe, layout: Layout, word: str) -> Any:
+    """What DeepSpeed's own reader of its JSON makes of a word, or the script of its flags."""
+    from deepspeed.runtime.config import (  # type: ignore[import-untyped, unused-ignore]
+        get_communication_data_type,
+    )
+    from deepspeed.runtime.zero.config import (  # type: ignore[import-untyped, unused-ignore]
+        get_zero_config,
+    )
+
+    config = deepspeed_config.config(recipe, layout)
+    if word == "liger_kernel":
+        return ("--liger-loss",) in deepspeed.run_flags(recipe, layout)
+    if word == "communication_data_type":
+        stated = get_communication_data_type(config)
+        return "model" if stated is None else str(stated).replace("torch.float32", "fp32")
+    return getattr(get_zero_config(config), word.replace("stage3_prefetch", "prefetch"))
+
+
+def test_a_bf16_pipeline_is_offered_nothing_of_zeros_own_reduction() -> None:
+    """DeepSpeed's BF16_Optimizer takes none of these words, which fp16's ZeRO optimizer does."""
+    from inspect import signature
+
+    from deepspeed.runtime.bf16_optimizer import (  # type: ignore[import-untyped, unused-ignore]
+        BF16_Optimizer,
+    )
+    from deepspeed.runtime.zero.stage_1_and_2 import (  # type: ignore[import-untyped, unused-ignore]
+        DeepSpeedZeroOptimizer,
+    )
+
+    recipe = documents.recipe(
+        "qwen2.5-1.5b", 8, framework="deepspeed", stack="deepspeed", global_batch_size=64
+    )
+    layout = documents.layout(recipe, zero=1, pp=2)
+    wide = recipe.model_copy(update={"precision": "fp16"})
+    lost = (
+        offers(wide, "deepspeed", 8)(layout, {}).keys()
+        - offers(recipe, "deepspeed", 8)(layout, {}).keys()
+    )
+    of_zero = signature(DeepSpeedZeroOptimizer).parameters.keys()
+    assert lost == {
+        "contiguous_gradients",
+        "reduce_bucket_size",
+        "reduce_scatter",
+        "use_multi_rank_bucket_allreduce",
+    }
+    assert lost <= of_zero - signature(BF16_Optimizer).parameters.keys()
 
 
 DISPATCHERS = {
+    "allgather": {"moe_token_dispatcher_type": "allgather"},
     "alltoall": {"moe_token_dispatcher_type": "alltoall"},
     "deepep": {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"},
     "hybridep": {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"},
@@ -294,12 +350,20 @@ def test_megatrons_parser_takes_every_setting_and_understands_it(
 
 
 def test_what_is_expected_to_gain_is_tried_first_and_what_loses_last() -> None:
-    """On a pod whose host is slow against its GPUs launches weigh most; nothing of it that a
-    question fixes, that changes the numbers, or that a setting contradicts is tried."""
+    """On a pod whose host is slow against its GPUs launches and waits for counts of tokens weigh
+    most; nothing of it that a question fixes, that changes the numbers, or that a setting
+    contradicts is tried. Gains are those of whole estimates."""
     recipe = documents.recipe("qwen3-30b-a3b", 16, hardware="b200-sxm", global_batch_size=64)
     layout = documents.layout(recipe, ep=8, pp=2, v=2, zero=1, etp=1)
-    order = list(offers(recipe, "megatron", 16)(layout, {}))
-    assert order[0] == "cuda_graph" and order[-1] == "moe_permute_fusion"
+    choices = offers(recipe, "megatron", 16)(layout, {})
+    order = list(choices)
+    assert set(order[:2]) == {"moe_dispatcher", "cuda_graph"}
+    assert order[-1] == "moe_permute_fusion"
+    first, second, last = (
+        min(estimate(under(recipe, {name: value}), layout).step_s for value in choices[name][1:])
+        for name in (*order[:2], order[-1])
+    )
+    assert first < second < estimate(recipe, layout).step_s < last
     assert order.index("ddp_bucket_size") < order.index("expandable_segments")
     fixed = offers(recipe, "megatron", 16, fixed=("cuda_graph",))(layout, {})
     assert "cuda_graph" not in fixed and "grad_reduce_dtype" not in fixed

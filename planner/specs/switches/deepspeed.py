@@ -49,6 +49,13 @@ def _shards_weights(recipe: Recipe, layout: Layouts) -> Mask:
     return layout.sharded(3)
 
 
+def _reduces_by_zero(recipe: Recipe, layout: Layouts) -> Mask:
+    """A bf16 pipeline's own optimizer all-reduces in pieces of a fixed size (pipe/engine.py
+    _bf16_reduce_grads).
+    """
+    return ~layout.pipelined | (recipe.precision != "bf16")
+
+
 def _has_no_pipeline(recipe: Recipe, layout: Layouts) -> Mask:
     """A pipeline reduces after its last micro-batch: there is nothing to overlap with."""
     return ~layout.pipelined
@@ -272,6 +279,7 @@ SWITCHES = (
         "fragments less, and holds reduce_bucket_size elements the whole time",
         _shards,
         source="[deepspeed] runtime/zero/stage_1_and_2.py setup_buckets, stage3.py",
+        acts=_reduces_by_zero,
         needs=(
             Need(
                 "split experts need contiguous gradients",
@@ -292,6 +300,7 @@ SWITCHES = (
         _keeps_weights,
         arithmetic="reassociated",
         source="[deepspeed] runtime/zero/stage_1_and_2.py average_tensor",
+        acts=_reduces_by_zero,
     ),
     _toggle(
         "reduce_scatter",
@@ -301,6 +310,7 @@ SWITCHES = (
         "off: twice the bytes",
         _shards,
         arithmetic="reassociated",
+        acts=_reduces_by_zero,
         needs=(
             Need(
                 "Muon reduces whole gradients",

@@ -130,14 +130,14 @@ def _gains(recipe: Recipe, layout: Layout, lossy: bool) -> list[SwitchGain]:
 
 def _rank(gain: SwitchGain, recipe: Recipe, least: float) -> tuple[float, int]:
     """Expected gains first, the largest leading; then guesses and what is not modelled; then what
-    changes no time; at last what is expected to lose.
+    changes no time; at last what is expected to lose, the largest loss at the end.
     """
     unknown = gain.guessed or gain.name not in effects(recipe.framework)
     if gain.saved_s > least:
         return -gain.saved_s, 0
     if unknown:
         return UNKNOWN
-    return 0.0, 3 if gain.saved_s < -least else 2
+    return (-gain.saved_s, 3) if gain.saved_s < -least else (0.0, 2)
 
 
 def _without(recipe: Recipe, layout: Layout, switch: Switch) -> Value:
