@@ -17,7 +17,6 @@ from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
 from planner.specs.recipe import Precision, Recipe
 from planner.specs.software import Software
 from planner.specs.software_versions import (
-    OWN,
     SoftwareVersions,
     container_named,
     containers,
@@ -25,7 +24,7 @@ from planner.specs.software_versions import (
 )
 from planner.specs.switches import table
 from planner.specs.switches.switch import Switches, Value
-from planner.specs.versions import version_of
+from planner.specs.versions import OWN, version_of
 from planner.specs.words import Question
 
 TOKENS = 2**22
