@@ -84,13 +84,13 @@ def check_proof(
 
 def notes(proof: Proof) -> tuple[str, ...]:
     """How the run differed from the plan."""
-    said = [
+    sentences = [
         f"one rank of {proof.micro_batches} micro-batches without communication: its times are"
         " not compared"
     ]
     if proof.instead:
-        said.append(f"in place of the plan's switches ran {switches_text(proof.instead)}")
-    return tuple(said)
+        sentences.append(f"in place of the plan's switches ran {switches_text(proof.instead)}")
+    return tuple(sentences)
 
 
 def step_s(proof: Proof) -> float | None:

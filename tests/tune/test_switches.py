@@ -238,8 +238,8 @@ def test_a_bf16_pipeline_is_offered_nothing_of_zeros_own_reduction() -> None:
     from deepspeed.runtime.bf16_optimizer import (  # type: ignore[import-untyped, unused-ignore]
         BF16_Optimizer,
     )
-    from deepspeed.runtime.zero.stage_1_and_2 import (  # type: ignore[import-untyped, unused-ignore]
-        DeepSpeedZeroOptimizer,
+    from deepspeed.runtime.zero import (  # type: ignore[import-untyped, unused-ignore]
+        stage_1_and_2,
     )
 
     recipe = documents.recipe(
@@ -251,7 +251,7 @@ def test_a_bf16_pipeline_is_offered_nothing_of_zeros_own_reduction() -> None:
         offers(wide, "deepspeed", 8)(layout, {}).keys()
         - offers(recipe, "deepspeed", 8)(layout, {}).keys()
     )
-    of_zero = signature(DeepSpeedZeroOptimizer).parameters.keys()
+    of_zero = signature(stage_1_and_2.DeepSpeedZeroOptimizer).parameters.keys()
     assert lost == {
         "contiguous_gradients",
         "reduce_bucket_size",

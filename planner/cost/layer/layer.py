@@ -467,11 +467,11 @@ def exposed_exchanges(
         return (exchanges[0] * left, exchanges[1] * left), apart
     if experts.shared_overlap_share and kind.shared:
         forward, by_input, by_weight, _ = products_s(recipe, layout, kind.shared)
-        beside = (
+        hidden = (
             np.minimum(exchanges[0], forward * experts.shared_overlap_share),
             np.minimum(exchanges[1], (by_input + by_weight) * experts.shared_overlap_share),
         )
-        return (exchanges[0] - beside[0], exchanges[1] - beside[1]), beside[0] + beside[1]
+        return (exchanges[0] - hidden[0], exchanges[1] - hidden[1]), hidden[0] + hidden[1]
     return exchanges, 0.0 * together
 
 

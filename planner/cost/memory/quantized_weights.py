@@ -51,9 +51,9 @@ def copies_bytes(recipe: Recipe) -> float:
     """
     if not recipe.software.states.quantized_copies or recipe.precision not in COPY:
         return 0.0
-    one = COPY[recipe.precision]
+    copy = COPY[recipe.precision]
     as_it_lies = multiplies_any_layout(recipe.hardware.gpu.compute_capability)
-    return one if recipe.precision in WHOLE_TENSOR and as_it_lies else 2 * one
+    return copy if recipe.precision in WHOLE_TENSOR and as_it_lies else 2 * copy
 
 
 def beyond_16_bits(recipe: Recipe, layout: Layouts, weights: Numeric, alike: Numeric) -> Numeric:
@@ -71,12 +71,12 @@ def beyond_16_bits(recipe: Recipe, layout: Layouts, weights: Numeric, alike: Num
     both = copies_bytes(recipe)
     if not both:
         return 0.0 * weights
-    one = COPY[recipe.precision]
+    copy = COPY[recipe.precision]
     sharded = layout.sharded(3)
-    kept = np.where(sharded, 2 * one if recipe.precision == "mxfp8" else one, both)
+    kept = np.where(sharded, 2 * copy if recipe.precision == "mxfp8" else copy, both)
     alone = (kept - 2.0) * weights / np.where(sharded, alike, 1)
-    beside = both * weights * ~np.asarray(sharded_by_torch(recipe, layout))
-    return np.where(gathers_quantized(recipe, layout), alone, beside)
+    with_wide = both * weights * ~np.asarray(sharded_by_torch(recipe, layout))
+    return np.where(gathers_quantized(recipe, layout), alone, with_wide)
 
 
 def gathered_as(recipe: Recipe, layout: Layouts, wide: float) -> Numeric:

@@ -211,8 +211,8 @@ def sharded_comm_s(
     reduced = np.minimum(reduced, layer.backward_s - again)
     late = gradients_deferred(recipe, layout)
     times = np.where(late, 1, layout.m)
-    beside = times * ~(late & layout.pipelined)
-    hidden = layout.m * (forward + again) + beside * reduced
+    overlapped = times * ~(late & layout.pipelined)
+    hidden = layout.m * (forward + again) + overlapped * reduced
     hidden = np.maximum(layers.first - 1, 0) * hidden
     gathers = layers.first * (each.gather_s + each.again_s) + each.outside_s
     reductions = layers.first * each.reduce_s + each.outside_reduce_s
@@ -249,13 +249,13 @@ def buckets(recipe: Recipe, layout: Layouts, params: Numeric, tensors: Numeric) 
     """
     sharding = recipe.software.sharding
     if sharding.reduce_elements:
-        told, there = params / sharding.reduce_elements, layout.sharded(1)
+        count, there = params / sharding.reduce_elements, layout.sharded(1)
     elif sharding.bucket_params or sharding.buckets:
-        told = sharding.buckets or params / sharding.bucket_params
+        count = sharding.buckets or params / sharding.bucket_params
         there = ~layout.sharded(2)
     else:
         return 1.0
-    return np.where(there, np.maximum(np.minimum(told, tensors), 1.0), 1.0)
+    return np.where(there, np.maximum(np.minimum(count, tensors), 1.0), 1.0)
 
 
 def gradient_reduction_s(
@@ -305,8 +305,8 @@ def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     )
     total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
     late = np.minimum(each + trained_embedding(recipe, layout), total) / total
-    told = recipe.software.sharding.buckets or recipe.software.sharding.bucket_params
-    if not told:
+    sharding = recipe.software.sharding
+    if not (sharding.buckets or sharding.bucket_params):
         return late
     pieces = buckets(recipe, layout, total, tensors_of(layers))
     return np.where(layout.sharded(2), late, np.maximum(late, 1 / pieces))

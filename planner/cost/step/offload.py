@@ -55,9 +55,9 @@ def update_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     adam = share / recipe.software.sharding.host_update_params_per_s
     drives = on_nvme(layout) * STATE_BYTES * share / max(node.nvme_gbytes_per_s * GB, 1.0)
     update = np.maximum(adam, drives)
-    beside = recipe.software.offload.optimizer_beside
+    overlaps = recipe.software.offload.optimizer_beside
     return optimizer_away(recipe, layout) * (
-        np.maximum(moved, update) if beside else moved + update
+        np.maximum(moved, update) if overlaps else moved + update
     )
 
 

@@ -73,8 +73,8 @@ def can_gather_quantized(recipe: Recipe, layout: Layouts) -> Mask:
 def gathers_quantized(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether they are."""
     states = recipe.software.states
-    told = states.fp4_alone if recipe.precision == "nvfp4" else states.fp8_alone
+    asked_for = states.fp4_alone if recipe.precision == "nvfp4" else states.fp8_alone
     quantized = recipe.precision == "nvfp4" or recipe.precision in FP8
-    if not (told and quantized):
+    if not (asked_for and quantized):
         return np.asarray(layout.zero) < 0
     return can_gather_quantized(recipe, layout)

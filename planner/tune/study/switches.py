@@ -273,8 +273,8 @@ def _megatron(recipe: Recipe, layout: Layout, now: Switches) -> Choices:
     """
     changed = under(recipe, now)
     name, ranks = "ddp_bucket_size", int(layout.dp * layout.cp)
-    beside = bool(BY_FRAMEWORK["megatron"][name].exists(changed, layout))
-    if layout.zero >= 2 or ranks == 1 or not beside:
+    written = bool(BY_FRAMEWORK["megatron"][name].exists(changed, layout))
+    if layout.zero >= 2 or ranks == 1 or not written:
         return {}
     usual = max(MEGATRON_BUCKET, MEGATRON_BUCKET_A_RANK * ranks)
     return {name: _sizes(usual, _weights(recipe, layout))}
