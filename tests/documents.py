@@ -12,7 +12,7 @@ from planner.specs.recipe import Bounds, Recipe
 
 def recipe(model: str | ModelSpec = "llama3-70b", gpus: int = 32, **changes: Any) -> Recipe:
     """A question with documents by name: model, hardware and stack may be given as names or as
-    documents.
+    documents. framework: the software of that name, where no stack is given.
     """
     known: dict[str, Any] = {
         "hardware": "h100-sxm",
@@ -21,8 +21,10 @@ def recipe(model: str | ModelSpec = "llama3-70b", gpus: int = 32, **changes: Any
         "global_batch_size": 512,
         **changes,
     }
-    if "stack" in known:
-        known["software"] = known.pop("stack")
+    framework = known.pop("framework", None)
+    stack = known.pop("stack", framework)
+    if stack is not None and "software" not in changes:
+        known["software"] = stack
     parts = {"model": library.model(model) if isinstance(model, str) else model}
     for name, find in (("hardware", library.hardware), ("software", library.stack)):
         parts[name] = find(known.pop(name)) if isinstance(known[name], str) else known.pop(name)

@@ -180,7 +180,6 @@ def _recipe(
         seq_length=seq,
         global_batch_size=batch,
         precision=precision,
-        framework=stack.framework,
         framework_version=VERSIONS[stack.framework],
         attention=attention,
         lora=tuned.lora,

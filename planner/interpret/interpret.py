@@ -234,7 +234,6 @@ def _recipe(
         seq_length=length,
         global_batch_size=batch,
         precision=precision,
-        framework=reading.framework,
         framework_version=version,
         attention=kernel,
     )

@@ -47,7 +47,6 @@ class Recipe(FrozenDocument):
     seq_length: PositiveInt
     global_batch_size: PositiveInt
     precision: Precision = "bf16"
-    framework: Literal["megatron", "deepspeed", "torch"] = "megatron"
     framework_version: str = "0.19"
     attention: Literal["flash", "fused", "unfused"] = "flash"
     knobs: dict[str, Bounds] = Field(default_factory=dict)
@@ -90,6 +89,10 @@ class Recipe(FrozenDocument):
         """The single value that the question allows a knob; None where it leaves a choice."""
         bounds = self.knobs.get(knob)
         return bounds.low if bounds is not None and bounds.low == bounds.high else None
+
+    @property
+    def framework(self) -> Literal["megatron", "deepspeed", "torch"]:
+        return self.software.framework
 
     @property
     def element_bytes(self) -> float:

@@ -161,7 +161,6 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
         seq_length=seq_length.value,
         global_batch_size=batch.value,
         precision=precision.value,
-        framework=software.framework,
         framework_version=version,
         versions=versions,
         attention=attention.value,

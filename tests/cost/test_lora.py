@@ -164,7 +164,8 @@ def test_adapters_under_sp_keep_gathered_inputs() -> None:
     saves 47.545 - 42.814 GB.
     """
     one = question("qwen3-8b", seq_length=8192, lora=Lora(rank=32))
-    other = one.model_copy(update={"framework": "torch"})  # whose adapters are not split
+    software = one.software.model_copy(update={"framework": "torch"})  # adapters are not split
+    other = one.model_copy(update={"software": software})
     on, off = (activations(each, Layout(tp=2, sp=1)).layer_bytes for each in (one, other))
     assert 36 * (on - off) == pytest.approx((47.545 - 42.814) * 1e9, rel=0.03)
 

@@ -52,7 +52,6 @@ def asked(name: str, gpus: int, cluster: str = "aws-p5", **figures: Any) -> Reci
         gpus=gpus,
         seq_length=4096,
         global_batch_size=256,
-        framework="torch",
         framework_version="2.13",
     )
 

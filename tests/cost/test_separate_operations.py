@@ -27,7 +27,6 @@ def recipe(stack: str, attention: str = "flash", seq: int = 8192) -> Recipe:
         seq_length=seq,
         global_batch_size=512,
         attention=attention,
-        framework="torch",
     )
 
 

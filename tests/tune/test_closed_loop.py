@@ -37,7 +37,7 @@ def test_a_processor_that_computes_launches_nothing_ahead() -> None:
         library.hardware("a100-40g-pcie").node.launch_factor,
     )
     own = tiny.recipe(2, seq=2048, hidden_size=4096, head_dim=1024).model_copy(
-        update={"software": stack, "framework": "torch"}
+        update={"software": stack}
     )
     ahead = own.model_copy(update={"software": stack.with_figures({"launch.ahead": True})})
     one, hidden = (layer_time(recipe, tiny.layout(dp=2)) for recipe in (own, ahead))
