@@ -14,7 +14,8 @@ from planner.errors import InputError
 from planner.specs.architectures import TextModel, architecture
 from planner.specs.documents import build
 from planner.specs.families import FAMILIES, Family
-from planner.specs.model import Count, ModelSpec, Width
+from planner.specs.mixers import Count, Width
+from planner.specs.model import ModelSpec
 
 _ACTIVATIONS = {
     "silu": "silu",

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from planner.specs.documents import FrozenDocument
+from planner.specs.mixers import Count, Mixer, Width
 
-Width = Annotated[int, Field(gt=0, le=100_000_000)]
-"""A size of the network; the bound keeps products of a few of them exact in 64 bits."""
-Count = Annotated[int, Field(ge=0, le=100_000_000)]
-"""The same, where none is an answer."""
+MOST_LAYERS = 10_000
+_REPEATS = re.compile(r"([^\s(),*]+)\*(\d+)"), re.compile(r"\(([^()]*)\)\*(\d+)")
+
+
+def expanded(pattern: str) -> tuple[str, ...]:
+    """Kinds of layers, one after another, of a pattern such as `(delta*3 full)*12`; ValueError for
+    one that is not of names, name*n and (names)*n, or has more than MOST_LAYERS.
+    """
+    text = pattern
+    for repeated in _REPEATS:
+        times = [int(count) for _, count in repeated.findall(text)]
+        if sum(times) > MOST_LAYERS:
+            raise ValueError(
+                f"a pattern must have at most {MOST_LAYERS:,} layers, but got {pattern[:60]!r}"
+            )
+        text = repeated.sub(lambda match: f"{match[1]} " * int(match[2]), text)
+    names = tuple(text.split())
+    if set(text) & set("()*,") or len(names) > MOST_LAYERS:
+        raise ValueError(
+            f"a pattern holds at most {MOST_LAYERS:,} names, as `name*n` or `(names)*n`, but got"
+            f" {pattern[:60]!r}"
+        )
+    return names
 
 
 class Moe(FrozenDocument):
@@ -114,9 +135,43 @@ class Window(FrozenDocument):
     first_full_layers: Count = 0
 
 
+class Kind(FrozenDocument):
+    """A kind of layer: the fields of ModelSpec in which its layers differ from what the model says
+    of all; what is not stated is the model's.
+    """
+
+    name: str
+    mixer: Mixer | None = None
+    has_mlp: bool = True
+    ffn_size: Width | None = None
+    moe: Moe | None = None
+    num_heads: Width | None = None
+    num_kv_heads: Width | None = None
+    head_dim: Width | None = None
+    value_head_dim: Width | None = None
+    window: Window | None = None
+    mla: Mla | None = None
+    attention_sinks: bool = False
+    qk_norm: bool = False
+    keys_are_values: bool = False
+    shared_kv: bool = False
+    norms_per_layer: Annotated[int, Field(ge=1, le=7)] = 2
+    rope_theta: PositiveFloat = 10_000.0
+
+    def of(self, model: ModelSpec) -> ModelSpec:
+        """The model with all its layers of this kind, without multi-token prediction."""
+        stated = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
+        alone = {"kinds": (), "pattern": "", "mtp_layers": 0, "parameters": None}
+        plain: dict[str, Any] = {name: getattr(model, name) for name in ModelSpec.model_fields}
+        return ModelSpec(**plain | stated | alone)
+
+
 class ModelSpec(FrozenDocument):
-    """A decoder-only transformer, dense or with experts. Widths are of the whole model, before any
-    split.
+    """A decoder-only network, dense, with experts or hybrid. Widths are of the whole model, before
+    any split.
+
+    Layers are alike but for what moe and window say of them; or each is of one of several kinds,
+    which a pattern lists.
     """
 
     name: str
@@ -141,7 +196,7 @@ class ModelSpec(FrozenDocument):
     """quick_gelu: x sigmoid(1.702 x), clamped, as in gpt-oss."""
     tied_embeddings: bool
     norm: Literal["rmsnorm", "layernorm", "layernorm_nobias"]
-    norms_per_layer: Annotated[int, Field(ge=1, le=4)] = 2
+    norms_per_layer: Annotated[int, Field(ge=1, le=7)] = 2
     """Norms over the hidden width."""
     norm_place: Literal["before", "after", "both"] = "before"
     """Of attention and MLP: at their input, at their output, or both (Gemma 2 and 3)."""
@@ -171,6 +226,22 @@ class ModelSpec(FrozenDocument):
     window: Window | None = None
     mla: Mla | None = None
     moe: Moe | None = None
+    mixer: Mixer | None = None
+    """What mixes the sequence; None: attention, as the other fields say."""
+    has_mlp: bool = True
+    """Whether a layer has an MLP or experts (a mixer alone is a layer in Nemotron-H)."""
+    value_head_dim: Width | None = None
+    """Of values, where it is not head_dim (MiMo)."""
+    keys_are_values: bool = False
+    """No projection of values: they are the keys (full layers of Gemma 4)."""
+    shared_kv: bool = False
+    """Keys and values are those of an earlier layer (last layers of Gemma 3n)."""
+    attention_gate: bool = False
+    """A gate on attention's output, as wide as the queries and made with them (Qwen3-Next)."""
+    kinds: tuple[Kind, ...] = ()
+    """Kinds of layers where they are not alike; moe and window then say nothing of which layers."""
+    pattern: str = ""
+    """The layers by kind, first to last: `(delta*3 full)*12`."""
     mtp_layers: Annotated[int, Field(ge=0, le=100)] = 0
     """Multi-token-prediction layers that are trained with the model; total_params leaves them out,
     as publishers do.
@@ -194,6 +265,27 @@ class ModelSpec(FrozenDocument):
             raise ValueError(
                 "a learned position table needs position_rows, but got none; usually max_seq_length"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _kinds(self) -> ModelSpec:
+        if bool(self.kinds) != bool(self.pattern):
+            raise ValueError("kinds of layers and their pattern must go together")
+        if not self.pattern:
+            return self
+        named, known = expanded(self.pattern), [kind.name for kind in self.kinds]
+        strange = [name for name in named if name not in known]
+        if strange:
+            raise ValueError(
+                f"the pattern must name kinds ({', '.join(known)}), but got {strange[0][:40]!r}"
+            )
+        if len(named) != self.num_layers:
+            raise ValueError(
+                f"the pattern must have num_layers layers, but got {len(named)} and"
+                f" {self.num_layers}"
+            )
+        for kind in self.kinds:
+            kind.of(self)
         return self
 
     @model_validator(mode="after")
