@@ -48,7 +48,7 @@ class MicroBatch:
 def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
     """What a layer's time and memory depend on."""
     layer = ("tp", "cp", "cp_a2a", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
-    megatron = recipe.framework == "megatron"  # its FSDP adds gradients apart
+    megatron = recipe.framework == "megatron"  # its FSDP copies gradients
     knobs = (*layer, "zero") if megatron else layer
     return (*knobs, "pp") if recipe.software.launch.collective_us_crossing else knobs
 

@@ -7,7 +7,7 @@ from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.megatron import NARROW, sharded_by_torch
+from planner.specs.megatron import NARROW, fsdp_fuses, sharded_by_torch
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
@@ -91,13 +91,13 @@ def _sharding_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
             ("--no-gradient-accumulation-fusion",),
         ]
         return flags + [("--torch-fsdp2-no-reshard-after-forward",)] * (layout.zero == 2)
-    return [
+    flags = [
         ("--use-distributed-optimizer",),
         ("--use-megatron-fsdp",),
         ("--data-parallel-sharding-strategy", FSDP_STRATEGIES[layout.zero]),
         ("--ckpt-format", "fsdp_dtensor"),
-        ("--no-gradient-accumulation-fusion",),
     ]
+    return flags + [("--no-gradient-accumulation-fusion",)] * (not fsdp_fuses(recipe))
 
 
 def batch_flags(recipe: Recipe, layout: Layout) -> list[Flag]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
+from planner.specs.versions import version_of
 
 WHOLE_STATES = 12.0
 """Bytes a parameter of Adam's states in 32 bits: main weight and two moments."""
@@ -29,3 +30,19 @@ def exchange_overlaps(recipe: Recipe, layout: Layouts) -> Mask:
 def sharded_by_torch(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether weights or gradients are sharded by torch's FSDP2, not by Megatron-FSDP."""
     return recipe.software.fsdp == "torch" and layout.zero >= 2
+
+
+FSDP_FUSES = (0, 17)
+"""Since then Megatron-FSDP asks Transformer Engine for 2.10, whose products of weight gradients
+write into its buckets; before, files turn the fusion off.
+
+Source: [megatron-core] core/distributed/fsdp/mcore_fsdp_adapter.py
+"""
+
+
+def fsdp_fuses(recipe: Recipe) -> bool:
+    """Whether products may write weight gradients into the buckets that FSDP reduces: never torch's
+    (training/arguments.py refuses it).
+    """
+    since = version_of("megatron", recipe.framework_version) >= FSDP_FUSES
+    return recipe.software.fsdp != "torch" and since

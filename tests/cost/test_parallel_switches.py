@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.cost.layer.gemms import accumulate_bytes
 from planner.cost.params import stages
 from planner.cost.params.layer import total_params
 from planner.cost.step import data_parallel
@@ -130,12 +131,22 @@ def test_what_is_not_fused_moves_more(switch: str, bytes_a_layer: float) -> None
 
 
 @pytest.mark.parametrize("zero", [2, 3])
-def test_fsdp_adds_gradients_apart(zero: int) -> None:
-    """As a plan without the fusion does: Megatron-LM's files of FSDP turn it off."""
-    fused, apart = asked(gpus=8), asked(gpus=8, gradient_accumulation_fusion=False)
-    whole, sharded = (documents.layout(fused, zero=stage) for stage in (1, zero))
-    assert estimate(fused, sharded).time.gemm_s == estimate(apart, sharded).time.gemm_s
-    assert estimate(fused, sharded).time.gemm_s == estimate(apart, whole).time.gemm_s
+@pytest.mark.parametrize("bucket", ["fp32", "bf16"])
+def test_fsdp_copies_gradients_into_its_buckets(zero: int, bucket: str) -> None:
+    """A gradient of 2 bytes read, and the bucket's element written; the product of Transformer
+    Engine 2.10 writes that in place of its own 2 bytes. Neither is added to anything.
+    """
+    fused, apart = (
+        asked(gpus=8, grad_reduce_dtype=bucket, gradient_accumulation_fusion=fuses)
+        for fuses in (True, False)
+    )
+    layout = documents.layout(fused, zero=zero)
+    width = {"fp32": 4, "bf16": 2}[bucket]
+    assert accumulate_bytes(fused, layout) == width - 2
+    assert accumulate_bytes(apart, layout) == width + 2
+    early = fused.model_copy(update={"framework_version": "0.16"})
+    assert accumulate_bytes(early, layout) == width + 2
+    assert estimate(fused, layout).step_s < estimate(apart, layout).step_s
 
 
 def test_no_more_buckets_than_tensors() -> None:

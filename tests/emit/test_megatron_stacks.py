@@ -130,6 +130,16 @@ def test_weights_are_gathered_as_they_are_kept(precision: str, flags: list[str])
     assert found.keys() - narrow.keys() == set(flags)
 
 
+@pytest.mark.parametrize("version, off", [("0.16", True), ("0.17", False), ("0.19", False)])
+def test_megatron_fsdp_fuses_since_it_checks_transformer_engine(version: str, off: bool) -> None:
+    """core/distributed/fsdp/mcore_fsdp_adapter.py of 0.17 on: Transformer Engine 2.10 or newer."""
+    flags = written("llama3-8b", stack(), {"framework_version": version}, zero=3)
+    assert ("--no-gradient-accumulation-fusion" in flags) == off
+    apart = with_switches(stack(), {"gradient_accumulation_fusion": False})
+    flags = written("llama3-8b", apart, {"framework_version": version}, zero=3)
+    assert "--no-gradient-accumulation-fusion" in flags
+
+
 @pytest.mark.parametrize("zero, kept", [(2, True), (3, False)])
 def test_fsdp2(zero: int, kept: bool) -> None:
     """validate_args: neither distributed optimizer nor fused accumulation; so no gather of

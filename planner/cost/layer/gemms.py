@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from planner.cost.layer.kernels import gemm_s, grouped_gemm_s, memory_s
 from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
+from planner.specs.megatron import fsdp_fuses
 from planner.specs.recipe import Recipe
 
 
@@ -114,21 +117,27 @@ def products_s(
     return forward, inputs, weights, columns
 
 
-UNFUSED_BYTES = 4.0
-"""A 16-bit gradient that is written and read again, bytes a weight."""
+OUTPUT_BYTES = 2.0
+"""A gradient as the product writes it, bytes a weight."""
 
 
 def accumulate_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Memory traffic of adding a weight gradient to the main gradient, bytes a weight.
+    """Memory traffic of a weight gradient beyond the product's own output, bytes a weight.
 
-    Formula: accumulate_bytes, and UNFUSED_BYTES where the product does not add itself
-    Source:  [megatron-core] core/tensor_parallel/layers.py; under FSDP, its own and torch's,
-             Megatron-LM runs without the fusion
+    Formula: accumulate_bytes, and 2 OUTPUT_BYTES where the product does not add to the main
+             gradient itself; under Megatron-LM's FSDP, which adds nothing but writes into the
+             bucket that it reduces, grad_reduce_bytes - OUTPUT_BYTES by the product itself, else
+             grad_reduce_bytes + OUTPUT_BYTES: a copy
+    Source:  [megatron-core] core/tensor_parallel/layers.py, core/distributed/fsdp
     Assumes: the gradient of each weight goes by HBM.
     """
-    traffic = recipe.software.traffic
-    apart = (recipe.framework == "megatron") & layout.sharded(2)
-    return traffic.accumulate_bytes + UNFUSED_BYTES * (apart | (not traffic.accumulation_fused))
+    traffic, bucket = recipe.software.traffic, recipe.software.states.grad_reduce_bytes
+    added = traffic.accumulate_bytes + 2 * OUTPUT_BYTES * (not traffic.accumulation_fused)
+    if recipe.framework != "megatron":
+        return added
+    written = traffic.accumulation_fused and fsdp_fuses(recipe)
+    copied = bucket - OUTPUT_BYTES if written else bucket + OUTPUT_BYTES
+    return np.where(layout.sharded(2), copied, added)
 
 
 def _weight_s(recipe: Recipe, layout: Layouts, product: Product) -> Numeric:

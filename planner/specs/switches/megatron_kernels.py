@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.layout import Layouts, Mask
+from planner.specs.megatron import fsdp_fuses
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import Plain, Spelling, Switch, Value
 
@@ -21,9 +22,11 @@ def _fusion(name: str, *flags: str) -> tuple[Spelling, ...]:
     return (off, Spelling(True))
 
 
-def _whole_gradients(recipe: Recipe, layout: Layouts) -> Mask:
-    """FSDP, Megatron's and torch's, runs without the fusion: its files say so themselves."""
-    return np.asarray(layout.zero) < 2
+def _may_accumulate(recipe: Recipe, layout: Layouts) -> Mask:
+    """torch's FSDP and an early Megatron-FSDP run without the fusion: their files say so
+    themselves.
+    """
+    return ~layout.sharded(2) | fsdp_fuses(recipe)
 
 
 def _rotates(recipe: Recipe, layout: Layouts) -> Mask:
@@ -31,9 +34,8 @@ def _rotates(recipe: Recipe, layout: Layouts) -> Mask:
 
 
 def _read_accumulation(plain: Plain) -> Value | None:
-    sharded = plain.get("use_megatron_fsdp") or plain.get("use_torch_fsdp2")
     stated = plain.get("gradient_accumulation_fusion")
-    return stated if isinstance(stated, bool) and not sharded else None
+    return stated if isinstance(stated, bool) and not plain.get("use_torch_fsdp2") else None
 
 
 def _read_activation(plain: Plain) -> Value | None:
@@ -51,14 +53,15 @@ def _read_rotation(plain: Plain) -> Value | None:
 SWITCHES = (
     Switch(
         "gradient_accumulation_fusion",
-        "Products of weight gradients add to the main gradient themselves.",
+        "Products of weight gradients add to the main gradient themselves, or write into the bucket"
+        " that Megatron-FSDP reduces (Transformer Engine 2.10).",
         (False, True),
         True,
         "reassociated",
         _fusion("gradient_accumulation_fusion", "--no-gradient-accumulation-fusion"),
         "off: a 16-bit gradient of each weight is written and read again",
-        "[megatron-core] core/tensor_parallel/layers.py; bytes counted",
-        exists=_whole_gradients,
+        "[megatron-core] core/tensor_parallel/layers.py, core/distributed/fsdp; bytes counted",
+        exists=_may_accumulate,
         read=_read_accumulation,
     ),
     Switch(

@@ -28,7 +28,7 @@ def _whole_gradients(layout: Layouts) -> Mask:
 
 
 def _accumulates(recipe: Recipe, layout: Layouts) -> Mask:
-    """Products add to the main gradient, which FSDP does not let them."""
+    """Products add to the main gradient, which FSDP has not whole."""
     return _whole_gradients(layout) & bool(setting(recipe, "gradient_accumulation_fusion", True))
 
 
@@ -111,8 +111,8 @@ SWITCHES = (
             Need(
                 "a deferred head adds to the main gradient",
                 _accumulates,
-                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion, which FSDP has"
-                " not, but got zero={layout.zero}",
+                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion and whole"
+                " gradients, but got zero={layout.zero}",
                 "try zero=1 with gradient_accumulation_fusion on",
             ),
         ),
