@@ -132,6 +132,11 @@ def test_a_guide_logs_the_last_rank_with_gradients_in_16_bits() -> None:
             "nemo",
             {"moe_dispatcher": "hybridep", "overlap_moe_expert_parallel_comm": True},
         ),
+        (
+            "EP overlap off; HybridEP + TE CUDA graphs moe_router/moe_preprocess; performance item",
+            "nemo",
+            {"moe_dispatcher": "hybridep", "cuda_graph": "router"},
+        ),
     ],
 )
 def test_a_card_runs_what_it_names(notes: str, stack: str, switches: dict[str, Any]) -> None:

@@ -49,6 +49,8 @@ FULL, SELECTIVE = RECOMPUTE_CODE["full"], RECOMPUTE_CODE["selective"]
             set(),
         ),
         ("llama3-8b", "layers", {}, set()),
+        ("llama3-8b", "router", {}, {"a router is captured where there is one"}),
+        ("mixtral-8x7b", "router", {}, set()),
     ],
 )
 def test_cuda_graphs(model: str, graph: str, knobs: dict[str, Any], rules: set[str]) -> None:

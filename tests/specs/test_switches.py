@@ -89,7 +89,7 @@ def test_every_effect_is_of_a_value_and_has_a_source() -> None:
     ("words", "message"),
     [
         ({"switch": ("cuda_grph=attn",)}, "did you mean cuda_graph"),
-        ({"switch": ("cuda_graph=all",)}, "none, attn, layers or full_iteration"),
+        ({"switch": ("cuda_graph=all",)}, "none, attn, router, layers or full_iteration"),
         ({"switch": ("cuda_graph",)}, "NAME=VALUE"),
         ({"switch": ("cuda_graph=attn", "cuda_graph=none")}, "stated once"),
         ({"switch": ("offload_modules=core_attn+mlp",)}, "attn_norm, qkv_linear, core_attn"),

@@ -269,6 +269,10 @@ DISPATCHERS = {
 }
 GRAPHS: dict[str, dict[str, Any]] = {
     "attn": {"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": ["attn"]},
+    "router": {
+        "cuda_graph_impl": "transformer_engine",
+        "cuda_graph_modules": ["moe_router", "moe_preprocess"],
+    },
     "full_iteration": {"cuda_graph_impl": "full_iteration"},
 }
 

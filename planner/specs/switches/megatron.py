@@ -98,7 +98,8 @@ def _splits_sequence(recipe: Recipe, layout: Layouts) -> Mask:
 
 
 DENSE_MODULES = ("attn", "mlp")
-EXPERT_MODULES = ("attn", "moe_router", "moe_preprocess")
+ROUTER_MODULES = ("moe_router", "moe_preprocess")
+EXPERT_MODULES = ("attn", *ROUTER_MODULES)
 """What `layers` captures, as far as it can be captured: routed experts have no fixed shape."""
 
 
@@ -113,6 +114,8 @@ def _read_graph(plain: Plain) -> Value | None:
         return "full_iteration"
     if impl == "none":
         return None
+    if modules and modules <= set(ROUTER_MODULES):
+        return "router"
     if not modules or modules & {"moe_router", "moe", "mlp", "full"}:
         return "layers"
     return "attn" if "attn" in modules else None
@@ -530,14 +533,15 @@ SWITCHES = (
     ),
     Switch(
         "cuda_graph",
-        "What is captured and replayed without launches: none, attn, layers (attention and MLP, or"
-        " the router of experts) or full_iteration.",
-        ("none", "attn", "layers", "full_iteration"),
+        "What is captured and replayed without launches: none, attn, router (of experts), layers"
+        " (attention and MLP, or the router) or full_iteration.",
+        ("none", "attn", "router", "layers", "full_iteration"),
         "none",
         "same",
         (
             Spelling("none", bridge=(("model.cuda_graph_impl", "none"),)),
             *_graph("attn", ("attn",)),
+            *_graph("router", ROUTER_MODULES, True),
             *_graph("layers", DENSE_MODULES, False),
             *_graph("layers", EXPERT_MODULES, True),
             Spelling(
@@ -569,7 +573,7 @@ SWITCHES = (
                 "where modules are captured whole layers are not recomputed, but got recompute="
                 "{knobs[recompute]}",
                 "try selective recomputation, or cuda_graph none",
-                values=("attn", "layers"),
+                values=("attn", "router", "layers"),
             ),
             Need(
                 "a graphed router keeps its experts",
@@ -577,7 +581,7 @@ SWITCHES = (
                 "where the router is captured the module moe is not recomputed, but got"
                 " recompute_modules {knobs[recompute_modules]}",
                 "leave moe out, or try cuda_graph attn",
-                values=("layers",),
+                values=("router", "layers"),
             ),
             Need(
                 "graphed recomputation has no dropout",
@@ -585,6 +589,14 @@ SWITCHES = (
                 "where attention is captured it is not recomputed under dropout, but got"
                 " recompute_modules {knobs[recompute_modules]}",
                 "leave core_attn out, or try cuda_graph none",
+                values=("attn", "layers", "full_iteration"),
+            ),
+            Need(
+                "a router is captured where there is one",
+                lambda recipe, layout: np.asarray(recipe.model.moe is not None),
+                "cuda_graph router needs experts, but {recipe.model.name} has none",
+                "try cuda_graph layers",
+                values=("router",),
             ),
             Need(
                 "a graphed MLP repeats no dropout",
