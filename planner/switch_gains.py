@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.cost.terms import ACCEPTED_OOM_PROBABILITY
+from planner.cost.terms import ACCEPTED_OOM_PROBABILITY, Estimate
 from planner.estimate import closed_form
 from planner.layout import Layout
 from planner.rules.table import breaches
@@ -24,6 +24,8 @@ from planner.specs.versions import version_of
 
 PAYS = 0.001
 """Of a step: less is not worth a word."""
+PAYS_GIB = 0.5
+"""Less memory is not worth one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class SwitchGain:
     """Of the layout with it: its closed form in proportion to the step that is stated."""
     saved_s: float
     """Less than now; negative where the recipe's value is the faster one."""
+    saved_gib: float
+    """Memory of the worst rank less than now; negative where the recipe's value needs less."""
     arithmetic: str
     """What the value does to the numbers; Switch.arithmetic."""
 
@@ -65,6 +69,7 @@ class SwitchGain:
             "value": self.value,
             "step_s": self.step_s,
             "saved_s": self.saved_s,
+            "saved_gib": self.saved_gib,
             "arithmetic": self.arithmetic,
             "guessed": self.guessed,
         }
@@ -82,12 +87,12 @@ def other_values(
     accepted: probability of running out of memory up to which it fits.
     step_s: of the layout as it is stated, simulated; gains are in proportion to it.
     """
-    base_s = float(closed_form(recipe, layout).step_s)
-    scale = 1.0 if step_s is None else step_s / base_s
+    base = closed_form(recipe, layout)
+    scale = 1.0 if step_s is None else step_s / float(base.step_s)
     gains = []
     for switch in BY_FRAMEWORK[recipe.framework].values():
         for value in switch.values:
-            gain = _gain(recipe, layout, switch, value, base_s, accepted)
+            gain = _gain(recipe, layout, switch, value, base, accepted)
             if gain is not None:
                 gains.append(
                     replace(gain, step_s=gain.step_s * scale, saved_s=gain.saved_s * scale)
@@ -100,7 +105,7 @@ def _gain(
     layout: Layout,
     switch: Switch,
     value: Value,
-    base_s: float,
+    base: Estimate,
     accepted: float,
 ) -> SwitchGain | None:
     now = settings_of(recipe.software)
@@ -129,7 +134,8 @@ def _gain(
         value,
         settings,
         step_s,
-        base_s - step_s,
+        float(base.step_s) - step_s,
+        float(base.memory_gib) - float(estimate.memory_gib),
         switch.arithmetic_of(value),
         value == switch.values[0],
         now[switch.name] == switch.default,
@@ -159,11 +165,16 @@ def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str]:
     """
     least = PAYS * step_s
     on = [
-        f"{gain.name} {shown(gain.now)} ({-gain.saved_s:.2g} s{gain.doubt})"
+        f"{gain.name} {shown(gain.now)} ({saving(-gain.saved_s, -gain.saved_gib)}{gain.doubt})"
         for gain in gains
         if gain.off and not gain.by_default and gain.saved_s < -least
     ]
     return ", ".join(on), ", ".join(_best(gains, least))
+
+
+def saving(seconds: float, gib: float) -> str:
+    """What is saved of a step, and of memory where it is worth a word: `0.24 s, 3.1 GiB`."""
+    return f"{seconds:.2g} s" + f", {gib:.1f} GiB" * (gib >= PAYS_GIB)
 
 
 def _best(gains: list[SwitchGain], least: float) -> list[str]:
@@ -173,6 +184,6 @@ def _best(gains: list[SwitchGain], least: float) -> list[str]:
         if gain.saved_s > least and gain.keeps_arithmetic:
             best.setdefault(gain.name, gain)
     return [
-        f"{gain.name} {shown(gain.value)} ({gain.saved_s:.2g} s{gain.doubt})"
+        f"{gain.name} {shown(gain.value)} ({saving(gain.saved_s, gain.saved_gib)}{gain.doubt})"
         for gain in best.values()
     ]

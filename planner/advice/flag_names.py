@@ -11,6 +11,9 @@ from planner.interpret.gpu_count import SHARDS
 from planner.interpret.interpret import Launch
 from planner.interpret.numbers import whole_number
 from planner.layout import OFFLOADS, module_names
+from planner.specs.switches.switch import Switches
+from planner.specs.switches.table import BY_FRAMEWORK
+from planner.specs.versions import version_of
 
 MEGATRON = {
     "tp": "tensor_model_parallel_size",
@@ -252,3 +255,19 @@ def _with_value(name: str, value: Any) -> str:
         value = str(value).lower()
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     return f"{name} {text}" if switch else f"{name} = {text}"
+
+
+def switch_words(launch: Launch, settings: Switches) -> dict[str, Any]:
+    """The words of the file that set switches; none where it needs none."""
+    recipe = launch.recipe
+    version = version_of(recipe.framework, recipe.framework_version)
+    words: dict[str, Any] = {}
+    for name, value in settings.items():
+        switch = BY_FRAMEWORK[recipe.framework][name]
+        spelling = switch.spelled(
+            value, version, recipe.model.moe is not None, (recipe, launch.layout)
+        )
+        for flag, *arguments in spelling.flags if spelling else ():
+            word = flag.removeprefix("--").replace("-", "_")
+            words[word] = " ".join(arguments) if arguments else True
+    return words

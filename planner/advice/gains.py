@@ -10,7 +10,7 @@ from typing import Any
 from planner import switch_gains
 from planner.advice import nearby_layouts
 from planner.advice.findings import Best, Finding, Way
-from planner.advice.flag_names import changed, flag_line
+from planner.advice.flag_names import changed, flag_line, switch_words
 from planner.advice.legality import way_to
 from planner.advice.memory import MAX_OOM_PROBABILITY
 from planner.cost.terms import Estimate
@@ -19,9 +19,6 @@ from planner.interpret.interpret import Launch
 from planner.layout import Layout
 from planner.reasons import describe, limit
 from planner.search import fitting
-from planner.specs.switches.switch import Value
-from planner.specs.switches.table import BY_FRAMEWORK
-from planner.specs.versions import version_of
 
 PAYS = 0.01
 """Of a step: a smaller gain is none, given the model's error."""
@@ -146,27 +143,11 @@ def _switches(launch: Launch, base: float) -> list[tuple[float, Way]]:
     for gain in sorted(gains, key=lambda gain: gain.step_s):
         if not gain.keeps_arithmetic or gain.saved_s < base * PAYS or gain.name in best:
             continue
-        words: dict[str, Any] = {}
-        for name, value in gain.settings.items():
-            words.update(_words(launch, name, value))
+        words = switch_words(launch, gain.settings)
         if words:
             way = Way(words, f"a step of {gain.step_s:.3g} s", gain.step_s)
             best[gain.name] = (gain.step_s, way)
     return list(best.values())
-
-
-def _words(launch: Launch, name: str, value: Value) -> list[tuple[str, Any]]:
-    """The words of the file that set a switch."""
-    recipe = launch.recipe
-    version = version_of(recipe.framework, recipe.framework_version)
-    spelling = BY_FRAMEWORK[recipe.framework][name].spelled(
-        value, version, recipe.model.moe is not None
-    )
-    words: list[tuple[str, Any]] = []
-    for flag, *arguments in spelling.flags if spelling else ():
-        word = flag.removeprefix("--").replace("-", "_")
-        words.append((word, " ".join(arguments) if arguments else True))
-    return words
 
 
 def _gain(launch: Launch, base: float, step_s: float, way: Way) -> Finding:

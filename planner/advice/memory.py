@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from planner import switch_gains
 from planner.advice import nearby_layouts
 from planner.advice.findings import Finding, Severity, Verdict, Way
-from planner.advice.flag_names import changed, flag_line
+from planner.advice.flag_names import changed, flag_line, switch_words
 from planner.advice.legality import MAX_WAYS, way_to
 from planner.advice.nearby_layouts import Near
 from planner.cost.terms import Estimate
@@ -34,7 +35,7 @@ def findings(launch: Launch, estimate: Estimate) -> list[Finding]:
     judged = verdict(estimate)
     if judged == "fits":
         return []
-    offered = [*_cheapest(launch), *_more(launch)]
+    offered = [*_cheapest(launch), *_switches(launch), *_more(launch)]
     message = _needs(launch, estimate)
     gain = None
     if offered:
@@ -95,6 +96,18 @@ def _kind(neighbour: Near) -> tuple[tuple[str, int], ...]:
     if "recompute" in kind:
         kind["recompute"] = neighbour.words["recompute"]
     return tuple(sorted(kind.items()))
+
+
+def _switches(launch: Launch) -> list[Way]:
+    """Switches that keep the numbers and let it fit, the fastest first."""
+    gains = switch_gains.other_values(launch.recipe, launch.layout)
+    ways = []
+    for gain in sorted(gains, key=lambda gain: gain.step_s):
+        words = switch_words(launch, gain.settings)
+        if words and gain.keeps_arithmetic and gain.saved_gib >= switch_gains.PAYS_GIB:
+            says = f"a step of {gain.step_s:.3g} s, {gain.saved_gib:.1f} GiB less"
+            ways.append(Way(words, says, gain.step_s))
+    return ways[:MAX_WAYS]
 
 
 def _more(launch: Launch) -> list[Way]:

@@ -22,7 +22,7 @@ from planner.report.text.parts import goodput, grid, heading, more_assumed, plan
 from planner.report.text.recommend import numerics
 from planner.specs.switches.lossy import BENCHMARK
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of, shown
-from planner.switch_gains import PAYS
+from planner.switch_gains import PAYS, saving
 from planner.units import GIB, MIB
 
 MILLI = 1e3
@@ -164,8 +164,8 @@ def switch_table(answer: Explanation) -> Table:
 
 
 def switch_rows(answer: Explanation) -> list[tuple[str, str, str]]:
-    """Switch, value, and the seconds that it saves against its first value and that another would
-    save; where there are none, its sentence.
+    """Switch, value, and the seconds and GiB that it saves against its first value and that another
+    would save; where there are none, its sentence.
     """
     recipe, layout = answer.recipe, answer.layout
     least = PAYS * float(answer.estimate.step_s)
@@ -176,11 +176,16 @@ def switch_rows(answer: Explanation) -> list[tuple[str, str, str]]:
         if unset or not switch.exists(recipe, layout) & switch.acts(recipe, layout):
             continue
         gains = [gain for gain in answer.switches if gain.name == name]
-        worth = [f"saves {-gain.saved_s:.2g} s" for gain in gains if gain.off and gain.saved_s < 0]
+        worth = [
+            f"saves {saving(-gain.saved_s, -gain.saved_gib)}"
+            for gain in gains
+            if gain.off and gain.saved_s < 0
+        ]
         better = max(gains, key=lambda gain: gain.saved_s, default=None)
         if better and better.saved_s > least:
             doubt = better.doubt + ", and changes the numbers" * (not better.keeps_arithmetic)
-            worth.append(f"{shown(better.value)} would save {better.saved_s:.2g} s{doubt}")
+            saves = saving(better.saved_s, better.saved_gib)
+            worth.append(f"{shown(better.value)} would save {saves}{doubt}")
         rows.append((name, shown(value), "; ".join(worth) or switch.help))
     return rows
 
