@@ -4,6 +4,7 @@ accept.
     python -m tests.bench.megatron_sweep [--questions 400] [--each 5] [--version 0.19.2] [--seed 1]
     [--whole] [--build]
 
+How often every value of a switch was in a command, and which never.
 Legal layouts at random over every preset that Megatron-LM expresses, every cluster, 8 to 16,384
 GPUs. With --build also whether the layers and parameters of every stage are those that Megatron-LM
 builds.
@@ -19,6 +20,7 @@ from planner.layout import Layout
 from planner.specs.recipe import Recipe
 from tests.judges import megatron_sweep
 from tests.judges.megatron_oracle import NEWEST, verdicts
+from tests.judges.tried import Tried
 
 
 def kinds(drawn: list[tuple[Recipe, Layout]]) -> dict[str, int]:
@@ -60,11 +62,9 @@ def main() -> None:
     )
     asked = options.parse_args()
     started = time.perf_counter()
-    drawn = list(
-        megatron_sweep.commands(
-            asked.seed, asked.questions, asked.each, ".".join(asked.version.split(".")[:2])
-        )
-    )
+    version = ".".join(asked.version.split(".")[:2])
+    tried = Tried("megatron", version)
+    drawn = list(megatron_sweep.commands(asked.seed, asked.questions, asked.each, version, tried))
     answers = verdicts(
         [replace(case, whole=asked.whole, build=asked.build) for _, _, case in drawn], asked.version
     )
@@ -91,6 +91,7 @@ def main() -> None:
             for kind, count in kinds([(recipe, layout) for recipe, layout, _ in drawn]).items()
         )
     )
+    print(tried)
     seconds = time.perf_counter() - started
     print(
         f"megatron-core {asked.version}: {len(answers) - len(refused)} of {len(answers)} commands"

@@ -22,6 +22,7 @@ from planner.specs import library
 from planner.specs.recipe import Recipe
 from tests import documents, recorder
 from tests.judges import megatron_oracle, megatron_sweep, wheels
+from tests.judges.tried import legal
 
 JUDGE = str(Path(__file__).parents[1] / "judges" / "bridge_judge.py")
 CORE = "0.16"
@@ -177,7 +178,7 @@ def drawn(seed: int, count: int) -> Iterator[tuple[Recipe, Layout]]:
             precision=str(rng.choice(kinds)),
             global_batch_size=int(rng.choice([256, 480, 1024])),
         )
-        for one in megatron_sweep.legal(rng, recipe, 1):
+        for one in legal(rng, recipe, megatron_sweep.draw(rng, recipe), 1):
             yield recipe, one
             left -= 1
 

@@ -5,27 +5,26 @@ class runs over.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from planner.emit import deepspeed, deepspeed_config
 from planner.layout import OFFLOADS, RECOMPUTE_CODE, Layout
-from planner.rules.table import mask
 from planner.specs import library
 from planner.specs.deepspeed import in_megatron
 from planner.specs.recipe import Recipe
-from planner.specs.software import Software
 from planner.specs.switches.switch import Value
-from planner.specs.switches.table import BY_FRAMEWORK, with_switches
+from planner.specs.switches.table import with_switches
+from planner.specs.workload import Lora
 from tests import documents
 from tests.judges.deepspeed_oracle import Case
+from tests.judges.tried import Tried, Wanted, around, together
 
 GPUS = (1, 2, 8, 16, 24, 64, 128, 512, 1024, 4096)
 VERSIONS = ("0.16", "0.17", "0.18", "0.19", "main")
 DRAWN = 5_000
 """Layouts drawn for one question; the rules leave some of them."""
-TURNED = 0.25
-"""Share of the switches that a question states."""
 
 
 def presets() -> list[str]:
@@ -35,26 +34,14 @@ def presets() -> list[str]:
     ]
 
 
-def turned(rng: np.random.Generator) -> Software:
-    """DeepSpeed with some of its switches at other values."""
-    settings: dict[str, Value] = {}
-    for switch in BY_FRAMEWORK["deepspeed"].values():
-        if rng.random() > TURNED:
-            continue
-        choices: list[Value] = list(switch.values)
-        if switch.share:
-            choices = [0.25, 0.9]
-        elif not choices:
-            choices = [max(switch.lowest, int(switch.default) // 4), int(switch.default) * 4]
-        settings[switch.name] = choices[int(rng.integers(len(choices)))]
-    return with_switches(library.stack("deepspeed"), settings)
-
-
-def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> Recipe:
-    """Batch, sequence length, precision, version at random, as far as the model and the GPU have
-    them.
+def question(
+    rng: np.random.Generator, settings: dict[str, Value], wanted: Wanted | None = None
+) -> Recipe:
+    """Model, machine, batch, sequence length, precision, version at random, as far as they go
+    together.
     """
-    document, hardware = library.model(model), library.hardware(cluster)
+    document = library.model(str(rng.choice(presets())))
+    hardware, gpus = library.hardware(str(rng.choice(library.clusters()))), int(rng.choice(GPUS))
     hardware = hardware.model_copy(
         update={
             "node": hardware.node.model_copy(
@@ -63,17 +50,20 @@ def question(rng: np.random.Generator, model: str, cluster: str, gpus: int) -> R
         }
     )
     precisions = ["fp16", "fp32", *["bf16", "bf16"] * ("bf16" in hardware.gpu.peak_tflops)]
+    software = library.stack("deepspeed")
     return documents.recipe(
         document,
         gpus,
         hardware=hardware,
-        software=turned(rng),
+        software=with_switches(software, together("deepspeed", settings, wanted)),
         framework="deepspeed",
         framework_version=str(rng.choice(VERSIONS)),
         seq_length=int(min(document.max_seq_length, rng.choice([2048, 4096, 8192]))),
         global_batch_size=int(max(rng.choice([64, 96, 256, 480, 1024]), gpus // 4)),
         precision=str(rng.choice(precisions)),
         attention=str(rng.choice(["flash", "unfused"])),
+        optimizer=str(rng.choice(["adam"] * 9 + ["sgd", "muon", "lion"])),
+        lora=Lora(rank=16) if rng.random() < 0.1 else None,
     )
 
 
@@ -113,21 +103,18 @@ def case(name: str, recipe: Recipe, layout: Layout) -> Case:
     return Case(name, deepspeed_config.config(recipe, layout), recipe.gpus, layout.dp, grouped)
 
 
-def cases(seed: int, questions: int, each: int) -> Iterator[tuple[Recipe, Layout, Case]]:
-    """Questions at random over presets, clusters and sizes; of each a few legal layouts."""
+def cases(
+    seed: int, questions: int, each: int, tried: Tried | None = None
+) -> Iterator[tuple[Recipe, Layout, Case]]:
+    """Questions at random over presets, clusters and sizes, each around the value of a switch that
+    was tried least; of each a few legal layouts.
+    """
     rng = np.random.default_rng(seed)
+    tried = tried or Tried("deepspeed", VERSIONS[-1])
     for index in range(questions):
-        model, cluster, gpus = (
-            str(rng.choice(presets())),
-            str(rng.choice(library.clusters())),
-            int(rng.choice(GPUS)),
-        )
-        recipe = question(rng, model, cluster, gpus)
-        drawn = draw(rng, recipe)
-        for row in rng.permutation(np.flatnonzero(mask(recipe, drawn)[0]))[:each]:
-            layout = drawn[int(row)]
-            yield (
-                recipe,
-                layout,
-                case(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout),
-            )
+        yield from around(rng, tried, each, question, draw, partial(_named, index))
+
+
+def _named(index: int, recipe: Recipe, layout: Layout) -> Case:
+    name = f"{index} {recipe.model.name} {recipe.hardware.name} {recipe.gpus} {layout.named()}"
+    return case(name, recipe, layout)

@@ -5,6 +5,7 @@ over.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -12,16 +13,16 @@ from planner.cost.params import layer, stages
 from planner.emit import environment, megatron
 from planner.emit.megatron_model import missing_features
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
-from planner.rules.table import mask
 from planner.specs import library
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
-from planner.specs.switches.switch import Switch, Value
-from planner.specs.switches.table import BY_FRAMEWORK, available, with_switches
+from planner.specs.switches.switch import Value
+from planner.specs.switches.table import available, with_switches
 from planner.specs.versions import version_of
 from tests import documents
 from tests.judges.megatron_oracle import Case
+from tests.judges.tried import Tried, Wanted, around, together
 
 MEGATRON_STACKS = (
     "megatron",
@@ -50,6 +51,7 @@ DRAWN = 40_000
 """Layouts drawn for one question; the rules leave some of them."""
 
 
+@lru_cache(maxsize=8)
 def presets(version: str = "0.19") -> list[str]:
     """The models that Megatron-LM of a version can express."""
     models, known = map(library.model, library.models()), version_of("megatron", version)
@@ -60,52 +62,48 @@ def presets(version: str = "0.19") -> list[str]:
     ]
 
 
-def software(rng: np.random.Generator, precision: str, version: str) -> Software:
-    """A stack; of some other switches are set, in fp16 none that it cannot have."""
+def software(
+    rng: np.random.Generator,
+    precision: str,
+    version: str,
+    settings: dict[str, Value],
+    wanted: Wanted | None,
+) -> Software:
+    """A stack of the version under settings, in fp16 none that it cannot have, and the wanted
+    one.
+    """
     stack, _ = available(library.stack(str(rng.choice(MEGATRON_STACKS))), version)
-    number = version_of("megatron", version)
-    switched: dict[str, Value] = {}
-    for switch in BY_FRAMEWORK["megatron"].values():
-        values = [v for v in switch.values or numbers(rng, switch) if switch.spelled(v, number)]
-        if values and rng.random() < (0.3 if switch.values else 0.1):
-            switched[switch.name] = values[int(rng.integers(len(values)))]
     if precision == "fp16" or 1 not in stack.zero_stages:
-        switched["use_precision_aware_optimizer"] = False
-    return with_switches(stack, switched)
-
-
-def numbers(rng: np.random.Generator, switch: Switch) -> list[Value]:
-    """Some values of a switch that is a number, a share or a set of words."""
-    if switch.share:
-        return [0.25, 0.5]
-    if switch.words:
-        words = [word for word in switch.words if rng.random() < 0.5]
-        return ["+".join(words or switch.words[:1])]
-    return [4, 1000]
+        settings = settings | {"use_precision_aware_optimizer": False}
+    return with_switches(stack, together("megatron", settings, wanted))
 
 
 def question(
-    rng: np.random.Generator, model: str, cluster: str, gpus: int, version: str = "0.19"
+    rng: np.random.Generator,
+    settings: dict[str, Value],
+    wanted: Wanted | None = None,
+    version: str = "0.19",
 ) -> Recipe:
-    """Batch, sequence length, precision and stack at random, as far as the model and the GPU have
-    them.
+    """Model, machine, batch, sequence length, precision and stack at random, as far as they go
+    together.
     """
-    document, hardware = library.model(model), library.hardware(cluster)
-    longest = min(document.max_seq_length, 8192)
+    document = library.model(str(rng.choice(presets(version))))
+    hardware, gpus = library.hardware(str(rng.choice(library.clusters()))), int(rng.choice(GPUS))
     known = [name for name in PRECISIONS if name.partition("-")[0] in hardware.gpu.peak_tflops]
     if hardware.gpu.compute_capability < 10:
         known = [name for name in known if name not in ("mxfp8", "nvfp4")]
-    precision = str(rng.choice(known)) if known else "fp16"
+    precision = str(rng.choice([*known, *known, "fp16", "fp32"]))
     return documents.recipe(
         document,
         gpus,
         hardware=hardware,
-        software=software(rng, precision, version),
-        seq_length=longest,
+        software=software(rng, precision, version, settings, wanted),
+        seq_length=min(document.max_seq_length, 8192),
         global_batch_size=int(max(rng.choice([128, 256, 480, 1024, 2048]), gpus // 8)),
         precision=precision,
         framework_version=version,
         attention=str(rng.choice(["flash", "flash", "fused", "unfused"])),
+        optimizer=str(rng.choice(["adam"] * 9 + ["sgd", "muon", "lion"])),
     )
 
 
@@ -160,32 +158,22 @@ def command(name: str, recipe: Recipe, layout: Layout, build: bool = False) -> C
     return Case(name, flags, recipe.gpus, env, int(recipe.hardware.gpu.compute_capability), build)
 
 
-def legal(rng: np.random.Generator, recipe: Recipe, count: int) -> Iterator[Layout]:
-    """A few of the drawn layouts that hold every rule, preferring none."""
-    drawn = draw(rng, recipe)
-    rows = np.flatnonzero(mask(recipe, drawn)[0])
-    for row in rng.permutation(rows)[:count]:
-        yield drawn[int(row)]
-
-
 def commands(
-    seed: int, questions: int, each: int, version: str = "0.19"
+    seed: int, questions: int, each: int, version: str = "0.19", tried: Tried | None = None
 ) -> Iterator[tuple[Recipe, Layout, Case]]:
-    """Questions at random over presets, clusters and sizes; of each a few legal layouts."""
-    rng, models = np.random.default_rng(seed), presets(version)
+    """Questions at random over presets, clusters and sizes, each around the value of a switch that
+    was tried least; of each a few legal layouts.
+    """
+    rng = np.random.default_rng(seed)
+    tried = tried or Tried("megatron", version)
+    ask = partial(question, version=version)
     for index in range(questions):
-        model, cluster, gpus = (
-            str(rng.choice(models)),
-            str(rng.choice(library.clusters())),
-            int(rng.choice(GPUS)),
-        )
-        recipe = question(rng, model, cluster, gpus, version)
-        for layout in legal(rng, recipe, each):
-            yield (
-                recipe,
-                layout,
-                command(f"{index} {model} {cluster} {gpus} {layout.named()}", recipe, layout),
-            )
+        yield from around(rng, tried, each, ask, draw, partial(_named, index))
+
+
+def _named(index: int, recipe: Recipe, layout: Layout) -> Case:
+    name = f"{index} {recipe.model.name} {recipe.hardware.name} {recipe.gpus} {layout.named()}"
+    return command(name, recipe, layout)
 
 
 def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]]:
