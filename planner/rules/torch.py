@@ -1,14 +1,15 @@
-"""Rules of torchtitan beyond sizes, which its models check when they are made.
+"""Rules of torchtitan beyond sizes, which its models check when they are made, and of torch's
+schedules.
 
 Source: [torchtitan] models/common/decoder.py and models/deepseek_v3/mtp.py of 0.3.0,
-update_from_config.
+update_from_config; torch.distributed.pipelining.schedules of 2.13, Schedule1F1B.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.layout import Layout, Layouts, Mask
+from planner.layout import SCHEDULE_CODE, Layout, Layouts, Mask
 from planner.rules.rule import Rule, divides, try_knob
 from planner.specs.recipe import Recipe
 
@@ -29,6 +30,11 @@ def _ties_in_one_stage(recipe: Recipe, layout: Layouts) -> Mask:
 def _predicts_in_one_place(recipe: Recipe, layout: Layouts) -> Mask:
     split = layout.pipelined | (np.asarray(layout.cp) > 1)
     return ~split | (not recipe.model.mtp_layers)
+
+
+def _fills_the_pipeline(recipe: Recipe, layout: Layouts) -> Mask:
+    one_by_one = np.asarray(layout.schedule) == SCHEDULE_CODE["1f1b"]
+    return ~(layout.pipelined & one_by_one) | (np.asarray(layout.m) >= layout.pp)
 
 
 RULES = (
@@ -52,5 +58,12 @@ RULES = (
         "torchtitan's multi-token prediction takes neither a pipeline nor context parallelism, but"
         " got pp={layout.pp} and cp={layout.cp}",
         lambda recipe, layout: "try pp 1 and cp 1, or --set model.mtp_layers=0",
+    ),
+    Rule(
+        "1F1B has a micro-batch a stage",
+        _fills_the_pipeline,
+        "torch's 1F1B must have as many micro-batches as stages or more, but got m={layout.m} and"
+        " pp={layout.pp}",
+        lambda recipe, layout: "try a smaller pp, or gpipe",
     ),
 )

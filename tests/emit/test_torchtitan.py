@@ -14,6 +14,7 @@ from planner.emit import table, torchtitan
 from planner.errors import InputError
 from planner.intake.read import read
 from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
+from planner.rules.table import breaches
 from planner.specs import resolve
 from planner.specs.recipe import Recipe
 from planner.specs.software_versions import SoftwareVersions
@@ -118,6 +119,20 @@ def test_equal_rounds_are_what_torch_asks(m: int) -> None:
     else:
         with pytest.raises(ValueError, match="microbatches"):
             get_schedule_ops("Interleaved1F1B", 4, m, 2)
+
+
+@pytest.mark.parametrize(("schedule", "m"), [("1f1b", 3), ("1f1b", 4), ("gpipe", 3)])
+def test_1f1b_has_a_micro_batch_a_stage_as_torch_asks(schedule: str, m: int) -> None:
+    from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+    recipe = question(global_batch_size=16 * m)
+    found = breaches(recipe, layout(recipe, pp=4, m=m, schedule=schedule))
+    if schedule == "1f1b" and m < 4:
+        assert [one.rule for one in found] == ["1F1B has a micro-batch a stage"]
+        with pytest.raises(ValueError, match="Number of microbatches"):
+            get_schedule_ops("1F1B", 4, m, 1)
+    else:
+        assert not found and get_schedule_ops(torchtitan.NAMES[schedule], 4, m, 1)
 
 
 def test_a_changed_word_is_found() -> None:

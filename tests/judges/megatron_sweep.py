@@ -34,6 +34,8 @@ MEGATRON_STACKS = (
     "megatron-fsdp2",
 )
 PRECISIONS = ("bf16", "fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8", "nvfp4")
+LANES = {"bf16": "bf16", "nvfp4": "fp4"}
+"""Rates of the GPU that a precision needs, where they are not those of 8 bits."""
 GPUS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 MODULES = tuple(
     module_mask(names)
@@ -89,9 +91,7 @@ def question(
     """
     document = library.model(str(rng.choice(presets(version))))
     hardware, gpus = library.hardware(str(rng.choice(library.clusters()))), int(rng.choice(GPUS))
-    known = [name for name in PRECISIONS if name.partition("-")[0] in hardware.gpu.peak_tflops]
-    if hardware.gpu.compute_capability < 10:
-        known = [name for name in known if name not in ("mxfp8", "nvfp4")]
+    known = [name for name in PRECISIONS if LANES.get(name, "fp8") in hardware.gpu.peak_tflops]
     precision = str(rng.choice([*known, *known, "fp16", "fp32"]))
     return documents.recipe(
         document,
