@@ -19,6 +19,7 @@ from planner.advice import (
     oom_line,
     parser_errors,
     proved,
+    refused_values,
     traps,
     traps_deepspeed,
     traps_torch,
@@ -139,6 +140,7 @@ def _judged(launch: Launch, log: Log | None = None) -> Judged:
         return [measured.unknown_layout(launch, log)], None, None, "fits"
     illegal = legality.findings(launch)
     faults = [
+        *refused_values.findings(launch),
         *parser_errors.findings(launch),
         *not_in_layout.findings(launch),
         *traps_deepspeed.findings(launch),

@@ -311,6 +311,24 @@ def _arguments() -> dict[str, dict[str, list[str]]]:
     }
 
 
+def _parses(command_lines: list[list[str]]) -> dict[str, list[bool]]:
+    """Whether the parser takes each command line, before anything is validated."""
+    import argparse
+
+    import megatron.training.arguments as arguments
+
+    parser = arguments.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+    taken = []
+    for words in command_lines:
+        try:
+            parser.parse_args(words)
+        except (Exception, SystemExit):
+            taken.append(False)
+        else:
+            taken.append(True)
+    return {"taken": taken}
+
+
 def _answer(answers: int, case: dict[str, Any], verdict: dict[str, Any]) -> None:
     os.write(answers, (json.dumps({"name": case["name"], **verdict}) + "\n").encode())
 
@@ -345,6 +363,9 @@ def _main() -> None:
         case = json.loads(line)
         if case.get("arguments"):
             _answer(answers, case, _arguments())
+            continue
+        if case.get("parse"):
+            _answer(answers, case, _parses(case["parse"]))
             continue
         child = os.fork()
         if child == 0:

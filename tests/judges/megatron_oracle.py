@@ -88,6 +88,15 @@ def arguments(version: str = NEWEST) -> dict[str, dict[str, list[str]]]:
     return answer
 
 
+def parsed(command_lines: list[list[str]], version: str = NEWEST) -> list[bool]:
+    """Whether the parser of a version takes each command line, before anything is validated."""
+    [answer] = judging.verdicts(
+        _words(), _environment(version), [{"name": "parse", "parse": command_lines}]
+    )
+    taken: list[bool] = answer["taken"]
+    return taken
+
+
 def _words() -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("megatron_judge.py"))]
 

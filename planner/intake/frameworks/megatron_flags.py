@@ -4,16 +4,20 @@ Source: [megatron-core] training/arguments.py, whose parsers of 0.17.1, 0.18 and
 for what each flag takes, and Megatron-DeepSpeed's megatron/arguments.py, whose declarations were
 read. Of 63 flags that are only in the main branch or were gone before 0.17 the kind follows from
 the name. `first` and `last` are versions, `main` the newest; a row without `first` is of the years
-before 0.9.
+before 0.9. `choices` are the words that a flag takes, as the parsers of 0.14 to 0.19 say
+(`python -m tests.judges.value_tables`): `a|b>=0.18|c<0.16`; none where it takes any.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from planner.specs.versions import Version
 
 ALWAYS = ("main", "0.19")
 TABLE = Path(__file__).with_name("megatron_arguments.csv")
@@ -32,6 +36,20 @@ class Flag(NamedTuple):
     optional: bool
     first: str
     last: str
+    choices: str = ""
+    """As the table writes them."""
+
+    def choices_in(self, version: Version) -> tuple[str, ...]:
+        """The words that it takes in a version; none where it takes any."""
+        words = []
+        for cell in self.choices.split("|"):
+            word, since, before = CHOICE.fullmatch(cell).groups()  # type: ignore[union-attr]
+            if word and _number(since or "") <= version < _number(before or "main"):
+                words.append(word)
+        return tuple(words)
+
+
+CHOICE = re.compile(r"([^<>]*)(?:>=([0-9.]+))?(?:<([0-9.]+))?")
 
 
 @cache
@@ -44,7 +62,14 @@ def flags() -> dict[str, Flag]:
             kind, dest = row["kind"], row["dest"] or name
             many, optional = kind.endswith("+"), kind.endswith("?")
             out[row["flag"]] = Flag(
-                name, dest, kind.rstrip("+?"), many, optional, row["first"], row["last"]
+                name,
+                dest,
+                kind.rstrip("+?"),
+                many,
+                optional,
+                row["first"],
+                row["last"],
+                row["choices"],
             )
     return out
 

@@ -132,7 +132,8 @@ def _record(
         weighty = True
     else:
         out.flags.append(flag)
-        weighty = bool(flag.kind in ("int", "float") or _WEIGHTY.search(flag.dest))
+        typed = flag.kind in ("int", "float") or flag.choices
+        weighty = bool(typed or _WEIGHTY.search(flag.dest))
     unknown = first_unknown(concatenated(values))
     if unknown and weighty and len(values) == 1:
         variable = unknown_variable(unknown, name)

@@ -182,6 +182,7 @@ SWITCHES = (
         ),
         "as ddp_bucket_size",
         "[megatron-core] training/training.py resolve_ddp_bucket_size",
+        unset=True,
         exists=reduces_beside,
         requires=(("overlap_grad_reduce", True),),
         needs=(

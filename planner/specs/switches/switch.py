@@ -130,6 +130,8 @@ class Switch:
     """The value that a file states, where it is not simply the flags of a spelling."""
     lowest: int = 1
     """Of a whole number the least."""
+    unset: bool = False
+    """Of a whole number: its default is that nothing is stated, and a file cannot state it."""
     share: bool = False
     """Of a switch without values: a number above 0, up to 1."""
     words: tuple[str, ...] = ()

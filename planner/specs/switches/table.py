@@ -245,6 +245,13 @@ def _may_have(switch: Switch, value: object) -> bool:
     return value == switch.default or switch.lowest <= value <= MAX_SIZE
 
 
+def may_state(switch: Switch, number: float) -> bool:
+    """Whether a file may state a number of a switch without values; of a share also none."""
+    if switch.share:
+        return 0 <= number <= 1
+    return _may_have(switch, number) and not (switch.unset and number == switch.default)
+
+
 def of(framework: str, settings: Switches) -> dict[str, Value]:
     """The settings of switches that a framework has."""
     return {n: value for n, value in settings.items() if n in BY_FRAMEWORK.get(framework, ())}
