@@ -200,6 +200,10 @@ class Kept(FrozenDocument):
     """Share of sp's gathered inputs that stays allocated until the backward pass where no pipeline
     holds up the CPU.
     """
+    pipeline_buffers: bool = False
+    """In a pipeline every micro-batch has a buffer of its own for what a stage receives, forward
+    and backward, and what a stage sent stays until its backward pass.
+    """
 
 
 class Overlap(FrozenDocument):

@@ -203,7 +203,8 @@ def rank_memory(
 
     Formula: states + in flight * layers * kept, with more_in_flight() + max(head, backward's
              temporaries + kept logits, unit_gradient_bytes a parameter once one micro-batch's kept
-             is gone) + buffers + graph_bytes() + fragmentation + context + communicators
+             is gone) + buffers + graph_bytes() + pipeline_bytes() + fragmentation + context +
+             communicators
     Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward
              pass.
@@ -239,6 +240,7 @@ def rank_memory(
     activation = (rank.in_flight + more_in_flight(recipe, layout, rank)) * kept
     activation = activation + rank.has_head * deferred_bytes(recipe, layout)
     buffers = buffers + graph_bytes(recipe, layout, rank, activation + working)
+    buffers = buffers + pipeline_bytes(recipe, layout, acts, rank)
     allocated = weights + gradients + optimizer + activation + working + buffers
     communicators = (
         layout.tensor_split.astype(float) + (layout.replicas > 1) + 2 * layout.pipelined + 1
@@ -257,6 +259,22 @@ def rank_memory(
         context_bytes=software.allocator.context_gib * GIB,
         nccl_bytes=communicators * software.allocator.communicator_mib * MIB,
     )
+
+
+def pipeline_bytes(recipe: Recipe, layout: Layouts, acts: Activations, rank: Rank) -> Numeric:
+    """What a pipeline of torch holds beside the activations of its layers.
+
+    Formula: inputs of a layer: for each stage that receives them m, of which those in flight are
+             the layers' own; for each that sends m gradients, and in flight its outputs
+    Source:  [torch-pipelining] stage.py: args_recv_info, grad_recv_info, fwd_cache
+    Assumes: stages of a rank have as many micro-batches in flight each.
+    """
+    if not recipe.software.kept.pipeline_buffers:
+        return 0.0
+    received, sent = layout.v - rank.has_embedding, layout.v - rank.has_head
+    waiting = np.maximum(layout.m - rank.in_flight, 0.0)
+    count = received * waiting + sent * (layout.m + rank.in_flight)
+    return count * acts.input_bytes * layout.pipelined
 
 
 def hosted_bytes(acts: Activations, ranks: tuple[Rank, ...]) -> Numeric:
