@@ -52,6 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for mark in marks_by_imports(item):
             item.add_marker(mark)
+    long = {item.path for item in items if any(map(item.get_closest_marker, NOT_FAST))}
+    # Long files first: else one worker is left with the last of them.
+    items.sort(key=lambda item: item.path not in long)
     if config.getoption("--fast"):
         slow = [item for item in items if any(item.get_closest_marker(mark) for mark in NOT_FAST)]
         config.hook.pytest_deselected(items=slow)

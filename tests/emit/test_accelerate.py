@@ -4,8 +4,6 @@ plugins.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from planner.layout import RECOMPUTE_CODE, Layout
 from planner.rules.table import mask
 from planner.specs.recipe import Recipe
 from tests import documents, recorder
-from tests.judges import wheels
+from tests.judges import judging, wheels
 
 JUDGE = str(Path(__file__).parents[1] / "judges" / "accelerate_judge.py")
 FULL = RECOMPUTE_CODE["full"]
@@ -62,13 +60,9 @@ def words(recipe: Recipe, nodes: int = 2) -> list[str]:
 
 
 def verdicts(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    env = wheels.environment("accelerate", "1.15.0")
-    lines = "\n".join(map(json.dumps, cases))
-    answer = subprocess.run(
-        [sys.executable, JUDGE], input=lines, env=env, capture_output=True, text=True
+    return judging.verdicts(
+        [sys.executable, JUDGE], wheels.environment("accelerate", "1.15.0"), cases
     )
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    return [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
 
 
 def wrong(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:

@@ -4,9 +4,7 @@ with Megatron core 0.16.1.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +19,7 @@ from planner.layout import RECOMPUTE, Layout, module_names
 from planner.specs import library
 from planner.specs.recipe import Recipe
 from tests import documents, recorder
-from tests.judges import megatron_oracle, megatron_sweep, wheels
+from tests.judges import judging, megatron_oracle, megatron_sweep, wheels
 from tests.judges.tried import legal
 
 JUDGE = str(Path(__file__).parents[1] / "judges" / "bridge_judge.py")
@@ -91,17 +89,7 @@ def case(recipe: Recipe, one: Layout, **changed: str) -> dict[str, Any]:
 def verdicts(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     env = wheels.environment("megatron-bridge", "0.3.1")
     env["PYTHONPATH"] += os.pathsep + str(megatron_oracle.wheel("0.16.1"))
-    answer = subprocess.run(
-        [sys.executable, JUDGE],
-        input="\n".join(map(json.dumps, cases)),
-        env=env,
-        capture_output=True,
-        text=True,
-    )
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    return [
-        json.loads(line) for line in answer.stdout.splitlines() if line.startswith('{"accepted"')
-    ]
+    return judging.verdicts([sys.executable, JUDGE], env, cases, "verdict ")
 
 
 def wrong(recipe: Recipe, one: Layout, said: dict[str, Any]) -> list[str]:

@@ -164,7 +164,7 @@ def main() -> None:
                 }
             except (Exception, SystemExit) as fault:
                 said = {"accepted": False, "message": f"{type(fault).__name__}: {fault}"[:800]}
-        print("\n" + json.dumps(said, default=str), flush=True)
+        print("\nverdict " + json.dumps(said, default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Judges that stay warm: a process that has imported another project answers case after case, in
 place of an import a question.
 
-A judge reads JSON lines and answers each with one line. At most two are kept: each holds some
+A judge reads JSON lines and answers each with one line. At most four are kept: each holds some
 hundred MB.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, Any
 
-KEPT = 2
+KEPT = 4
 
 
 @dataclass(frozen=True)

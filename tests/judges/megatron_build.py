@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest import mock
 
 
 def accepts(function: Any, **wanted: Any) -> dict[str, Any]:
@@ -25,21 +26,28 @@ def process_groups(args: Any, rank: int, world_size: int) -> None:
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()
     dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
-    start = parallel_state.initialize_model_parallel
-    start(
-        args.tensor_model_parallel_size,
-        args.pipeline_model_parallel_size,
-        args.virtual_pipeline_model_parallel_size,
-        **accepts(
-            start,
-            context_parallel_size=args.context_parallel_size,
-            expert_model_parallel_size=args.expert_model_parallel_size,
-            expert_tensor_parallel_size=args.expert_tensor_parallel_size,
-            create_gloo_process_groups=False,
-            hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
-            num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
-        ),
-    )
+    start, create = parallel_state.initialize_model_parallel, parallel_state.create_group
+
+    def own(ranks: list[int], *words: Any, **named: Any) -> Any:
+        """Of the groups of other ranks nothing is asked, and they are thousands."""
+        mine = rank in ranks
+        return create(ranks, *words, **named) if mine else dist.GroupMember.NON_GROUP_MEMBER
+
+    with mock.patch.object(parallel_state, "create_group", own):
+        start(
+            args.tensor_model_parallel_size,
+            args.pipeline_model_parallel_size,
+            args.virtual_pipeline_model_parallel_size,
+            **accepts(
+                start,
+                context_parallel_size=args.context_parallel_size,
+                expert_model_parallel_size=args.expert_model_parallel_size,
+                expert_tensor_parallel_size=args.expert_tensor_parallel_size,
+                create_gloo_process_groups=False,
+                hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
+                num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
+            ),
+        )
 
 
 def _for_a_cpu(config: Any) -> None:
@@ -58,6 +66,7 @@ def _for_a_cpu(config: Any) -> None:
     ):
         setattr(config, name, False)
     config.use_cpu_initialization, config.context_parallel_size = True, 1
+    torch.nn.Embedding.reset_parameters = lambda table: None  # else every case imports the compiler
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # type: ignore[method-assign,assignment]
     torch.cuda.current_device = lambda: torch.device("meta")
     torch.cuda.Stream = lambda *_, **__: None  # type: ignore[assignment,misc]

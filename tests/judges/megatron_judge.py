@@ -30,6 +30,7 @@ def _import_megatron() -> None:
     import megatron.core.distributed
     import megatron.core.models.gpt.gpt_layer_specs
     import megatron.core.optimizer
+    import megatron.core.tokenizers.text  # else every case imports it
     import megatron.core.tokenizers.utils.build_tokenizer
     import megatron.training.arguments  # noqa: F401
 
@@ -91,19 +92,16 @@ def _stand_in_for_gpu(machine: Any) -> None:
         sys.modules.setdefault(name, module)
 
 
-def _read_sources_once() -> None:
-    """The parser is made for every case, of sources that do not change: most of a case's time.
-    Newer versions read docstrings of fields.
+def _make_parser_once() -> None:
+    """The parser of every case is the same, and takes most of a case's time where each makes its
+    own.
     """
     import argparse
-    import functools
-    import inspect
 
     import megatron.training.arguments as arguments
 
-    inspect.getsource = functools.cache(inspect.getsource)
-    if hasattr(arguments, "add_megatron_arguments"):
-        arguments.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+    parser = arguments.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+    arguments.add_megatron_arguments = lambda empty: parser
 
 
 def _fused_adam() -> type:
@@ -358,7 +356,7 @@ def _main() -> None:
     _stand_in_for_triton()
     _stand_in_for_gpu(machine)
     _import_megatron()
-    _read_sources_once()
+    _make_parser_once()
     for line in sys.stdin:
         case = json.loads(line)
         if case.get("arguments"):

@@ -49,7 +49,7 @@ MODULES = tuple(
         ["layernorm", "moe_act"],
     )
 )
-DRAWN = 40_000
+DRAWN = 10_000
 """Layouts drawn for one question; the rules leave some of them."""
 
 

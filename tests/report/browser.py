@@ -55,9 +55,9 @@ return [...document.querySelectorAll("div.chart")].map(one => ({id: one.id,
 
 
 @contextmanager
-def browser(folder: Path, width: int, dark: bool = False) -> Iterator[Any]:
-    """A Chromium with a window so wide. Debian's packages chromium and chromium-driver must be
-    there.
+def browser(folder: Path) -> Iterator[Any]:
+    """A Chromium; screen() says how wide its window is. Debian's packages chromium and
+    chromium-driver must be there.
     """
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     assert chromium and driver, (
@@ -65,19 +65,19 @@ def browser(folder: Path, width: int, dark: bool = False) -> Iterator[Any]:
     )
     options = Options()
     options.binary_location = chromium
-    for flag in (
-        *FLAGS,
-        f"--user-data-dir={folder / f'profile-{width}-{dark}'}",
-        f"--window-size={width},1600",
-    ):
+    for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     with webdriver.Chrome(options=options, service=Service(driver)) as opened:
-        screen = {"width": width, "height": 1600, "deviceScaleFactor": 1, "mobile": width < 600}
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         yield opened
+
+
+def screen(opened: Any, width: int, dark: bool = False) -> None:
+    """A screen so wide, for the pages that are opened from now on."""
+    size = {"width": width, "height": 1600, "deviceScaleFactor": 1, "mobile": width < 600}
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
 
 def faults(opened: Any, page: Path) -> list[str]:

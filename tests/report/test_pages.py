@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -34,7 +35,7 @@ from planner.report.text import tune as terminal
 from planner.tune.tune import Tuned
 from tests.calibrate.test_profile import made
 from tests.report import measured
-from tests.report.browser import browser, faults
+from tests.report.browser import browser, faults, screen
 
 QUESTION = {"model": "llama3-70b", "gpus": 32, "cluster": "h100-sxm"}
 LAUNCH = Path(__file__).parent.parent / "data" / "cases" / "megatron-lm-1000" / "launch.sh"
@@ -84,18 +85,29 @@ def pages(study: tuple[Path, Tuned]) -> dict[str, Page]:
     }
 
 
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with browser(tmp_path_factory.mktemp("browser")) as chromium:
+        yield chromium
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1400, False), (420, True)])
 def test_pages_are_whole_in_a_browser(
-    pages: dict[str, Page], tmp_path: Path, width: int, dark: bool
+    opened: Any,
+    pages: dict[str, Page],
+    tmp_path_factory: pytest.TempPathFactory,
+    width: int,
+    dark: bool,
 ) -> None:
-    with browser(tmp_path, width, dark) as opened:
-        for name, page in pages.items():
-            path = tmp_path / f"{name}.html"
-            path.write_text(html(page), encoding="utf-8")
-            assert faults(opened, path) == [], name
+    """At one address, where Chromium compiles plotly.js once."""
+    path = tmp_path_factory.getbasetemp() / "page.html"
+    screen(opened, width, dark)
+    for name, page in pages.items():
+        path.write_text(html(page), encoding="utf-8")
+        assert faults(opened, path) == [], name
 
 
-def test_the_browser_test_sees_what_is_wrong(tmp_path: Path) -> None:
+def test_the_browser_test_sees_what_is_wrong(opened: Any, tmp_path: Path) -> None:
     """A word that does not break, an axis without data and an error in a script are all found."""
     path = tmp_path / "bad.html"
     empty = Chart({"data": [{"type": "bar", "x": [], "y": []}], "layout": {}}, "nothing")
@@ -104,8 +116,8 @@ def test_the_browser_test_sees_what_is_wrong(tmp_path: Path) -> None:
         "<header>", "<script>nothing.there()</script><div style='width:2000px'>wide</div><header>"
     )
     path.write_text(text, encoding="utf-8")
-    with browser(tmp_path, 420) as opened:
-        found = " ".join(faults(opened, path))
+    screen(opened, 420)
+    found = " ".join(faults(opened, path))
     assert "ReferenceError" in found and "chart-0 is empty" in found and "wide" in found
 
 
