@@ -273,6 +273,10 @@ class States(FrozenDocument):
     """Bytes a parameter once a backward pass is over: 16-bit gradients not yet added to the main
     ones, flat copies to send.
     """
+    update_bytes: NonNegativeFloat = 0.0
+    """Bytes a parameter of a rank's share while it is updated: joined gradients and their copy in
+    32 bits.
+    """
 
 
 class Sharding(FrozenDocument):
@@ -333,6 +337,8 @@ class Sharding(FrozenDocument):
     """Such buffers: two where one fills while the other is sent."""
     gather_elements: NonNegativeFloat = 0.0
     """Elements of one message of the gather of updated weights; 0: all at once."""
+    update_elements: NonNegativeFloat = 1.0e9
+    """Elements of sharded weights that are updated at once (DeepSpeed's sub_group_size)."""
     whole_below: NonNegativeFloat = 0.0
     """Weights of fewer elements are not sharded."""
     gather_share: PositiveFloat = 1.0

@@ -227,3 +227,31 @@ def test_a_pipeline_of_torch_has_a_buffer_for_every_micro_batch(
     assert said.memory.buffers_bytes == pytest.approx(v * (8 + 8) * message)
     reserved = said.memory_bytes - said.memory.context_bytes - said.memory.nccl_bytes
     assert reserved / GIB == pytest.approx(published, rel=within)
+
+
+@pytest.mark.parametrize("zero, gpus", [(2, 8), (3, 8), (3, 2)])
+def test_deepspeed_updates_with_gradients_in_32_bits_beside(zero: int, gpus: int) -> None:
+    """stage_1_and_2.py and stage3.py: gradients of a rank's share are joined in 16 bits and
+    converted to 32, under ZeRO 3 a sub-group of 1e9 elements at a time. 512 tokens leave room for
+    no more than that: activations and gathered weights are gone by then. 6.74 G parameters.
+    """
+    question = recipe(
+        "llama2-7b",
+        gpus,
+        framework="deepspeed",
+        framework_version="0.19",
+        stack="deepspeed",
+        seq_length=512,
+        global_batch_size=gpus,
+    )
+    one = layout(question, zero=zero, recompute=RECOMPUTE_CODE["full"])
+    held = estimate(question, one).memory
+    share = 6_738_415_616 / gpus
+    if zero == 3:
+        share = min(share, 1e9)
+        gathered = held.buffers_bytes - 2 * 5e8
+        assert held.working_bytes + held.activations_bytes + gathered >= 0.99 * 6 * share
+    else:
+        assert held.working_bytes + held.activations_bytes == pytest.approx(6 * share, rel=0.01)
+    away = replace(one, offload=1)
+    assert estimate(question, away).memory.working_bytes <= held.working_bytes

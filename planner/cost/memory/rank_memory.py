@@ -11,6 +11,7 @@ import numpy as np
 from planner.cost.layer.embedding_and_head import deferred_bytes
 from planner.cost.layer.kernels import erf
 from planner.cost.memory.activations import Activations
+from planner.cost.memory.offload import in_bf16_pipeline, optimizer_away
 from planner.cost.memory.quantized_weights import beyond_16_bits
 from planner.cost.memory.states import Rank as Rank
 from planner.cost.memory.states import rank_holds, reduced_bytes
@@ -203,8 +204,8 @@ def rank_memory(
 
     Formula: states + in flight * layers * kept, with more_in_flight() + max(head, backward's
              temporaries + kept logits, unit_gradient_bytes a parameter once one micro-batch's kept
-             is gone) + buffers + graph_bytes() + pipeline_bytes() + fragmentation + context +
-             communicators
+             is gone, update_bytes() once all is gone that passes hold) + buffers + graph_bytes() +
+             pipeline_bytes() + fragmentation + context + communicators
     Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward
              pass.
@@ -239,6 +240,9 @@ def rank_memory(
     working = np.maximum(working, software.states.unit_gradient_bytes * states.trained - kept)
     activation = (rank.in_flight + more_in_flight(recipe, layout, rank)) * kept
     activation = activation + rank.has_head * deferred_bytes(recipe, layout)
+    if software.states.update_bytes:
+        freed = activation + gathered_bytes(recipe, layout, rank)
+        working = np.maximum(working, update_bytes(recipe, layout, states.trained) - freed)
     buffers = buffers + graph_bytes(recipe, layout, rank, activation + working)
     buffers = buffers + pipeline_bytes(recipe, layout, acts, rank)
     allocated = weights + gradients + optimizer + activation + working + buffers
@@ -259,6 +263,23 @@ def rank_memory(
         context_bytes=software.allocator.context_gib * GIB,
         nccl_bytes=communicators * software.allocator.communicator_mib * MIB,
     )
+
+
+def update_bytes(recipe: Recipe, layout: Layouts, trained: Numeric) -> Numeric:
+    """What the update of a rank's share of so many parameters holds beside their states.
+
+    Formula: update_bytes a parameter of its share; under ZeRO 3 of update_elements at most
+    Source:  [deepspeed] runtime/zero/stage3.py _prepare_fp32_grad_for_sub_group,
+             stage_1_and_2.py step: gradients joined in 16 bits, then converted to 32
+    Assumes: one group of parameters; an optimizer in host memory, and that of a bf16 pipeline,
+             hold nothing here.
+    """
+    each = recipe.software.states.update_bytes
+    share = trained / layout.shards(1)
+    tile = np.minimum(share, recipe.software.sharding.update_elements)
+    here = layout.sharded(1) * (1 - optimizer_away(recipe, layout))
+    here = here * (np.asarray(in_bf16_pipeline(recipe, layout)) == 0)
+    return each * np.where(layout.sharded(3), tile, share) * here
 
 
 def pipeline_bytes(recipe: Recipe, layout: Layouts, acts: Activations, rank: Rank) -> Numeric:
