@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.cost.params.experts import moe_layers_below
-from planner.cost.params.layer import (
-    active_params,
-    layer_params,
-    moe_layer_params,
-    mtp_params,
-    total_params,
+from planner.cost.params.by_kind import (
+    kind_params,
+    network_params,
+    prediction_params,
+    unused_params,
 )
+from planner.cost.params.vision import tower_params
 from planner.errors import unknown
-from planner.specs import library
+from planner.specs import library, uncosted
+from planner.specs.layers import counts, kinds
 from planner.specs.model import ModelSpec
 from planner.specs.software import Software
 from planner.specs.switches.switch import FIRST, NEVER, Switch
@@ -25,20 +25,33 @@ Documents = tuple[dict[str, Any], ...]
 def models(name: str | None = None) -> Documents:
     """Presets with their parameter counts; one of them (or a config.json) in full."""
     documents = map(library.model, library.models() if name is None else [name])
-    return tuple(model.model_dump(mode="json") | _counts(model) for model in documents)
+    return tuple(
+        model.model_dump(mode="json") | _counts(model) | _refusal(model) for model in documents
+    )
+
+
+def _refusal(model: ModelSpec) -> dict[str, Any]:
+    """Why recommend and check refuse a model, where they do."""
+    says = uncosted.reason(model)
+    return {"not_estimated": says} if says else {}
 
 
 def _counts(model: ModelSpec) -> dict[str, Any]:
-    """All parameters, those that a token uses, and those of a layer; None for a kind of layer that
-    the model has not.
+    """All parameters, those that a token uses, those of multi-token prediction, and by kind of
+    layer how many layers and parameters there are and what the document states of it alone.
     """
-    experts = int(moe_layers_below(model, model.num_layers))
+    total = network_params(model)
+    stated = {kind.name: kind.model_dump(mode="json", exclude_unset=True) for kind in model.kinds}
+    each = zip(kinds(model).items(), counts(model), strict=True)
     return {
-        "parameters": total_params(model),
-        "active_parameters": active_params(model),
-        "layer_parameters": int(layer_params(model)) if experts < model.num_layers else None,
-        "moe_layer_parameters": int(moe_layer_params(model)) if experts else None,
-        "mtp_parameters": int(mtp_params(model)) if model.mtp_layers else None,
+        "parameters": total,
+        "active_parameters": total - unused_params(model),
+        "mtp_parameters": prediction_params(model) if model.mtp_layers else None,
+        "vision_parameters": tower_params(model.vision) if model.vision else None,
+        "kinds": {
+            name: {"layers": layers, "parameters": kind_params(kind), **stated.get(name, {})}
+            for (name, kind), layers in each
+        },
     }
 
 

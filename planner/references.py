@@ -47,6 +47,14 @@ REFERENCES: dict[str, str] = {
     "qi2023": "Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
     "qi2024": "Qi et al., Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
     "lamypoirier2023": "Lamy-Poirier, Breadth-First Pipeline Parallelism, arXiv 2211.05953",
+    "gu2023": (
+        "Gu, Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces, arXiv"
+        " 2312.00752"
+    ),
+    "dao2024": (
+        "Dao, Gu, Transformers are SSMs: Generalized Models and Efficient Algorithms Through"
+        " Structured State Space Duality, ICML 2024, arXiv 2405.21060"
+    ),
     "deepseek2024": "DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437",
     "deepep": (
         "DeepSeek-AI, DeepEP, github.com/deepseek-ai/DeepEP: kernels, measured dispatch and combine"

@@ -12,10 +12,12 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat
 
 from planner.errors import InputError
 from planner.specs.architectures import TextModel, architecture
+from planner.specs.config_layers import Fields, layered, repeating
 from planner.specs.documents import build
-from planner.specs.families import FAMILIES, Family
+from planner.specs.families import Family
 from planner.specs.mixers import Count, Width
 from planner.specs.model import ModelSpec
+from planner.specs.vision import vision
 
 _ACTIVATIONS = {
     "silu": "silu",
@@ -24,7 +26,10 @@ _ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_fast": "gelu",
     "gelu_pytorch_tanh": "gelu",
+    "gelu_python": "gelu",
+    "gelu_pytorch": "gelu",
     "relu2": "squared_relu",
+    "relu_2": "squared_relu",
     "relu": "relu",
 }
 _WINDOWED = {"sliding_attention": "sliding", "chunked_attention": "chunked"}
@@ -86,21 +91,31 @@ class _Config(BaseModel):
     topk_method: str | None = None
     routed_scaling_factor: PositiveFloat | None = None
     norm_topk_prob: bool | None = None
+    moe_latent_size: Count | None = None
     num_nextn_predict_layers: Count | None = None
     num_mtp_modules: Count | None = None
+    hidden_size_per_layer_input: Count | None = None
+    vocab_size_per_layer_input: Count | None = None
+    altup_num_inputs: Count | None = None
+    laurel_rank: Count | None = None
+    value_head_dim: Width | None = None
 
 
 def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpec:
     """The model of a config.json; InputError for an architecture that is not understood and for
     missing or wrong fields.
 
-    Of a multimodal model the text part alone, which its note says.
+    Of a multimodal model the text part and its vision tower, whose cost no estimate has in; the
+    note says so.
     """
     text_model = architecture(config, where)
-    family = FAMILIES[text_model.name]
-    plain = _plain(family, text_model.text)
+    family = text_model.family
+    plain = _plain(family, text_model.text, where)
     _check(family, plain, where)
     read = _read(family, plain, where)
+    experts, has_experts = _experts(read, family, where)
+    window, sees_window = _window(read, where)
+    tower = vision(config, where) if text_model.multimodal else None
     fields = {
         **family.fixed,
         "name": name,
@@ -114,15 +129,49 @@ def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpe
         "source": where,
         **_attention(read, family, where),
         **_positions(read, family, where),
-        **_experts(read, family, where),
-        "window": _window(read, where),
-        "note": _note(read, text_model),
+        **_streams(read),
+        "moe": experts,
+        "window": window,
+        "mtp_layers": read.num_nextn_predict_layers or 0,
+        "vision": tower,
+        "note": _note(read, text_model, tower),
     }
     fields.setdefault("activation", _activation(read, where))
+    named = {**_named(family, plain), "head_dim": fields["head_dim"]}
+    own = _own_layers(family, named, where)
+    fields |= layered(fields, own, has_experts, sees_window, where)
+    if family.mtp_layers and fields.get("kinds") and fields["mtp_layers"]:
+        fields["mtp_pattern"] = " ".join(family.mtp_layers(named))
     for switch, more in family.switches.items():
         if plain.get(switch, family.defaults.get(switch)):
             fields.update(more)
     return build(ModelSpec, fields, where)
+
+
+def _own_layers(family: Family, named: Fields, where: str) -> list[Fields]:
+    """What is a layer's own, first to last, beside window and experts; none where that is nothing.
+    Raises InputError.
+    """
+    if family.layers is None:
+        return []
+    try:
+        own = family.layers(named)
+    except (
+        KeyError,
+        TypeError,
+        ZeroDivisionError,
+        IndexError,
+        ValueError,
+        AttributeError,
+    ) as fault:
+        missing = f"{fault.args[0]} is missing" if isinstance(fault, KeyError) else "are not sizes"
+        raise InputError(f"{where}: the fields of its mixers: {missing}") from None
+    if len(own) != named["num_hidden_layers"]:
+        raise InputError(
+            f"{where}: num_hidden_layers must be the number of layers that the file lists, but got"
+            f" {named['num_hidden_layers']} and {len(own)}"
+        )
+    return own
 
 
 def _read(family: Family, config: dict[str, Any], where: str) -> _Config:
@@ -138,7 +187,7 @@ def _read(family: Family, config: dict[str, Any], where: str) -> _Config:
         raise InputError(message) from None
 
 
-def _plain(family: Family, config: dict[str, Any]) -> dict[str, Any]:
+def _plain(family: Family, config: dict[str, Any], where: str) -> dict[str, Any]:
     """The file's fields with what its class adds, nested ones under their dotted path too."""
     nested = {
         f"{outer}.{key}": x
@@ -147,7 +196,10 @@ def _plain(family: Family, config: dict[str, Any]) -> dict[str, Any]:
         for key, x in held.items()
     }
     flat = {**config, **nested}
-    return {**flat, **(family.prepare(flat) if family.prepare else {})}
+    try:
+        return {**flat, **(family.prepare(flat) if family.prepare else {})}
+    except (TypeError, ValueError, ZeroDivisionError):
+        raise InputError(f"{where}: sizes must be whole numbers, but some are not") from None
 
 
 def _named(family: Family, config: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +245,7 @@ def _activation(read: _Config, where: str) -> str:
 def _attention(read: _Config, family: Family, where: str) -> dict[str, Any]:
     """Heads, grouped or latent."""
     if read.kv_lora_rank and "kv_lora_rank" in family.defaults:
-        return _latent(read, where)
+        return _latent(read)
     given = read.head_dim or family.defaults.get("head_dim")
     if given is None and read.hidden_size % read.num_attention_heads:
         raise InputError(
@@ -204,15 +256,11 @@ def _attention(read: _Config, family: Family, where: str) -> dict[str, Any]:
     return {
         "num_kv_heads": read.num_key_value_heads or read.num_attention_heads,
         "head_dim": head_dim,
+        "value_head_dim": read.value_head_dim if read.value_head_dim != head_dim else None,
     }
 
 
-def _latent(read: _Config, where: str) -> dict[str, Any]:
-    if set(read.indexer_types or ()) - {"full"}:
-        raise InputError(
-            f"{where}: indexer_types must be full in every layer, but some layers share an indexer:"
-            " not understood"
-        )
+def _latent(read: _Config) -> dict[str, Any]:
     indexer = {
         "num_heads": read.index_n_heads,
         "head_dim": read.index_head_dim,
@@ -240,13 +288,9 @@ def _positions(read: _Config, family: Family, where: str) -> dict[str, Any]:
     if share:
         out["rotary_share"] = share
     if read.no_rope_layers:
-        _, every = _pattern(
-            [not has for has in read.no_rope_layers],
-            read.num_hidden_layers,
-            "no_rope_layers",
-            where,
-        )
-        return {**out, "no_rope_every": every}
+        flags = _each([not has for has in read.no_rope_layers], read, "no_rope_layers", where)
+        rule = repeating(flags)
+        return {**out, "no_rope_every": rule[1] if rule else 0}
     return (
         {**out, "no_rope_every": read.no_rope_layer_interval}
         if read.no_rope_layer_interval
@@ -268,62 +312,43 @@ def _rope(read: _Config, key: str, where: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _pattern(entries: Sequence[bool], layers: int, field: str, where: str) -> tuple[int, int]:
-    """(first, every): entry i is true when i < first or (i + 1) % every == 0; every 0: nowhere
-    beyond the first.
-    """
+def _each(entries: Sequence[bool], read: _Config, field: str, where: str) -> list[bool]:
+    """One entry for each layer; more are left out, as Transformers does. Raises InputError."""
+    layers = read.num_hidden_layers
     if len(entries) < layers:
         raise InputError(
             f"{where}: {field} must have an entry for each of {layers} layers, but has"
             f" {len(entries)}"
         )
-    flags = list(entries[:layers])
-    leading = next((i for i, x in enumerate(flags) if not x), layers)
-    for first, every in ((f, e) for f in sorted({0, leading}) for e in (0, *range(2, layers + 1))):
-        if all(
-            x == (i < first or (every > 0 and (i + 1) % every == 0)) for i, x in enumerate(flags)
-        ):
-            return first, every
-    raise InputError(
-        f"{where}: {field} must repeat with every n-th layer, but its pattern is another: not"
-        f" understood; {_MORE}"
-    )
+    return list(entries[:layers])
 
 
-def _window(read: _Config, where: str) -> dict[str, Any] | None:
-    """Which part of the sequence layers see; None where all see all of it."""
+def _window(read: _Config, where: str) -> tuple[Fields | None, list[bool]]:
+    """The part of the sequence that some layers see, and which layers do."""
     kind = "chunked" if read.attention_chunk_size else "sliding"
-    first, every = 0, read.full_every or 0
-    if read.max_window_layers is not None:
-        first = min(read.max_window_layers, read.num_hidden_layers)
+    layers = read.num_hidden_layers
     if read.layer_types:
-        windowed = {x: _WINDOWED[x] for x in read.layer_types if x in _WINDOWED}
-        if not windowed:
-            return None
-        kind = next(iter(windowed.values()))
-        first, every = _pattern(
-            [x not in windowed for x in read.layer_types],
-            read.num_hidden_layers,
-            "layer_types",
-            where,
-        )
+        named = {x: _WINDOWED[x] for x in read.layer_types if x in _WINDOWED}
+        kind = next(iter(named.values()), kind)
+        windowed = _each([x in named for x in read.layer_types], read, "layer_types", where)
+    else:
+        every, first = read.full_every or 0, read.max_window_layers or 0
+        windowed = [i >= first and (every == 0 or (i + 1) % every != 0) for i in range(layers)]
     tokens = read.attention_chunk_size if kind == "chunked" else read.sliding_window
-    if (
-        not tokens
-        or tokens >= read.max_position_embeddings
-        or read.use_sliding_window is False
-        or first >= read.num_hidden_layers
-    ):
-        return None
-    return {"tokens": tokens, "kind": kind, "full_every": every, "first_full_layers": first}
+    none = not tokens or tokens >= read.max_position_embeddings or read.use_sliding_window is False
+    if none or not any(windowed):
+        return None, [False] * layers
+    return {"tokens": tokens, "kind": kind}, windowed
 
 
-def _experts(read: _Config, family: Family, where: str) -> dict[str, Any]:
-    """The mixture of experts, and the layers of multi-token prediction."""
-    mtp = {"mtp_layers": read.num_nextn_predict_layers or 0}
+def _experts(read: _Config, family: Family, where: str) -> tuple[Fields | None, list[bool]]:
+    """The mixture of experts, and which layers have it."""
+    nowhere = [False] * read.num_hidden_layers
     if family.experts is None:
         _dense(read, family, where)
-        return mtp
+        return None, nowhere
+    if read.num_experts == 0:
+        return None, nowhere
     missing = [
         key
         for key in ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
@@ -337,14 +362,24 @@ def _experts(read: _Config, family: Family, where: str) -> dict[str, Any]:
         "num_experts": read.num_experts,
         "experts_per_token": read.num_experts_per_tok,
         "expert_ffn_size": read.moe_intermediate_size,
-        "moe_every": read.moe_every or 1,
+        "latent_size": read.moe_latent_size or 0,
         "shared_ffn_size": (
             read.shared_expert_intermediate_size
             or (read.n_shared_experts or 0) * (read.moe_intermediate_size or 0)
         ),
-        "first_dense_layers": _first_dense(read, where),
     }
-    return {"moe": moe, **mtp}
+    return moe, _expert_layers(read, where)
+
+
+def _streams(read: _Config) -> Fields:
+    """Per-layer inputs, AltUp and Laurel of Gemma 3n and 4."""
+    width = read.hidden_size_per_layer_input
+    inputs = {"vocab_size": read.vocab_size_per_layer_input, "width": width} if width else None
+    return {
+        "per_layer_inputs": inputs,
+        "altup_streams": read.altup_num_inputs or 0,
+        "laurel_rank": read.laurel_rank or 0,
+    }
 
 
 def _dense(read: _Config, family: Family, where: str) -> None:
@@ -371,34 +406,29 @@ def _routing(read: _Config, score: str) -> dict[str, Any]:
     }
 
 
-def _first_dense(read: _Config, where: str) -> int:
-    """Dense layers before the first with experts; the file may list layers instead of counting
-    them.
+def _expert_layers(read: _Config, where: str) -> list[bool]:
+    """Which layers have experts: the file lists them, or says how many first ones are dense and how
+    often the others have them.
     """
     layers, every = range(read.num_hidden_layers), read.moe_every or 1
-    if read.moe_layers:
-        listed = set(read.moe_layers)
-    elif read.mlp_layer_types:
-        listed = {i for i, kind in enumerate(read.mlp_layer_types) if kind == "sparse"}
-    elif read.mlp_only_layers:
-        listed = {i for i in layers if i not in read.mlp_only_layers and (i + 1) % every == 0}
-    else:
-        return read.first_k_dense_replace or 0
-    first = min(listed, default=len(layers))
-    if listed != {i for i in layers if i >= first and (i + 1) % every == 0}:
-        raise InputError(
-            f"{where}: layers with experts must be every n-th after the first ones, but the file"
-            f" lists others; {_MORE}"
-        )
-    return first if first >= every else 0
+    if read.moe_layers is not None:
+        return [i in read.moe_layers for i in layers]
+    if read.mlp_layer_types:
+        sparse = [kind == "sparse" for kind in read.mlp_layer_types]
+        return _each(sparse, read, "mlp_layer_types", where)
+    first, dense = read.first_k_dense_replace or 0, read.mlp_only_layers or ()
+    return [i >= first and (i + 1) % every == 0 and i not in dense for i in layers]
 
 
-def _note(read: _Config, text_model: TextModel) -> str:
+def _note(read: _Config, text_model: TextModel, tower: Fields | None) -> str:
     """What of the released model is left out."""
     notes = [f"the text part of {text_model.multimodal} alone"] if text_model.multimodal else []
+    if tower:
+        notes += ["its vision tower is read, but no part of the parameters or of an estimate"]
     notes += (
         [f"without the {read.num_mtp_modules} multi-token-prediction modules that the file names"]
         if read.num_mtp_modules
         else []
     )
+    notes += [text_model.guess] if text_model.guess else []
     return f"model: {', '.join(notes)}" if notes else ""

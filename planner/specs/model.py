@@ -68,7 +68,15 @@ class Moe(FrozenDocument):
     expert_bias: bool = False
     """Biases in the routed experts (gpt-oss)."""
     dense_residual: bool = False
-    """The dense MLP of ffn_size runs beside the experts of every layer (Arctic)."""
+    """The dense MLP of ffn_size runs beside the experts of every layer (Arctic, Gemma 4)."""
+    latent_size: Count = 0
+    """Width that routed experts read and write, behind one projection down and one up (Nemotron 3
+    Super); 0: hidden_size.
+    """
+    latent_norm: bool = False
+    """A norm on the latent before it is projected up (Kimi K3)."""
+    router_scales: bool = False
+    """Learned factors on the router's input, one a channel, and on experts, one each (Gemma 4)."""
 
     @model_validator(mode="after")
     def _choice(self) -> Moe:
@@ -99,6 +107,8 @@ class Indexer(FrozenDocument):
     num_heads: Width
     head_dim: Width
     keys_per_query: Width
+    shared: bool = False
+    """The choice is that of an earlier layer: no indexer of its own (GLM-5.2)."""
 
 
 class Mla(FrozenDocument):
@@ -114,6 +124,8 @@ class Mla(FrozenDocument):
     qk_rope_dim: Width
     """Part of a head with rotary positions; the key's is shared by all heads."""
     v_head_dim: Width
+    head_gates: bool = False
+    """A gate for each head on its output, made from the layer's input (Bailing's hybrids)."""
     indexer: Indexer | None = None
 
     @model_validator(mode="after")
@@ -135,6 +147,56 @@ class Window(FrozenDocument):
     first_full_layers: Count = 0
 
 
+class BlockSparse(FrozenDocument):
+    """Sparse attention that chooses whole blocks of keys by small index heads (MiniMax-M3)."""
+
+    num_heads: Width
+    """Index heads of queries; the index key is one."""
+    head_dim: Width
+    block_size: Width
+    blocks_per_query: Width
+    local_blocks: Count = 0
+    """Blocks before the query that it always sees."""
+
+
+class PerLayerInputs(FrozenDocument):
+    """A second embedding with a part of its own for each layer, gated into the layer's output
+    (Gemma 3n and 4).
+    """
+
+    vocab_size: Width
+    width: Width
+    """Of one layer's part."""
+
+
+class Vision(FrozenDocument):
+    """The vision tower in front of a text model and what projects its output (of `vision` in
+    ModelSpec). Time and memory of it are not part of estimates.
+    """
+
+    num_layers: Width
+    hidden_size: Width
+    ffn_size: Width
+    num_heads: Width
+    patch_size: Width
+    """Pixels of a patch's edge."""
+    gated_mlp: bool = False
+    norm: Literal["rmsnorm", "layernorm"] = "layernorm"
+    norms_per_layer: Annotated[int, Field(ge=1, le=7)] = 2
+    bias: Literal["none", "qkvo"] = "qkvo"
+    """Of attention's projections."""
+    mlp_bias: bool = True
+    qk_norm: bool = False
+    patches_per_token: Width = 1
+    """Patches that the projector joins into one token of the text model."""
+    window_pixels: Count = 0
+    """Edge of the squares within which layers attend, but for full_layers; 0: all see all."""
+    full_layers: tuple[Count, ...] = ()
+    outside_parameters: Annotated[int, Field(ge=0, le=10**12)]
+    """Of what stands in no layer: patches, positions, last norm."""
+    projector_parameters: Annotated[int, Field(ge=0, le=10**12)]
+
+
 class Kind(FrozenDocument):
     """A kind of layer: the fields of ModelSpec in which its layers differ from what the model says
     of all; what is not stated is the model's.
@@ -151,17 +213,28 @@ class Kind(FrozenDocument):
     value_head_dim: Width | None = None
     window: Window | None = None
     mla: Mla | None = None
+    block_sparse: BlockSparse | None = None
+    attention_gate: bool = False
     attention_sinks: bool = False
     qk_norm: bool = False
     keys_are_values: bool = False
     shared_kv: bool = False
     norms_per_layer: Annotated[int, Field(ge=1, le=7)] = 2
+    norm_place: Literal["before", "after", "both"] = "before"
+    position: Literal["learned", "rope", "alibi", "none"] = "rope"
     rope_theta: PositiveFloat = 10_000.0
+    rotary_share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def of(self, model: ModelSpec) -> ModelSpec:
         """The model with all its layers of this kind, without multi-token prediction."""
         stated = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
-        alone = {"kinds": (), "pattern": "", "mtp_layers": 0, "parameters": None}
+        alone = {
+            "kinds": (),
+            "pattern": "",
+            "mtp_layers": 0,
+            "mtp_pattern": "",
+            "parameters": None,
+        }
         plain: dict[str, Any] = {name: getattr(model, name) for name in ModelSpec.model_fields}
         return ModelSpec(**plain | stated | alone)
 
@@ -225,6 +298,7 @@ class ModelSpec(FrozenDocument):
     """
     window: Window | None = None
     mla: Mla | None = None
+    block_sparse: BlockSparse | None = None
     moe: Moe | None = None
     mixer: Mixer | None = None
     """What mixes the sequence; None: attention, as the other fields say."""
@@ -238,6 +312,15 @@ class ModelSpec(FrozenDocument):
     """Keys and values are those of an earlier layer (last layers of Gemma 3n)."""
     attention_gate: bool = False
     """A gate on attention's output, as wide as the queries and made with them (Qwen3-Next)."""
+    altup_streams: Count = 0
+    """Copies of the hidden state of which each layer updates one (AltUp of Gemma 3n); 0: one
+    hidden state.
+    """
+    laurel_rank: Count = 0
+    """Width of a product of two matrices beside attention (Laurel of Gemma 3n); 0: none."""
+    per_layer_inputs: PerLayerInputs | None = None
+    vision: Vision | None = None
+    """What stands in front; no count of the model's own parameters has it in."""
     kinds: tuple[Kind, ...] = ()
     """Kinds of layers where they are not alike; moe and window then say nothing of which layers."""
     pattern: str = ""
@@ -245,6 +328,10 @@ class ModelSpec(FrozenDocument):
     mtp_layers: Annotated[int, Field(ge=0, le=100)] = 0
     """Multi-token-prediction layers that are trained with the model; total_params leaves them out,
     as publishers do.
+    """
+    mtp_pattern: str = ""
+    """The layers of each of them, by kind (`attention experts` of Nemotron 3); where it is empty,
+    one of the kind of the model's last layer.
     """
     parameters: PositiveInt | None = None
     """Published exact count, where there is one: a test compares."""
@@ -272,6 +359,8 @@ class ModelSpec(FrozenDocument):
         if bool(self.kinds) != bool(self.pattern):
             raise ValueError("kinds of layers and their pattern must go together")
         if not self.pattern:
+            if self.mtp_pattern:
+                raise ValueError("mtp_pattern names kinds of layers, but the model has none")
             return self
         named, known = expanded(self.pattern), [kind.name for kind in self.kinds]
         strange = [name for name in named if name not in known]
@@ -284,12 +373,19 @@ class ModelSpec(FrozenDocument):
                 f"the pattern must have num_layers layers, but got {len(named)} and"
                 f" {self.num_layers}"
             )
+        strange = [name for name in expanded(self.mtp_pattern) if name not in known]
+        if strange:
+            raise ValueError(
+                f"mtp_pattern must name kinds ({', '.join(known)}), but got {strange[0][:40]!r}"
+            )
         for kind in self.kinds:
             kind.of(self)
         return self
 
     @model_validator(mode="after")
     def _latent(self) -> ModelSpec:
+        if self.mla and self.block_sparse:
+            raise ValueError("sparse attention must be by mla's indexer or by blocks, but got both")
         if self.mla and self.head_dim != self.mla.qk_nope_dim + self.mla.qk_rope_dim:
             got = f"{self.head_dim} and {self.mla.qk_nope_dim} + {self.mla.qk_rope_dim}"
             raise ValueError(f"with mla, head_dim must be qk_nope_dim + qk_rope_dim, but got {got}")
@@ -317,6 +413,16 @@ class ModelSpec(FrozenDocument):
     @property
     def kv_size(self) -> int:
         return self.num_kv_heads * self.head_dim
+
+    @property
+    def value_size(self) -> int:
+        """Of all value heads together, one a key head."""
+        return self.num_kv_heads * (self.value_head_dim or self.head_dim)
+
+    @property
+    def output_size(self) -> int:
+        """What attention's last product reads: a value for each query head."""
+        return self.num_heads * (self.value_head_dim or self.head_dim)
 
     @property
     def has_dense_mlp(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from planner.errors import InputError, unknown
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
-from planner.specs import library, named_software, tuning
+from planner.specs import library, named_software, tuning, uncosted
 from planner.specs.distributions import named
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
@@ -135,7 +135,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
     _recompute(question)  # words that contradict one another are refused before any search
     precision = _precision(question, hardware)
     seq_length = _seq_length(question, model)
-    _refuse_uncosted(model)
+    uncosted.refuse(model)
     batch = _batch(question, seq_length.value, gpus, unit)
     version, versions = _versions(question, software.framework)
     software, not_available = _switched(
@@ -281,16 +281,6 @@ def _attention(
             "unfused", f"attention: unfused, as {software.attention} attention needs {missing}"
         )
     return Chosen(software.attention, "")
-
-
-def _refuse_uncosted(model: ModelSpec) -> None:
-    """What the cost formulas do not know must not be answered as if it were something else."""
-    if model.mla and model.mla.indexer:
-        raise InputError(
-            f"model must be one whose attention is costed, but {model.name} chooses its keys by an"
-            f" indexer (sparse attention), which is not; `ppplan models {model.name}` shows its"
-            " parameters"
-        )
 
 
 def _cluster(question: Question) -> Chosen:

@@ -12,24 +12,29 @@ def attention_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     """Parameters of the attention of one layer on one rank, its query and key norms, sinks and
     biases too.
 
-    Formula: mla_params, or (2 h a d + 2 h k d + a sinks) / tp + biases + qk norm; key and value
+    Formula: mla_params, or (h a d + h k d + h k e + a e h + h a d gate + a sinks) / tp + biases +
+             qk norm + block indexer; e value head (d where not stated), no h k e where keys are the
+             values, neither h k where another layer's keys and values are read; key and value
              weights split evenly also when tp > k
-    Source:  [megatron-core] built on the meta device; [korthikanti2022]
+    Source:  [megatron-core] built on the meta device; [korthikanti2022]; [hf-transformers]
+             Qwen3Next, Gemma4, MiMoV2, MiniMaxM3
     Assumes: tp divides the heads.
     """
     h = model.hidden_size
     if model.mla:
         return mla_params(model, model.mla, tp)
-    q = model.query_size // tp
-    kv = model.kv_size // tp
+    q = model.query_size * (2 if model.attention_gate else 1) // tp
+    keys = 0 if model.shared_kv else model.kv_size // tp
+    values = 0 if model.shared_kv or model.keys_are_values else model.value_size // tp
     bias = model.attention_bias
     return (
-        2 * h * q  # query, output
-        + 2 * h * kv  # key, value
-        + (q + 2 * kv if bias != "none" else 0)
+        h * (q + keys + values)
+        + model.output_size // tp * h
+        + (q + keys + values if bias != "none" else 0)
         + (h if bias == "qkvo" else 0)  # output bias, on every rank
         + qk_norm_params(model, tp)
         + (model.num_heads // tp if model.attention_sinks else 0)
+        + block_indexer_params(model)
     )
 
 
@@ -37,17 +42,16 @@ def qk_norm_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     """Weights of the norms on queries and keys.
 
     Formula: 2 d per head; (a + k) d / tp over all heads or with a weight for each; 0 without
-             weights
+             weights; no part of the keys where they are another layer's
     Source:  [megatron-core] q_layernorm, k_layernorm; [hf-transformers] Olmo2, Cohere, Llama4
     Assumes: RMS norms, or LayerNorms without bias.
     """
     if not model.qk_norm or model.qk_norm_kind == "l2":
         return 0
-    return (
-        2 * model.head_dim
-        if model.qk_norm_kind == "per_head"
-        else (model.query_size + model.kv_size) // tp
-    )
+    own_keys = not model.shared_kv
+    if model.qk_norm_kind == "per_head":
+        return model.head_dim * (1 + own_keys)
+    return (model.query_size + model.kv_size * own_keys) // tp
 
 
 def mla_params(model: ModelSpec, mla: Mla, tp: Numeric = 1) -> Numeric:
@@ -55,8 +59,8 @@ def mla_params(model: ModelSpec, mla: Mla, tp: Numeric = 1) -> Numeric:
     on every rank.
 
     Formula: h q + q + q a (n + r) / tp, or h a (n + r) / tp without query latent; h (c + r) + c + c
-             a (n + v) / tp + a v h / tp; q, c latents of queries and of keys and values, n, r head
-             parts without and with positions, v value head
+             a (n + v) / tp + a v h / tp (+ h a / tp gates); q, c latents of queries and of keys and
+             values, n, r head parts without and with positions, v value head
     Source:  [deepseek2024] sec. 2.1.1; [megatron-core] MLASelfAttention with Transformer Engine's
              duplicated down-projections
     Assumes: no biases; tp divides the heads.
@@ -70,6 +74,7 @@ def mla_params(model: ModelSpec, mla: Mla, tp: Numeric = 1) -> Numeric:
         + kv  # norm of the latent
         + kv * heads * (mla.qk_nope_dim + mla.v_head_dim)  # up
         + heads * mla.v_head_dim * h  # output
+        + (h * heads if mla.head_gates else 0)
         + indexer_params(model, mla)
     )
 
@@ -80,9 +85,9 @@ def indexer_params(model: ModelSpec, mla: Mla) -> int:
     Formula: q i e + h e + 2 e + h i; i heads of width e over the queries' latent q, one key with
              LayerNorm, a weight a head
     Source:  [hf-transformers] GlmMoeDsaIndexer
-    Assumes: it is not split.
+    Assumes: it is not split; none where the layer takes an earlier one's choice.
     """
-    if not mla.indexer or not mla.q_lora_rank:
+    if not mla.indexer or not mla.q_lora_rank or mla.indexer.shared:
         return 0
     heads, width = mla.indexer.num_heads, mla.indexer.head_dim
     return (
@@ -91,3 +96,16 @@ def indexer_params(model: ModelSpec, mla: Mla) -> int:
         + 2 * width
         + model.hidden_size * heads
     )
+
+
+def block_indexer_params(model: ModelSpec) -> int:
+    """Parameters of the index heads that choose blocks of keys, on every rank.
+
+    Formula: h i e + h e + 2 e; i heads of width e, one key, a norm on each
+    Source:  [hf-transformers] MiniMaxM3
+    Assumes: it is not split.
+    """
+    sparse = model.block_sparse
+    if not sparse:
+        return 0
+    return model.hidden_size * sparse.head_dim * (sparse.num_heads + 1) + 2 * sparse.head_dim

@@ -11,11 +11,11 @@ from planner.specs.model import ModelSpec, Moe
 def expert_params(model: ModelSpec, moe: Moe, etp: Numeric = 1) -> Numeric:
     """Parameters of one routed expert on one rank of expert tensor parallelism.
 
-    Formula: (3 or 2) h f / etp; with biases: + (2 or 1) f / etp + h
+    Formula: (3 or 2) l f / etp; with biases: + (2 or 1) f / etp + l; l the latent, without one h
     Source:  [megatron-core] experts.py built on the meta device
     Assumes: gated and biased as the document says of all experts; etp divides the width.
     """
-    h, f = model.hidden_size, moe.expert_ffn_size
+    h, f = moe.latent_size or model.hidden_size, moe.expert_ffn_size
     branches = model.mlp_branches
     return (branches + 1) * h * f // etp + (branches * f // etp + h if moe.expert_bias else 0)
 
@@ -32,16 +32,22 @@ def routed_params(model: ModelSpec, moe: Moe, ep: Numeric = 1, etp: Numeric = 1)
 
 
 def router_params(model: ModelSpec, moe: Moe) -> int:
-    """Parameters of the router and of the shared expert's gate, on every rank.
+    """Parameters of the router, of the shared expert's gate and of the projections to and from
+    the experts' latent, on every rank.
 
-    Formula: h E (+ E bias) (+ h gate)
-    Source:  [megatron-core] TopKRouter, SharedExpertMLP; [deepseek2024] sec. 2.1.2 for the
-             correction bias
+    Formula: h E (+ E bias) (+ h gate) (+ h + E scales) (+ 2 h l (+ l norm))
+    Source:  [megatron-core] TopKRouter, SharedExpertMLP, MoELayer (fc1_latent_proj is on every
+             rank); [deepseek2024] sec. 2.1.2 for the correction bias; [hf-transformers] Gemma4
     Assumes: the correction bias is counted as publishers count it, although no gradient moves it.
     """
-    h, experts = model.hidden_size, moe.num_experts
+    h, experts, latent = model.hidden_size, moe.num_experts, moe.latent_size
     return (
-        h * experts + (experts if moe.router_bias != "none" else 0) + (h if moe.shared_gate else 0)
+        h * experts
+        + (experts if moe.router_bias != "none" else 0)
+        + (h if moe.shared_gate else 0)
+        + (h + experts if moe.router_scales else 0)
+        + 2 * h * latent
+        + (latent if moe.latent_norm else 0)
     )
 
 
