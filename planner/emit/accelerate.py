@@ -163,9 +163,12 @@ def requirements(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
             "the optimizer is DeepSpeed's own, from its JSON: DummyOptim",
             *deepspeed.left_to_the_script(recipe, layout),
         )
-    if layout.recompute == RECOMPUTE_CODE["selective"]:
+    modules = module_names(layout.recompute_modules)
+    if layout.recompute == RECOMPUTE_CODE["selective"] and modules == ["ops"]:
         kept = "attention, every second product and what was sent"
         lines.append(f"the script must checkpoint operations: all but {kept}")
+    elif layout.recompute == RECOMPUTE_CODE["selective"]:
+        lines.append(f"the script must checkpoint modules of each layer: {', '.join(modules)}")
     elif layout.recompute and not _all_layers(layout):
         lines.append(
             f"the script must checkpoint {layout.recompute_layers or 'some'} of the"

@@ -51,10 +51,13 @@ def bridge(recipe: Recipe, layout: Layout) -> Parts:
 
 def configuration(recipe: Recipe, layout: Layout, format: Format) -> Parts:
     """Keys of torchtitan's or Accelerate's configuration, by part. InputError where the format has
-    no words for a value.
+    no words for a value that is asked for; one that was only measured with is left out.
     """
     parts: Parts = {}
+    measured = wordless(recipe, layout, format)
     for switch, value, spelling in _spelled(recipe, layout):
+        if switch.name in measured:
+            continue
         keys: Keys | None = getattr(spelling, format)
         if keys is None:
             raise InputError(
@@ -66,8 +69,19 @@ def configuration(recipe: Recipe, layout: Layout, format: Format) -> Parts:
     return parts
 
 
+def wordless(recipe: Recipe, layout: Layout, format: Format) -> dict[str, Value]:
+    """The switches that a plan was measured with and for whose value the format has no words."""
+    return {
+        switch.name: value
+        for switch, value, spelling in _spelled(recipe, layout)
+        if switch.name in recipe.switches and getattr(spelling, format) is None
+    }
+
+
 def _sayable(switch: Switch, format: Format) -> str:
     """A value that the format can write, the framework's default if it can."""
+    if not switch.values:
+        return shown(switch.default)
     values = [one.value for one in switch.spellings if getattr(one, format) is not None]
     return shown(switch.default if switch.default in values else values[0])
 

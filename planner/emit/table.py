@@ -18,10 +18,13 @@ from planner.emit import (
 )
 from planner.emit.comments import Expected, expectation, numerics
 from planner.emit.program import Program
+from planner.emit.switches import wordless
 from planner.errors import InputError, unknown
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
+from planner.specs.software_versions import TORCHTITANS
 from planner.specs.switches import table as switches
+from planner.specs.switches.switch import Switches
 
 Writer = Callable[[Recipe, Layout, tuple[str, ...], str | None], Program]
 
@@ -67,7 +70,7 @@ def files(
             "what is trained must be said by a training script of your own:"
             f" {instructions[0]}; name it with --script PATH"
         )
-    unwritten = switches.left_out(_written_for(recipe), recipe.switches)
+    unwritten = switches.left_out(_unwritten(recipe, layout, form))
     lossy = numerics(recipe, layout)
     expected = (
         *instructions,
@@ -90,9 +93,18 @@ def files(
     }
 
 
-def _written_for(recipe: Recipe) -> str:
-    """Whose switches the writer knows: torchtitan has none of the torch benchmark's."""
-    return "" if recipe.framework == "torch" else recipe.framework
+def _unwritten(recipe: Recipe, layout: Layout, form: str | None) -> Switches:
+    """What a plan was measured with and its files cannot hold: switches of another framework, and
+    those that the format has no words for.
+    """
+    own = switches.of(recipe.framework, recipe.switches)
+    others = {name: value for name, value in recipe.switches.items() if name not in own}
+    if form == "accelerate":
+        return others | wordless(recipe, layout, "accelerate")
+    if recipe.framework != "torch":
+        return others
+    older = recipe.versions.torchtitan == TORCHTITANS[0]
+    return others | wordless(recipe, layout, "toml" if older else "titan")
 
 
 def check(launcher: str, form: str | None) -> None:

@@ -313,12 +313,16 @@ def _every_so_many(plain: dict[str, Any]) -> int:
     return int(option) if option.isdecimal() and len(option) < 6 else 0
 
 
-def _operations(plain: dict[str, Any]) -> bool:
-    """Whether operations are chosen to recompute, not layers."""
-    if plain.get("recompute_modules") == ["ops"]:
-        return True
+def _recomputed_modules(plain: dict[str, Any]) -> list[str]:
+    """What is chosen to recompute where no layers are: operations, or modules; nothing where
+    neither is.
+    """
+    stated = plain.get("recompute_modules")
+    if isinstance(stated, list):
+        return [name for name in stated if name in MODULES]
     option = plain.get("activation_checkpoint.selective_ac_option")
-    return plain.get("activation_checkpoint.mode") == "selective" and option == "op"
+    by_operation = plain.get("activation_checkpoint.mode") == "selective" and option == "op"
+    return ["ops"] if by_operation else []
 
 
 def torch(plain: dict[str, Any], gpus: int, spec: ModelSpec | None) -> tuple[Layout, int]:
@@ -363,7 +367,8 @@ def torch(plain: dict[str, Any], gpus: int, spec: ModelSpec | None) -> tuple[Lay
         or stated
         or recomputed["recompute"] == RECOMPUTE_CODE["full"]
     )
-    kind = "full" if full else "selective" if _operations(plain) else "none"
+    modules = [] if full else _recomputed_modules(plain)
+    kind = "full" if full else "selective" if modules else "none"
     return (
         Layout(
             tp=tp,
@@ -379,7 +384,7 @@ def torch(plain: dict[str, Any], gpus: int, spec: ModelSpec | None) -> tuple[Lay
             zero=zero,
             recompute=RECOMPUTE_CODE[kind],
             recompute_layers=blocks if full else 0,
-            recompute_modules=module_mask(["ops"]) if kind == "selective" else 0,
+            recompute_modules=module_mask(modules),
             account_for_embedding=_counts_as_layer(plain, "first") if pp > 1 else 0,
             account_for_loss=_counts_as_layer(plain, "last") if pp > 1 else 0,
             schedule=SCHEDULE_CODE[name if pp > 1 else "1f1b"],

@@ -14,17 +14,35 @@ from pathlib import Path
 from typing import Any
 
 from planner import api
-from planner.emit.table import FORMATS, LAUNCHERS
+from planner.emit.table import LAUNCHERS
 from planner.errors import InputError
+from planner.specs import library, named_software
 from planner.specs.switches.switch import Switch
-from planner.specs.switches.table import BY_FRAMEWORK, settings_of, shown
+from planner.specs.switches.table import BY_FRAMEWORK, PLAIN, parse, settings_of, shown
 from planner.specs.switches.torch import BENCHMARK
+from planner.specs.versions import version_of
 
-MODELS = ("llama3-8b", "llama3-70b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt3-175b")
+MODELS = {
+    "llama3-8b": 8,
+    "qwen3-30b-a3b": 32,
+    "mixtral-8x7b": 64,
+    "llama3-70b": 128,
+    "gpt3-175b": 256,
+    "deepseek-v3": 1024,
+}
+"""With GPUs that hold each with room to choose."""
+OF_FRAMEWORK = {
+    "megatron": tuple(MODELS),
+    "deepspeed": ("llama3-8b", "llama3-8b", "llama3-70b", "gpt3-175b", "mixtral-8x7b"),
+    "torch": ("llama3-8b", "qwen3-30b-a3b", "llama3-70b", "deepseek-v3"),
+}
+"""The training script that is written for DeepSpeed has no experts, Accelerate's user's may."""
 CLUSTERS = ("h100-sxm", "a100-80g-sxm", "b200-sxm", "gb200-nvl72", "h100-pcie")
-PRECISIONS = (None, None, "bf16", "fp16", "fp32", "fp8-delayed", "fp8-tensorwise", "mxfp8")
+OF_TORCH = ("fp8-rowwise", "mxfp8")
+OF_MEGATRON = ("fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8")
 OPTIMIZERS = (None, None, None, "precision-aware", "sgd", "muon")
 RECOMPUTATION = (None, None, None, "none", "selective", "full")
+FRAMEWORKS = ("megatron", "megatron", "deepspeed", "torch")
 CLOSE = 1e-9
 
 
@@ -35,34 +53,77 @@ class Outcome:
     differences: tuple[str, ...]
 
 
+def software_of(framework: str) -> list[str]:
+    """What --software takes and files tell, in each of its versions: a document whose figures are
+    of its own (nanotron, zero-bubble) is launched as its framework is.
+    """
+    named = []
+    for name in named_software.names():
+        document = "torch" if name == named_software.TORCHTITAN else name
+        told = document in PLAIN.values() or document == "megatron-fsdp2"
+        if told and library.stack(document).framework == framework:
+            named += [f"{name}@{version}" for version in named_software.versions(name)] or [name]
+    return named
+
+
+def precisions(framework: str, cluster: str) -> list[str | None]:
+    """Those that the GPU computes and the framework has, bf16 mostly."""
+    gpu = library.hardware(cluster).gpu
+    own = {"megatron": OF_MEGATRON, "torch": OF_TORCH, "deepspeed": ()}[framework]
+    known = [name for name in own if name.partition("-")[0] in gpu.peak_tflops]
+    return [None, None, None, "bf16", "fp16", "fp32", *known]
+
+
 def question(chance: random.Random) -> dict[str, Any]:
-    """The words of one random question."""
-    framework = chance.choice(("megatron", "megatron", "deepspeed", "torch"))
+    """The words of one random question, of a size at which most have a plan."""
+    framework = chance.choice(FRAMEWORKS)
+    model = chance.choice(OF_FRAMEWORK[framework])
+    cluster = chance.choice(CLUSTERS)
     words: dict[str, Any] = {
-        "model": chance.choice(MODELS),
-        "gpus": 2 ** chance.randint(3, 9),
-        "cluster": chance.choice(CLUSTERS),
+        "model": model,
+        "gpus": MODELS[model] * chance.choice((1, 1, 2, 4)),
+        "cluster": cluster,
         "framework": framework,
-        "seq_length": chance.choice((2048, 4096, 8192)),
-        "global_batch_size": 2 ** chance.randint(7, 11),
-        "precision": chance.choice(PRECISIONS if framework == "megatron" else PRECISIONS[:5]),
-        "pp": chance.choice((None, None, 2, 4)),
+        "software": chance.choice(software_of(framework)),
+        "seq_length": min(chance.choice((2048, 4096)), library.model(model).max_seq_length),
+        "global_batch_size": MODELS[model] * chance.choice((8, 16)),
+        "precision": chance.choice(precisions(framework, cluster)),
+        "pp": chance.choice((None, None, None, 2, 4)),
         "recompute": chance.choice(RECOMPUTATION),
         "offload": "optimizer-cpu" if chance.random() < 0.1 else None,
-        "lora_rank": 16 if chance.random() < 0.1 else None,
+        "lora_rank": 16 if chance.random() < 0.04 else None,
         "optimizer": chance.choice(OPTIMIZERS) if framework == "megatron" else None,
     }
+    if framework == "torch" and words["recompute"] == "selective":
+        words["recompute_modules"] = chance.choice((["ops"], ["core_attn"]))
+    words["switch"] = tuple(switches(chance, framework, words["software"]))
+    return {word: value for word, value in words.items() if value is not None}
+
+
+def switches(chance: random.Random, framework: str, software: str) -> list[str]:
+    """Up to three, with values that files of the software have words for."""
+    name, version = named_software.split(software)
+    own = name != named_software.TORCHTITAN
+    number = version_of(framework, version if version and own else "main")
     table = BY_FRAMEWORK[framework]
     names = [
         name
         for name, switch in table.items()
         if switch.arithmetic != "benchmark-only" and switch.source != BENCHMARK
     ]
-    switches = []
-    for name in chance.sample(names, min(chance.randint(0, 3), len(names))):
-        switches.append(f"{name}={value(chance, table[name])}")
-    words["switch"] = tuple(switches)
-    return {word: value for word, value in words.items() if value is not None}
+    drawn = []
+    for name in chance.sample(names, chance.choice((0, 0, 1, 2, 3))):
+        text = value(chance, table[name])
+        if table[name].spelled(parse([f"{name}={text}"], framework)[name], number):
+            drawn.append(f"{name}={text}")
+    return drawn
+
+
+def ways(framework: str) -> list[tuple[str, str | None]]:
+    """Launchers, and formats, that may write a plan of a framework."""
+    forms = {"megatron": "bridge", "torch": "accelerate", "deepspeed": "accelerate"}
+    started = [name for name in LAUNCHERS if name != "deepspeed" or framework == "deepspeed"]
+    return [(name, None) for name in started] + [("torchrun", forms[framework])]
 
 
 def value(chance: random.Random, switch: Switch) -> str:
@@ -120,9 +181,7 @@ def main(count: int, seed: int) -> None:
     differences: Counter[str] = Counter()
     for _ in range(count):
         words = question(chance)
-        launcher, form = chance.choice(
-            [(name, None) for name in LAUNCHERS] + [("torchrun", name) for name in FORMATS]
-        )
+        launcher, form = chance.choice(ways(words["framework"]))
         outcome = tried(words, launcher, form)
         if outcome is None:
             continue

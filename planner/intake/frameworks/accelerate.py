@@ -89,8 +89,8 @@ def planned(out: Reading) -> Reading:
         value = plain(str(stated.value)[:200])
         if name == "recompute_layers" and value == "all":
             name, value = "hf.gradient_checkpointing", True
-        elif name == "recompute_layers" and value == "ops":
-            name, value = "recompute_modules", ["ops"]
+        elif name == "recompute_layers" and isinstance(value, str):
+            name, value = "recompute_modules", value.split(",")
         elif f"env.{variable}" in out.edits:
             edits[name] = out.edits[f"env.{variable}"]
         if name not in out.values:

@@ -262,17 +262,15 @@ def text(settings: Switches) -> str:
     return ", ".join(f"{name} {shown(value)}" for name, value in settings.items())
 
 
-def left_out(framework: str, settings: Switches) -> tuple[str, ...]:
-    """A line for a launch file about switches that another software was measured with; nothing when
-    there are none.
+def left_out(settings: Switches) -> tuple[str, ...]:
+    """A line for a launch file about switches that a plan was measured with and that its files do
+    not hold; nothing when there are none.
     """
-    own = of(framework, settings)
-    others = {name: value for name, value in settings.items() if name not in own}
-    if not others:
+    if not settings:
         return ()
-    whose = sorted(name for name, table in BY_FRAMEWORK.items() if others.keys() & table.keys())
+    whose = sorted(name for name, table in BY_FRAMEWORK.items() if settings.keys() & table.keys())
     return (
-        f"not written: {text(others)}, switches of {' and '.join(whose)} with which the plan was"
+        f"not written: {text(settings)}, switches of {' and '.join(whose)} with which the plan was"
         " measured",
     )
 

@@ -178,8 +178,8 @@ def _optimizer(value: str, word: str) -> Spelling:
 
 
 def _size(name: str, help: str, default: int, says: str, lowest: int = 1) -> Switch:
-    """A size of the benchmark that tune runs."""
-    spelling = Spelling(default)
+    """A size of the benchmark that tune runs; no file of torchtitan's or Accelerate's holds it."""
+    spelling = Spelling(default, titan=None, toml=None, accelerate=None)
     return Switch(name, help, (), default, "same", (spelling,), says, BENCHMARK, lowest=lowest)
 
 
@@ -475,7 +475,7 @@ SWITCHES = (
         (False, True),
         True,
         "same",
-        (Spelling(False), Spelling(True)),
+        (Spelling(False, titan=None, toml=None, accelerate=None), Spelling(True)),
         "hides the reduction",
         BENCHMARK,
         exists=_replicates,
