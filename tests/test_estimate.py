@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost.terms import Estimate
@@ -16,6 +16,7 @@ from planner.layout import RECOMPUTE_CODE, SCHEDULE_CODE, Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
 from planner.specs.workload import Lora
+from tests.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +119,7 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@examples(35)
 @given(
     st.sampled_from(sorted(MODELS)),
     st.sampled_from(sorted(CLUSTERS)),
@@ -143,7 +144,7 @@ def test_a_batch_is_its_rows(
                 assert float(got) == pytest.approx(float(value), rel=1e-12, abs=1e-300), name
 
 
-@settings(max_examples=100, deadline=None)
+@examples(35)
 @given(
     st.sampled_from(sorted(MODELS)),
     st.sampled_from(sorted(CLUSTERS)),

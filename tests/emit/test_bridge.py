@@ -208,7 +208,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a model without a recipe": ({"model": "falcon-40b"}, {}, "llama3-8b"),
     "32 bits": ({"precision": "fp32"}, {}, "bf16"),
     "torch's FSDP2": ({"stack": "megatron-fsdp2"}, {"zero": 3}, "stack megatron-bridge"),
-    "DeepSpeed's plans": ({"framework": "deepspeed"}, {}, "--framework megatron"),
+    "DeepSpeed's plans": ({"stack": "deepspeed"}, {}, "--framework megatron"),
 }
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.advice.check import changes_to_fit, check_reading
@@ -15,6 +15,7 @@ from planner.intake.reading import Reading, Value
 from planner.report.json.check import document
 from planner.report.text.check import text
 from tests.advice.by_hand import GPT, LLAMA_70B, deepspeed, megatron
+from tests.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +122,7 @@ def answered(reading: Reading) -> None:
     st.dictionaries(st.sampled_from(WORDS), ANY, max_size=2),
     st.dictionaries(st.sampled_from(SWITCHES), st.just(True), max_size=4),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(20)
 def test_megatron(
     model: str, degrees: dict[str, Any], words: dict[str, Any], switches: dict[str, Any]
 ) -> None:
@@ -153,7 +154,7 @@ def test_megatron(
     ),
     st.sampled_from(["deepspeed", "huggingface", "megatron-deepspeed", "neox"]),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(12)
 def test_deepspeed(batch: dict[str, Any], stage: Any, more: dict[str, Any], kind: str) -> None:
     offload = {
         name: {"device": "cpu", "ratio": value} if name.startswith("offload") else value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.action import F, I, W
@@ -16,6 +16,7 @@ from planner.errors import InputError
 from planner.schedules import table
 from planner.schedules.automatic.attempts import bounds, prepared
 from planner.simulator import simulate
+from tests.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +131,7 @@ def questions(draw):
     )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(30)
 @given(questions())
 def test_any_question_has_a_legal_order_within_its_memory(question):
     name, p, m, v, times, transfer, limit, retained = question

@@ -1,12 +1,12 @@
-"""The worker's answers to several requests over one process group: one start of torch for many
-modes.
+"""The worker's answers to several requests over a process group, and over the next: one start of
+torch for many modes.
 
-    python ranks.py RANKS PORT REQUESTS.json [FORWARD_S BACKWARD_S]
+    python ranks.py GROUPS.json [FORWARD_S BACKWARD_S]
 
 With two times every layer sleeps so long in its passes, beside its work.
 
-Prints one line of JSON, the answers in order, each with what torch was seen to do on the first rank
-("seen"). Forks after the import of torch, which costs more than all else.
+Prints one line of JSON a group, the answers in order, each with what torch was seen to do on the
+first rank ("seen"). Forks after the import of torch, which costs more than all else.
 """
 
 from __future__ import annotations
@@ -103,11 +103,8 @@ def main(rank, ranks, port, requests):
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
-    ranks, port = int(sys.argv[1]), int(sys.argv[2])
-    requests = json.loads(Path(sys.argv[3]).read_text())
-    if len(sys.argv) > 4:
-        slow(float(sys.argv[4]), float(sys.argv[5]))
+def run(requests, ranks, port):
+    """Answers over one process group; leaves with the code of a rank that failed."""
     fork = multiprocessing.get_context("fork")
     processes = [
         fork.Process(target=main, args=(rank, ranks, port, requests), daemon=True)
@@ -117,4 +114,13 @@ if __name__ == "__main__":
         process.start()
     for process in processes:
         process.join()
-    sys.exit(max(abs(process.exitcode or 0) for process in processes))
+    code = max(abs(process.exitcode or 0) for process in processes)
+    if code:
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        slow(float(sys.argv[2]), float(sys.argv[3]))
+    for group in json.loads(Path(sys.argv[1]).read_text()):
+        run(**group)

@@ -160,19 +160,23 @@ def expected():
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    found = tiny.answers(
-        [tiny.asked(**knobs) for knobs in TWO.values()], 2, tmp_path_factory.mktemp("two")
-    )
-    return dict(zip(TWO, found, strict=True))
+def ran(tmp_path_factory):
+    """Every mode over two processes, then over four."""
+    groups = [
+        ([tiny.asked(**knobs) for knobs in modes.values()], ranks)
+        for modes, ranks in ((TWO, 2), (FOUR, 4))
+    ]
+    return tiny.answers(groups, tmp_path_factory.mktemp("ran"))
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory):
-    found = tiny.answers(
-        [tiny.asked(**knobs) for knobs in FOUR.values()], 4, tmp_path_factory.mktemp("four")
-    )
-    return dict(zip(FOUR, found, strict=True))
+def two(ran):
+    return dict(zip(TWO, ran[0], strict=True))
+
+
+@pytest.fixture(scope="module")
+def four(ran):
+    return dict(zip(FOUR, ran[1], strict=True))
 
 
 @pytest.mark.parametrize("mode", TWO)

@@ -90,22 +90,21 @@ def asked(model="llama", steps=1, warmup=1, element="float32", switches=None, **
     return made | {"optimizer": "descent", "rate": 3.0, "profile": False, "element": element}
 
 
-def answers(requests, ranks, folder, sleep=(), limit_s=400):
-    """The worker's answers to requests over one process group, in order. sleep: seconds of each
-    layer's passes beside their work.
+def answers(groups, folder, sleep=(), limit_s=400):
+    """The worker's answers to (requests, ranks), a process group each, one after another of one
+    start of torch. sleep: seconds of each layer's passes beside their work.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    (folder / "requests.json").write_text(json.dumps(requests))
-    words = [
-        sys.executable,
-        str(RANKS),
-        str(ranks),
-        str(port),
-        str(folder / "requests.json"),
-        *map(str, sleep),
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in groups]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        ports = [probe.getsockname()[1] for probe in probes]
+    asked = [
+        {"requests": requests, "ranks": ranks, "port": port}
+        for (requests, ranks), port in zip(groups, ports, strict=True)
     ]
+    (folder / "groups.json").write_text(json.dumps(asked))
+    words = [sys.executable, str(RANKS), str(folder / "groups.json"), *map(str, sleep)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     child = subprocess.Popen(
         words,
@@ -122,4 +121,4 @@ def answers(requests, ranks, folder, sleep=(), limit_s=400):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     assert not child.returncode and said, error[:4000]
-    return json.loads(said.splitlines()[-1])
+    return [json.loads(line) for line in said.splitlines()[-len(groups) :]]
