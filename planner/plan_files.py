@@ -136,7 +136,7 @@ def prove_text(question: Question, recipe: Recipe, layout: Layout) -> str:
     """
     from planner.emit import prove
 
-    prove.check(recipe)
+    prove.check(recipe, layout)
     _check_legal(recipe, layout)
     exact = estimated(recipe, layout, exact=True)
     fullest = max(exact.stages, key=lambda stage: stage.memory_bytes, default=None)

@@ -10,10 +10,11 @@ from importlib import resources
 from itertools import chain
 from typing import Any
 
-from planner.emit import environment, megatron, training
+from planner.emit import environment, megatron, torchtitan, training
 from planner.errors import InputError
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
+from planner.specs.software_versions import TORCHTITANS
 from planner.specs.switches.switch import Value, setting
 from planner.specs.switches.table import shown, under
 from planner.specs.versions import version_of
@@ -29,16 +30,22 @@ STAND_INS: dict[str, dict[str, dict[Value, Value]]] = {
     "megatron": {
         "moe_dispatcher": {"deepep": "alltoall", "hybridep": "alltoall"},
         "tp_comm_overlap": {True: False},
-    }
+    },
+    "torch": {
+        "moe_dispatcher": {"deepep": "alltoall", "hybridep": "alltoall"},
+        "async_tensor_parallel": {True: False},
+        "fsdp_symm_mem": {True: False},
+    },
 }
 """By framework values of switches that a fake process group cannot run, and what stands in: the
 flex dispatcher is refused there ([megatron-core] training/arguments.py), and userbuffers open the
-memory of GPUs that are not there (training/initialize.py).
+memory of GPUs that are not there (training/initialize.py), as do symmetric memory and the libraries
+of torchtitan's dispatchers.
 """
 _PLACE = "PLAN = {}\n"
 
 
-def check(recipe: Recipe) -> None:
+def check(recipe: Recipe, layout: Layout) -> None:
     """Raises InputError for a plan that no fake process group runs."""
     if recipe.framework == "deepspeed":
         raise InputError(
@@ -46,11 +53,8 @@ def check(recipe: Recipe) -> None:
             " --framework megatron, or ppplan tune --runner deepspeed on the plan's own GPUs"
         )
     if recipe.framework == "torch":
-        raise InputError(
-            "--prove must have a plan for Megatron-LM, but got one for torch, whose fake backend"
-            " is not started yet; try --framework megatron"
-        )
-    if version_of("megatron", recipe.framework_version) < FAKE_GROUP:
+        _check_torchtitan(recipe, layout)
+    elif version_of("megatron", recipe.framework_version) < FAKE_GROUP:
         raise InputError(
             "--prove must have Megatron-core 0.17 or later, whose --fake-process-group it uses,"
             f" but the plan is for {recipe.framework_version}"
@@ -60,6 +64,19 @@ def check(recipe: Recipe) -> None:
         raise InputError(
             f"--prove must have a plan that the framework's own program trains, but"
             f" {instructions[0]}"
+        )
+
+
+def _check_torchtitan(recipe: Recipe, layout: Layout) -> None:
+    if recipe.versions.torchtitan == TORCHTITANS[0]:
+        raise InputError(
+            "--prove must have torchtitan 0.3, whose fake backend takes a rank, but the plan is for"
+            f" {recipe.versions.torchtitan}; try --software torchtitan@0.3"
+        )
+    if layout.ep > 1:
+        raise InputError(
+            "--prove under torchtitan must have its experts on one rank, since the fake backend"
+            f" sends no counts of tokens, but got ep={layout.ep}; try --framework megatron"
         )
 
 
@@ -87,16 +104,10 @@ def text(recipe: Recipe, layout: Layout, stage: int, proof: dict[str, Any]) -> s
         name: (shown(setting(recipe, name, "")), shown(value)) for name, value in instead.items()
     }
     recipe = under(recipe, {**recipe.switches, **instead})
+    starts = _torchtitan if recipe.framework == "torch" else _megatron
     plan = {
-        "environment": {
-            **dict(environment.megatron(recipe, layout)),
-            "RANK": str(stage * (layout.gpus // layout.pp)),
-            "WORLD_SIZE": str(layout.gpus),
-            "LOCAL_RANK": "0",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": "29500",
-        },
-        "flags": _flags(recipe, layout),
+        "framework": recipe.framework,
+        **starts(recipe, layout, stage * (layout.gpus // layout.pp)),
         "stand_ins": replaced,
         "proof": {**proof, "instead": instead},
     }
@@ -106,9 +117,9 @@ def text(recipe: Recipe, layout: Layout, stage: int, proof: dict[str, Any]) -> s
     return template.replace(_PLACE, f'PLAN = json.loads("""{words}""")\n')
 
 
-def _flags(recipe: Recipe, layout: Layout) -> list[str]:
-    """Megatron-LM's, of a few steps; experts get as many tokens each, since what others would send
-    is not there.
+def _megatron(recipe: Recipe, layout: Layout, rank: int) -> dict[str, Any]:
+    """Variables and flags of a few steps; experts get as many tokens each, since what others would
+    send is not there.
     """
     flags = [
         *megatron.flags(recipe, layout),
@@ -117,4 +128,32 @@ def _flags(recipe: Recipe, layout: Layout) -> list[str]:
     ]
     if recipe.model.moe:
         flags.append(("--moe-router-force-load-balancing",))
-    return list(chain.from_iterable(flags))
+    variables = {
+        **dict(environment.megatron(recipe, layout)),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(layout.gpus),
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+    return {"environment": variables, "flags": list(chain.from_iterable(flags))}
+
+
+def _torchtitan(recipe: Recipe, layout: Layout, rank: int) -> dict[str, Any]:
+    """Variables, the plan's own file and flags of a few steps.
+
+    Source: [torchtitan] distributed/utils.py init_distributed of 0.3.0.
+    """
+    program = torchtitan.program(recipe, layout, ())
+    flags = [word for _, flags in program.groups for flag in flags for word in flag]
+    flags += ["--training.steps", str(STEPS), "--comm.mode", "fake_backend"]
+    if recipe.model.moe:
+        flags.append("--debug.moe_force_load_balance")
+    variables = {
+        **dict(program.environment),
+        "NGPU": str(layout.gpus),
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+    }
+    module = dict(program.files)[torchtitan.SCRIPT]
+    return {"environment": variables, "flags": flags, "module": module}

@@ -4,6 +4,7 @@ path. What it asks of torch.cuda is answered without a GPU; all else is Megatron
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import runpy
 import sys
@@ -103,7 +104,7 @@ def without_gpu() -> None:
         max_memory_allocated=12345,
         memory_reserved=0,
         max_memory_reserved=23456,
-        memory_stats=mock.MagicMock(),
+        memory_stats=collections.defaultdict(int),
         mem_get_info=(1, 1),
         get_rng_state=torch.get_rng_state(),
         stream=contextlib.nullcontext(),

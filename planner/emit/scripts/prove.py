@@ -1,10 +1,10 @@
 """One rank of a plan on one GPU, by the framework's own code: `python prove.py`.
 
-Collectives do nothing here: losses mean nothing, and times hold no communication. Where the plan
-has the dispatcher deepep or hybridep, alltoall stands in, and tp_comm_overlap is off: neither runs
-here; a line says so. The last line,
-`ppplan proof {...}`, has peak memory, times of steps, versions and the plan; send it back, or give
-it to `ppplan check` and `ppplan validate`. Megatron-LM is looked for in $MEGATRON_PATH.
+Collectives do nothing here: losses mean nothing, and times hold no communication. Switches of the
+plan that need real ranks are replaced (the dispatchers deepep and hybridep by alltoall, overlap in
+symmetric memory by none); a line says so. The last line, `ppplan proof {...}`, has peak memory,
+times of steps, versions and the plan; send it back, or give it to `ppplan check` and
+`ppplan validate`. Megatron-LM is looked for in $MEGATRON_PATH, torchtitan is imported.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import os
 import platform
 import runpy
 import sys
+import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
 
 PLAN = {}
-PACKAGES = ("torch", "megatron-core", "transformer-engine", "flash-attn")
+PACKAGES = ("torch", "megatron-core", "transformer-engine", "flash-attn", "torchtitan", "torchao")
+TOKENS = 1000
 
 
 def stop(message):
@@ -51,6 +53,12 @@ def run(path):
             raise
 
 
+def take_every_step(optimizer):
+    """Gradients of fp16 overflow here, and a step that is skipped makes no optimizer states."""
+    overflow = optimizer._unscale_main_grads_and_check_for_nan
+    optimizer._unscale_main_grads_and_check_for_nan = lambda self: overflow(self) and False
+
+
 def megatron(steps_s):
     """pretrain_gpt.py under --fake-process-group, with the plan's flags."""
     folder = Path(os.environ.get("MEGATRON_PATH", "Megatron-LM")).expanduser().resolve()
@@ -63,6 +71,7 @@ def megatron(steps_s):
         arguments = importlib.import_module("megatron.training.arguments")
         from megatron.core import __version__ as version
         from megatron.core.datasets import utils
+        from megatron.core.optimizer.optimizer import MixedPrecisionOptimizer
     except ImportError as fault:
         stop(f"Megatron-LM must be importable here, but: {fault}; run this in its container")
     if "fake_process_group" not in Path(arguments.__file__).read_text():
@@ -74,10 +83,53 @@ def megatron(steps_s):
         importlib.import_module("megatron.core.datasets.helpers_cpp")
     except ImportError:  # which rank 0 alone compiles
         utils.compile_helpers()
+    take_every_step(MixedPrecisionOptimizer)
     training.train_step = timed(training.train_step, steps_s)
     sys.argv = [str(entry), *PLAN["flags"]]
     run(entry)
     return {"megatron-core": version}
+
+
+def torchtitan(steps_s):
+    """torchtitan's trainer under its fake backend, on random tokens."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "torchtitan_plan.py").write_text(PLAN["module"])
+        sys.path.insert(0, folder)
+        try:
+            data = importlib.import_module("torchtitan.hf_datasets.text_datasets")
+            from torchtitan import train, trainer
+            from torchtitan.components.metrics import MetricsProcessor
+        except ImportError as fault:
+            stop(f"torchtitan 0.3 must be importable here, but: {fault}; run this where you train")
+        trainer.HuggingFaceTokenizer.Config.build = lambda *_, **__: None
+        data.HuggingFaceTextDataLoader.Config.build = RandomTokens
+        MetricsProcessor.should_log = lambda *_: False  # of a loss that means nothing
+        trainer.Trainer.train_step = timed(trainer.Trainer.train_step, steps_s)
+        sys.argv = ["torchtitan.train", *PLAN["flags"]]
+        os.chdir(folder)
+        train.main()
+    return {}
+
+
+class RandomTokens:
+    """In place of a data set: whole sequences of tokens that every vocabulary has."""
+
+    def __init__(self, *, seq_len, local_batch_size, **_):
+        self.shape = (local_batch_size, seq_len)
+
+    def __iter__(self):
+        import torch
+
+        while True:
+            tokens = torch.randint(0, TOKENS, self.shape)
+            positions = torch.arange(self.shape[1]).repeat(self.shape[0], 1)
+            yield {"input": tokens, "positions": positions}, tokens
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
 
 
 def versions():
@@ -103,7 +155,7 @@ def main():
     torch.cuda.set_device(0)
     steps_s, found, ran_out = [], {}, ""
     try:
-        found = megatron(steps_s)
+        found = RUNS[PLAN["framework"]](steps_s)
     except torch.cuda.OutOfMemoryError as fault:
         ran_out = str(fault).split("\n")[0][:300]
     if not steps_s and not ran_out:
@@ -119,6 +171,8 @@ def main():
     }
     print("ppplan proof " + json.dumps(line), flush=True)
 
+
+RUNS = {"megatron": megatron, "torch": torchtitan}
 
 if __name__ == "__main__":
     main()
