@@ -22,7 +22,7 @@ from planner.layout import SCHEDULE_CODE
 from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
-from planner.specs.sweep import MAX_ROWS, at, check_once, check_switches
+from planner.specs.sweep import MAX_ROWS, at, check_names, check_once
 from planner.specs.switches.table import under
 from planner.specs.word_types import checked
 from planner.specs.words import (
@@ -230,7 +230,7 @@ def sweep(
             f"a sweep must have from 1 to {MAX_ROWS:,} rows, but got {count:,}; name fewer values"
         )
     check_once(over, words)
-    check_switches(over)
+    check_names(over)
     question = plan_file.restated(question, words, layout=True)
     points = [dict(zip(over, values, strict=True)) for values in product(*over.values())]
     rows = tuple(_sweep_row(question, point) for point in points)
@@ -378,7 +378,7 @@ def compare(
     from planner.advice.comparison import compare_best_plans
 
     check_once(over or {}, words)
-    check_switches(over or {})
+    check_names(over or {})
     if question is not None or words or not plans:
         question = plan_file.restated(question, words)
     return compare_best_plans(question, over or {}, plans, price)
@@ -455,12 +455,14 @@ def stacks(name: str | None = None, every: bool = False) -> Known:
 
 
 @checked
-def switches(name: str | None = None) -> Known:
-    """Switches of every framework: what they do, how they are written; with a name that one."""
+def switches(name: str | None = None, framework: str | None = None) -> Known:
+    """Switches of every framework, or of one: what they do, how they are written; with a name that
+    one.
+    """
     from planner import known
     from planner.answers import Known
 
-    return Known("switches", known.switches(name), name is not None)
+    return Known("switches", known.switches(name, framework), name is not None)
 
 
 def _baselines(recipe: Recipe, layout: Layout) -> tuple[Baseline, ...]:

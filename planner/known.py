@@ -78,29 +78,34 @@ def _stack(software: Software) -> dict[str, Any]:
     distribution = named(software.name) if software.name != software.document else None
     if distribution is not None:
         document["source"] = f"{distribution.source}; figures: {software.source}"
-    return document | {"stands_for": distribution.says() if distribution else None}
+    stands_for = distribution.says() if distribution else None
+    return {"name": document["name"], "stands_for": stands_for, **document}
 
 
-def switches(name: str | None = None) -> Documents:
-    """Switches of every framework, each with its values, its flags by version, what it needs, what
-    it does to the arithmetic and to time and memory, and its source; then those that are not
-    modelled, with the reason.
+def switches(name: str | None = None, framework: str | None = None) -> Documents:
+    """Switches of every framework, or of one, each with its values, its flags by version, what it
+    needs, what it does to the arithmetic and to time and memory, and its source; then those that
+    are not modelled, with the reason.
     """
-    from planner.specs.switches.table import BY_FRAMEWORK, not_modelled
+    from planner.specs.switches.table import BY_FRAMEWORK, no_such, not_modelled
 
+    if framework is not None and framework not in BY_FRAMEWORK:
+        raise unknown("framework", framework, tuple(BY_FRAMEWORK))
     documents = [
-        _switch(framework, switch)
-        for framework, switches in BY_FRAMEWORK.items()
+        _switch(whose, switch)
+        for whose, switches in BY_FRAMEWORK.items()
         for switch in switches.values()
-        if name is None or name.replace("-", "_") == switch.name
+        if framework in (None, whose) and (name is None or name.replace("-", "_") == switch.name)
     ]
     documents += [
-        {"name": other, "framework": framework, "not_modelled": reason}
-        for framework, reasons in not_modelled().items()
+        {"name": other, "framework": whose, "not_modelled": reason}
+        for whose, reasons in not_modelled().items()
         for others, reason in reasons.items()
         for other in others.split(", ")
-        if name is None or name.replace("-", "_") == other
+        if framework in (None, whose) and (name is None or name.replace("-", "_") == other)
     ]
+    if not documents and framework is not None:
+        raise no_such(str(name).replace("-", "_"), (framework,))
     if not documents:
         names = tuple(switch for switches in BY_FRAMEWORK.values() for switch in switches)
         raise unknown("switch", str(name), names)

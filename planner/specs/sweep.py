@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planner.errors import InputError, unknown
+from planner.specs import library, named_software
 from planner.specs.question import LAYOUT_WORDS, SWITCHES, changed
 from planner.specs.switches.table import BY_FRAMEWORK, check_values
 from planner.specs.words import Question
@@ -124,13 +125,17 @@ def check_once(over: Mapping[str, Sequence[Any]], words: Mapping[str, Any]) -> N
                 )
 
 
-def check_switches(over: Mapping[str, Sequence[Any]]) -> None:
-    """Raises InputError for a value that a swept switch cannot take under any framework: that is
-    wrong input, no row without a plan.
+def check_names(over: Mapping[str, Sequence[Any]]) -> None:
+    """Raises InputError for a stack or software that nobody knows, and for a value that a swept
+    switch cannot take under any framework: that is wrong input, no row without a plan.
     """
     for word, values in over.items():
         if is_switch(word):
             check_values(word, map(str, values))
+    for name in over.get("stack", ()):
+        library.stack(str(name))
+    for name in over.get("software", ()):
+        named_software.split(str(name))
 
 
 def _values(word: str, text: str) -> list[Any]:

@@ -34,12 +34,16 @@ def question(**settings: Value) -> Recipe:
         ({"communication_data_type": "fp32"}, {"zero": 2}, 2 * 5e8 * 4),
         ({}, {"zero": 2, "cp": 2}, 2 * 5e8 * 4),
         ({}, {"zero": 0}, 0.0),
+        ({}, {"zero": 1, "pp": 2}, 5e8 * 2),
+        ({"contiguous_gradients": False}, {"zero": 1, "pp": 2}, 5e8 * 2),
     ],
 )
 def test_buckets_are_elements_times_bytes(
     settings: dict[str, Value], knobs: dict[str, Any], expected: float
 ) -> None:
-    """stage_1_and_2.py setup_buckets; Ulysses reduces in fp32 unless told."""
+    """stage_1_and_2.py setup_buckets; Ulysses reduces in fp32 unless told; a bf16 pipeline by
+    itself, in a piece of 500,000,000 elements (pipe/engine.py _bf16_reduce_grads).
+    """
     recipe = question(**settings)
     assert bucket_bytes(recipe, documents.layout(recipe, sp=0, **knobs), 8e9) == expected
 

@@ -83,10 +83,11 @@ def bucket_bytes(recipe: Recipe, layout: Layouts, trained: Numeric) -> Numeric:
     """Buffers in which gradients, or updated weights, travel.
 
     Formula: where the software states elements: so many of the reduction's bytes, reduce_buffers
-             of them, one under ZeRO 3 and in a pipeline, there of what is trained at most; else
-             min(2 bytes a trained parameter, bucket)
-    Source:  [deepspeed] runtime/zero/stage_1_and_2.py setup_buckets, stage3.py;
-             [megatron-core] distributed optimizer
+             of them, at most one under ZeRO 3 and in a pipeline, there of what is trained at most;
+             one in a bf16 pipeline, which reduces by itself; else min(2 bytes a trained parameter,
+             bucket)
+    Source:  [deepspeed] runtime/zero/stage_1_and_2.py setup_buckets, stage3.py, pipe/engine.py
+             _bf16_reduce_grads; [megatron-core] distributed optimizer
     Assumes: held the whole step.
     """
     software, alike = recipe.software, layout.sharded(1) & (layout.replicas > 1)
@@ -94,6 +95,7 @@ def bucket_bytes(recipe: Recipe, layout: Layouts, trained: Numeric) -> Numeric:
     if not elements:
         return alike * np.minimum(trained * 2.0, software.allocator.bucket_mib * MIB)
     count = np.where(layout.sharded(3) | layout.pipelined, min(buffers, 1.0), buffers)
+    count = np.where(layout.pipelined & (recipe.precision == "bf16"), 1.0, count)
     size = np.where(layout.pipelined, np.minimum(elements, trained), elements)
     return alike * count * size * reduced_bytes(recipe, layout)
 
