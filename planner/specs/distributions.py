@@ -66,9 +66,15 @@ def of_file(kind: str, framework: str) -> Distribution:
     of_framework = [
         distribution
         for distribution in distributions().values()
-        if software(distribution.software).framework == framework
+        if _framework(distribution.software) == framework
     ]
     for distribution in of_framework:
         if kind in distribution.kinds:
             return distribution
     return of_framework[0]
+
+
+@lru_cache
+def _framework(name: str) -> str:
+    """Of a software's document, each of which is read once."""
+    return software(name).framework
