@@ -13,6 +13,7 @@ from planner.layout import RECOMPUTE_CODE, Layout
 from planner.specs.deepspeed import in_megatron
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
+from planner.specs.uncosted import uncosted
 
 CONFIG, SCRIPT = "ds_config.json", "train.py"
 ACTIVATIONS = ("silu", "gelu", "squared_relu")
@@ -28,7 +29,8 @@ def missing_features(model: ModelSpec) -> list[str]:
     other += ["another norm of queries and keys"] * (
         getattr(model, "qk_norm_kind", "per_head") != "per_head"
     )
-    return other + [model.activation] * (model.activation not in ACTIVATIONS)
+    other += [model.activation] * (model.activation not in ACTIVATIONS)
+    return other + [part for part in uncosted(model) if part not in other]
 
 
 def model_flags(recipe: Recipe) -> list[Flag]:

@@ -9,6 +9,7 @@ from planner.errors import InputError
 from planner.layout import Layout
 from planner.specs.model import Mla, ModelSpec, Moe, Window
 from planner.specs.recipe import Recipe
+from planner.specs.uncosted import uncosted
 from planner.specs.versions import Version, version_of
 
 VOCAB_MULTIPLE = 128
@@ -70,7 +71,7 @@ def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
             not in (("none", False), ("qkv", False), ("qkvo", True))
         ),
         "attention in chunks": model.window is not None and model.window.kind == "chunked",
-        "an indexer of sparse attention": model.mla is not None and model.mla.indexer is not None,
+        **dict.fromkeys(uncosted(model), True),
         **(_missing_of_experts(model, model.moe) if model.moe else {}),
         **(_missing_before(model) if version < WINDOWS else {}),
         "a gate on shared experts": (

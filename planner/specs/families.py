@@ -353,6 +353,7 @@ _QWEN_NEXT: Fields = {
     "position": "rope",
     "qk_norm": True,
     "attention_gate": True,
+    **_PLAN,
 }
 _BARE: Fields = {
     "norm": "rmsnorm",
@@ -1077,6 +1078,7 @@ FAMILIES: dict[str, Family] = {
             "norm": "rmsnorm",
             "position": "none",
             "norms_per_layer": 1,
+            **_PLAN,
         },
         switches={
             "attention_bias": {"attention_bias": "qkvo"},

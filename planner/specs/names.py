@@ -16,6 +16,14 @@ from planner.specs.documents import Document, build, check_figures
 SUFFIXES = (".yaml", ".yml", ".json")
 ODD = re.compile(r"[^\w.+-]+")
 """What the name of a document may not hold."""
+_ADDED = re.compile(
+    r"-(fp8|bf16|fp16|nvfp4|mxfp4|fp4|int8|int4|awq|gptq|gguf|mlx|w[48]a(4|8|16)|(bnb|mlx)?-?[48]bit"
+    r"|unsloth|dynamic|mcore|torch|thinking|reasoning|v0-1"
+    r"|(instruct|thinking|chat|base|it|reasoning)-?\d{4})$"
+)
+"""At the end of a folded name; four digits are the date of a release. What other versions change
+(Mistral-7B-v0.3 has another vocabulary) stays.
+"""
 _SAME_SHAPE = re.compile(r"-(hf|base|instruct|chat|it)$")
 
 
@@ -58,11 +66,24 @@ def find_preset(name: str, folder: Path) -> Path | None:
     """By file name; else by folded file name; else by the aliases in the documents."""
     if re.fullmatch(r"[\w.-]{1,100}", name) and (folder / f"{name}.yaml").is_file():
         return folder / f"{name}.yaml"
-    wanted, names = fold(name), preset_names(folder)
-    matches = [x for x in names if fold(x) == wanted] or [
-        x for x in names if wanted in map(fold, _aliases(folder / f"{x}.yaml"))
-    ]
-    return folder / f"{matches[0]}.yaml" if matches else None
+    names = preset_names(folder)
+    for wanted in dict.fromkeys((fold(name), shape_of(name))):
+        matches = [x for x in names if fold(x) == wanted] or [
+            x for x in names if wanted in map(fold, _aliases(folder / f"{x}.yaml"))
+        ]
+        if matches:
+            return folder / f"{matches[0]}.yaml"
+    return None
+
+
+def shape_of(name: str) -> str:
+    """fold() without what converters, quantizers and dated releases add to the name of a network:
+    `unsloth/Qwen3-30B-A3B-Instruct-2507-bnb-4bit` gives `qwen3-30b-a3b`.
+    """
+    text, before = fold(name), ""
+    while text != before:
+        before, text = text, _SAME_SHAPE.sub("", _ADDED.sub("", text))
+    return text
 
 
 def _aliases(path: Path) -> list[str]:

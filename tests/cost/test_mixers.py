@@ -14,6 +14,7 @@ from planner.cost.params.by_kind import kind_params, network_params, unused_para
 from planner.cost.params.mixers import mixer_params
 from planner.cost.params.vision import tower_params
 from planner.errors import InputError
+from planner.specs import library
 from planner.specs.huggingface import model_from_config
 from planner.specs.layers import kinds, layer_kinds
 from planner.specs.mixers import GatedDeltaNet, Mamba2, Mixer
@@ -64,6 +65,14 @@ def test_parameters_of_vision_towers(case: dict[str, Any]) -> None:
     assert model.vision is not None
     assert tower_params(model.vision) == case["total"] - case["text"]
     assert "vision tower is read" in model.note
+
+
+@pytest.mark.parametrize("case", [case for case in CONFIGS if case["preset"]])
+def test_presets_are_these_configurations(case: dict[str, Any]) -> None:
+    own_words = {"name", "aliases", "source", "parameters"}
+    preset = library.model(case["preset"])
+    assert preset.model_dump(exclude=own_words) == _read(case).model_dump(exclude=own_words)
+    assert preset.parameters == case["text"] + case["buffers"]
 
 
 def test_weights_that_layers_share_are_refused() -> None:

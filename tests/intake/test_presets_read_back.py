@@ -27,6 +27,8 @@ NOT_FLAGS = {
     "family",
     "aliases",
     "source",
+    "note",
+    "vision",
     "parameters",
     "frameworks",
     "max_seq_length",

@@ -61,6 +61,7 @@ def test_released_configurations_have_their_published_size(file: str, parameters
         ("meta-llama--Llama-4-Scout-17B-16E-Instruct", "llama4-scout"),
         ("openai--gpt-oss-20b", "gpt-oss-20b"),
         ("MiniMaxAI--MiniMax-M2.5", "minimax-m2"),
+        ("zai-org--GLM-5", "glm5"),
     ],
 )
 def test_presets_are_the_released_configurations(file: str, preset: str) -> None:

@@ -67,6 +67,29 @@ def test_no_two_profiles_answer_to_one_name(name: str) -> None:
         assert library.hardware(alias).name == name
 
 
+@pytest.mark.parametrize(
+    ("written", "preset"),
+    [
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "qwen3-235b-a22b"),
+        ("unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit", "llama3-8b"),
+        ("Qwen/Qwen2.5-0.5B-Instruct-GPTQ-Int4", "qwen2.5-0.5b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"),
+        ("Qwen/QwQ-32B", "qwen2.5-32b"),
+        ("unsloth/gpt-oss-20b-BF16", "gpt-oss-20b"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
+    ],
+)
+def test_names_that_people_write(written: str, preset: str) -> None:
+    assert library.model(written).name == preset
+
+
+def test_a_version_with_another_vocabulary_is_not_taken_for_its_sibling() -> None:
+    """Mistral-7B-v0.3 has 32,768 rows, v0.1 32,000."""
+    with pytest.raises(InputError, match=r"did you mean mistral-7b"):
+        library.model("mistralai/Mistral-7B-v0.3")
+
+
 @pytest.mark.parametrize("name", library.models())
 def test_no_two_models_answer_to_one_name(name: str) -> None:
     assert library.model(name).name == name
