@@ -6,6 +6,7 @@ from planner.answers import Sweep, SweepRow
 from planner.report.draw import plotly_charts
 from planner.report.html import parts
 from planner.report.html.page import Grid, Page, Section
+from planner.report.text.sweep import not_fitting
 from planner.units import GIB
 
 
@@ -33,7 +34,7 @@ def _cells(row: SweepRow) -> tuple[str, ...]:
         if row.breaches
         else ""
         if estimate is not None and estimate.fits
-        else "does not fit"
+        else not_fitting(estimate)
     )
     if estimate is None:
         return ("", "", "", "", "", "", why)

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.answers import Sweep, SweepRow
+from planner.cost.terms import ACCEPTED_OOM_PROBABILITY, Estimate
 from planner.report.text.parts import grid, heading, paragraph, tflops
 from planner.units import GIB
 
@@ -80,9 +81,19 @@ def notes(answer: Sweep) -> list[Text]:
     if len(marked) == len(answer.rows):
         out = [Text("No row runs.", "bold red")]
     for row in marked:
-        reason = row.breaches[0].message if row.breaches else "does not fit in memory."
+        reason = row.breaches[0].message if row.breaches else not_fitting(row.estimate)
         out.append(paragraph(f"! {_point(row, '=')}", reason))
     return out
+
+
+def not_fitting(estimate: Estimate | None) -> str:
+    """Why a row does not count as one that fits."""
+    if estimate is None or estimate.host_bytes > estimate.host_limit_bytes:
+        return "does not fit in memory"
+    return (
+        f"runs out of memory with probability {estimate.oom_probability:.0%}; below"
+        f" {ACCEPTED_OOM_PROBABILITY:.0%} counts as fitting"
+    )
 
 
 def _point(row: SweepRow, equals: str) -> str:
