@@ -235,10 +235,13 @@ def nemotron_h(config: Fields) -> list[Fields]:
 
 
 def _own_kv(config: Fields) -> int:
-    """Layers with keys and values of their own; all, where as many would share them."""
-    layers = config["num_hidden_layers"]
-    own: int = layers - (config.get("num_kv_shared_layers") or 0)
-    return own if own > 0 else layers
+    """Layers with keys and values of their own. Raises InputError where none is left."""
+    layers, shared = config["num_hidden_layers"], config.get("num_kv_shared_layers") or 0
+    if shared >= layers:
+        raise InputError(
+            f"num_kv_shared_layers must be below num_hidden_layers, but got {shared} and {layers}"
+        )
+    return int(layers - shared)
 
 
 def gemma3n(config: Fields) -> list[Fields]:
