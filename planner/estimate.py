@@ -10,21 +10,21 @@ import numpy as np
 
 from planner.cost import pipeline
 from planner.cost.flops import model_flops
-from planner.cost.layer import mean_layer
 from planner.cost.layer.embedding_and_head import EndsTime, ends_time, with_deferred
 from planner.cost.layer.kernels import peak_flops_per_s
-from planner.cost.layer.layer import LayerTime, layer_time
-from planner.cost.layer.moe import expert_layer_time
+from planner.cost.layer.kinds import Times, layer_time, times
+from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.multi_token import with_mtp
 from planner.cost.memory import host_activations, offload, rank_memory
 from planner.cost.memory.activations import Activations, activations
 from planner.cost.network import sites
-from planner.cost.params.stages import Split, moe_split, split
+from planner.cost.params.stages import Split, split
 from planner.cost.step import step
 from planner.cost.terms import Estimate, Memory, Stage, StepTime
 from planner.cost.unique_rows import once_per
 from planner.layout import Layout, Layouts, Numeric
 from planner.specs import guesses
+from planner.specs.layers import index_of_last
 from planner.specs.recipe import Recipe
 from planner.specs.residuals import residual_range
 from planner.units import GIB, TERA
@@ -41,8 +41,8 @@ class MicroBatch:
 
     ends: EndsTime
     activations: Activations
-    dense: LayerTime
-    experts: LayerTime | None
+    layers: tuple[LayerTime, ...]
+    """One of each kind."""
 
 
 def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
@@ -57,29 +57,24 @@ def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
 def micro_batch(recipe: Recipe, layout: Layouts) -> MicroBatch:
     """A layer of each kind that the model has, and the model's ends."""
     acts = activations(recipe, layout)
-    dense, experts = layer_time(recipe, layout), None
-    if recipe.model.moe:
-        experts = host_activations.with_copies(
-            recipe, expert_layer_time(recipe, layout), acts.hosted + acts.expert_hosted
-        )
-    dense = host_activations.with_copies(recipe, dense, acts.hosted)
-    return MicroBatch(ends_time(recipe, layout), acts, dense, experts)
+    layers = tuple(
+        host_activations.with_copies(kind, layer_time(kind, layout), kept.hosted)
+        for kind, kept in zip(recipe.kinds, acts.kinds, strict=True)
+    )
+    return MicroBatch(ends_time(recipe, layout), acts, layers)
 
 
-def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, mean_layer.Times, EndsTime, Activations]:
+def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, Times, EndsTime, Activations]:
     """What every estimate is built from: the split of layers, layers' times, the ends' time, a
     micro-batch's activations.
     """
-    model, each = recipe.model, micro_batch(recipe, layout)
-    layers = split(model, layout, recipe.software.quirks.stage_head_share)
+    each, layers = micro_batch(recipe, layout), split(recipe, layout)
     repeated = step.recompute_share(layout, layers)
-    dense, experts = _partly(each.dense, repeated), None
-    if each.experts:
-        layers = replace(layers, experts=moe_split(model, layout, layers))
-        experts = _partly(each.experts, repeated)
+    kinds = tuple(_partly(layer, repeated) for layer in each.layers)
     waiting = with_deferred(recipe, layout, each.ends)
-    ends = with_mtp(recipe, layout, waiting, experts or dense)
-    return layers, mean_layer.times(dense, experts, layers), ends, each.activations
+    last = kinds[index_of_last(recipe.model)]
+    ends = with_mtp(recipe, layout, waiting, last)
+    return layers, times(kinds, layers), ends, each.activations
 
 
 def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
@@ -219,7 +214,11 @@ def _simulated(recipe: Recipe, layout: Layout) -> Estimate:
     held = np.broadcast_to(each.device_bytes, layout.pp)
     layers, params, in_flight = (
         np.broadcast_to(column, layout.pp)
-        for column in (simulation.ranks.layers, simulation.ranks.params, simulation.ranks.in_flight)
+        for column in (
+            simulation.ranks.layers.total,
+            simulation.ranks.params,
+            simulation.ranks.in_flight,
+        )
     )
     fullest = int(np.argmax(held))
 

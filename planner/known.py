@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.cost.params.by_kind import (
-    kind_params,
-    network_params,
-    prediction_params,
-    unused_params,
+from planner.cost.params.layer import (
+    active_params,
+    layer_params,
+    mtp_params,
+    routed_layer_params,
+    total_params,
 )
 from planner.cost.params.vision import tower_params
 from planner.errors import unknown
@@ -40,19 +41,22 @@ def _counts(model: ModelSpec) -> dict[str, Any]:
     """All parameters, those that a token uses, those of multi-token prediction, and by kind of
     layer how many layers and parameters there are and what the document states of it alone.
     """
-    total = network_params(model)
     stated = {kind.name: kind.model_dump(mode="json", exclude_unset=True) for kind in model.kinds}
     each = zip(kinds(model).items(), counts(model), strict=True)
     return {
-        "parameters": total,
-        "active_parameters": total - unused_params(model),
-        "mtp_parameters": prediction_params(model) if model.mtp_layers else None,
+        "parameters": total_params(model),
+        "active_parameters": active_params(model),
+        "mtp_parameters": int(mtp_params(model)) if model.mtp_layers else None,
         "vision_parameters": tower_params(model.vision) if model.vision else None,
         "kinds": {
-            name: {"layers": layers, "parameters": kind_params(kind), **stated.get(name, {})}
+            name: {"layers": layers, "parameters": _params(kind), **stated.get(name, {})}
             for (name, kind), layers in each
         },
     }
+
+
+def _params(kind: ModelSpec) -> int:
+    return int(layer_params(kind) + routed_layer_params(kind))
 
 
 def clusters(name: str | None = None) -> Documents:

@@ -9,12 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.advice.measured import in_gib
-from planner.cost.params.layer import embedding_params, head_params, moe_layer_params, total_params
+from planner.cost.params.layer import (
+    embedding_params,
+    head_params,
+    layer_params,
+    routed_layer_params,
+    total_params,
+)
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.intake.logs.oom import Oom, parse
 from planner.interpret.interpret import Launch
 from planner.interpret.megatron_model import padded
+from planner.specs.layers import kinds
 from planner.units import GIB, MIB
 
 BLOCK = 2 * MIB
@@ -201,10 +208,15 @@ def _experts(launch: Launch) -> Iterator[Tensor]:
         f" {moe.experts_per_token} * h {model.hidden_size} * 2",
         copies * model.hidden_size * 2.0,
     )
+    [layer, *_] = (
+        int(layer_params(kind) + routed_layer_params(kind))
+        for kind in kinds(model).values()
+        if kind.moe
+    )
     yield Tensor(
         "one layer with its experts, 16-bit",
-        f"{int(moe_layer_params(model)):,} parameters * 2",
-        2.0 * float(moe_layer_params(model)),
+        f"{layer:,} parameters * 2",
+        2.0 * layer,
         True,
     )
 

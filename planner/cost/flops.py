@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from planner.cost.layer.attention import core_dim, windowed_layers
-from planner.cost.params.experts import moe_layers_below
-from planner.cost.params.layer import matmul_params
-from planner.cost.params.lora import adapter_params, dense_adapters, expert_adapters
+from collections.abc import Sequence
+
+from planner.cost.layer.attention import core_dim
+from planner.cost.params.lora import adapter_params, layer_adapters
 from planner.cost.params.trained import has_backward, trains, trains_all
+from planner.specs.layers import counts, index_of_last, kinds
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
 
-def attention_flops_per_token(recipe: Recipe) -> float:
-    """Attention products of one token over the whole causal sequence, forward and backward, full
-    count.
+def attention_flops_per_token(recipe: Recipe, *, full_attention: bool = True) -> float:
+    """Attention products of one token over the causal sequence, forward and backward.
 
-    Formula: 12 L s (a d), s a sample's length where samples are shorter than the sequence; latent
-             attention's d is the mean of (n + r) and v; a third of it where no backward pass enters
-             the layers
+    Formula: of each layer 12 s (a d), s a sample's length where samples are shorter than the
+             sequence; latent attention's d is the mean of (n + r) and v; a third of it where no
+             backward pass enters the layers; times seen_share() unless full
     Source:  [narayanan2021] eq. 3
-    Assumes: the full s x s square; causal masks need half. A layer of multi-token prediction is one
-             more.
+    Assumes: full: the whole s x s square; causal masks need half. A layer of multi-token prediction
+             is one more.
     """
-    model = recipe.model
     passes = 12.0 if has_backward(recipe) else 4.0
-    return (
-        passes
-        * (model.num_layers + model.mtp_layers)
-        * sample_length(recipe)
-        * (model.num_heads * core_dim(model))
-    )
+    each = [
+        model.num_heads * core_dim(model) * (1.0 if full_attention else seen_share(recipe, model))
+        for model in kinds(recipe.model).values()
+    ]
+    return passes * sample_length(recipe) * _over_layers(recipe.model, each)
+
+
+def _over_layers(model: ModelSpec, each: Sequence[float]) -> float:
+    """The sum over all layers, those of multi-token prediction too, of what one of each kind
+    has.
+    """
+    layers = sum(count * value for count, value in zip(counts(model), each, strict=True))
+    return layers + model.mtp_layers * each[index_of_last(model)]
 
 
 def sample_length(recipe: Recipe) -> int:
@@ -37,19 +43,18 @@ def sample_length(recipe: Recipe) -> int:
     return recipe.mean_length or recipe.seq_length
 
 
-def seen_share(recipe: Recipe) -> float:
-    """Keys that causal attention sees over the full square, mean of the layers.
+def seen_share(recipe: Recipe, model: ModelSpec) -> float:
+    """Keys that a layer's causal attention sees over the full square; model: of the layer's kind.
 
-    Formula: 1/2; in windowed layers w/s - w^2 / (2 s^2) where they slide, w / (2 s) in chunks
+    Formula: 1/2; where a window w slides w/s - w^2 / (2 s^2), w / (2 s) in chunks
     Source:  [hf-transformers] sliding_window, attention_chunk_size
     Assumes: nothing.
     """
-    model, few = recipe.model, windowed_layers(recipe.model, sample_length(recipe))
-    if model.window is None or not few:
+    window, s = model.window, sample_length(recipe)
+    if window is None or window.tokens >= s:
         return 0.5
-    part = model.window.tokens / sample_length(recipe)
-    seen = part - part * part / 2 if model.window.kind == "sliding" else part / 2
-    return 0.5 + few / model.num_layers * (seen - 0.5)
+    part = window.tokens / s
+    return part - part * part / 2 if window.kind == "sliding" else part / 2
 
 
 def attention_matmul_params(model: ModelSpec) -> float:
@@ -69,36 +74,39 @@ def attention_matmul_params(model: ModelSpec) -> float:
     )
 
 
+def layer_matmul_params(model: ModelSpec) -> float:
+    """Parameters of one layer that take part in the matrix products of one token, of a model whose
+    layers are alike.
+
+    Formula: attention's projections + (3 or 2) h f of a dense MLP, or of k experts and the shared
+             ones, + router h E
+    Source:  [narayanan2021] eq. 3; [deepseek2024] activated parameters
+    Assumes: every token uses experts_per_token experts.
+    """
+    moe, h = model.moe, float(model.hidden_size)
+    attention = attention_matmul_params(model)
+    if moe is None:
+        return attention + model.mlp_matrices * h * model.ffn_size
+    width = (
+        moe.experts_per_token * moe.expert_ffn_size
+        + moe.shared_ffn_size
+        + model.ffn_size * moe.dense_residual
+    )
+    return attention + model.mlp_matrices * h * width + h * moe.num_experts
+
+
 def active_matmul_params(model: ModelSpec) -> float:
     """Parameters that take part in the matrix products of one token.
 
-    Formula: layers: attention's projections + (3 or 2) h f of a dense MLP, or of k experts and the
-             shared ones, + router h E; V h of the head; mtp_layers more of each, with 2 h^2
-    Source:  [narayanan2021] eq. 3; [deepseek2024] activated parameters, sec. 2.2
-    Assumes: the released vocabulary; every token uses experts_per_token experts.
+    Formula: layer_matmul_params() of each layer + V h of the head; mtp_layers more of each, with 2
+             h^2
+    Source:  [narayanan2021] eq. 3; [deepseek2024] sec. 2.2
+    Assumes: the released vocabulary.
     """
-    moe, mla, h = model.moe, model.mla, float(model.hidden_size)
-    if not (moe or mla or model.mtp_layers):
-        return matmul_params(model)
-    branches = model.mlp_matrices
-    attention = attention_matmul_params(model)
-    dense = attention + branches * h * model.ffn_size
-    sparse_layers, layer = 0, dense
-    if moe:
-        sparse_layers = int(moe_layers_below(model, model.num_layers))
-        width = (
-            moe.experts_per_token * moe.expert_ffn_size
-            + moe.shared_ffn_size
-            + model.ffn_size * moe.dense_residual
-        )
-        layer = attention + branches * h * width + h * moe.num_experts
-    ahead = model.mtp_layers * (layer + 2 * h * h + model.vocab_size * h)
-    return (
-        (model.num_layers - sparse_layers) * dense
-        + sparse_layers * layer
-        + model.vocab_size * h
-        + ahead
-    )
+    h = float(model.hidden_size)
+    layers = _over_layers(model, [layer_matmul_params(kind) for kind in kinds(model).values()])
+    ends = model.mtp_layers * (2 * h * h + model.vocab_size * h) + model.vocab_size * h
+    return layers + ends
 
 
 def trained_matmul_params(recipe: Recipe) -> float:
@@ -115,25 +123,22 @@ def trained_matmul_params(recipe: Recipe) -> float:
     layers = active_matmul_params(model) - head * (1 + model.mtp_layers)
     if trains_all(recipe):
         return active_matmul_params(model)
-    attention = attention_matmul_params(model) * (model.num_layers + model.mtp_layers)
+    attention = _over_layers(
+        model, [attention_matmul_params(kind) for kind in kinds(model).values()]
+    )
     kept = (attention, "attention"), (layers - attention, "mlp"), (head, "head")
     return sum(size for size, part in kept if trains(recipe, part))
 
 
 def adapter_matmul_params(recipe: Recipe) -> float:
     """Parameters of adapters that one token uses."""
-    model, sparse_layers = (
-        recipe.model,
-        int(moe_layers_below(recipe.model, recipe.model.num_layers)),
-    )
-    dense, sparse = dense_adapters(recipe), expert_adapters(recipe)
-    times = model.moe.experts_per_token if model.moe else 0
-    routed = tuple(adapter for adapter in sparse if adapter.of == "routed")
-    other = tuple(adapter for adapter in sparse if adapter.of != "routed")
-    each = adapter_params(recipe, other) + times * adapter_params(recipe, routed)
-    return float(
-        (model.num_layers - sparse_layers) * adapter_params(recipe, dense) + sparse_layers * each
-    )
+    total = 0.0
+    for count, kind in zip(counts(recipe.model), recipe.kinds, strict=True):
+        moe = kind.model.moe
+        times = {"routed": moe.experts_per_token} if moe else {}
+        for adapter in layer_adapters(kind):
+            total += count * times.get(adapter.of, 1) * float(adapter_params(recipe, (adapter,)))
+    return total
 
 
 def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
@@ -148,7 +153,7 @@ def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
              no work of the model.
     """
     model = recipe.model
-    attention = attention_flops_per_token(recipe) * (1.0 if full_attention else seen_share(recipe))
+    attention = attention_flops_per_token(recipe, full_attention=full_attention)
     used = active_matmul_params(model)
     passed = used if has_backward(recipe) else float(model.vocab_size * model.hidden_size)
     products = 2.0 * (used + passed + trained_matmul_params(recipe)) + 6.0 * adapter_matmul_params(

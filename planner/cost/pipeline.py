@@ -9,14 +9,13 @@ import numpy as np
 from planner.action import KIND, STAGE, B, F, Order, W
 from planner.cost import schedule_terms
 from planner.cost.layer.embedding_and_head import EndsTime
-from planner.cost.layer.layer import mean_time
-from planner.cost.layer.mean_layer import Times
+from planner.cost.layer.kinds import Times, mean_time
 from planner.cost.memory.activations import Activations
 from planner.cost.memory.rank_memory import Rank, kept_bytes
 from planner.cost.network.sites import between_ranks
 from planner.cost.params.layer import embedding_params, head_params, mtp_stage_params, norm_params
 from planner.cost.params.per_rank import layers_params, mtp_routed
-from planner.cost.params.stages import chunk_layers, chunk_moe_layers
+from planner.cost.params.stages import Layers, chunk_kinds, chunk_layers
 from planner.cost.step.step import Pace, Pipeline, near_transfer_s, tensor_bytes
 from planner.errors import InputError
 from planner.layout import SCHEDULES, Layout
@@ -78,22 +77,13 @@ def order(layout: Layout, spent: np.ndarray, transfer: float) -> Order:
     )
 
 
-def stage_layers(recipe: Recipe, layout: Layout) -> np.ndarray:
-    """(S,) layers of every virtual stage in the order that activations pass them; S = p v."""
-    return _in_order(
-        chunk_layers(recipe.model, layout, recipe.software.quirks.stage_head_share), layout
-    )
-
-
-def stage_experts(recipe: Recipe, layout: Layout) -> np.ndarray:
-    """(S,) of these layers those with experts."""
-    return _in_order(chunk_moe_layers(recipe.model, layout), layout)
-
-
-def _in_order(rows: list[list[int]], layout: Layout) -> np.ndarray:
-    return np.array(
-        [rows[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * layout.v)]
-    )
+def stage_layers(recipe: Recipe, layout: Layout) -> Layers:
+    """(S,) layers of each kind of every virtual stage in the order that activations pass them; S =
+    p v.
+    """
+    rows = chunk_kinds(recipe, layout)
+    order = [rows[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * layout.v)]
+    return Layers(tuple(np.array(column) for column in zip(*(x.of for x in order), strict=True)))
 
 
 def blocking(recipe: Recipe, layout: Layout) -> bool:
@@ -109,17 +99,15 @@ def durations(recipe: Recipe, layout: Layout, times: Times, ends: EndsTime) -> n
     Source:  [narayanan2021] sec. 2.2
     Assumes: layers of a kind alike; only matrix products have delayable weight gradients.
     """
-    layers, layer = stage_layers(recipe, layout).astype(float), times.dense
-    forward = layers * layer.forward_s
-    weight = layers * layer.gemm_weight_s
-    inputs = layers * (layer.backward_s - layer.gemm_weight_s)
-    if times.experts:
-        sparse, other = stage_experts(recipe, layout).astype(float), times.experts
-        forward += sparse * (other.forward_s - layer.forward_s)
-        weight += sparse * (other.gemm_weight_s - layer.gemm_weight_s)
-        inputs += sparse * (
-            other.backward_s - other.gemm_weight_s - layer.backward_s + layer.gemm_weight_s
+    layers = stage_layers(recipe, layout)
+    forward, weight, inputs = (
+        np.asarray(times.total(layers, of))
+        for of in (
+            lambda layer: layer.forward_s,
+            lambda layer: layer.gemm_weight_s,
+            lambda layer: layer.backward_s - layer.gemm_weight_s,
         )
+    )
     forward[0] += ends.embedding_forward_s
     inputs[0] += ends.embedding_backward_s
     forward[-1] += ends.head_forward_s
@@ -146,22 +134,16 @@ def simulated(
         for value, other in ((run.free_s, runs[0].free_s), (run.slow_s, runs[0].slow_s))
     )
     rank_of, pp = run.sequence.rank_of_stage, layout.pp
-    copies = run.sequence.stages // len(
-        stage_layers(recipe, layout)
-    )  # DualPipe holds the model twice
-    counts = np.tile(stage_layers(recipe, layout), copies)
-    layers = np.bincount(rank_of, counts, minlength=pp)
-    experts = np.tile(stage_experts(recipe, layout), copies)
+    copies = run.sequence.stages // (pp * layout.v)  # DualPipe holds the model twice
+    counts = Layers(tuple(np.tile(of, copies) for of in stage_layers(recipe, layout).of))
+    layers = _by_rank(counts, rank_of, pp)
     each = run.work.sum(axis=1)
     busiest = int(np.argmax(each))
-    held = np.bincount(rank_of, experts, minlength=pp)
-    layer = times.dense
-    if times.experts:
-        layer = mean_time(layer, times.experts, held[busiest] / max(layers[busiest], 1))
-    ends_s = max(
-        float(each[busiest] - layers[busiest] / copies * (layer.forward_s + layer.backward_s)), 0.0
-    )  # not below 0 by rounding
-    pace = Pace(each[busiest], layers[busiest] / copies, ends_s, layer)
+    own = Layers(tuple(np.asarray(of)[busiest] for of in layers.of)) / copies
+    layer = mean_time(times.kinds, own)
+    inside = times.total(own, lambda kind: kind.forward_s + kind.backward_s)
+    ends_s = max(float(each[busiest] - inside), 0.0)  # not below 0 by rounding
+    pace = Pace(each[busiest], own.total, ends_s, layer)
     # What rounding leaves of sums over many micro-batches is no time.
     pipeline = Pipeline(
         pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0)
@@ -170,15 +152,20 @@ def simulated(
         (stages < 0).astype(float)
         for stages in (run.sequence.previous_stage, run.sequence.next_stage)
     )
-    kept = np.asarray(kept_bytes(layout, acts, counts, first, experts, last))
+    kept = np.asarray(kept_bytes(layout, acts, counts, first, last))
     peaks = [peak_in_flight(simulated.sequence, stage_weight=kept) for simulated in runs]
     peak = peaks[-1] + more * (peaks[-1] - peaks[0])
     return Simulated(
         pipeline,
-        _ranks(recipe, layout, run.sequence, (counts, experts), kept, peak),
+        _ranks(recipe, layout, run.sequence, counts, kept, peak),
         run.work[:, 0],
         run.work[:, 1],
     )
+
+
+def _by_rank(layers: Layers, rank_of: np.ndarray, pp: int) -> Layers:
+    """Layers of every pipeline rank, from those of every stage."""
+    return Layers(tuple(np.bincount(rank_of, of, minlength=pp) for of in layers.of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +237,7 @@ def _ranks(
     recipe: Recipe,
     layout: Layout,
     sequence: Order,
-    counts: tuple[np.ndarray, np.ndarray],
+    counts: Layers,
     kept: np.ndarray,
     peak: np.ndarray,
 ) -> Rank:
@@ -258,10 +245,11 @@ def _ranks(
     first = (sequence.previous_stage < 0).astype(float)
     last = (sequence.next_stage < 0).astype(float)
     kept_by_rank = np.bincount(rank_of, kept, minlength=layout.pp)
-    layers, sparse, has_first, has_last = (
-        np.bincount(rank_of, column, minlength=layout.pp) for column in (*counts, first, last)
+    layers = _by_rank(counts, rank_of, layout.pp)
+    has_first, has_last = (
+        np.bincount(rank_of, column, minlength=layout.pp) for column in (first, last)
     )
-    shared, routed = layers_params(recipe.model, layout, layers, sparse)
+    shared, routed = layers_params(recipe.model, layout, layers)
     routed = routed + has_last * mtp_routed(recipe.model, layout)
     params = (
         shared
@@ -270,16 +258,14 @@ def _ranks(
         + has_last * head_params(recipe.model, layout)
     )
     if (
-        layout.stage_layout and not counts[0][-1]
+        layout.stage_layout and not np.asarray(counts.total)[-1]
     ):  # then the final norm stands behind the last layer, wherever that is
         params = params + norm_params(recipe.model) * (
-            np.arange(layout.pp) == rank_of[np.flatnonzero(counts[0])[-1]]
+            np.arange(layout.pp) == rank_of[np.flatnonzero(counts.total)[-1]]
         )
         params = params - norm_params(recipe.model) * has_last
     if recipe.model.mtp_layers:
         params = params + has_last * (
             mtp_stage_params(recipe.model, layout) - mtp_routed(recipe.model, layout)
         )
-    return Rank(
-        layers, params, peak / np.maximum(kept_by_rank, 1.0), has_first, has_last, sparse, routed
-    )
+    return Rank(layers, params, peak / np.maximum(kept_by_rank, 1.0), has_first, has_last, routed)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.cost.params.experts import moe_layers_below, routed_params
+from planner.cost.params.experts import routed_params
+from planner.specs.layers import experts_layers
 from planner.specs.recipe import Recipe
 
 LONG = 32_768
@@ -58,7 +59,7 @@ def expert_splits(
     row, ep, etp = (np.concatenate(parts) for parts in zip(*splits, strict=True))
     kept = recipe.gpus % (ep * etp * pp[row]) == 0
     if "ep" not in recipe.knobs:
-        layers = moe_layers_below(recipe.model, recipe.model.num_layers)
+        layers = experts_layers(recipe.model)
         each = (
             (recipe.software.states.weight_bytes + recipe.software.states.gradient_bytes)
             * routed_params(recipe.model, moe)

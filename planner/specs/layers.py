@@ -29,6 +29,29 @@ def kinds(model: ModelSpec) -> Kinds:
     return _layers(model)[1]
 
 
+def index_of_last(model: ModelSpec) -> int:
+    """Which of kinds() the last layer is of, and with it those of multi-token prediction."""
+    named, each = _layers(model)
+    return list(each).index(named[-1])
+
+
+def mtp_kinds(model: ModelSpec) -> tuple[ModelSpec, ...]:
+    """The layers of one depth of multi-token prediction: those of mtp_pattern, or one like the
+    last.
+    """
+    each = kinds(model)
+    return tuple(each[name] for name in expanded(model.mtp_pattern) or layer_kinds(model)[-1:])
+
+
+def experts_layers(model: ModelSpec) -> int:
+    """How many layers have experts."""
+    return sum(
+        count
+        for count, kind in zip(counts(model), kinds(model).values(), strict=True)
+        if kind.moe is not None
+    )
+
+
 @lru_cache(maxsize=512)
 def _layers(model: ModelSpec) -> tuple[tuple[str, ...], Kinds]:
     if model.pattern:
@@ -81,11 +104,11 @@ def _below(model: ModelSpec) -> tuple[NDArray[np.float64], ...]:
 
 
 def below(model: ModelSpec, layer: Numeric) -> tuple[Numeric, ...]:
-    """How many of the layers 0 to layer - 1 are of each kind, in the order of kinds(); layer is
-    rounded, and held within the model.
+    """How many of the layers 0 to layer - 1 are of each kind, in the order of kinds(); between two
+    layers a part of the next one.
     """
-    place = np.clip(np.round(layer), 0, model.num_layers).astype(np.int64)
-    return tuple(counts[place] for counts in _below(model))
+    places = np.arange(model.num_layers + 1)
+    return tuple(np.interp(layer, places, counts) for counts in _below(model))
 
 
 def counts(model: ModelSpec) -> tuple[int, ...]:

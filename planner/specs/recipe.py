@@ -8,6 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from planner.layout import Layouts
 from planner.numeric import Numeric
+from planner.specs import layers
 from planner.specs.documents import FrozenDocument
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
@@ -93,6 +94,13 @@ class Recipe(FrozenDocument):
     @property
     def framework(self) -> Literal["megatron", "deepspeed", "torch"]:
         return self.software.framework
+
+    @property
+    def kinds(self) -> tuple[Recipe, ...]:
+        """The question for each kind of layer, of a model that has no other: layers.kinds()."""
+        return tuple(
+            self.model_copy(update={"model": model}) for model in layers.kinds(self.model).values()
+        )
 
     @property
     def element_bytes(self) -> float:

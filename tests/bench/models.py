@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from planner.cost.params.by_kind import network_params
+from planner.cost.params.layer import total_params
 from planner.errors import InputError
 from planner.specs.huggingface import model_from_config
 from planner.specs.layers import counts, kinds
@@ -61,7 +61,7 @@ def judged(case: dict[str, Any]) -> tuple[str, str]:
     except InputError as fault:
         return "refused", str(fault)
     # a class may keep balancing biases as parameters or as buffers, or have none
-    ours, truth = network_params(model), case["parameters"]
+    ours, truth = total_params(model), case["parameters"]
     if ours in (truth, truth + case["buffers"]) or ours - balancing(model) == truth:
         return "exact", ""
     return "wrong", f"{ours:,} for {truth:,} ({ours - truth:+,}); {model.note}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.memory.activations import activations, layer_parts
+from planner.cost.memory.activations import kept, layer_parts
 from planner.layout import Layout, module_mask
 from planner.specs import library
 from planner.specs.recipe import Recipe
@@ -42,16 +42,14 @@ S, B, H, A = 2048, 1, 12288, 96
     ],
 )
 def test_layer_is_table_2_of_the_paper(layout: Layout, expected: float) -> None:
-    assert activations(
+    assert kept(
         recipe("gpt3-175b", "megatron-2022", "unfused", S), layout
     ).layer_bytes == pytest.approx(expected)
 
 
 def test_full_recomputation_keeps_the_input() -> None:
     """Table 2, last row: 2 s b h."""
-    found = activations(
-        recipe("gpt3-175b", "megatron-2022", "unfused", S), Layout(tp=8, recompute=2)
-    )
+    found = kept(recipe("gpt3-175b", "megatron-2022", "unfused", S), Layout(tp=8, recompute=2))
     assert found.input_bytes == pytest.approx(2 * S * B * H)
 
 
@@ -61,7 +59,7 @@ def test_flash_keeps_no_scores_and_a_gated_layer_keeps_both_branches() -> None:
     """
     tokens, h, f = 8192, 8192, 28672
     expected = tokens * (4 * 2 * h + 2 * h + 2 * 2 * h / 8 + 2 * h + 3 * 2 * f + 4 * 64)
-    assert activations(
+    assert kept(
         recipe("llama3-70b", "megatron", "flash", 8192), Layout()
     ).layer_bytes == pytest.approx(expected)
 
@@ -69,4 +67,4 @@ def test_flash_keeps_no_scores_and_a_gated_layer_keeps_both_branches() -> None:
 def test_parts_are_each_counted_once() -> None:
     asked = recipe("llama3-70b", "megatron", "flash", 8192)
     parts = layer_parts(asked, Layout(tp=8, sp=1))
-    assert sum(parts.values()) == pytest.approx(activations(asked, Layout(tp=8, sp=1)).layer_bytes)
+    assert sum(parts.values()) == pytest.approx(kept(asked, Layout(tp=8, sp=1)).layer_bytes)

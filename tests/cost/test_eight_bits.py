@@ -9,7 +9,7 @@ import pytest
 
 from planner.cost.layer.kernels import gemm_s
 from planner.cost.layer.layer import cast_bytes, tp_comm_times
-from planner.cost.memory.activations import activations
+from planner.cost.memory.activations import kept
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.specs import library
@@ -71,8 +71,8 @@ def test_8_bit_gathers_move_half_the_bytes_of_16_bit_scatters() -> None:
 
 
 def test_8_bit_products_keep_less() -> None:
-    wide = activations(LLAMA8.model_copy(update={"precision": "bf16"}), Layout()).layer_bytes
-    assert float(activations(LLAMA8, Layout()).layer_bytes) == pytest.approx(
+    wide = kept(LLAMA8.model_copy(update={"precision": "bf16"}), Layout()).layer_bytes
+    assert float(kept(LLAMA8, Layout()).layer_bytes) == pytest.approx(
         float(wide) - 8192 * (2 * 4096 - 4096 + 14336)
     )
 

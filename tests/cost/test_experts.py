@@ -13,22 +13,23 @@ import pytest
 from planner.cost.params.attention import attention_params
 from planner.cost.params.experts import (
     expert_params,
-    moe_layers_below,
     routed_params,
     router_params,
     shared_params,
 )
 from planner.cost.params.layer import (
     layer_params,
-    moe_layer_params,
     mtp_params,
     mtp_stage_params,
+    routed_layer_params,
     total_params,
 )
-from planner.cost.params.stages import chunk_layers, chunk_moe_layers, moe_split, split
-from planner.layout import Layout
+from planner.cost.params.stages import Layers, chunk_kinds, chunk_layers, split
+from planner.layout import Layout, Layouts, Numeric
 from planner.specs import library
+from planner.specs.layers import below, kinds
 from planner.specs.model import ModelSpec
+from tests import documents
 
 
 def has_experts(model: ModelSpec, layer: int) -> bool:
@@ -37,11 +38,30 @@ def has_experts(model: ModelSpec, layer: int) -> bool:
     return layer >= model.moe.first_dense_layers and (layer + 1) % model.moe.moe_every == 0
 
 
+def with_experts(model: ModelSpec, layers: Layers) -> Numeric:
+    """Of so many layers those with experts."""
+    return layers.times(kind.moe is not None for kind in kinds(model).values())
+
+
+def expert_shares(model: ModelSpec, layout: Layouts) -> list[Numeric]:
+    """Of the layers of the first, a middle and the last rank those with experts."""
+    share = split(documents.recipe(model), layout)
+    return [with_experts(model, rank) for rank in (share.first, share.middle, share.last)]
+
+
+def moe_layer_params(
+    model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1
+) -> Numeric:
+    """Parameters of a layer with experts on one rank."""
+    return layer_params(model, tp) + routed_layer_params(model, ep, etp)
+
+
 @pytest.mark.parametrize("name", ["deepseek-v3", "llama4-maverick", "ling-1t", "mixtral-8x7b"])
 def test_layers_with_experts_are_those_counted_one_by_one(name: str) -> None:
     model = library.model(name)
     for layer in range(model.num_layers + 1):
-        assert moe_layers_below(model, layer) == sum(has_experts(model, i) for i in range(layer))
+        found = with_experts(model, Layers(below(model, layer)))
+        assert found == sum(has_experts(model, i) for i in range(layer))
 
 
 def test_mixtral_by_hand() -> None:
@@ -97,6 +117,12 @@ def test_multi_token_prediction_of_deepseek_v3() -> None:
     assert mtp_stage_params(library.model("llama3-8b"), Layout(pp=2)) == 0
 
 
+def chunk_experts(model: ModelSpec, layout: Layout) -> list[list[Numeric]]:
+    """[rank][chunk] layers with experts."""
+    rows = chunk_kinds(documents.recipe(model), layout)
+    return [[with_experts(model, chunk) for chunk in row] for row in rows]
+
+
 def layouts(model: ModelSpec) -> Iterator[Layout]:
     for pp in (1, 2, 3, 4, 6, 8, 16):
         for v in (1, 2, 3, 4, 8):
@@ -114,7 +140,7 @@ def test_stages_have_the_experts_of_their_layers(name: str) -> None:
     found = list(layouts(model))
     assert len(found) > 10
     for layout in found:
-        chunks, experts = chunk_layers(model, layout), chunk_moe_layers(model, layout)
+        chunks, experts = chunk_layers(model, layout), chunk_experts(model, layout)
         order = [(rank, chunk) for chunk in range(layout.v) for rank in range(layout.pp)]
         flags = iter([has_experts(model, layer) for layer in range(model.num_layers)])
         for rank, chunk in order:
@@ -122,18 +148,16 @@ def test_stages_have_the_experts_of_their_layers(name: str) -> None:
                 layout
             )
         ranks = [sum(row) for row in experts]
-        share = moe_split(model, layout, split(model, layout))
         middle = ranks[-2] if layout.pp > 2 else ranks[0]
-        assert (share.first, share.middle, share.last) == (ranks[0], middle, ranks[-1]), layout
+        assert expert_shares(model, layout) == [ranks[0], middle, ranks[-1]], layout
 
 
 def test_stated_end_stages_have_the_dense_layers() -> None:
     """DeepSeek-V3 on 8 stages of 7, 8, ..., 6 layers: the three dense ones are in the first."""
     model = library.model("deepseek-v3")
     layout = Layout(pp=8, first_layers=7, last_layers=6)
-    assert [sum(row) for row in chunk_moe_layers(model, layout)] == [4, 8, 8, 8, 8, 8, 8, 6]
-    share = moe_split(model, layout, split(model, layout))
-    assert (share.first, share.middle, share.last) == (4, 8, 6)
+    assert [sum(row) for row in chunk_experts(model, layout)] == [4, 8, 8, 8, 8, 8, 8, 6]
+    assert expert_shares(model, layout) == [4, 8, 6]
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "llama4-maverick", "llama3-70b"])
@@ -155,25 +179,19 @@ def test_columns_are_their_rows(name: str) -> None:
             for knob in ("tp", "pp", "v", "ep", "etp")
         }
     )
-    share = moe_split(model, many, split(model, many))
+    share = expert_shares(model, many)
     each = moe_layer_params(model, many.tp, many.ep, many.etp)
     ends = mtp_stage_params(model, many)
     for row, layout in enumerate(one):
-        alone = moe_split(model, layout, split(model, layout))
-        assert [np.broadcast_to(x, 5)[row] for x in (share.first, share.middle, share.last)] == [
-            alone.first,
-            alone.middle,
-            alone.last,
-        ]
+        assert [np.broadcast_to(x, 5)[row] for x in share] == expert_shares(model, layout)
         assert each[row] == moe_layer_params(model, layout.tp, layout.ep, layout.etp)
         assert ends[row] == mtp_stage_params(model, layout)
 
 
 def test_dense_models_have_no_layer_with_experts() -> None:
     model = library.model("llama3-70b")
-    share = moe_split(model, Layout(pp=4, v=5), split(model, Layout(pp=4, v=5)))
-    assert (share.first, share.middle, share.last) == (0, 0, 0)
-    assert moe_layer_params(model, 8) == layer_params(model, 8)
+    assert expert_shares(model, Layout(pp=4, v=5)) == [0, 0, 0]
+    assert routed_layer_params(model, 8) == 0
 
 
 def test_indexer_of_glm_5() -> None:

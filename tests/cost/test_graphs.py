@@ -6,6 +6,7 @@ import pytest
 
 from planner.cost.memory.rank_memory import graph_bytes, more_in_flight
 from planner.cost.memory.states import Rank
+from planner.cost.params.stages import Layers
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
@@ -27,7 +28,7 @@ def asked(settings: Switches) -> Recipe:
 
 
 LAYOUT = Layout(tp=2, pp=8, dp=16, v=4, m=128, ep=32, sp=1)
-RANK = Rank(12.0, 0.0, 39 / 4, 1.0, 0.0, 12.0, 0.0)
+RANK = Rank(Layers((12.0,)), 0.0, 39 / 4, 1.0, 0.0, 0.0)
 """The first: 2 (8 - 1) + 3 * 8 + 1 chunks of 3 layers in flight."""
 
 
@@ -57,6 +58,6 @@ def test_an_overlapped_exchange_keeps_one_layer_more(
     """Megatron runs one chunk ahead, and frees as it goes: Megatron-LM pull request 6311 tells of
     364 MB more of 60 GB. While there are micro-batches left.
     """
-    rank = Rank(12.0, 0.0, in_flight, 1.0, 0.0, 12.0, 0.0)
+    rank = Rank(Layers((12.0,)), 0.0, in_flight, 1.0, 0.0, 0.0)
     question = asked({"overlap_moe_expert_parallel_comm": overlap})
     assert float(more_in_flight(question, LAYOUT, rank)) == pytest.approx(layers / 12)

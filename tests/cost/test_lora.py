@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from planner.cost.flops import model_flops
-from planner.cost.layer.layer import layer_time
-from planner.cost.memory.activations import activations
+from planner.cost.layer.kinds import layer_time
+from planner.cost.memory.activations import kept
 from planner.cost.memory.states import state_bytes
+from planner.cost.params.stages import Layers
 from planner.cost.params.trained import frozen_params, trained_layers, trained_total
 from planner.estimate import estimate
 from planner.layout import Layout
@@ -54,7 +55,7 @@ def test_fused_linears_have_one_adapter() -> None:
     by_hand = 32 * 32 * (10_240 + 8_192 + 32_768 + 18_432)
     assert trained_total(question("llama3-8b", lora=Lora(rank=32))) == by_hand
     one = question("llama3-8b", lora=Lora(rank=32))
-    assert sum(trained_layers(one, Layout(tp=4), 32)) == by_hand / 4
+    assert sum(trained_layers(one, Layout(tp=4), Layers((32,)))) == by_hand / 4
 
 
 def test_experts_of_a_rank_share_an_adapter() -> None:
@@ -64,7 +65,7 @@ def test_experts_of_a_rank_share_an_adapter() -> None:
     one = question("qwen3-30b-a3b", lora=Lora(rank=8))
     attention = 8 * (2048 + 4096 + 2 * 512) + 8 * (4096 + 2048)
     experts = 8 * (2048 + 2 * 768) + 8 * (768 + 2048)
-    assert trained_layers(one, Layout(ep=8), 48, 48) == (48 * attention, 48 * experts)
+    assert trained_layers(one, Layout(ep=8), Layers((48,))) == (48 * attention, 48 * experts)
 
 
 def test_states_of_llama3_70b_on_eight_gpus_by_hand() -> None:
@@ -115,7 +116,7 @@ def test_nothing_goes_back_before_the_first_trained_weight() -> None:
     one, of = question(frozen=head), Layout(tp=8, sp=1)
     found = layer_time(one, of)
     assert found.backward_s == 0 and found.forward_s > 0
-    assert activations(one, of).layer_bytes == 0
+    assert kept(one, of).layer_bytes == 0
     # Forward of all, backward of the head alone: tokens (2 P + 4 V h + a third of attention).
     model = one.model
     table = model.vocab_size * model.hidden_size
@@ -144,8 +145,8 @@ def test_frozen_parts_by_hand() -> None:
     half, norms whole.
     """
     one, of = question("llama3-8b", frozen=("attention", "norms")), Layout(tp=2)
-    assert frozen_params(one, of, 4) == (4 * (20_971_520 + 8_192), 0.0)
-    assert trained_layers(one, of, 4) == (4 * 88_080_384, 0.0)
+    assert frozen_params(one, of, Layers((4,))) == (4 * (20_971_520 + 8_192), 0.0)
+    assert trained_layers(one, of, Layers((4,))) == (4 * 88_080_384, 0.0)
     assert trained_total(one) == 8_030_261_248 - 32 * (41_943_040 + 8_192)
 
 
@@ -155,8 +156,8 @@ def test_frozen_linears_keep_no_inputs() -> None:
     """
     of, count = Layout(), 4096
     whole, alone = question("llama3-8b"), question("llama3-8b", lora=Lora(rank=8, targets=("qkv",)))
-    kept = activations(whole, of).layer_bytes - activations(alone, of).layer_bytes
-    assert kept == count * (2 * 4096 + 2 * 14_336) - count * 8 * 2  # the adapter's own middle, T r
+    more = kept(whole, of).layer_bytes - kept(alone, of).layer_bytes
+    assert more == count * (2 * 4096 + 2 * 14_336) - count * 8 * 2  # the adapter's own middle, T r
 
 
 def test_adapters_under_sp_keep_gathered_inputs() -> None:
@@ -166,7 +167,7 @@ def test_adapters_under_sp_keep_gathered_inputs() -> None:
     one = question("qwen3-8b", seq_length=8192, lora=Lora(rank=32))
     software = one.software.model_copy(update={"framework": "torch"})  # adapters are not split
     other = one.model_copy(update={"software": software})
-    on, off = (activations(each, Layout(tp=2, sp=1)).layer_bytes for each in (one, other))
+    on, off = (kept(each, Layout(tp=2, sp=1)).layer_bytes for each in (one, other))
     assert 36 * (on - off) == pytest.approx((47.545 - 42.814) * 1e9, rel=0.03)
 
 

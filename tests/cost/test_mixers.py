@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from planner.cost.params.by_kind import kind_params, network_params, unused_params
+from planner.cost.params.layer import (
+    active_params,
+    layer_params,
+    routed_layer_params,
+    total_params,
+)
 from planner.cost.params.mixers import mixer_params
 from planner.cost.params.vision import tower_params
 from planner.errors import InputError
@@ -49,10 +54,12 @@ def test_parameters_of_every_layer(case: dict[str, Any]) -> None:
     for _, parameters, indices in case["layers"]:
         for index in indices:
             kind = each[named[index]]
-            assert kind_params(kind) - _buffers(kind, case) == parameters
+            assert (
+                layer_params(kind) + routed_layer_params(kind) - _buffers(kind, case) == parameters
+            )
     # ERNIE's class keeps its balancing biases as parameters, which the truth counts too
-    assert network_params(model) - case["buffers"] == case["text"]
-    assert network_params(model) - unused_params(model) - case["buffers"] == case["active"]
+    assert total_params(model) - case["buffers"] == case["text"]
+    assert active_params(model) - case["buffers"] == case["active"]
 
 
 @pytest.mark.parametrize(

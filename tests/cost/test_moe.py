@@ -4,27 +4,26 @@ figures.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from planner.cost.flops import active_matmul_params, model_flops, seen_share
-from planner.cost.layer.attention import attention_times, windowed_layers
+from planner.cost.layer.attention import attention_times
 from planner.cost.layer.expert_exchange import exchange, exchanges_s, reached
 from planner.cost.layer.kernels import gemm_s, grouped_gemm_s
-from planner.cost.layer.layer import layer_time
-from planner.cost.layer.moe import expert_layer_time, expert_rows
-from planner.cost.memory.activations import activations
+from planner.cost.layer.kinds import layer_time
+from planner.cost.layer.moe import expert_rows
+from planner.cost.memory.activations import activations, kept
 from planner.cost.memory.expert_activations import expert_parts
 from planner.cost.memory.rank_memory import rank_memory, ranks
 from planner.cost.network.collectives import group
 from planner.cost.params.layer import active_params, embedding_params, total_params
 from planner.cost.params.per_rank import expert_ranks, layers_params
-from planner.cost.params.stages import moe_split, split
+from planner.cost.params.stages import Layers, split
 from planner.estimate import estimate
 from planner.layout import Layout, module_mask
 from planner.specs import library
+from planner.specs.layers import counts, kinds
 from planner.specs.model import Moe
 from planner.specs.recipe import Recipe
 
@@ -93,13 +92,18 @@ def test_a_window_hides_what_it_does_not_see() -> None:
     """
     question = recipe("gpt-oss-20b")
     pairs = [min(i + 1, 128) for i in range(4096)]
-    assert windowed_layers(question.model, 4096) == 12 and windowed_layers(question.model, 128) == 0
-    assert seen_share(question) == pytest.approx((0.5 + sum(pairs) / 4096**2) / 2, rel=1e-3)
+    assert counts(question.model) == (12, 12)
+    shares = [seen_share(question, kind) for kind in kinds(question.model).values()]
+    assert shares == pytest.approx([sum(pairs) / 4096**2, 0.5], rel=1e-3)
+    short = question.model_copy(update={"seq_length": 128})
+    assert [seen_share(short, kind) for kind in kinds(question.model).values()] == [0.5, 0.5]
     whole = question.model_copy(
         update={"model": question.model.model_copy(update={"window": None})}
     )
-    part, full = (float(attention_times(one, Layout())[0]) for one in (question, whole))
-    assert full / 2 < part < 0.6 * full
+    [full] = (float(attention_times(one, Layout())[0]) for one in whole.kinds)
+    windowed, plain = (float(attention_times(one, Layout())[0]) for one in question.kinds)
+    assert plain == full
+    assert windowed < 0.2 * full
 
 
 def test_tokens_of_an_expert_are_shared_out_evenly() -> None:
@@ -203,20 +207,21 @@ def test_expert_activations_by_hand() -> None:
         "shared": 0.0,
         "routing": 4096 * 8 * 128,
     }
-    whole = activations(question, Layout())
-    assert float(whole.layer_bytes + whole.expert_bytes) < float(whole.whole_layer_bytes) * 1.0001
+    [one] = question.kinds
+    whole = kept(one, Layout())
+    assert float(whole.layer_bytes) < float(whole.whole_bytes) * 1.0001
     for module, saved in (("moe_act", 2 * copies * f), ("moe", sum(parts.values()))):
-        less = activations(question, Layout(recompute=1, recompute_modules=module_mask([module])))
-        assert float(whole.expert_bytes - less.expert_bytes) == pytest.approx(saved)
+        less = kept(one, Layout(recompute=1, recompute_modules=module_mask([module])))
+        assert float(whole.layer_bytes - less.layer_bytes) == pytest.approx(saved)
 
 
 def test_latent_attention_keeps_heads_until_their_projection_is_repeated() -> None:
     """DeepSeek-V3, 128 heads: q and k of 192, v and output of 128, in 2 bytes; recomputing the
     up-projection keeps latents alone.
     """
-    question = recipe("deepseek-v3")
-    whole = activations(question, Layout()).layer_bytes
-    less = activations(
+    question = recipe("deepseek-v3").kinds[0]
+    whole = kept(question, Layout()).layer_bytes
+    less = kept(
         question, Layout(recompute=1, recompute_modules=module_mask(["mla_up_proj"]))
     ).layer_bytes
     assert float(whole - less) == 4096 * 128 * 2 * (192 + 192 + 128)
@@ -233,7 +238,7 @@ def test_all_ranks_together_hold_the_model() -> None:
     question = recipe("deepseek-v3")
     model = question.model.model_copy(update={"mtp_layers": 0})
     layout = Layout(ep=16, pp=1, dp=16)
-    dense, routed = layers_params(model, layout, model.num_layers, 58)
+    dense, routed = layers_params(model, layout, Layers((3, 58)))
     ends = 2 * embedding_params(model, 1) + model.hidden_size
     padding = 2 * (embedding_params(model, 1) - model.vocab_size * model.hidden_size)
     assert int(dense) + 16 * int(routed) + ends - padding == total_params(model)
@@ -247,9 +252,7 @@ def test_optimizer_states_of_experts_are_shared_by_edp_not_dp() -> None:
     """Megatron: 12 bytes a parameter over dp cp, of experts over edp = gpus / (etp ep pp)."""
     question = recipe("qwen3-30b-a3b", gpus=64)
     layout = Layout(dp=64, ep=8)
-    layers = split(question.model, layout)
-    layers = replace(layers, experts=moe_split(question.model, layout, layers))
-    rank = ranks(question, layout, layers)[0]
+    rank = ranks(question, layout, split(question, layout))[0]
     found = rank_memory(question, layout, activations(question, layout), rank).optimizer_bytes
     experts = 48 * 128 // 8 * 3 * 2048 * 768
     assert float(rank.expert_params) == experts
@@ -277,7 +280,7 @@ def test_hidden_exchanges_cost_less() -> None:
     hiding = question.software.with_figures({"experts.overlap_share": 0.7})
     layout = Layout(tp=2, sp=1, ep=32, etp=1)
     plain, hidden = (
-        expert_layer_time(one, layout)
+        layer_time(one.kinds[0], layout)
         for one in (question, question.model_copy(update={"software": hiding}))
     )
     assert float(hidden.ep_forward_s) == pytest.approx(0.3 * float(plain.ep_forward_s))

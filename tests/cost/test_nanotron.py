@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost.layer.layer import layer_time
+from planner.cost.layer.kinds import layer_time
 from planner.cost.network import collectives
 from planner.cost.params.stages import chunk_layers, head_layers, split
 from planner.cost.step.data_parallel import gradient_reduction_s, late_share
@@ -79,20 +79,21 @@ def test_layers_are_dealt_by_size(name: str, stages: list[int]) -> None:
     """
     found = [sum(row) for row in chunk_layers(model(name), Layout(pp=len(stages)), HEAD_SHARE)]
     assert found == stages
-    share = split(model(name), Layout(pp=len(stages)), HEAD_SHARE)
-    assert (share.first, share.last) == (stages[0], stages[-1])
-    assert share.middle == max(stages)
+    share = split(asked(name, 32), Layout(pp=len(stages)))
+    assert (share.first.total, share.last.total) == (stages[0], stages[-1])
+    assert share.middle.total == max(stages)
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
 @pytest.mark.parametrize("pp", [1, 2, 4, 8, 16, 32])
 def test_no_layer_is_lost_and_first_and_last_agree(name: str, pp: int) -> None:
     rows = [sum(row) for row in chunk_layers(model(name), Layout(pp=pp), HEAD_SHARE)]
-    share = split(model(name), Layout(pp=np.array([pp, 1])), HEAD_SHARE)
+    share = split(asked(name, 32), Layout(pp=np.array([pp, 1])))
     assert sum(rows) == model(name).num_layers
-    assert (share.first[0], share.last[0]) == (rows[0], rows[-1])
-    assert share.middle[0] >= max(rows[1:-1], default=0)
-    assert share.first[1] == share.last[1] == model(name).num_layers
+    first, middle, last = (rank.total for rank in (share.first, share.middle, share.last))
+    assert (first[0], last[0]) == (rows[0], rows[-1])
+    assert middle[0] >= max(rows[1:-1], default=0)
+    assert first[1] == last[1] == model(name).num_layers
 
 
 def test_unsharded_gradients_go_in_buckets_and_sharded_ones_in_one_message() -> None:
@@ -111,7 +112,7 @@ def test_unsharded_gradients_go_in_buckets_and_sharded_ones_in_one_message() -> 
 def test_embedding_and_first_layer_come_last() -> None:
     """1.34B, tied: 268.4M of the table and 67.1M of a layer of 1,342M parameters."""
     question, layout = asked("1.34b", 8), Layout(dp=8)
-    assert late_share(question, layout, split(question.model, layout, HEAD_SHARE)) == pytest.approx(
+    assert late_share(question, layout, split(question, layout)) == pytest.approx(
         (268.4 + 67.1) / 1342.2, rel=0.001
     )
 

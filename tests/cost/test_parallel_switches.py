@@ -215,7 +215,7 @@ def test_a_copy_gathers_in_its_node_and_gradients_are_summed_over_nodes() -> Non
     layer = 4096 * (4096 * 2 + 1024 * 2) + 3 * 4096 * 14336
     here = hybrid(8)
     layout = documents.layout(here, zero=3)
-    split = stages.split(here.model, layout)
+    split = stages.split(here, layout)
     each = data_parallel.moves(here, layout, split)
     inside_s = 7 / 8 * 2 * layer / 450e9
     between_s = 2 * 7 / 8 * 4 * layer / 8 / 50e9
@@ -240,7 +240,7 @@ def test_a_copy_at_each_site_gathers_inside_it() -> None:
     far = far.model_copy(update={"fabric": fabric})
     layout = documents.layout(hybrid(1), zero=3)
     near, apart, across = (
-        data_parallel.moves(here, layout, stages.split(here.model, layout))
+        data_parallel.moves(here, layout, stages.split(here, layout))
         for here in (hybrid(2), hybrid(2, hardware=far), hybrid(1, hardware=far))
     )
     assert apart.gather_s == near.gather_s

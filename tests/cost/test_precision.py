@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.memory.activations import activations
+from planner.cost.memory.activations import kept
 from planner.cost.memory.rank_memory import state_bytes
 from planner.cost.step.step import p2p
 from planner.estimate import closed_form
@@ -25,9 +25,7 @@ def test_states_are_16_bytes_a_parameter_without_a_master_copy() -> None:
 
 def test_activations_and_messages_are_twice_as_large() -> None:
     wide, narrow = recipe(precision="fp32"), recipe(precision="bf16")
-    assert activations(wide, LAYOUT).layer_bytes == pytest.approx(
-        2 * activations(narrow, LAYOUT).layer_bytes
-    )
+    assert kept(wide, LAYOUT).layer_bytes == pytest.approx(2 * kept(narrow, LAYOUT).layer_bytes)
     assert p2p(wide, LAYOUT).bytes_per_tensor == pytest.approx(
         2 * p2p(narrow, LAYOUT).bytes_per_tensor
     )

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost.layer.layer import layer_time
+from planner.cost.layer.kinds import layer_time
 from planner.cost.memory.rank_memory import Rank, gathered_bytes, state_bytes
 from planner.cost.params.layer import embedding_params, head_params, layer_params, total_params
-from planner.cost.params.stages import split
+from planner.cost.params.stages import Layers, split
 from planner.cost.step.data_parallel import moves, sharded_comm_s
 from planner.estimate import estimate
 from planner.layout import RECOMPUTE_CODE, Layout, module_mask
@@ -40,7 +40,7 @@ def fsdp(stack: str = "torch-fsdp-2023", **changes: Any) -> tuple[Recipe, Layout
 
 
 def moved(question: Recipe, one: Layout) -> tuple[float, float]:
-    found = sharded_comm_s(question, one, split(question.model, one), layer_time(question, one))
+    found = sharded_comm_s(question, one, split(question, one), layer_time(question, one))
     return float(found[0]), float(found[1])
 
 
@@ -118,7 +118,9 @@ def test_deepspeed_holds_no_more_live_parameters_than_it_is_told() -> None:
     question, one = fsdp("deepspeed", framework="deepspeed", framework_version="0.19")
     table = embedding_params(question.model, 1)
     inside = 32 * layer_params(question.model, 1)
-    rank = Rank(layers=32, params=inside + table, in_flight=1, has_embedding=1, has_head=1)
+    rank = Rank(
+        layers=Layers((32,)), params=inside + table, in_flight=1, has_embedding=1, has_head=1
+    )
     norms = 32 * 2 * 4096  # below stage3_param_persistence_threshold: never sharded
     assert gathered_bytes(question, one, rank) == pytest.approx(2.0 * (1e9 + table + norms))
     assert gathered_bytes(question, replace(one, zero=2), rank) == 0
@@ -153,9 +155,10 @@ def test_a_pipeline_of_torch_holds_gradients_whole_and_reduces_them_once(zero: i
     held = estimate(question, few).memory.gradients_bytes
     ends = 4 * 128256 * 8192 / 8
     assert 4 * stage <= held <= 4 * stage + 1.01 * ends
-    layers = split(question.model, few)
+    layers = split(question, few)
     each = moves(question, few, layers)
-    once = layers.first * each.reduce_s + each.outside_reduce_s
+    count = layers.first.total
+    once = count * each.reduce_s + each.outside_reduce_s
     assert once > 7 / 8 * 4 * stage / 50e9
     if zero == 2:  # gathers are once a step too
         exposed = [estimate(question, one).time.dp_comm_s for one in (few, many)]
@@ -166,7 +169,7 @@ def test_a_pipeline_of_torch_holds_gradients_whole_and_reduces_them_once(zero: i
             sum(sharded_comm_s(question, one, layers, layer_time(question, one), each))
             for one in (few, many)
         ]
-        gathers = layers.first * (each.gather_s + each.again_s) + each.outside_s
+        gathers = count * (each.gather_s + each.again_s) + each.outside_s
         assert total[1] - total[0] == pytest.approx(8 * gathers)
         assert total[0] == pytest.approx(8 * gathers + once)
 

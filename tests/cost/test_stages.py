@@ -7,6 +7,7 @@ import pytest
 from planner.cost.params.stages import chunk_layers, split
 from planner.layout import Layout
 from planner.specs import library
+from tests import documents
 
 MODEL = library.model("llama3-405b")  # 126 layers
 
@@ -17,11 +18,8 @@ def test_405b_on_16_stages_counts_embedding_and_loss_as_layers() -> None:
     """
     layout = Layout(pp=16, account_for_embedding=1, account_for_loss=1)
     assert chunk_layers(MODEL, layout) == [[7], *[[8]] * 14, [7]]
-    assert (split(MODEL, layout).first, split(MODEL, layout).middle, split(MODEL, layout).last) == (
-        7,
-        8,
-        7,
-    )
+    found = split(documents.recipe("llama3-405b"), layout)
+    assert [rank.total for rank in (found.first, found.middle, found.last)] == [7, 8, 7]
 
 
 def test_virtual_stages_lose_the_layer_in_the_outermost_chunk() -> None:

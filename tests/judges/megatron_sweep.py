@@ -14,6 +14,7 @@ from planner.emit import environment, megatron
 from planner.emit.megatron_model import missing_features
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs import library
+from planner.specs.layers import kinds
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
@@ -179,19 +180,16 @@ def _named(index: int, recipe: Recipe, layout: Layout) -> Case:
 def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]]:
     """Chunks of every rank by our own count, as Megatron-LM builds them on a CPU."""
     model, tp = recipe.model, layout.tp
-    dense = layer.layer_params(model, tp) - built_otherwise(model, tp)
-    sparse = (
-        layer.moe_layer_params(model, tp, layout.ep, layout.etp)
-        - built_otherwise(model, tp)
-        - correction(model)
-    )
-    layers, experts = stages.chunk_layers(model, layout), stages.chunk_moe_layers(model, layout)
+    each = [
+        layer.layer_params(kind, tp)
+        + layer.routed_layer_params(kind, layout.ep, layout.etp)
+        - built_otherwise(kind, tp)
+        - correction(kind)
+        for kind in kinds(model).values()
+    ]
     out = [
-        [
-            {"layers": n, "params": int((n - e) * dense + e * sparse)}
-            for n, e in zip(*rows, strict=True)
-        ]
-        for rows in zip(layers, experts, strict=True)
+        [{"layers": int(chunk.total), "params": int(chunk.times(each))} for chunk in chunks]
+        for chunks in stages.chunk_kinds(recipe, layout)
     ]
     out[0][0]["params"] += int(layer.embedding_params(model, tp))
     predictions = layer.mtp_stage_params(model, layout) - model.mtp_layers * (

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from planner.cost.params.by_kind import network_params
 from planner.cost.params.layer import active_params, mtp_params, total_params
 from planner.errors import InputError
 from planner.specs import library
@@ -270,7 +269,7 @@ def test_small_models_of_every_family_are_counted_as_transformers_builds_them(
     """
     path = tmp_path / "config.json"
     path.write_text(json.dumps(case["config"]))
-    assert network_params(library.model(str(path))) == case["parameters"]
+    assert total_params(library.model(str(path))) == case["parameters"]
 
 
 def test_every_family_is_counted() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.cost.params.by_kind import network_params
 from planner.cost.params.layer import active_params, mtp_params, total_params
 from planner.errors import InputError
 from planner.specs import library
@@ -77,7 +76,7 @@ RELEASED = {
 @pytest.mark.parametrize("name", EXACT)
 def test_the_shape_gives_the_published_count(name: str) -> None:
     model = library.model(name)
-    assert network_params(model) == model.parameters
+    assert total_params(model) == model.parameters
 
 
 @pytest.mark.parametrize(("name", "parameters"), RELEASED.items())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from planner.cost.layer.layer import layer_time
+from planner.cost.layer.kinds import layer_time
 from planner.launch import local
 from planner.launch.outcome import Work
 from planner.layout import SCHEDULE_CODE

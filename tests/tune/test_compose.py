@@ -10,8 +10,7 @@ import pytest
 
 from planner import estimate
 from planner.cost.layer.embedding_and_head import ends_time
-from planner.cost.layer.layer import layer_time
-from planner.cost.layer.moe import expert_layer_time
+from planner.cost.layer.kinds import layer_time
 from planner.layout import Layout
 from planner.specs import library
 from planner.specs.recipe import Recipe
@@ -46,8 +45,7 @@ def question(model="llama3-8b", gpus=64):
 
 def analytic(recipe, layout):
     """What a perfect measurement of the cost model's own times would give."""
-    kinds = {"dense": layer_time, "experts": expert_layer_time}
-    found = {kind: kinds[kind](recipe, layout) for kind in proxy.kinds(recipe)}
+    found = {proxy.kind(each.model): layer_time(each, layout) for each in recipe.kinds}
     ends = ends_time(recipe, layout)
     layers = {
         kind: Passes(float(one.forward_s), float(one.backward_s)) for kind, one in found.items()
@@ -83,7 +81,8 @@ def test_the_cost_models_own_times_give_its_own_step(layout):
 def test_layers_of_two_kinds():
     recipe, layout = question("mixtral-8x7b"), Layout(tp=2, pp=4, dp=8, ep=4, mbs=1, m=16, sp=1)
     layers, ends = analytic(recipe, layout)
-    known = expert_layer_time(recipe, layout)
+    [each] = recipe.kinds
+    known = layer_time(each, layout)
     forward_s, backward_s = layers["experts"]
     layers = {
         "experts": Passes(
@@ -136,9 +135,10 @@ def test_measured_layers_lie_beside_predicted_ones():
         200.0,
     )
     assert (embedding["forward_s"], head["backward_s"]) == (0.5, 2.0)
-    known = expert_layer_time(recipe, layout)
+    [each] = recipe.kinds
+    known = layer_time(each, layout)
     assert one["predicted_forward_s"] == pytest.approx(float(known.forward_s - known.ep_forward_s))
-    assert one["predicted_kept_bytes"] == pytest.approx(float(sum(_kept(recipe, layout))))
+    assert one["predicted_kept_bytes"] == pytest.approx(_kept(recipe, layout))
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_memory_with_measured_activations(layout, in_flight):
     """
     recipe = question()
     own = (
-        _kept(recipe, layout)[0]
+        _kept(recipe, layout)
         if layout.recompute == 0
-        else float(estimate.parts(recipe, layout)[3].input_bytes)
+        else float(estimate.parts(recipe, layout)[3].kinds[0].input_bytes)
     )
     expected = estimate.estimate(recipe, layout, exact=True)
     found = measured_layers.memory_bytes(recipe, layout, {"dense": own})
@@ -200,8 +200,7 @@ def result(recipe, layout, devices, pieces):
 
 
 def _kept(recipe, layout):
-    acts = estimate.parts(recipe, layout)[3]
-    return float(acts.layer_bytes), float(acts.expert_bytes)
+    return float(estimate.parts(recipe, layout)[3].kinds[0].layer_bytes)
 
 
 def sleepy(folder):

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from planner.layout import Layout
+from planner.specs.layers import has_experts
 from planner.tune.benchmark import network, training
 from tests.tune import tiny
 
@@ -84,7 +85,7 @@ def reference(model, steps=STEPS, rate=RATE):
     what = network.Cut(question.model, 256)
     embedding, head = network.Embedding(what), network.Head(what)
     blocks = [
-        network.Block(what, training.has_experts(question.model, i))
+        network.Block(what, has_experts(question.model, i))
         for i in range(question.model.num_layers)
     ]
     for module, name in (

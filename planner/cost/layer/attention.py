@@ -34,28 +34,12 @@ def core_dim(model: ModelSpec) -> float:
     return (model.head_dim + model.mla.v_head_dim) / 2 if model.mla else model.head_dim
 
 
-def windowed_layers(model: ModelSpec, seq_length: int) -> int:
-    """Layers whose attention sees less than the whole sequence.
-
-    Formula: layers i >= first_full_layers with (i + 1) mod full_every != 0; none where the window
-             holds the sequence
-    Source:  [hf-transformers] layer_types
-    Assumes: nothing.
-    """
-    window = model.window
-    if window is None or window.tokens >= seq_length:
-        return 0
-    every = window.full_every or model.num_layers + 1
-    return sum((i + 1) % every != 0 for i in range(window.first_full_layers, model.num_layers))
-
-
 def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     """Forward and backward time of the attention core.
 
     Formula: flash, and cuDNN's fused kernel like it: causal FLOPs; unfused: full s x s products and
              the traffic of scores, softmax, mask and dropout;
-             windows: the mean over the layers, windowed_share() of a full one; packed samples
-             attend to themselves alone
+             windows: windowed_share() of a full one; packed samples attend to themselves alone
     Source:  [dao2022]; [korthikanti2022] for unfused
     Assumes: heads split evenly; a rank of a context-parallel group has 1/cp of the work, in cp
              kernels that see s/cp tokens each; unfused attention computes what a window masks.
@@ -70,8 +54,8 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
             )
             * layout.cp
         )
-        few = windowed_layers(model, attended(recipe)) / model.num_layers
-        blocks = blocks * (1 - few + few * windowed_share(recipe)) if few else blocks
+        if model.window and model.window.tokens < attended(recipe):
+            blocks = blocks * windowed_share(recipe)
         forward = blocks / getattr(software.attention_shares, hardware.gpu.architecture, 1.0)
         return forward, flash_backward_s(hardware, forward)
     batch = layout.mbs * heads / layout.cp

@@ -23,7 +23,7 @@ from planner.cost.layer.kernels import is_low, memory_s
 from planner.cost.layer.lora import NO_ADAPTERS, AdapterTime, adapters_time
 from planner.cost.network import collectives
 from planner.cost.params.layer import kv_heads_per_rank
-from planner.cost.params.lora import dense_adapters
+from planner.cost.params.lora import layer_adapters
 from planner.cost.params.trained import has_backward
 from planner.layout import MODULES, Layouts, Numeric
 from planner.specs.dispatcher import dispatchers
@@ -168,7 +168,7 @@ def dense(recipe: Recipe, layout: Layouts) -> Kind:
         mlp=mlp,
         activated=count * model.ffn_size / layout.tp,
         launch_us=(latent, latent),
-        adapters=adapters_time(recipe, layout, dense_adapters(recipe), weights(products)),
+        adapters=adapters_time(recipe, layout, layer_adapters(recipe), weights(products)),
     )
 
 
@@ -358,11 +358,6 @@ def _regathered_s(recipe: Recipe, layout: Layouts) -> Numeric:
     return collectives.gather_s(recipe.hardware, members, size) * ~layout.sequence_split
 
 
-def layer_time(recipe: Recipe, layout: Layouts) -> LayerTime:
-    """One layer with a dense MLP, of one micro-batch: kind_time() of dense()."""
-    return kind_time(recipe, layout, dense(recipe, layout))
-
-
 def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     """One layer of one micro-batch.
 
@@ -510,13 +505,3 @@ def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric,
     )
     again = layout.recomputes_all | (layout.recomputes_modules & (layout.recomputes("ops") > 0))
     return forward, backward + forward * again
-
-
-def mean_time(first: LayerTime, other: LayerTime, share: Numeric) -> LayerTime:
-    """The mean of two kinds of layers, `share` of them of the other kind."""
-    return LayerTime(
-        **{
-            f.name: getattr(first, f.name) * (1 - share) + getattr(other, f.name) * share
-            for f in fields(LayerTime)
-        }
-    )

@@ -9,9 +9,9 @@ import numpy as np
 from planner.cost.layer.chosen_operations import repeated_products
 from planner.cost.layer.expert_exchange import exchanges_s
 from planner.cost.layer.gemms import Product, attention_products, mlp_products, outside, weights
-from planner.cost.layer.layer import Kind, LayerTime, kind_time
+from planner.cost.layer.layer import Kind
 from planner.cost.layer.lora import adapters_time
-from planner.cost.params.lora import expert_adapters
+from planner.cost.params.lora import layer_adapters
 from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
 from planner.specs.model import Moe
@@ -90,7 +90,7 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
         + experts.router_bytes * own * moe.num_experts,
         ep_forward_s=forward,
         ep_backward_s=backward,
-        adapters=adapters_time(recipe, layout, expert_adapters(recipe), weights(products), copies),
+        adapters=adapters_time(recipe, layout, layer_adapters(recipe), weights(products), copies),
         launch_us=(experts.launch_us_forward + latent, experts.launch_us_backward + latent),
         wait_us=wait_us(recipe, layout),
     )
@@ -114,10 +114,3 @@ def wait_us(recipe: Recipe, layout: Layouts) -> Numeric:
     return np.where(
         (ranks == 1) | proxied, max(experts.wait_us, experts.alltoall_wait_us), experts.wait_us
     )
-
-
-def expert_layer_time(recipe: Recipe, layout: Layouts) -> LayerTime:
-    """One layer with experts, of one micro-batch; a dense one where the model has none."""
-    moe = recipe.model.moe
-    assert moe is not None, "only models with experts ask"
-    return kind_time(recipe, layout, experts(recipe, layout, moe))

@@ -25,54 +25,47 @@ from planner.cost.memory.host_activations import (
 from planner.cost.memory.linear_inputs import input_kept
 from planner.cost.memory.lora import adapters_kept_bytes
 from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
-from planner.cost.params.lora import dense_adapters, mlp_adapters_of
+from planner.cost.params.lora import layer_adapters
 from planner.cost.params.trained import has_backward, trains
 from planner.layout import Layouts, Numeric
+from planner.specs.layers import index_of_last
 from planner.specs.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes of one layer and micro-batch on one rank."""
+
+    layer_bytes: Numeric
+    """Kept where it is not fully recomputed (selective recomputation applied)."""
+    input_bytes: Numeric
+    """Kept where it is fully recomputed: its input."""
+    whole_bytes: Numeric
+    """Kept without any recomputation: the working set of recomputing it."""
+    temporary_bytes: Numeric
+    """Peak of temporaries inside its backward pass, beyond what is kept."""
+    gathered_bytes: Numeric
+    """Gathered inputs of its column-parallel linears that stay allocated where there is no
+    pipeline.
+    """
+    hosted: Hosted = NONE
+    """What it sends to host memory, which layer_bytes no longer hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activations:
     """Bytes of one micro-batch on one rank."""
 
-    layer_bytes: Numeric
-    """Kept by one layer that is not fully recomputed (selective recomputation applied)."""
-    input_bytes: Numeric
-    """Kept by one layer that is fully recomputed: its input."""
-    whole_layer_bytes: Numeric
-    """What one layer keeps without any recomputation: the working set of recomputing it."""
-    temporary_bytes: Numeric
-    """Peak of temporaries inside a layer's backward pass, beyond what is kept."""
+    kinds: tuple[Kept, ...]
+    """Of a layer of each kind."""
     embedding_bytes: Numeric
     """Kept by the embedding: its dropout mask."""
-    gathered_bytes: Numeric
-    """Gathered inputs of a layer's column-parallel linears that stay allocated where there is no
-    pipeline.
-    """
     head_bytes: Numeric
     """Final norm, logits, loss and their gradients at the peak."""
     logits_bytes: Numeric
     """Of those, what stays while the layers of the last stage go backward."""
-    expert_bytes: Numeric = 0.0
-    """What a layer with experts keeps more than layer_bytes."""
-    mtp_bytes: Numeric = 0.0
+    mtp_bytes: Numeric
     """Kept by the layers of multi-token prediction."""
-    hosted: Hosted = NONE
-    """What each layer sends to host memory, which layer_bytes no longer hold."""
-    expert_hosted: Hosted = NONE
-    """What a layer with experts sends more."""
-
-
-BACK = (
-    "layer_bytes",
-    "input_bytes",
-    "embedding_bytes",
-    "gathered_bytes",
-    "expert_bytes",
-    "mtp_bytes",
-    "temporary_bytes",
-)
-"""What is not kept where no backward pass enters the layers."""
 
 
 def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
@@ -109,6 +102,11 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     own_copy = kept == 1.0 and trains(
         recipe, "attention"
     )  # attention keeps 16 bits itself, the 8-bit product's input is another
+    apart = tuple(
+        adapter
+        for adapter in layer_adapters(recipe)
+        if adapter.of == "attention" or model.moe is None
+    )
     latents = mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or 0) if mla else 0
     return {
         "norm_inputs": count * 4 * h / outside,
@@ -131,7 +129,7 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
         "masks": count * 2 * mask * h / outside,
         "mlp_in": count * (2.0 * branches + software.kept.unfused.activation) * ffn,
         "mlp_out": count * input_kept(recipe, "mlp", ("fc2",), kept) * ffn,
-        "adapters": adapters_kept_bytes(recipe, layout, dense_adapters(recipe)),
+        "adapters": adapters_kept_bytes(recipe, layout, apart),
     }
 
 
@@ -159,160 +157,158 @@ def _input_shards(recipe: Recipe, layout: Layouts) -> Numeric:
 
 
 def activations(recipe: Recipe, layout: Layouts) -> Activations:
-    """Activation memory of one micro-batch.
+    """Activation memory of one micro-batch: a layer of each kind, and the model's ends.
+
+    Formula: kept(); head: 4 h / sp + 2 h a token, logits_bytes a token and row of the table; each
+             layer of multi-token prediction keeps what the last layer does, and 2 inputs
+    Source:  [korthikanti2022] sec. 4.1
+    Assumes: while the head runs the last layer's tensors that go to the host are on the device.
+    """
+    model, software = recipe.model, recipe.software
+    kinds = tuple(kept(each, layout) for each in recipe.kinds)
+    last = kinds[index_of_last(model)]
+    count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
+    wide, outside = recipe.element_bytes / 2, layout.sequence_shards
+    vocab = padded_vocab(model, layout.tp) / layout.tp
+    rows = vocab * (layout.tp if software.quirks.gathered_logits else 1) * (1 + model.mtp_layers)
+    head = (
+        count * (4 * h / outside + 2 * h)
+        + software.kept.logits_bytes * count * rows
+        + software.states.dummy_gradient_bytes * vocab * h * trains(recipe, "head")
+    )
+    enters = 1.0 if has_backward(recipe) else 0.0
+    return Activations(
+        kinds,
+        embedding_bytes=wide * count * h / outside * (1.0 if software.dropout else 0.0) * enters,
+        head_bytes=wide * head + last.hosted.freed_bytes * (software.offload.layers == 0),
+        logits_bytes=wide * software.kept.unfused.logits * count * rows,
+        mtp_bytes=model.mtp_layers * (last.layer_bytes + 2 * last.input_bytes),
+    )
+
+
+def kept(recipe: Recipe, layout: Layouts) -> Kept:
+    """What one layer keeps, of a model whose layers are alike (Recipe.kinds).
 
     Formula: sum of layer_parts(), less what selective recomputation drops; by operations the input
-             and kept_operations_bytes(); with experts expert_parts() in place of the MLP's
-    Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-modules; [torchtitan] SelectiveAC
-    Assumes: full recomputation keeps the input of each layer, split over tp only by sp.
+             and kept_operations_bytes(); with experts expert_parts() in place of the MLP's; twice
+             as much in fp32; nothing where no backward pass enters the layers
+    Source:  [korthikanti2022] sec. 5: of 2-byte elements; [megatron-core] --recompute-modules;
+             [torchtitan] SelectiveAC
+    Assumes: full recomputation keeps the input of each layer, split over tp only by sp; under fp32
+             masks of one byte are small beside the rest.
     """
     parts = layer_parts(recipe, layout)
-    whole_bytes = sum(parts.values())
-    kept = (
-        whole_bytes
-        - layout.drops("core_attn") * parts["core"]
-        - layout.drops("layernorm") * parts["norm_outputs"]
-        - layout.drops("mlp") * (parts["mlp_in"] + parts["mlp_out"])
+    whole = sum(parts.values())
+    dropped = (
+        layout.drops("core_attn") * parts["core"]
+        + layout.drops("layernorm") * parts["norm_outputs"]
+        + layout.drops("mlp") * (parts["mlp_in"] + parts["mlp_out"])
     )
     model, software = recipe.model, recipe.software
     if model.mla:
-        kept = kept - layout.drops("mla_up_proj") * parts["qkv"]
+        dropped = dropped + layout.drops("mla_up_proj") * parts["qkv"]
     by_operation = parts["norm_inputs"] / 2 + kept_operations_bytes(recipe, layout, model.ffn_size)
-    kept = np.where(layout.drops("ops") > 0, by_operation, kept)
-    count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
-    outside = layout.sequence_shards
-    vocab = padded_vocab(model, layout.tp) / layout.tp
-    rows = vocab * (layout.tp if software.quirks.gathered_logits else 1) * (1 + model.mtp_layers)
-    n_in, k_out = matrices(recipe, layout)[-2][0], matrices(recipe, layout)[-1][1]
+    hosted = sent(recipe, layout, attention_modules(recipe, layout, parts))
+    layer = Kept(
+        hosted=hosted,
+        layer_bytes=np.where(layout.drops("ops") > 0, by_operation, whole - dropped)
+        - hosted.freed_bytes,
+        input_bytes=parts["norm_inputs"] / 2 / _input_shards(recipe, layout),
+        whole_bytes=whole - hosted.freed_bytes,
+        temporary_bytes=_temporary_bytes(recipe, layout) + HELD * hosted.freed_bytes,
+        gathered_bytes=recipe.tokens_per_rank(layout)
+        * 4.0
+        * model.hidden_size
+        * software.kept.gathered_share
+        * ((layout.sequence_shards > 1) & (np.asarray(layout.recompute) != 2)),
+    )
+    if model.moe:
+        layer = _with_experts(recipe, layout, layer, parts)
+    if recipe.precision == "fp32":
+        layer = Kept(**{f.name: getattr(layer, f.name) * 2 for f in fields(layer)})
+    if software.offload.layers:
+        layer = _layers_away(recipe, layer)
+    if not has_backward(recipe):
+        nothing: dict[str, Any] = {f.name: 0.0 * layer.layer_bytes for f in fields(layer)}
+        layer = Kept(**nothing | {"whole_bytes": layer.whole_bytes, "hosted": NONE})
+    return layer
+
+
+def _temporary_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Peak of temporaries inside a layer's backward pass.
+
+    Formula: max(T (4 h + gradients of the MLP's first and last product), 6 T h + scores), and what
+             is gathered of a ring's keys
+    Source:  [korthikanti2022] sec. 4.1
+    Assumes: one product's gradients at a time.
+    """
+    model, count = recipe.model, recipe.tokens_per_rank(layout)
+    h = float(model.hidden_size)
+    sizes = matrices(recipe, layout)
+    n_in, k_out = sizes[-2][0], sizes[-1][1]
     scores = (
         count
         * (model.num_heads / layout.tp)
         * recipe.seq_length
-        * software.kept.scores_temporary_bytes
+        * recipe.software.kept.scores_temporary_bytes
         * (recipe.attention != "flash")
     )
-    gathered = gathered_keys_bytes(recipe, layout)
-    temporary = gathered + np.maximum(
-        count * (4 * h + 2.0 * n_in + 2.0 * k_out), count * 6 * h + scores
-    )
-    hosted = sent(recipe, layout, attention_modules(recipe, layout, parts))
-    kept_by_layer = Activations(
-        hosted=hosted,
-        layer_bytes=kept - hosted.freed_bytes,
-        input_bytes=parts["norm_inputs"] / 2 / _input_shards(recipe, layout),
-        whole_layer_bytes=whole_bytes - hosted.freed_bytes,
-        temporary_bytes=temporary + HELD * hosted.freed_bytes,
-        embedding_bytes=count * h / outside * (1.0 if software.dropout else 0.0),
-        logits_bytes=software.kept.unfused.logits * count * rows,
-        gathered_bytes=count
-        * 4
-        * h
-        * software.kept.gathered_share
-        * ((outside > 1) & (np.asarray(layout.recompute) != 2)),
-        head_bytes=hosted.freed_bytes
-        + count * (4 * h / outside + 2 * h)
-        + software.kept.logits_bytes * count * rows
-        + software.states.dummy_gradient_bytes * vocab * h * trains(recipe, "head"),
-    )
-    kept_by_layer = widened(
-        recipe,
-        with_experts(recipe, layout, kept_by_layer, parts)
-        if model.moe
-        else with_mtp(recipe, kept_by_layer),
-    )
-    if recipe.software.offload.layers:
-        kept_by_layer = with_layers_away(recipe, kept_by_layer)
-    if has_backward(recipe):
-        return kept_by_layer
-    nothing: dict[str, Any] = dict.fromkeys(BACK, 0.0 * kept_by_layer.layer_bytes)
-    return replace(kept_by_layer, **nothing, hosted=NONE, expert_hosted=NONE)
+    products = count * (4 * h + 2.0 * n_in + 2.0 * k_out)
+    return gathered_keys_bytes(recipe, layout) + np.maximum(products, count * 6 * h + scores)
 
 
-def widened(recipe: Recipe, dense: Activations) -> Activations:
-    """The same with 4-byte elements under fp32.
-
-    Formula: twice every tensor
-    Source:  [korthikanti2022] counts 2-byte elements
-    Assumes: masks of one byte and loss in fp32 anyway are small beside the rest.
-    """
-    if recipe.precision != "fp32":
-        return dense
-    return replace(dense, **{f.name: getattr(dense, f.name) * 2 for f in fields(dense)})
-
-
-def with_mtp(recipe: Recipe, dense: Activations) -> Activations:
-    """Each layer of multi-token prediction keeps what a layer does, and its projection's input."""
-    depth = recipe.model.mtp_layers
-    return (
-        replace(
-            dense,
-            mtp_bytes=depth * (dense.layer_bytes + dense.expert_bytes + 2 * dense.input_bytes),
-        )
-        if depth
-        else dense
-    )
-
-
-def with_layers_away(recipe: Recipe, kept: Activations) -> Activations:
+def _layers_away(recipe: Recipe, layer: Kept) -> Kept:
     """The same where some layers' activations go to host memory as a whole.
 
-    Formula: whole_layers() of each kind of layer less; on the device one whole layer that is
-             fetched
+    Formula: whole_layers() of each layer less; on the device one whole layer that is fetched
     Source:  [megatron-core] --cpu-offloading-num-layers
     Assumes: as whole_layers().
     """
-    dense = whole_layers(recipe, kept.layer_bytes)
-    more = whole_layers(recipe, kept.expert_bytes)
-    fetched = kept.layer_bytes + np.maximum(kept.expert_bytes, 0.0)
+    away = whole_layers(recipe, layer.layer_bytes)
     return replace(
-        kept,
-        layer_bytes=kept.layer_bytes - dense.freed_bytes,
-        expert_bytes=kept.expert_bytes - more.freed_bytes,
-        temporary_bytes=kept.temporary_bytes + fetched,
-        hosted=dense,
-        expert_hosted=more,
+        layer,
+        layer_bytes=layer.layer_bytes - away.freed_bytes,
+        temporary_bytes=layer.temporary_bytes + layer.layer_bytes,
+        hosted=away,
     )
 
 
-def with_experts(
-    recipe: Recipe, layout: Layouts, dense_layers: Activations, parts: dict[str, Numeric]
-) -> Activations:
-    """The same of a model some of whose layers have experts.
+def _with_experts(recipe: Recipe, layout: Layouts, layer: Kept, parts: dict[str, Numeric]) -> Kept:
+    """The same with experts in place of the MLP, or beside it.
 
-    Formula: expert_bytes = expert_parts - MLP's parts, each less what recomputation drops; by
-             operations what was exchanged (the routed tokens' inputs, twice) and the shared
-             experts' in place of the MLP's; peaks are those of the larger kind
+    Formula: expert_parts() - MLP's parts, each less what recomputation drops; by operations what
+             was exchanged (the routed tokens' inputs, twice) and the shared experts' in place of
+             the MLP's
     Source:  [megatron-core] --recompute-modules moe_act, moe, shared_experts
     Assumes: the MLP beside experts, where there is one, is kept as a dense layer's.
     """
+    moe = recipe.model.moe
+    assert moe is not None, "only models with experts ask"
     own = expert_parts(recipe, layout)
-    apart = own.pop("adapters", 0.0) - adapters_kept_bytes(recipe, layout, mlp_adapters_of(recipe))
-    moe_act, moe, shared = (layout.drops(name) for name in ("moe_act", "moe", "shared_experts"))
+    moe_act, all_of_it, shared = (
+        layout.drops(name) for name in ("moe_act", "moe", "shared_experts")
+    )
     routed = (
         own["expert_in"] + own["expert_middle"] + own["routing"] + own["expert_out"] * (1 - moe_act)
     )
-    kept = routed * (1 - moe) + own["shared"] * (1 - np.maximum(moe, shared))
+    kept = routed * (1 - all_of_it) + own["shared"] * (1 - np.maximum(all_of_it, shared))
     dense = parts["mlp_in"] + parts["mlp_out"]
-    residual = bool(recipe.model.moe and recipe.model.moe.dense_residual)
-    replaced = 0.0 if residual else dense * (1 - layout.drops("mlp"))
-    more = sum(own.values()) + apart - (0.0 if residual else dense)
-    experts = kept - replaced + apart
-    shared_ffn = recipe.model.moe.shared_ffn_size if recipe.model.moe else 0
+    replaced = 0.0 if moe.dense_residual else dense * (1 - layout.drops("mlp"))
+    more = sum(own.values()) - (0.0 if moe.dense_residual else dense)
     mlp = kept_operations_bytes(recipe, layout, recipe.model.ffn_size)
     exchanged = 2 * own["expert_in"] * (np.asarray(layout.ep) > 1)
-    by_operation = exchanged + kept_operations_bytes(recipe, layout, shared_ffn) - mlp
-    experts = np.where(layout.drops("ops") > 0, by_operation, experts)
+    by_operation = exchanged + kept_operations_bytes(recipe, layout, moe.shared_ffn_size) - mlp
+    kept = kept + own.get("adapters", 0.0)
+    experts = np.where(layout.drops("ops") > 0, by_operation, kept - replaced)
     hosted = sent(recipe, layout, expert_modules(parts, own))
     away = hosted.freed_bytes
-    with_routed = replace(
-        dense_layers,
-        expert_bytes=experts - away + 0.0 * dense_layers.layer_bytes,
-        whole_layer_bytes=dense_layers.whole_layer_bytes + np.maximum(more - away, 0.0),
+    return replace(
+        layer,
+        layer_bytes=layer.layer_bytes + experts - away,
+        whole_bytes=layer.whole_bytes + more - away,
         temporary_bytes=np.maximum(
-            dense_layers.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])
+            layer.temporary_bytes, 2 * (own["expert_in"] + own["expert_middle"])
         )
         + HELD * away,
-        head_bytes=dense_layers.head_bytes + away,
-        expert_hosted=hosted,
+        hosted=layer.hosted + hosted,
     )
-    return with_mtp(recipe, with_routed)

@@ -7,7 +7,7 @@ from planner.cost.layer.kernels import is_low
 from planner.cost.layer.moe import expert_rows
 from planner.cost.memory.linear_inputs import input_kept
 from planner.cost.memory.lora import adapters_kept_bytes
-from planner.cost.params.lora import expert_adapters
+from planner.cost.params.lora import layer_adapters
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
@@ -34,9 +34,7 @@ def expert_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
         input_kept(recipe, "mlp", ("fc2",), kept),
     )
     ffn, shared = moe.expert_ffn_size / layout.etp, moe.shared_ffn_size / layout.tp
-    mlp_adapters = tuple(
-        adapter for adapter in expert_adapters(recipe) if adapter.of != "attention"
-    )
+    mlp_adapters = tuple(adapter for adapter in layer_adapters(recipe) if adapter.of != "attention")
     adapters = (
         {"adapters": adapters_kept_bytes(recipe, layout, mlp_adapters, copies)}
         if mlp_adapters

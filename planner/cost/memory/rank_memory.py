@@ -5,12 +5,13 @@ tensors.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from planner.cost.layer.embedding_and_head import deferred_bytes
 from planner.cost.layer.kernels import erf
-from planner.cost.memory.activations import Activations
+from planner.cost.memory.activations import Activations, Kept
 from planner.cost.memory.offload import in_bf16_pipeline, optimizer_away
 from planner.cost.memory.quantized_weights import beyond_16_bits
 from planner.cost.memory.states import Rank as Rank
@@ -19,7 +20,7 @@ from planner.cost.memory.states import state_bytes as state_bytes
 from planner.cost.params.layer import embedding_params, head_params, mtp_stage_params
 from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, layers_params, mtp_routed
-from planner.cost.params.stages import Split
+from planner.cost.params.stages import Layers, Split, one_of_each
 from planner.cost.params.trained import trained_layers
 from planner.cost.params.whole import whole_params
 from planner.cost.schedule_terms import in_flight
@@ -33,17 +34,21 @@ from planner.units import GIB, MIB
 
 
 def largest_layer(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Parameters of one layer on one rank, with experts where the model has them."""
-    return sum(layers_params(recipe.model, layout, 1, 1 if recipe.model.moe else 0))
+    """Parameters of the largest kind of layer on one rank."""
+    model = recipe.model
+    return reduce(
+        np.maximum, (sum(layers_params(model, layout, layer)) for layer in one_of_each(model))
+    )
 
 
 def dummy_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """What autograd gets for the weight gradients of one layer where products add to the main
     gradient: of what is trained.
     """
-    return recipe.software.states.dummy_gradient_bytes * sum(
-        trained_layers(recipe, layout, 1, 1 if recipe.model.moe else 0)
-    )
+    largest: Numeric = 0.0
+    for layer in one_of_each(recipe.model):
+        largest = np.maximum(largest, sum(trained_layers(recipe, layout, layer)))
+    return recipe.software.states.dummy_gradient_bytes * largest
 
 
 def _gathered_params(software: Software) -> float:
@@ -62,10 +67,10 @@ def gathered_bytes(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
     Assumes: 2-byte copies; tables stay gathered from forward to backward.
     """
     software, layer = recipe.software, largest_layer(recipe, layout)
-    inside = sum(layers_params(recipe.model, layout, rank.layers, rank.expert_layers))
-    whole = rank.layers * whole_params(recipe, layout)
+    inside = sum(layers_params(recipe.model, layout, rank.layers))
+    whole = rank.layers.times(whole_params(each, layout) for each in recipe.kinds)
     held = (
-        np.minimum(software.sharding.gathered_layers, rank.layers) * layer
+        np.minimum(software.sharding.gathered_layers, rank.layers.total) * layer
         + whole
         + np.minimum(_gathered_params(software), inside - whole)
         + rank.params
@@ -103,30 +108,26 @@ def bucket_bytes(recipe: Recipe, layout: Layouts, trained: Numeric) -> Numeric:
 def kept_bytes(
     layout: Layouts,
     acts: Activations,
-    layers: Numeric,
+    layers: Layers,
     has_embedding: Numeric,
-    expert_layers: Numeric = 0.0,
     has_head: Numeric = 0.0,
 ) -> Numeric:
     """Activations of one micro-batch that a virtual stage of so many layers keeps.
 
-    Formula: recomputed layers * input + other layers * kept + embedding's; of the others
-             expert_layers / layers keep experts' more; multi-token prediction's with the head
+    Formula: recomputed layers * input + other layers * kept + embedding's; multi-token prediction's
+             with the head
     Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-num-layers counts within a
              virtual stage
-    Assumes: full recomputation starts with the first layers of the stage.
+    Assumes: as many of each kind are recomputed as of all layers of the stage.
     """
-    limited = np.where(np.asarray(layout.recompute_layers) > 0, layout.recompute_layers, layers)
-    recomputed = np.where(layout.recomputes_all, np.minimum(limited, layers), 0.0)
-    kept = (
-        recomputed * acts.input_bytes
-        + (layers - recomputed) * acts.layer_bytes
-        + has_embedding * acts.embedding_bytes
-    )
-    if isinstance(acts.expert_bytes, float) and acts.expert_bytes == 0.0:
-        return kept + has_head * acts.mtp_bytes
-    others = (layers - recomputed) * expert_layers / np.maximum(layers, 1e-9)
-    return kept + others * acts.expert_bytes + has_head * acts.mtp_bytes
+    total = layers.total
+    limited = np.where(np.asarray(layout.recompute_layers) > 0, layout.recompute_layers, total)
+    recomputed = np.where(layout.recomputes_all, np.minimum(limited, total), 0.0)
+    share = recomputed / np.maximum(total, 1e-9)
+    inputs = layers.times(kind.input_bytes for kind in acts.kinds)
+    whole = layers.times(kind.layer_bytes for kind in acts.kinds)
+    ends = has_embedding * acts.embedding_bytes + has_head * acts.mtp_bytes
+    return share * inputs + (1 - share) * whole + ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
             routed.narrow,
         )
         weights, gradients, optimizer = weights + more[0], gradients + more[1], optimizer + more[2]
-    dense, experts = layers_params(recipe.model, layout, rank.layers, rank.expert_layers)
+    dense, experts = layers_params(recipe.model, layout, rank.layers)
     weights = weights + beyond_16_bits(recipe, layout, dense, layout.replicas)
     if recipe.model.moe:
         weights = weights + beyond_16_bits(recipe, layout, experts, expert_ranks(layout))
@@ -220,7 +221,6 @@ def rank_memory(
         states.optimizer,
         states.buffers,
     )
-    full = layout.recomputes_all
     v = layout.v
     kept: Numeric = (
         kept_bytes(
@@ -228,17 +228,14 @@ def rank_memory(
             acts,
             rank.layers / v,
             rank.has_embedding / v,
-            rank.expert_layers / v,
             rank.has_head / v,
         )
         * v
     )
-    inner = acts.temporary_bytes + np.where(full, acts.whole_layer_bytes - acts.input_bytes, 0.0)
-    inner = inner + np.where(
-        layout.recomputes_modules, acts.whole_layer_bytes - acts.layer_bytes, 0.0
-    )
+    inner = reduce(np.maximum, (_inner_bytes(layout, kind) for kind in acts.kinds))
     working = np.maximum(inner + rank.has_head * acts.logits_bytes, rank.has_head * acts.head_bytes)
-    kept = kept + rank.layers * acts.gathered_bytes * ~layout.pipelined
+    gathered = rank.layers.times(kind.gathered_bytes for kind in acts.kinds)
+    kept = kept + gathered * ~layout.pipelined
     working = np.maximum(working, software.states.unit_gradient_bytes * states.trained - kept)
     activation = (rank.in_flight + more_in_flight(recipe, layout, rank)) * kept
     activation = activation + rank.has_head * deferred_bytes(recipe, layout)
@@ -297,20 +294,31 @@ def pipeline_bytes(recipe: Recipe, layout: Layouts, acts: Activations, rank: Ran
     received, sent = layout.v - rank.has_embedding, layout.v - rank.has_head
     waiting = np.maximum(layout.m - rank.in_flight, 0.0)
     count = received * waiting + sent * (layout.m + rank.in_flight)
-    return count * acts.input_bytes * layout.pipelined
+    return count * acts.kinds[0].input_bytes * layout.pipelined
+
+
+def _inner_bytes(layout: Layouts, kind: Kept) -> Numeric:
+    """Peak inside the backward pass of one layer, beyond what is kept for it.
+
+    Formula: temporaries + what recomputation brings back
+    Source:  [korthikanti2022] sec. 5
+    Assumes: one layer at a time.
+    """
+    full = np.where(layout.recomputes_all, kind.whole_bytes - kind.input_bytes, 0.0)
+    chosen = np.where(layout.recomputes_modules, kind.whole_bytes - kind.layer_bytes, 0.0)
+    return kind.temporary_bytes + full + chosen
 
 
 def hosted_bytes(acts: Activations, ranks: tuple[Rank, ...]) -> Numeric:
     """Activations in host memory of the pipeline rank that sends most.
 
-    Formula: in flight * (layers * moved + expert_layers * moved by experts)
+    Formula: in flight * (layers * moved) of each kind
     Source:  [megatron-core] core/pipeline_parallel/fine_grained_activation_offload.py
     Assumes: every micro-batch in flight is there.
     """
     most: Numeric = 0.0
     for rank in ranks:
-        held = rank.layers * acts.hosted.moved_bytes
-        held = held + rank.expert_layers * acts.expert_hosted.moved_bytes
+        held = rank.layers.times(kind.hosted.moved_bytes for kind in acts.kinds)
         most = np.maximum(most, rank.in_flight * held)
     return most
 
@@ -325,7 +333,7 @@ def more_in_flight(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
     Assumes: both chunks advance alike.
     """
     overlaps = exchange_overlaps(recipe, layout)
-    layer = 1 / np.maximum(rank.layers, 1)
+    layer = 1 / np.maximum(rank.layers.total, 1)
     return np.minimum(layer, layout.m - rank.in_flight) * overlaps
 
 
@@ -340,7 +348,7 @@ def graph_bytes(recipe: Recipe, layout: Layouts, rank: Rank, activations: Numeri
     """
     allocator = recipe.software.allocator
     hidden = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * 2 / layout.sequence_shards
-    static = allocator.graph_tensors * hidden * rank.layers * rank.in_flight
+    static = allocator.graph_tensors * hidden * rank.layers.total * rank.in_flight
     return static + allocator.graph_pool_share * activations
 
 
@@ -352,15 +360,8 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
     Assumes: middle ranks alike.
     """
     model, pp = recipe.model, np.asarray(layout.pp)
-    none = Split(0.0, 0.0, 0.0)
-    sparse = layers.experts or none
-    dense, routed = zip(
-        *(
-            layers_params(model, layout, getattr(layers, f), getattr(sparse, f))
-            for f in ("first", "middle", "last")
-        ),
-        strict=True,
-    )
+    each = (layers.first, layers.middle, layers.last)
+    dense, routed = zip(*(layers_params(model, layout, rank) for rank in each), strict=True)
     table, head = embedding_params(model, layout.tp), head_params(model, layout)
     ahead, ahead_routed = (
         (mtp_stage_params(model, layout), mtp_routed(model, layout))
@@ -376,7 +377,6 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
             in_flight(layout, 0),
             1.0,
             alone,
-            sparse.first,
             routed[0] + ahead_routed * alone,
         ),
         Rank(
@@ -385,7 +385,6 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
             middle_flight,
             pp <= 2,
             alone,
-            sparse.middle,
             routed[1] + ahead_routed * alone,
         ),
         Rank(
@@ -394,7 +393,6 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
             in_flight(layout, layout.pp - 1),
             alone,
             1.0,
-            sparse.last,
             routed[2] + ahead_routed,
         ),
     )

@@ -16,6 +16,7 @@ from planner.cost.memory.optimizer_states import saved_bytes
 from planner.cost.params.layer import embedding_params, head_params, norm_params
 from planner.cost.params.lora import NF4
 from planner.cost.params.per_rank import instances, shard_copies
+from planner.cost.params.stages import Layers
 from planner.cost.params.trained import (
     adapters_params,
     frozen_params,
@@ -24,6 +25,7 @@ from planner.cost.params.trained import (
     trains_all,
 )
 from planner.layout import Layouts, Mask, Numeric
+from planner.specs.layers import kinds
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
 
@@ -32,14 +34,12 @@ from planner.specs.software import Software
 class Rank:
     """A pipeline rank as memory sees it."""
 
-    layers: Numeric
+    layers: Layers
     params: Numeric
     in_flight: Numeric
     """Micro-batches' activations held at the peak, in whole stages."""
     has_embedding: Numeric
     has_head: Numeric
-    expert_layers: Numeric = 0.0
-    """Of the layers those with experts."""
     expert_params: Numeric = 0.0
     """Of the parameters those of routed experts, which edp ranks share in place of dp cp."""
 
@@ -66,17 +66,18 @@ def rank_holds(recipe: Recipe, layout: Layouts, rank: Rank) -> tuple[Held, Held]
     """
     params, routed = rank.params - rank.expert_params, rank.expert_params
     matrices = (
-        trained_layers(recipe, layout, rank.layers, rank.expert_layers)[0]
-        if recipe.optimizer == "muon"
-        else None
+        trained_layers(recipe, layout, rank.layers)[0] if recipe.optimizer == "muon" else None
     )
     if trains_all(recipe):
         return Held(params, 0.0, matrices), Held(routed)
-    frozen, more = frozen_params(recipe, layout, rank.layers, rank.expert_layers)
-    adapters = adapters_params(recipe, layout, rank.layers, rank.expert_layers)
+    frozen, more = frozen_params(recipe, layout, rank.layers)
+    adapters = adapters_params(recipe, layout, rank.layers)
     four_bits = float(recipe.lora is not None and recipe.lora.base == "nf4")
     narrow = (
-        frozen - rank.layers * recipe.model.norms_per_layer * norm_params(recipe.model)
+        frozen
+        - rank.layers.times(
+            model.norms_per_layer * norm_params(model) for model in kinds(recipe.model).values()
+        )
     ) * four_bits
     frozen = frozen + rank.has_embedding * embedding_params(recipe.model, layout.tp) * (
         not trains(recipe, "embedding")

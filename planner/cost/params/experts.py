@@ -69,18 +69,3 @@ def idle_params(model: ModelSpec, moe: Moe) -> Numeric:
     Assumes: every token uses experts_per_token experts.
     """
     return (moe.num_experts - moe.experts_per_token) * expert_params(model, moe)
-
-
-def moe_layers_below(model: ModelSpec, layer: Numeric) -> Numeric:
-    """How many of the layers 0 to layer - 1 have experts; all layers at once give the model's
-    count.
-
-    Formula: max(floor(layer / every) - floor(first_dense / every), 0); 0 for a dense model
-    Source:  [megatron-core] --moe-layer-freq as a list
-    Assumes: layer i has experts when i >= first_dense_layers and (i + 1) mod moe_every = 0.
-    """
-    if model.moe is None:
-        return 0 * layer
-    every, first = model.moe.moe_every, model.moe.first_dense_layers
-    count = layer // every - first // every
-    return count * (count > 0)

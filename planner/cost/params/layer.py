@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.cost.params.attention import attention_params
 from planner.cost.params.experts import (
     idle_params,
-    moe_layers_below,
     routed_params,
     router_params,
     shared_params,
 )
+from planner.cost.params.mixers import mixer_params, outer_stream_params, stream_params
 from planner.layout import Layouts, Numeric
+from planner.specs.layers import counts, kinds, mtp_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
@@ -60,54 +60,44 @@ def mlp_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
 
 
 def layer_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
-    """Parameters of one dense transformer layer on one tensor-parallel rank.
+    """Parameters of one layer on one tensor-parallel rank, without its routed experts.
 
-    Formula: attention + mlp + norms
-    Source:  [megatron-core] built on the meta device; [korthikanti2022]
-    Assumes: tp divides heads and ffn_size.
-    """
-    return (
-        attention_params(model, tp)
-        + mlp_params(model, tp)
-        + model.norms_per_layer * norm_params(model)
-    )
-
-
-def moe_layer_params(
-    model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1
-) -> Numeric:
-    """Parameters of one layer with experts on one rank; a dense layer's where the model has none.
-
-    Formula: attention + norms + routed + shared + router (+ mlp beside the experts)
-    Source:  [megatron-core] MoELayer built on the meta device
-    Assumes: tp divides heads and shared width, ep the experts, etp their width.
+    Formula: mixer + norms + streams + mlp, or router + shared experts (+ mlp beside them)
+    Source:  [megatron-core] and [hf-transformers] built on the meta device; [korthikanti2022]
+    Assumes: a model whose layers are alike (specs.layers.kinds()); tp divides heads and widths.
     """
     moe = model.moe
+    params = mixer_params(model, tp) + model.norms_per_layer * norm_params(model)
+    params = params + stream_params(model)
+    if not model.has_mlp:
+        return params
     if moe is None:
-        return layer_params(model, tp)
-    return (
-        attention_params(model, tp)
-        + model.norms_per_layer * norm_params(model)
-        + routed_params(model, moe, ep, etp)
-        + shared_params(model, moe, tp)
-        + router_params(model, moe)
-        + (mlp_params(model, tp) if moe.dense_residual else 0)
-    )
+        return params + mlp_params(model, tp)
+    residual = mlp_params(model, tp) if moe.dense_residual else 0
+    return params + shared_params(model, moe, tp) + router_params(model, moe) + residual
+
+
+def routed_layer_params(model: ModelSpec, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
+    """Parameters of the routed experts of one layer on one rank; 0 without experts."""
+    return routed_params(model, model.moe, ep, etp) if model.moe and model.has_mlp else 0
 
 
 def mtp_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric = 1) -> Numeric:
     """Parameters of the multi-token-prediction layers on one rank; embedding and head are the
     model's own.
 
-    Formula: mtp_layers (layer + 2 h^2 / tp + 3 norms): it joins hidden state and embedding,
-             normalises both and its output
+    Formula: mtp_layers (layers of mtp_pattern, or one like the model's last, + 2 h^2 / tp + 3
+             norms): it joins hidden state and embedding, normalises both and its output
     Source:  [deepseek2024] sec. 2.2; [megatron-core] MultiTokenPredictionLayer
-    Assumes: each is a layer like the model's last, with experts where the model has them.
+    Assumes: no depth shares weights with another.
     """
+    if not model.mtp_layers:
+        return 0
     h = model.hidden_size
-    return model.mtp_layers * (
-        moe_layer_params(model, tp, ep, etp) + 2 * h * h // tp + 3 * norm_params(model)
-    )
+    layers = [
+        layer_params(kind, tp) + routed_layer_params(kind, ep, etp) for kind in mtp_kinds(model)
+    ]
+    return model.mtp_layers * (sum(layers) + 2 * h * h // tp + 3 * norm_params(model))
 
 
 def embedding_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
@@ -167,19 +157,19 @@ def mtp_stage_params(model: ModelSpec, layout: Layouts) -> Numeric:
 def total_params(model: ModelSpec) -> int:
     """Parameters as released: no padding, tied tables once, multi-token-prediction layers left out.
 
-    Formula: dense layers + layers with experts + V h (twice when untied) + positions + norms of
-             embedding and end
+    Formula: the layers of each kind + V h (twice when untied) + positions + norms of embedding and
+             end
     Source:  [korthikanti2022] eq. 12, [megatron-core]
     Assumes: nothing beyond the model document.
     """
     table = model.vocab_size * model.hidden_size
-    moe_layers = int(moe_layers_below(model, model.num_layers))
+    each = (layer_params(kind) + routed_layer_params(kind) for kind in kinds(model).values())
     return int(
-        (model.num_layers - moe_layers) * layer_params(model)
-        + moe_layers * moe_layer_params(model)
+        sum(count * params for count, params in zip(counts(model), each, strict=True))
         + table * (1 if model.tied_embeddings else 2)
         + model.position_rows * model.hidden_size
         + norm_params(model) * (2 if model.embedding_norm else 1)
+        + outer_stream_params(model)
     )
 
 
@@ -192,8 +182,10 @@ def active_params(model: ModelSpec) -> int:
     Assumes: every token uses experts_per_token experts. Publishers differ: some leave out one table
              or both.
     """
-    moe = model.moe
-    idle = int(moe_layers_below(model, model.num_layers) * idle_params(model, moe)) if moe else 0
+    idle = 0
+    for count, kind in zip(counts(model), kinds(model).values(), strict=True):
+        if kind.moe and kind.has_mlp:
+            idle += count * int(idle_params(kind, kind.moe))
     return total_params(model) - idle
 
 

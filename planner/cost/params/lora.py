@@ -60,41 +60,25 @@ def mlp_adapters(
     return (*adapters, *(Adapter(ffn_size, h, "row", of) for name in targets if name == "fc2"))
 
 
-def dense_adapters(recipe: Recipe) -> tuple[Adapter, ...]:
-    """Those of a layer with a dense MLP; none without LoRA."""
-    model, lora = recipe.model, recipe.lora
-    return (
-        (
-            *attention_adapters(model, lora.targets),
-            *mlp_adapters(model, lora.targets, model.ffn_size, "mlp"),
-        )
-        if lora
-        else ()
-    )
-
-
-def mlp_adapters_of(recipe: Recipe) -> tuple[Adapter, ...]:
-    """Of a dense layer's adapters those of its MLP."""
-    return tuple(adapter for adapter in dense_adapters(recipe) if adapter.of == "mlp")
-
-
-def expert_adapters(recipe: Recipe) -> tuple[Adapter, ...]:
-    """Those of a layer with experts: attention's, and one a linear of the shared and of a rank's
-    routed experts together.
+def layer_adapters(recipe: Recipe) -> tuple[Adapter, ...]:
+    """Those of a layer: attention's and the MLP's, or one a linear of the shared and of a rank's
+    routed experts together; none without LoRA.
     """
     model, lora, moe = recipe.model, recipe.lora, recipe.model.moe
-    if not lora or not moe:
+    if not lora:
         return ()
+    attention = attention_adapters(model, lora.targets)
+    mlp = mlp_adapters(model, lora.targets, model.ffn_size, "mlp")
+    if moe is None:
+        return (*attention, *mlp)
     shared = (
         mlp_adapters(model, lora.targets, moe.shared_ffn_size, "shared")
         if moe.shared_ffn_size
         else ()
     )
-    residual = (
-        mlp_adapters(model, lora.targets, model.ffn_size, "mlp") if moe.dense_residual else ()
-    )
+    residual = mlp if moe.dense_residual else ()
     routed = mlp_adapters(model, lora.targets, moe.expert_ffn_size, "routed")
-    return (*attention_adapters(model, lora.targets), *shared, *residual, *routed)
+    return (*attention, *shared, *residual, *routed)
 
 
 def adapter_params(recipe: Recipe, adapters: tuple[Adapter, ...], split: Numeric = 1) -> Numeric:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.cost.params.experts import routed_params
-from planner.cost.params.layer import layer_params, moe_layer_params
+from planner.cost.params.layer import layer_params, routed_layer_params
+from planner.cost.params.stages import Layers
 from planner.layout import Layouts, Numeric
+from planner.specs.layers import kinds, mtp_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
@@ -47,34 +48,23 @@ def shard_copies(recipe: Recipe, layout: Layouts) -> Numeric:
     return np.where(shared, recipe.software.sharding.shard_copies, 1)
 
 
-def layers_params(
-    model: ModelSpec, layout: Layouts, layers: Numeric, expert_layers: Numeric
-) -> tuple[Numeric, Numeric]:
-    """Parameters of so many layers on one rank, of which so many have experts: those over dp cp,
-    and routed experts.
+def layers_params(model: ModelSpec, layout: Layouts, layers: Layers) -> tuple[Numeric, Numeric]:
+    """Parameters of so many layers on one rank: those over dp cp, and routed experts.
 
-    Formula: layers dense + expert_layers (layer with experts - routed - dense); expert_layers
-             routed
+    Formula: layer_params() and routed_layer_params() of each kind
     Source:  [megatron-core] MoELayer: routed experts alone are expert-parallel, their router and
              shared experts are not
     Assumes: tp, ep, etp divide what they split.
     """
-    params = layers * layer_params(model, layout.tp)
-    if model.moe is None:
-        return params, 0.0
-    routed = routed_params(model, model.moe, layout.ep, layout.etp)
-    other = (
-        moe_layer_params(model, layout.tp, layout.ep, layout.etp)
-        - routed
-        - layer_params(model, layout.tp)
-    )
-    return params + expert_layers * other, expert_layers * routed
+    each = kinds(model).values()
+    shared = layers.times(layer_params(kind, layout.tp) for kind in each)
+    routed = layers.times(routed_layer_params(kind, layout.ep, layout.etp) for kind in each)
+    return shared, routed
 
 
 def mtp_routed(model: ModelSpec, layout: Layouts) -> Numeric:
     """Parameters of the routed experts of multi-token prediction on one rank of the last stage."""
-    return (
-        model.mtp_layers * routed_params(model, model.moe, layout.ep, layout.etp)
-        if model.moe
-        else 0.0
-    )
+    if not model.mtp_layers:
+        return 0.0
+    each = (routed_layer_params(kind, layout.ep, layout.etp) for kind in mtp_kinds(model))
+    return model.mtp_layers * sum(each)

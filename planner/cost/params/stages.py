@@ -6,28 +6,75 @@ One layout is split exactly, chunk by chunk.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 
 import numpy as np
 
-from planner.cost.params.experts import moe_layers_below
+from planner.cost.unique_rows import once_per
+from planner.errors import InputError
 from planner.layout import Layout, Layouts, Numeric
 from planner.specs import stage_layout
-from planner.specs.model import ModelSpec, Moe
+from planner.specs.layers import below, kinds, layer_kinds
+from planner.specs.model import ModelSpec
+from planner.specs.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Layers of a pipeline rank, or of a virtual stage, by kind."""
+
+    of: tuple[Numeric, ...]
+    """In the order of specs.layers.kinds()."""
+
+    @property
+    def total(self) -> Numeric:
+        return sum(self.of)
+
+    def __mul__(self, times: Numeric) -> Layers:
+        return Layers(tuple(count * times for count in self.of))
+
+    def __truediv__(self, parts: Numeric) -> Layers:
+        return Layers(tuple(count / parts for count in self.of))
+
+    def times(self, each: Iterable[Numeric]) -> Numeric:
+        """The sum of what the layers of each kind have or take."""
+        return sum(count * value for count, value in zip(self.of, each, strict=True))
+
+
+def one(model: ModelSpec, index: int) -> Layers:
+    """A single layer: that of an index, from the end where it is negative."""
+    kind = layer_kinds(model)[index]
+    return Layers(tuple(float(name == kind) for name in kinds(model)))
+
+
+def one_of_each(model: ModelSpec) -> tuple[Layers, ...]:
+    """A single layer of each kind."""
+    named = tuple(kinds(model))
+    return tuple(Layers(tuple(float(name == kind) for name in named)) for kind in named)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Layers of a pipeline rank, all its virtual stages together."""
+    """Layers of pipeline ranks, all virtual stages of a rank together."""
+
+    first: Layers
+    middle: Layers
+    """Of the ranks between; as the first when there are none. Of their kinds those of the last of
+    them.
+    """
+    last: Layers
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Layers of a pipeline rank, whatever their kinds."""
 
     first: Numeric
     middle: Numeric
-    """Of the ranks between; as the first when there are none."""
     last: Numeric
-    experts: Split | None = None
-    """Of these, the layers with experts; None for a dense model."""
 
 
 def head_layers(model: ModelSpec) -> float:
@@ -41,7 +88,7 @@ def head_layers(model: ModelSpec) -> float:
     return model.vocab_size / (4 * model.query_size + 3 * model.ffn_size)
 
 
-def dealt(model: ModelSpec, layout: Layouts, head_share: float) -> Split:
+def dealt(model: ModelSpec, layout: Layouts, head_share: float) -> _Sizes:
     """Layers of the first, the fullest middle and the last pipeline rank when the software deals
     them by size.
 
@@ -58,7 +105,7 @@ def dealt(model: ModelSpec, layout: Layouts, head_share: float) -> Split:
     share = (layers + head_share * head_layers(model)) / layout.pp
     full = np.minimum(np.ceil(share), layers)
     rest = np.maximum(layers - np.ceil(last * share), 0.0)
-    return Split(first=full[()], middle=full[()], last=np.where(last == 0, layers, rest)[()])
+    return _Sizes(first=full[()], middle=full[()], last=np.where(last == 0, layers, rest)[()])
 
 
 def _dealt(model: ModelSpec, pp: int, head_share: float) -> list[list[int]]:
@@ -68,7 +115,7 @@ def _dealt(model: ModelSpec, pp: int, head_share: float) -> list[list[int]]:
     return [[end - start] for start, end in pairwise([0, *through, model.num_layers])]
 
 
-def split(model: ModelSpec, layout: Layouts, head_share: float = 0.0) -> Split:
+def _sizes(model: ModelSpec, layout: Layouts, head_share: float = 0.0) -> _Sizes:
     """Layers of the first, the middle and the last pipeline rank; with a head_share as dealt() has
     it.
 
@@ -94,72 +141,78 @@ def split(model: ModelSpec, layout: Layouts, head_share: float = 0.0) -> Split:
     )
     middle = np.where(uneven, rest, even)
     alone = np.asarray(pp) == 1
-    return Split(
+    return _Sizes(
         first=np.where(alone, layers, first)[()],
         middle=np.where(np.asarray(pp) > 2, middle, np.where(alone, layers, first))[()],
         last=np.where(alone, layers, last)[()],
     )
 
 
-def moe_split(model: ModelSpec, layout: Layouts, layers: Split) -> Split:
-    """How many of the first, the middle and the last rank's layers have experts; of the middle
-    ranks the last one's, the most.
+_KNOBS = (
+    "pp",
+    "v",
+    "account_for_embedding",
+    "account_for_loss",
+    "first_layers",
+    "last_layers",
+)
+
+
+@once_per(lambda recipe: _KNOBS)
+def split(recipe: Recipe, layout: Layouts) -> Split:
+    """Layers of the first, a middle and the last pipeline rank, by kind; of the middle ranks' kinds
+    those of the last one.
 
     Formula: sum over chunks c of below(c R + start + n) - below(c R + start); n layers a chunk, R =
-             L / v layers of all ranks' chunks, start those of the ranks before, below(x) =
-             moe_layers_below
-    Source:  [megatron-core] --moe-layer-freq, get_transformer_layer_offset
+             L / v layers of all ranks' chunks, start those of the ranks before
+    Source:  [megatron-core] get_transformer_layer_offset
     Assumes: chunks of a rank are equal; a legal layout.
     """
-    zero = 0 * (layers.first + layout.v)
-    if model.moe is None:
-        return Split(zero, zero, zero)
+    model = recipe.model
+    sizes = _sizes(model, layout, recipe.software.quirks.stage_head_share)
+    if len(kinds(model)) == 1:
+        return Split(Layers((sizes.first,)), Layers((sizes.middle,)), Layers((sizes.last,)))
     round_ = float(model.num_layers) / layout.v
-    first, middle, last = (x / layout.v for x in (layers.first, layers.middle, layers.last))
+    first, middle, last = (x / layout.v for x in (sizes.first, sizes.middle, sizes.last))
     several = np.asarray(layout.pp) > 2
-    starts = (0.0, np.where(several, round_ - last - middle, 0.0), round_ - last)
-    rows = [
-        _moe_of_rank(model, model.moe, layout.v, round_, start, n)
-        for start, n in zip(starts, (first, middle, last), strict=True)
-    ]
-    first, middle, last = (np.asarray(zero + row)[()] for row in rows)
-    return Split(first, middle, last)
+    starts = (0.0 * last, np.where(several, round_ - last - middle, 0.0), round_ - last)
+    ranks = zip(starts, (first, middle, last), strict=True)
+    return Split(*(_of_rank(model, layout.v, round_, start, n) for start, n in ranks))
 
 
-def _moe_of_rank(
-    model: ModelSpec, moe: Moe, v: Numeric, round_: Numeric, start: Numeric, n: Numeric
-) -> Numeric:
-    """Layers with experts among v chunks of n layers that begin at start, start + round_, ...
-
-    Where every layer has experts but the first ones, only so many chunks can lack them.
-    """
-    most = int(np.max(v))
-    dense: Numeric = 0.0
-    for chunk in range(most if moe.moe_every > 1 else min(most, moe.first_dense_layers)):
-        begin = np.round(chunk * round_ + start)
-        sparse = moe_layers_below(model, np.round(begin + n)) - moe_layers_below(model, begin)
-        dense = dense + np.where(chunk < np.asarray(v), n - sparse, 0.0)
-    return v * n - dense
+def _of_rank(model: ModelSpec, v: Numeric, round_: Numeric, start: Numeric, n: Numeric) -> Layers:
+    """Layers of v chunks of n layers that begin at start, start + round_, ..."""
+    sums: list[Numeric] = [0.0 for _ in kinds(model)]
+    for chunk in range(int(np.max(v))):
+        begin = chunk * round_ + start
+        pairs = zip(below(model, begin), below(model, begin + n), strict=True)
+        there = chunk < np.asarray(v)
+        held = [np.where(there, end - before, 0.0) for before, end in pairs]
+        sums = [total + count for total, count in zip(sums, held, strict=True)]
+    return Layers(tuple(np.asarray(count)[()] for count in sums))
 
 
-def chunk_moe_layers(model: ModelSpec, layout: Layout) -> list[list[int]]:
-    """How many layers of every virtual stage of one layout have experts: [rank][chunk], as
-    chunk_layers.
+def chunk_kinds(recipe: Recipe, layout: Layout) -> list[list[Layers]]:
+    """Layers of every virtual stage of one layout by kind: [rank][chunk], as chunk_layers.
 
     Formula: below(end) - below(begin) of each chunk; all ranks' first chunks come before their
              second ones
     Source:  [megatron-core] get_transformer_layer_offset
-    Assumes: one legal layout.
+    Assumes: one legal layout. Raises InputError where a stage would have less than no layers.
     """
-    table = chunk_layers(model, layout)
-    out = [[0] * len(row) for row in table]
+    model = recipe.model
+    table = chunk_layers(model, layout, recipe.software.quirks.stage_head_share)
+    least = min(map(min, table))
+    if least < 0:
+        raise InputError(f"every stage must have 0 or more layers, but one would have {least}")
+    out: list[list[Layers]] = [[] for _ in table]
     begin = 0
-    for chunk, rank in (
-        (chunk, rank) for chunk in range(len(table[0])) for rank in range(len(table))
-    ):
-        end = begin + table[rank][chunk]
-        out[rank][chunk] = int(moe_layers_below(model, end) - moe_layers_below(model, begin))
-        begin = end
+    for chunk in range(len(table[0])):
+        for rank, row in enumerate(table):
+            end = begin + row[chunk]
+            pairs = zip(below(model, begin), below(model, end), strict=True)
+            out[rank].append(Layers(tuple(float(after - before) for before, after in pairs)))
+            begin = end
     return out
 
 
@@ -179,7 +232,7 @@ def chunk_layers(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> l
         ]
     if head_share:
         return _dealt(model, pp, head_share)
-    share = split(model, layout)
+    share = _sizes(model, layout)
     first, middle, last = (float(layers) for layers in (share.first, share.middle, share.last))
     ranks = [first] + [middle] * (pp - 2) + [last] * (pp > 1)
     lacks_first = layout.account_for_embedding and not layout.first_layers

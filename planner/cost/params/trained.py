@@ -6,83 +6,71 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.cost.params.attention import attention_params
-from planner.cost.params.experts import (
-    moe_layers_below,
-    routed_params,
-    router_params,
-    shared_params,
-)
 from planner.cost.params.layer import (
     embedding_params,
     head_params,
-    mlp_params,
+    layer_params,
     norm_params,
+    routed_layer_params,
     total_params,
 )
-from planner.cost.params.lora import adapter_params, dense_adapters, expert_adapters
+from planner.cost.params.lora import adapter_params, layer_adapters
+from planner.cost.params.mixers import mixer_params
 from planner.cost.params.per_rank import layers_params
+from planner.cost.params.stages import Layers
 from planner.layout import Layout, Layouts, Numeric
+from planner.specs.layers import counts, kinds
+from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
 
-def adapters_params(
-    recipe: Recipe, layout: Layouts, layers: Numeric, expert_layers: Numeric = 0.0
-) -> tuple[Numeric, Numeric]:
-    """Parameters of the adapters of so many layers on one rank, of which so many have experts: over
-    dp cp, and of routed experts.
+def adapters_params(recipe: Recipe, layout: Layouts, layers: Layers) -> tuple[Numeric, Numeric]:
+    """Parameters of the adapters of so many layers on one rank: over dp cp, and of routed experts.
 
-    Formula: layers dense + expert_layers (with experts - dense), adapter_params of each over tp;
-             routed ones over etp
+    Formula: adapter_params of each kind over tp; routed ones over etp
     Source:  [hu2021] sec. 4.1; [megatron-bridge] ParallelLinearAdapter
     Assumes: the routed experts of a rank share one adapter a linear, as Megatron-Bridge's grouped
              experts do.
     """
-    dense, sparse = dense_adapters(recipe), expert_adapters(recipe)
-    shared = tuple(adapter for adapter in sparse if adapter.of != "routed")
-    routed = tuple(adapter for adapter in sparse if adapter.of == "routed")
-    plain = layers * adapter_params(recipe, dense, layout.tp)
-    if not sparse:
-        return plain, 0.0
-    more = adapter_params(recipe, shared, layout.tp) - adapter_params(recipe, dense, layout.tp)
-    return plain + expert_layers * more, expert_layers * adapter_params(recipe, routed, layout.etp)
+    shared, routed = [], []
+    for kind in recipe.kinds:
+        adapters = layer_adapters(kind)
+        of_experts = tuple(adapter for adapter in adapters if adapter.of == "routed")
+        others = tuple(adapter for adapter in adapters if adapter.of != "routed")
+        shared.append(adapter_params(recipe, others, layout.tp))
+        routed.append(adapter_params(recipe, of_experts, layout.etp))
+    return layers.times(shared), layers.times(routed)
 
 
-def frozen_params(
-    recipe: Recipe, layout: Layouts, layers: Numeric, expert_layers: Numeric = 0.0
-) -> tuple[Numeric, Numeric]:
+def frozen_params(recipe: Recipe, layout: Layouts, layers: Layers) -> tuple[Numeric, Numeric]:
     """Frozen parameters of so many layers on one rank: those over dp cp, and routed experts.
 
-    Formula: the sum of the frozen parts; all of them with adapters
+    Formula: the sum of the frozen parts of each kind; all of them with adapters
     Source:  [hu2021] sec. 4: pre-trained weights get no gradients
     Assumes: a part is frozen in every layer.
     """
     if recipe.lora:
-        return layers_params(recipe.model, layout, layers, expert_layers)
-    model, moe, tp = recipe.model, recipe.model.moe, layout.tp
-    shared: Numeric = 0.0 * layers
-    shared = shared + (0.0 if trains(recipe, "attention") else layers * attention_params(model, tp))
-    shared = shared + (
-        0.0 if trains(recipe, "norms") else layers * (model.norms_per_layer * norm_params(model))
-    )
+        return layers_params(recipe.model, layout, layers)
+    each = kinds(recipe.model).values()
+    shared = [_frozen(recipe, model, layout.tp) for model in each]
     if trains(recipe, "mlp"):
-        return shared, 0.0
-    shared = shared + (layers - expert_layers) * mlp_params(model, tp)
-    if moe is None:
-        return shared, 0.0
-    own = (
-        shared_params(model, moe, tp)
-        + router_params(model, moe)
-        + (mlp_params(model, tp) if moe.dense_residual else 0)
-    )
-    return shared + expert_layers * own, expert_layers * routed_params(
-        model, moe, layout.ep, layout.etp
-    )
+        return layers.times(shared), 0.0
+    routed = (routed_layer_params(model, layout.ep, layout.etp) for model in each)
+    return layers.times(shared), layers.times(routed)
 
 
-def trained_layers(
-    recipe: Recipe, layout: Layouts, layers: Numeric, expert_layers: Numeric = 0.0
-) -> tuple[Numeric, Numeric]:
+def _frozen(recipe: Recipe, model: ModelSpec, tp: Numeric) -> Numeric:
+    """Frozen parameters of one layer without its routed experts; model: of the layer's kind."""
+    attention, norms = mixer_params(model, tp), model.norms_per_layer * norm_params(model)
+    parts = {
+        "attention": attention,
+        "norms": norms,
+        "mlp": layer_params(model, tp) - attention - norms,
+    }
+    return sum((size for part, size in parts.items() if not trains(recipe, part)), 0.0)
+
+
+def trained_layers(recipe: Recipe, layout: Layouts, layers: Layers) -> tuple[Numeric, Numeric]:
     """Trained parameters of so many layers on one rank: those over dp cp, and those of routed
     experts.
 
@@ -91,13 +79,11 @@ def trained_layers(
              trained
     Assumes: as those.
     """
-    params = layers_params(recipe.model, layout, layers, expert_layers)
+    params = layers_params(recipe.model, layout, layers)
     if trains_all(recipe):
         return params
-    frozen, more = (
-        frozen_params(recipe, layout, layers, expert_layers),
-        adapters_params(recipe, layout, layers, expert_layers),
-    )
+    frozen = frozen_params(recipe, layout, layers)
+    more = adapters_params(recipe, layout, layers)
     shared, routed = params[0] - frozen[0] + more[0], params[1] - frozen[1] + more[1]
     return np.maximum(shared, 0.0), np.maximum(
         routed, 0.0
@@ -130,16 +116,14 @@ def trained_total(recipe: Recipe) -> float:
     model = recipe.model
     if trains_all(recipe):
         return total_params(model)
-    unsplit, sparse = Layout(), moe_layers_below(model, model.num_layers)
+    unsplit, layers = Layout(), Layers(counts(model))
     if recipe.lora:
-        return float(sum(adapters_params(recipe, unsplit, model.num_layers, sparse)))
+        return float(sum(adapters_params(recipe, unsplit, layers)))
     table = model.vocab_size * model.hidden_size
     ends = table * (not trains(recipe, "embedding")) + table * (not trains(recipe, "head")) * (
         not model.tied_embeddings
     )
-    return float(
-        total_params(model) - sum(frozen_params(recipe, unsplit, model.num_layers, sparse)) - ends
-    )
+    return float(total_params(model) - sum(frozen_params(recipe, unsplit, layers)) - ends)
 
 
 def trains_all(recipe: Recipe) -> bool:

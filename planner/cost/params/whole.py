@@ -10,8 +10,8 @@ from planner.specs.recipe import Recipe
 
 
 def whole_params(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Of one dense layer on one rank the parameters in tensors of fewer elements than
-    whole_below; none unless weights are sharded.
+    """Of one layer, of a model whose layers are alike, the parameters on one rank in tensors of
+    fewer elements than whole_below; none unless weights are sharded.
 
     Formula: norms, query, key, value and output projection, each branch of the MLP and its last
              product, each where its elements / tp < whole_below

@@ -15,20 +15,20 @@ from planner.cost.layer.layer import LayerTime
 from planner.cost.memory.quantized_weights import gathered_as
 from planner.cost.memory.states import accumulated_bytes, gradients_deferred, reduced_bytes
 from planner.cost.network import collectives, sites
-from planner.cost.params.layer import ends_params, layer_params, padded_vocab
+from planner.cost.params.layer import ends_params, padded_vocab
 from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, instances, layers_params, shard_copies
-from planner.cost.params.stages import Split
+from planner.cost.params.stages import Split, one
 from planner.cost.params.trained import (
     trained_embedding,
     trained_ends,
     trained_layers,
     trains,
-    trains_all,
 )
 from planner.cost.params.whole import whole_params
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Mask, Numeric
+from planner.specs.layers import kinds
 from planner.specs.recipe import Recipe
 from planner.units import MIB, MICRO
 
@@ -143,22 +143,14 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
         layout.replicas,
         layout.tp,
     )
-    dense, routed = layers_params(
-        recipe.model,
-        layout,
-        1,
-        layers.experts.first / np.maximum(layers.first, 1e-9) if layers.experts else 0,
-    )
-    moved, more_moved = trained_layers(
-        recipe,
-        layout,
-        1,
-        layers.experts.first / np.maximum(layers.first, 1e-9) if layers.experts else 0.0,
-    )
+    layer = layers.first / np.maximum(layers.first.total, 1e-9)  # the mean one
+    dense, routed = layers_params(recipe.model, layout, layer)
+    moved, more_moved = trained_layers(recipe, layout, layer)
     copies = shard_copies(recipe, layout)
     members = sites.group(recipe, layout, tp, ranks / copies)
     near = collectives.group(recipe.hardware, tp, np.minimum(layout.hpz, ranks))
-    calls, whole = software.sharding.calls, whole_params(recipe, layout)
+    calls = software.sharding.calls
+    whole = layer.times(whole_params(each, layout) for each in recipe.kinds)
     sharded = np.maximum(dense - whole, 0.0)
     sent = gathered_as(recipe, layout, sent_bytes(recipe))
     if recipe.lora and recipe.lora.base != "nf4":
@@ -171,7 +163,7 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     )
     reduce = scattered_s(recipe, layout, members, moved, calls)
     reduce = reduce + copies_summed_s(recipe, layout, tp, ranks, moved, calls)
-    if layers.experts:
+    if recipe.model.moe:
         stride, owners = layout.etp * layout.ep, expert_ranks(layout)
         alike = sites.group(recipe, layout, stride, owners / copies)
         more = gathered_s(recipe, alike, routed, sent, calls)
@@ -182,7 +174,7 @@ def moves(recipe: Recipe, layout: Layouts, layers: Split) -> Moves:
     outside = gathered_s(recipe, members, ends, 2.0, 1.0)
     outside_reduce = scattered_s(recipe, layout, members, trained, 1.0)
     outside_reduce = outside_reduce + copies_summed_s(recipe, layout, tp, ranks, trained, 1.0)
-    kept_whole = gathered_s(recipe, members, layers.first * whole, sent, 1.0) * (whole > 0)
+    kept_whole = gathered_s(recipe, members, layers.first.total * whole, sent, 1.0) * (whole > 0)
     return Moves(gather, again, reduce, outside, outside_reduce, kept_whole)
 
 
@@ -213,9 +205,10 @@ def sharded_comm_s(
     times = np.where(late, 1, layout.m)
     overlapped = times * ~(late & layout.pipelined)
     hidden = layout.m * (forward + again) + overlapped * reduced
-    hidden = np.maximum(layers.first - 1, 0) * hidden
-    gathers = layers.first * (each.gather_s + each.again_s) + each.outside_s
-    reductions = layers.first * each.reduce_s + each.outside_reduce_s
+    count = layers.first.total
+    hidden = np.maximum(count - 1, 0) * hidden
+    gathers = count * (each.gather_s + each.again_s) + each.outside_s
+    reductions = count * each.reduce_s + each.outside_reduce_s
     total = layout.m * gathers + times * reductions + each.whole_s
     return total - hidden, hidden
 
@@ -226,14 +219,13 @@ TENSORS = 6
 
 def tensors_of(layers: Split) -> Numeric:
     """Parameter tensors of the first rank without its routed experts', tables of both ends too."""
-    return layers.first * TENSORS + 2.0
+    return layers.first.total * TENSORS + 2.0
 
 
 def routed_tensors(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     """Parameter tensors of the first rank's routed experts: two products each."""
-    if not recipe.model.moe or not layers.experts:
-        return 0.0
-    return layers.experts.first * 2.0 * recipe.model.moe.num_experts / layout.ep
+    each = (model.moe.num_experts if model.moe else 0 for model in kinds(recipe.model).values())
+    return layers.first.times(each) * 2.0 / layout.ep
 
 
 def buckets(recipe: Recipe, layout: Layouts, params: Numeric, tensors: Numeric) -> Numeric:
@@ -295,15 +287,12 @@ def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
              one bucket, where they are told
     Source:  [megatron-core] --overlap-grad-reduce; [nanotron] DistributedDataParallel: buckets in
              the order of the backward pass
-    Assumes: a dense layer stands for the first one; a tied table's gradient is whole with the
-             embedding's.
+    Assumes: a tied table's gradient is whole with the embedding's; routed experts are reduced as
+             the rest.
     """
-    each = (
-        layer_params(recipe.model, layout.tp)
-        if trains_all(recipe)
-        else trained_layers(recipe, layout, 1)[0]
-    )
-    total = np.maximum(layers.first * each + trained_ends(recipe, layout), 1.0)
+    each = sum(trained_layers(recipe, layout, one(recipe.model, 0)))
+    inside = sum(trained_layers(recipe, layout, layers.first))
+    total = np.maximum(inside + trained_ends(recipe, layout), 1.0)
     late = np.minimum(each + trained_embedding(recipe, layout), total) / total
     sharding = recipe.software.sharding
     if not (sharding.buckets or sharding.bucket_params):
@@ -346,9 +335,7 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
     Source:  [rajbhandari2020]
     Assumes: as dp_comm_s().
     """
-    params, routed = trained_layers(
-        recipe, layout, layers.first, layers.experts.first if layers.experts else 0.0
-    )
+    params, routed = trained_layers(recipe, layout, layers.first)
     reduce, gather = _reductions(
         recipe,
         layout,
@@ -357,7 +344,7 @@ def exchanged(recipe: Recipe, layout: Layouts, layers: Split) -> Exchanged:
         tensors_of(layers),
         trained_ends(recipe, layout),
     )
-    if layers.experts:
+    if recipe.model.moe:
         alike = (layout.etp * layout.ep, expert_ranks(layout))
         tensors = routed_tensors(recipe, layout, layers)
         more = _reductions(recipe, layout, alike, routed, tensors)
@@ -439,19 +426,20 @@ def dp_comm_s(
     software, sums = recipe.software, exchanged(recipe, layout, layers)
     size = layout.replicas
     group: Mask = np.asarray(size) > 1
-    if layers.experts:
+    if recipe.model.moe:
         group = group | (expert_ranks(layout) > 1)
     window = np.where(layout.sharded(2) & ~gradients_deferred(recipe, layout), layout.m, 1)
     reduce = sums.reduce_s * window
-    gather = sums.gather_s + size * layers.first * TENSORS * software.launch.gather_us * MICRO * (
+    count = layers.first.total
+    gather = sums.gather_s + size * count * TENSORS * software.launch.gather_us * MICRO * (
         layout.sharded(1)
     )
-    beside_backward = window * (layers.first * layer.backward_s + ends.embedding_backward_s)
+    beside_backward = window * (count * layer.backward_s + ends.embedding_backward_s)
     overlapped = software.overlap.grad_share * ~_reduced_after(recipe, layout)
     hidden = np.minimum(reduce * (1 - sums.late_share), beside_backward) * overlapped
     hidden = (
         hidden
-        + np.minimum(gather * (1 - sums.late_share), layers.first * layer.forward_s)
+        + np.minimum(gather * (1 - sums.late_share), count * layer.forward_s)
         * software.overlap.param_share
     )
     moved = Moves(

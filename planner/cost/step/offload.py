@@ -17,15 +17,14 @@ from planner.units import GB
 
 def _shard(recipe: Recipe, layout: Layouts, layers: Split, trained: bool = True) -> Numeric:
     """Parameters whose states a rank owns; with trained False those whose weights it owns."""
-    sparse = layers.experts.first if layers.experts else 0.0
     params, routed = (
-        trained_layers(recipe, layout, layers.first, sparse)
+        trained_layers(recipe, layout, layers.first)
         if trained
-        else layers_params(recipe.model, layout, layers.first, sparse)
+        else layers_params(recipe.model, layout, layers.first)
     )
     ends = trained_ends(recipe, layout) if trained else ends_params(recipe, layout)
     own = (params + ends) / layout.replicas
-    own = own + routed / expert_ranks(layout) if layers.experts else own
+    own = own + routed / expert_ranks(layout) if recipe.model.moe else own
     return own * instances(recipe, layout) if trained else own
 
 
@@ -73,5 +72,5 @@ def fetch_s(recipe: Recipe, layout: Layouts, layers: Split, layer: LayerTime) ->
     host = size / _link_bytes_per_s(recipe)
     drives = size * np.minimum(recipe.gpus, node.gpus) / max(node.nvme_gbytes_per_s * GB, 1.0)
     fetch = np.where(on_nvme(layout) > 0, np.maximum(drives, host), host)
-    computed = layers.first * (layer.forward_s + layer.backward_s)
+    computed = layers.first.total * (layer.forward_s + layer.backward_s)
     return weights_away(layout) * layout.m * np.maximum(2 * fetch - computed, 0.0)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 import numpy as np
 
-from planner.cost.layer.gemms import Product, attention_products, mlp_products
+from planner.cost.layer.gemms import Product
 from planner.cost.layer.kernels import gemm_s, memory_s
-from planner.cost.layer.moe import experts
+from planner.cost.layer.kinds import layer_products
 from planner.cost.memory.offload import optimizer_away
 from planner.cost.memory.optimizer_states import saved_bytes
 from planner.cost.params.per_rank import expert_ranks, instances
-from planner.cost.params.stages import Split
+from planner.cost.params.stages import Layers, Split
 from planner.cost.params.trained import trained_embedding, trained_layers
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
@@ -39,17 +37,13 @@ def moved_bytes(recipe: Recipe, params: Numeric, matrices: Numeric) -> Numeric:
 
 
 def orthogonalization_s(
-    recipe: Recipe,
-    layout: Layouts,
-    layers: Numeric,
-    expert_layers: Numeric,
-    shards: tuple[Numeric, Numeric],
+    recipe: Recipe, layout: Layouts, layers: Layers, shards: tuple[Numeric, Numeric]
 ) -> Numeric:
     """Muon's Newton-Schulz iterations over the matrices of so many layers, shared by so many ranks;
     those of experts by other ones.
 
     Formula: 5 (2 X X' + 2 A A + 2 B X): of a matrix s x l, s <= l, 4 s^2 l + 2 s^3 FLOPs each; at
-             least one layer's largest matrix
+             least the largest matrix
     Source:  [jordan2024]; [megatron-core] --muon-num-ns-steps 5, --muon-tp-mode blockwise: each tp
              rank its own part; core/optimizer/layer_wise_optimizer.py: whole matrices are dealt to
              ranks
@@ -58,66 +52,56 @@ def orthogonalization_s(
     """
     if recipe.optimizer != "muon":
         return 0.0
-    model, count = recipe.model, recipe.tokens_per_rank(layout)
     slower = 2.0 if recipe.framework == "megatron" else 1.0
-    attention, dense = (
-        attention_products(recipe, layout, count),
-        mlp_products(recipe, layout, count, model.ffn_size),
-    )
-    kinds = experts(recipe, layout, model.moe).products[len(attention) :] if model.moe else ()
-    times = [_matrix_s(recipe, product) for product in (*attention, *dense, *kinds)]
-    largest = reduce(
-        np.maximum,
-        (
-            time / product.groups
-            for time, product in zip(times, (*attention, *dense, *kinds), strict=True)
-        ),
-    )
-    n, both = len(attention), len(attention) + len(dense)
-    routed = sum(
-        (time for time, product in zip(times[both:], kinds, strict=True) if _grouped(product)), 0.0
-    )
-    other = sum(
-        (time for time, product in zip(times[both:], kinds, strict=True) if not _grouped(product)),
-        0.0,
-    )
-    mine = (
-        layers * sum(times[:n])
-        + (layers - expert_layers) * sum(times[n:both])
-        + expert_layers * other
-    )
-    return slower * np.maximum(mine / shards[0] + expert_layers * routed / shards[1], largest)
+    mine, routed = [], []
+    largest: Numeric = 0.0
+    for kind in recipe.kinds:
+        own: Numeric = 0.0
+        of_experts: Numeric = 0.0
+        for product in layer_products(kind, layout):
+            spent = _matrix_s(recipe, product)
+            largest = np.maximum(largest, spent / product.groups)
+            grouped = _grouped(product)
+            own, of_experts = own + spent * (not grouped), of_experts + spent * grouped
+        mine.append(own)
+        routed.append(of_experts)
+    shared = layers.times(mine) / shards[0] + layers.times(routed) / shards[1]
+    return slower * np.maximum(shared, largest)
 
 
 def optimizer_s(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
-    """The optimizer step as memory traffic.
+    """The optimizer step of the first or the last pipeline rank, whichever takes longer; offloaded
+    states are updated elsewhere, offload.update_s().
+    """
+    first, last = (_update_s(recipe, layout, rank) for rank in (layers.first, layers.last))
+    return np.maximum(first, last) * (1 - optimizer_away(recipe, layout))
+
+
+def _update_s(recipe: Recipe, layout: Layouts, layers: Layers) -> Numeric:
+    """Update of the parameters of so many layers and the embedding, as memory traffic.
 
     Formula: moved_bytes() of the trained parameters of the shard + (gradient_bytes to zero +
              gradient_step_bytes) a gradient held, over HBM; Muon's products besides,
              orthogonalization_s()
     Source:  [simumax] passes of zeroing, norm, clip, Adam, cast
-    Assumes: the rank with most layers; offloaded states are updated elsewhere, offload.update_s().
+    Assumes: a head on the last rank is as large as the embedding on the first.
     """
     software = recipe.software
-    with_experts = np.maximum(layers.experts.first, layers.experts.last) if layers.experts else 0.0
-    count = np.maximum(layers.first, layers.last)
-    matrices, routed = trained_layers(recipe, layout, count, with_experts)
+    matrices, routed = trained_layers(recipe, layout, layers)
     most = matrices + trained_embedding(recipe, layout)
     copies = instances(recipe, layout)
     shards = layout.shards(1) / copies
     alike: Numeric = 1
     held = most / np.where(layout.sharded(2), shards, 1)
     updated = most / shards
-    if layers.experts:
+    if recipe.model.moe:
         alike = np.where(layout.sharded(1), expert_ranks(layout) / copies, 1)
         held = held + routed / np.where(layout.sharded(2), alike, 1)
         updated = updated + routed / alike
         matrices = matrices + routed * shards / alike
     passes = (software.states.gradient_bytes + software.traffic.gradient_step_bytes) * held
     here = memory_s(recipe.hardware, moved_bytes(recipe, updated, matrices / shards) + passes)
-    return (here + orthogonalization_s(recipe, layout, count, with_experts, (shards, alike))) * (
-        1 - optimizer_away(recipe, layout)
-    )
+    return here + orthogonalization_s(recipe, layout, layers, (shards, alike))
 
 
 def _grouped(product: Product) -> bool:

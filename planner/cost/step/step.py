@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.layer.embedding_and_head import EndsTime
+from planner.cost.layer.kinds import Times, of_slowest
 from planner.cost.layer.layer import LayerTime
-from planner.cost.layer.mean_layer import Times, of_slowest
 from planner.cost.network import collectives, sites
-from planner.cost.params.stages import Split
+from planner.cost.params.stages import Layers, Split
 from planner.cost.schedule_terms import exposed_transfer_s, idle_s, messages
 from planner.cost.step.data_parallel import (
     dp_comm_s,
@@ -21,6 +21,7 @@ from planner.cost.step.optimizer import optimizer_s
 from planner.cost.terms import P2P, StepTime
 from planner.layout import Layouts, Numeric
 from planner.schedules.unequal import Chunks
+from planner.specs.layers import counts
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
 
@@ -42,22 +43,22 @@ def rank_times(
 ) -> tuple[Chunks, Chunks]:
     """Forward and backward seconds of the first, a middle and the last rank for one micro-batch.
 
-    Formula: T_i = layers_i t_i + embedding (first) + head (last)
+    Formula: T_i = sum of layers_i t of each kind + embedding (first) + head (last)
     Source:  [narayanan2021] sec. 2.2
-    Assumes: middle ranks alike.
+    Assumes: middle ranks alike: the mean of them.
     """
-    between = np.maximum(recipe.model.num_layers - layers.first - layers.last, 0.0)
-    middle = np.where(layout.pp > 2, between / np.maximum(layout.pp - 2, 1), layers.middle)
+    several, others = layout.pp > 2, np.maximum(layout.pp - 2, 1)
+    ends_of = zip(counts(recipe.model), layers.first.of, layers.last.of, strict=True)
+    between = [np.maximum(all_ - first - last, 0.0) / others for all_, first, last in ends_of]
+    pairs = zip(between, layers.middle.of, strict=True)
+    middle = Layers(tuple(np.where(several, mean, whole) for mean, whole in pairs))
+    ranks = (layers.first, middle, layers.last)
+    forward = [layer.total(rank, lambda each: each.forward_s) for rank in ranks]
+    backward = [layer.total(rank, lambda each: each.backward_s) for rank in ranks]
     return (
+        Chunks(forward[0] + ends.embedding_forward_s, forward[1], forward[2] + ends.head_forward_s),
         Chunks(
-            layers.first * layer.first.forward_s + ends.embedding_forward_s,
-            middle * layer.middle.forward_s,
-            layers.last * layer.last.forward_s + ends.head_forward_s,
-        ),
-        Chunks(
-            layers.first * layer.first.backward_s + ends.embedding_backward_s,
-            middle * layer.middle.backward_s,
-            layers.last * layer.last.backward_s + ends.head_backward_s,
+            backward[0] + ends.embedding_backward_s, backward[1], backward[2] + ends.head_backward_s
         ),
     )
 
@@ -73,13 +74,17 @@ def pace(layout: Layouts, layers: Split, layer: Times, ends: EndsTime, work: Chu
     head = ends.head_forward_s + ends.head_backward_s
     alone = np.equal(layout.pp, 1)
     each_middle = layer.middle.forward_s + layer.middle.backward_s
-    middle = np.where(np.greater(layout.pp, 2), layers.middle * each_middle, 0.0)
+    middle = np.where(np.greater(layout.pp, 2), layers.middle.total * each_middle, 0.0)
     slowest = np.maximum(np.maximum(work.first, work.last), middle)
     is_first, is_last = work.first >= slowest, alone | (work.last >= slowest)
     ends_s = np.where(is_last, head + embedding * alone, np.where(is_first, embedding, 0.0))
     return Pace(
         slowest_s=np.where(alone, work.first + head, slowest),
-        layers=np.where(is_last, layers.last, np.where(is_first, layers.first, layers.middle)),
+        layers=np.where(
+            is_last,
+            layers.last.total,
+            np.where(is_first, layers.first.total, layers.middle.total),
+        ),
         ends_s=ends_s,
         layer=of_slowest(layer, is_first, is_last),
     )
@@ -93,7 +98,7 @@ def recompute_share(layout: Layouts, layers: Split) -> Numeric:
     Source:  [megatron-core] --recompute-method block, --recompute-num-layers
     Assumes: the middle ranks' layers.
     """
-    chunk = np.maximum(layers.middle / layout.v, 1)
+    chunk = np.maximum(layers.middle.total / layout.v, 1)
     limited = layout.recomputes_all & (np.asarray(layout.recompute_layers) > 0)
     return np.where(limited, np.minimum(layout.recompute_layers, chunk) / chunk, 1.0)
 
@@ -203,7 +208,8 @@ def closed_pipeline(
     forward, backward = rank_times(recipe, layout, layers, layer, ends)
     ranks = forward + backward
     work = pace(layout, layers, layer, ends, ranks)
-    weight = recipe.model.num_layers * layer.middle.gemm_weight_s + ends.head_weight_s
+    weights = layer.total(Layers(counts(recipe.model)), lambda each: each.gemm_weight_s)
+    weight = weights + ends.head_weight_s
     return Pipeline(
         work,
         idle_s(recipe.software, layout, forward, backward, weight / layout.pp),

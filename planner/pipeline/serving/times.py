@@ -10,6 +10,7 @@ from planner.errors import InputError
 from planner.layout import Layout
 from planner.pipeline.model_times import MATRICES, check_widths
 from planner.pipeline.serving.scenario import ServingScenario, StageCost
+from planner.specs.layers import kinds
 from planner.specs.question import from_words
 from planner.specs.recipe import Recipe
 from planner.specs.resolve import recipe_and_layout
@@ -116,6 +117,7 @@ def decode(recipe: Recipe, layout: Layout, context: int) -> tuple[float, float]:
     """
     model, hardware = recipe.model, recipe.hardware
     cached = 2 * context * float(kv_heads_per_rank(model, layout.tp)) * model.head_dim * 2.0
-    return float(memory_s(hardware, 2.0 * layer_params(model, layout.tp))), float(
+    layer = next(iter(kinds(model).values()))
+    return float(memory_s(hardware, 2.0 * layer_params(layer, layout.tp))), float(
         memory_s(hardware, cached)
     )

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from planner.cost.pipeline import stage_layers
 from planner.layout import RECOMPUTE_CODE, Layout
-from planner.specs.model import ModelSpec
+from planner.specs.layers import has_experts
 from planner.specs.recipe import Recipe
 from planner.tune.benchmark import zero1
 from planner.tune.benchmark.network import Block, Embedding, Head, cut_of, fill
@@ -31,11 +32,6 @@ class Training:
     passes: Step
     update: Callable[[], None]
     """Reduces what gradients are not yet reduced, and moves the weights."""
-
-
-def has_experts(model: ModelSpec, layer: int) -> bool:
-    moe = model.moe
-    return moe is not None and layer >= moe.first_dense_layers and (layer + 1) % moe.moe_every == 0
 
 
 def stages(
@@ -55,7 +51,7 @@ def stages(
         return module
 
     out: dict[int, nn.Module] = {}
-    layers = list(map(int, stage_layers(recipe, layout)))
+    layers = [int(count) for count in np.asarray(stage_layers(recipe, layout).total)]
     for index, rank in enumerate(request["rank_of_stage"]):
         if rank != where.pp_rank:
             continue

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from planner import estimate
 from planner.cost import pipeline
-from planner.cost.layer import mean_layer
 from planner.cost.layer.embedding_and_head import EndsTime, ends_time
-from planner.cost.layer.layer import LayerTime, layer_time
-from planner.cost.layer.moe import expert_layer_time
+from planner.cost.layer.kinds import layer_time, times
+from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.multi_token import with_mtp
 from planner.cost.step import step
 from planner.layout import Layout
+from planner.specs.layers import index_of_last
 from planner.specs.recipe import Recipe
 from planner.tune.measurement import Measurement
 from planner.tune.runners import measured_layers, proxy
@@ -105,20 +105,20 @@ def step_of(
     backward passes hold the repeated forward. The division of a backward pass into input and weight
     gradients, and of an end's time, stays the cost model's.
     """
-    layers, known, _, acts = estimate.parts(recipe, layout)
+    layers, _, _, acts = estimate.parts(recipe, layout)
     how = tp_measured, recomputed, float(step.recompute_share(layout, layers))
-    dense, experts = layer_time(recipe, layout), None
-    if "dense" in measured:
-        dense = scaled(dense, measured["dense"], *how)
-    if known.experts:
-        experts = scaled(expert_layer_time(recipe, layout), measured["experts"], *how)
-    times = mean_layer.times(dense, experts, layers)
-    both = with_mtp(recipe, layout, scaled_ends(ends_time(recipe, layout), *ends), experts or dense)
+    kinds = tuple(
+        scaled(layer_time(each, layout), measured[proxy.kind(each.model)], *how)
+        for each in recipe.kinds
+    )
+    of_ranks = times(kinds, layers)
+    last = kinds[index_of_last(recipe.model)]
+    both = with_mtp(recipe, layout, scaled_ends(ends_time(recipe, layout), *ends), last)
     stages: list[dict[str, float]] = []
     if pipeline.refused(recipe, layout):
-        pipelined = step.closed_pipeline(recipe, layout, layers, times, both)
+        pipelined = step.closed_pipeline(recipe, layout, layers, of_ranks, both)
     else:
-        timeline = pipeline.simulated(recipe, layout, times, both, acts)
+        timeline = pipeline.simulated(recipe, layout, of_ranks, both, acts)
         pipelined = timeline.pipeline
         for rank in range(layout.pp):
             forward_s, backward_s = timeline.forward_s[rank], timeline.backward_s[rank]
@@ -129,7 +129,7 @@ def step_of(
                     "backward_s": float(backward_s),
                 }
             )
-    time = step.step_time(recipe, layout, layers, times.first, both, pipelined)
+    time = step.step_time(recipe, layout, layers, of_ranks.first, both, pipelined)
     return float(time.step_s), tuple(stages)
 
 

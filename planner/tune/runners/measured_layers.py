@@ -13,8 +13,8 @@ import numpy as np
 from planner import estimate
 from planner.cost import pipeline
 from planner.cost.layer.embedding_and_head import ends_time
-from planner.cost.layer.layer import LayerTime, layer_time
-from planner.cost.layer.moe import expert_layer_time
+from planner.cost.layer.kinds import layer_time
+from planner.cost.layer.layer import LayerTime
 from planner.cost.memory import rank_memory
 from planner.cost.memory.activations import Activations
 from planner.layout import RECOMPUTE_CODE, Layout
@@ -47,14 +47,14 @@ def layers(
     """Measured and predicted seconds of each layer and end; the prediction holds what the
     measurement holds.
     """
-    known = {"dense": layer_time, "experts": expert_layer_time}
     ends, acts = ends_time(recipe, layout), estimate.parts(recipe, layout)[3]
     predicted = {
         "embedding": (float(ends.embedding_forward_s), float(ends.embedding_backward_s)),
         "head": (float(ends.head_forward_s), float(ends.head_backward_s)),
     }
-    for kind in proxy.kinds(recipe):
-        predicted[kind] = _passes(known[kind](recipe, layout), tp_measured, recomputed)
+    for each in recipe.kinds:
+        name = proxy.kind(each.model)
+        predicted[name] = _passes(layer_time(each, layout), tp_measured, recomputed)
     out = []
     for name, (forward, backward) in measured.items():
         row = {
@@ -65,7 +65,10 @@ def layers(
             "predicted_backward_s": predicted[name][1],
         }
         if name in held:
-            row |= {"kept_bytes": held[name], "predicted_kept_bytes": _held(layout, acts, name)}
+            row |= {
+                "kept_bytes": held[name],
+                "predicted_kept_bytes": _held(recipe, layout, acts, name),
+            }
         out.append(row)
     return tuple(out)
 
@@ -82,13 +85,11 @@ def _passes(layer: LayerTime, tp_measured: bool, recomputed: bool) -> tuple[floa
     return float(forward), float(backward)
 
 
-def _held(layout: Layout, acts: Activations, kind: str) -> float:
+def _held(recipe: Recipe, layout: Layout, acts: Activations, name: str) -> float:
     """Bytes that the cost model has a layer hold between its passes."""
-    if _all_recomputed(layout):
-        return float(acts.input_bytes)
-    if kind == "experts":
-        return float(acts.layer_bytes + acts.expert_bytes)
-    return float(acts.layer_bytes)
+    named = [proxy.kind(each.model) for each in recipe.kinds]
+    of = acts.kinds[named.index(name)]
+    return float(of.input_bytes if _all_recomputed(layout) else of.layer_bytes)
 
 
 def _all_recomputed(layout: Layout) -> bool:
@@ -102,18 +103,20 @@ def memory_bytes(recipe: Recipe, layout: Layout, held: Kept) -> float | None:
     if not held or pipeline.refused(recipe, layout):
         return None
     _, times, ends, acts = estimate.parts(recipe, layout)
-    measured = with_measured(layout, acts, held)
+    measured = with_measured(recipe, layout, acts, held)
     timeline = pipeline.simulated(recipe, layout, times, ends, measured)
     [memory] = rank_memory.rank_memories(recipe, layout, measured, (timeline.ranks,))
     return float(np.max(memory.allocated_bytes))
 
 
-def with_measured(layout: Layout, acts: Activations, held: Kept) -> Activations:
+def with_measured(recipe: Recipe, layout: Layout, acts: Activations, held: Kept) -> Activations:
     """Activations whose kept bytes are the measured ones."""
-    if _all_recomputed(layout):
-        return replace(acts, input_bytes=max(held.values()))
-    dense_bytes = held.get("dense", float(acts.layer_bytes))
-    acts = replace(acts, layer_bytes=dense_bytes)
-    if "experts" in held:
-        acts = replace(acts, expert_bytes=held["experts"] - dense_bytes)
-    return acts
+    kinds = []
+    for each, of in zip(recipe.kinds, acts.kinds, strict=True):
+        known = held.get(proxy.kind(each.model))
+        if known is not None and _all_recomputed(layout):
+            of = replace(of, input_bytes=known)
+        elif known is not None:
+            of = replace(of, layer_bytes=known)
+        kinds.append(of)
+    return replace(acts, kinds=tuple(kinds))

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from planner.cost.params.experts import moe_layers_below
 from planner.layout import RECOMPUTE_CODE, Layout
+from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
 SHALLOW, DEEP = 1, 3
@@ -74,12 +74,14 @@ def _not_timed(layout: Layout) -> str:
     return ", ".join(part for part, needed in words if needed)
 
 
+def kind(model: ModelSpec) -> str:
+    """What is measured for a layer, of a model whose layers are alike (Recipe.kinds)."""
+    return "experts" if model.moe else "dense"
+
+
 def kinds(recipe: Recipe) -> tuple[str, ...]:
-    """Which kinds of layers a model has: dense, experts, or both."""
-    expert_layers = int(moe_layers_below(recipe.model, recipe.model.num_layers))
-    if expert_layers == 0:
-        return ("dense",)
-    return ("experts",) if expert_layers == recipe.model.num_layers else ("dense", "experts")
+    """Which of them a model has: dense, experts, or both."""
+    return tuple(sorted({kind(each.model) for each in recipe.kinds}))
 
 
 def pieces(recipe: Recipe) -> list[dict[str, Any]]:
