@@ -27,7 +27,7 @@ MODEL = (
     " --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 8 --vocab-size 32000"
 )
 WORDS = ("bogus", "1", "0", "-3", "2.5", "1e3", "-0.1", "nan", "None", "true", "1_000", "0x10")
-DRAWN = 80
+DRAWN = 40
 
 
 def findings(path: Path, text: str, version: str | None = None) -> list[Finding]:
