@@ -307,10 +307,13 @@ def _sharding(row: Row, recipe: Recipe) -> list[int]:
     stays where another is no faster.
     """
     if recipe.software.sharding.gradients_deferred:
-        return [recipe.software.zero]  # "fsdp" in the row: the stack says how
+        return [recipe.software.default_stage]  # "fsdp" in the row: the stack says how
     if row["zero"] is not None:
         if row["zero"] not in (0, 1, 2, 3):
             raise Skipped("zero is none of 0, 1, 2, 3")
         return [int(row["zero"])]
-    own = recipe.software.zero
-    return [own, *(stage for stage in recipe.software.zero_stages if stage <= 1 and stage != own)]
+    own = recipe.software.default_stage
+    return [
+        own,
+        *(stage for stage in recipe.software.sharding_stages if stage <= 1 and stage != own),
+    ]

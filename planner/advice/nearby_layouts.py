@@ -87,7 +87,7 @@ def _zeros(recipe: Recipe, layout: Layout) -> list[int]:
     """
     least = 2 if recipe.framework == "torch" and layout.zero >= 2 else 0
     most = 1 if recipe.framework == "megatron" else 3
-    return [stage for stage in recipe.software.zero_stages if least <= stage <= most]
+    return [stage for stage in recipe.software.sharding_stages if least <= stage <= most]
 
 
 def _recomputations(recipe: Recipe, layout: Layout) -> list[Move]:

@@ -86,7 +86,6 @@ def _sharding_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         return [("--use-distributed-optimizer",)] * (layout.zero == 1)
     if sharded_by_torch(recipe, layout):
         flags: list[Flag] = [
-            ("--use-torch-fsdp2",),
             ("--ckpt-format", "torch_dist"),
             ("--no-gradient-accumulation-fusion",),
         ]

@@ -82,7 +82,7 @@ def _shardings(recipe: Recipe) -> list[tuple[int, int, int]]:
     """(zero, offload, hpz) choices. NVMe where the profile states its speed; hpZ copies the weights
     over the GPUs of a node.
     """
-    every = recipe.software.zero_stages
+    every = recipe.software.sharding_stages
     stages = [z for z in every if z <= MAX_ZERO.get(recipe.framework, 3)] or list(every)
     if "zero" in recipe.knobs:
         stages = within(recipe, "zero", np.array(stages)).tolist()

@@ -113,19 +113,19 @@ def _megatron(plain: dict[str, Any], reading: Reading, dp: int) -> Software:
     states_dropout = distribution.unstated == "framework"
     if all(name in reading.values for name in ALL_SWITCHES):
         distribution = of_file("megatron", "megatron")
-    if plain.get("use_torch_fsdp2"):
-        base = library.stack("megatron-fsdp2")
+    base = distribution.built()
+    by_torch = settings.get("fsdp") == "torch2"
+    if by_torch:
         settings = {name: value for name, value in settings.items() if name not in REPLICATED}
-    else:
-        base = distribution.built()
+        kept = {name: base.switches[name] for name in REPLICATED if name in base.switches}
+        settings |= kept | {"grad_reduce_dtype": "bf16"}
     if distribution.unstated == "framework":
-        kept = {name: base.switches[name] for name in REPLICATED if base.fsdp == "torch"}
-        settings = table.defaults("megatron") | kept | settings
+        settings = table.defaults("megatron") | settings
     switched = table.with_switches(base, settings)
     own = _routing(plain)
     if states_dropout and _dropout(plain):
         own["dropout"] = True
-    if base.fsdp != "torch":
+    if not by_torch:
         own |= _gradients_of_fp16(plain, dp)
     return switched.with_figures(own)
 

@@ -69,7 +69,7 @@ def _schedule_known(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _zero_known(recipe: Recipe, layout: Layouts) -> Mask:
     ok: Any = False
-    for stage in recipe.software.zero_stages:
+    for stage in recipe.software.sharding_stages:
         ok = ok | (layout.zero == stage)
     return ok
 
@@ -183,7 +183,9 @@ RULES = (
         "stack shards this way",
         _zero_known,
         "the stack {recipe.software.name} must shard this way, but got zero={layout.zero}",
-        lambda recipe, layout: f"it knows zero {', '.join(map(str, recipe.software.zero_stages))}",
+        lambda recipe, layout: (
+            f"it knows zero {', '.join(map(str, recipe.software.sharding_stages))}"
+        ),
     ),
     Rule(
         "stack runs the schedule",

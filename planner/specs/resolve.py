@@ -88,7 +88,7 @@ def recipe_and_layout(question: Question) -> tuple[Recipe, Layout]:
     knobs = {word: getattr(question, word) for word in (*SWITCHES, *LAYERS)}
     kept: dict[str, Any] = {word: int(x) for word, x in knobs.items() if x is not None}
     kept.setdefault("sp", int(tp > 1 and software.sequence_parallel))
-    zero = software.zero if degree["zero"] is None else degree["zero"]
+    zero = software.default_stage if degree["zero"] is None else degree["zero"]
     schedule = SCHEDULE_CODE[question.schedule or ("interleaved" if v > 1 else "1f1b")]
     if question.group and v == 1:
         raise InputError(

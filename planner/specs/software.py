@@ -486,6 +486,17 @@ class Software(FrozenDocument):
     """
     source: str
 
+    @property
+    def sharding_stages(self) -> tuple[int, ...]:
+        """ZeRO stages that it runs: torch's FSDP2 under Megatron-LM shards gradients at least."""
+        least = 2 if self.fsdp == "torch" else 0
+        return tuple(stage for stage in self.zero_stages if stage >= least)
+
+    @property
+    def default_stage(self) -> int:
+        """The stage where none is stated."""
+        return self.zero if self.zero in self.sharding_stages else max(self.sharding_stages)
+
     def figure(self, path: str) -> Any:
         """A figure by its dotted name: `launch.us_forward`."""
         value: Any = self

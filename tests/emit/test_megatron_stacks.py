@@ -13,7 +13,7 @@ import pytest
 from planner import api
 from planner.emit import environment, megatron
 from planner.errors import InputError
-from planner.specs import library
+from planner.specs import library, resolve
 from planner.specs.question import from_words
 from planner.specs.software import Software
 from planner.specs.switches.table import with_switches
@@ -246,6 +246,20 @@ def test_sinks_leave_the_kernel_open() -> None:
 def test_what_came_later_is_named(model: str, version: str, feature: str) -> None:
     with pytest.raises(InputError, match=feature):
         written(model, stack(), {"framework_version": version})
+
+
+def test_the_kind_of_fsdp_is_a_switch() -> None:
+    """core/distributed/torch_fully_sharded_data_parallel.py: gradients of bf16, 2 bytes, which the
+    optimizer copies to fp32, 4; the switch brings the type of gradients with it.
+    """
+    asked = {"model": "llama3-8b", "gpus": 16, "cluster": "h100-sxm"}
+    switch = from_words(asked | {"switch": ["fsdp=torch2"], "zero": 3})
+    recipe = resolve.recipe(switch)
+    named = library.stack("megatron-fsdp2")
+    assert recipe.software.switches["grad_reduce_dtype"] == "bf16"
+    for software in (recipe.software, named):
+        assert (software.states.gradient_bytes, software.states.grad_reduce_bytes) == (6, 2)
+        assert software.sharding_stages == (2, 3)
 
 
 def test_fsdp2_is_found_and_written() -> None:

@@ -65,8 +65,8 @@ def test_a_distribution_is_its_software_under_switches() -> None:
             assert not known[name].values or value in known[name].values
 
 
-FITTED_WITH = ("zero-bubble", "megatron-fsdp2")
-"""Software whose figures are those of a reproduction, or stand for a switch as a whole."""
+FITTED_WITH = ("zero-bubble",)
+"""Software whose figures are those of a reproduction."""
 
 
 @pytest.mark.parametrize("name", sorted({*software_names()} - reproductions() - {*FITTED_WITH}))

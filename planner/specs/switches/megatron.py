@@ -211,6 +211,14 @@ FSDP_OWN_GRADIENTS = (0, 19)
 """Since then Megatron-FSDP's gradients have the type of its own flag, else that of the weights."""
 
 
+def _shards(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(layout.zero) >= 2
+
+
+def _read_fsdp(plain: Plain) -> Value | None:
+    return "torch2" if plain.get("use_torch_fsdp2") else None
+
+
 def _shards_by_own_fsdp(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(recipe.software.fsdp == "megatron") & (np.asarray(layout.zero) >= 2)
 
@@ -372,6 +380,25 @@ SWITCHES = (
         lossy=("bf16",),
         exists=_narrows_gradients,
         read=_read_gradients,
+    ),
+    Switch(
+        "fsdp",
+        "Whose code shards gradients and weights (zero 2 and 3): Megatron-FSDP, or torch's FSDP2.",
+        ("megatron", "torch2"),
+        "megatron",
+        "reassociated",
+        (
+            Spelling("megatron"),
+            Spelling("torch2", (("--use-torch-fsdp2",),), since=(0, 14)),
+        ),
+        "torch's has neither pipeline nor expert parallelism, gathers one layer ahead and reduces"
+        " in bf16 into gradients that the optimizer copies to fp32",
+        "[megatron-core] core/distributed/torch_fully_sharded_data_parallel.py,"
+        " training/arguments.py",
+        exists=_shards,
+        acts=_shards,
+        requires=(("grad_reduce_dtype", "bf16"),),
+        read=_read_fsdp,
     ),
     Switch(
         "moe_dispatcher",
