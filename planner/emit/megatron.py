@@ -7,12 +7,10 @@ from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.megatron import NARROW, fsdp_fuses, sharded_by_torch
+from planner.specs.megatron import EXACT_NULL_VOCAB, NARROW, fsdp_fuses, sharded_by_torch
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
-EXACT_NULL_VOCAB = (0, 18)
-"""Until then NullTokenizer adds one entry to --vocab-size."""
 FP8_RECIPES = {
     "fp8-delayed": ("hybrid", "delayed"),
     "fp8-tensorwise": ("hybrid", "tensorwise"),

@@ -102,7 +102,8 @@ def interpret(
     plain = clean({name: value.value for name, value in values.items()})
     machine = gpu_count.hardware(plain, cluster, overrides)
     count = gpu_count.gpus(plain, reading, gpus)
-    shaped = architecture.architecture(plain, reading, model)
+    versioned = plain | {"framework_version": version}
+    shaped = architecture.architecture(versioned, reading, model)
     length, length_says, length_open = _length(plain, reading, shaped.spec)
     layout, batch = _layout(plain, reading, count.value, shaped.spec)
     spec = shaped.spec or architecture.stand_in(plain, layout, length)

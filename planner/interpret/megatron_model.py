@@ -7,7 +7,9 @@ from typing import Any
 from planner.errors import InputError
 from planner.interpret.numbers import whole_number
 from planner.specs.documents import build
+from planner.specs.megatron import EXACT_NULL_VOCAB
 from planner.specs.model import ModelSpec
+from planner.specs.versions import version_of
 
 TOKENIZERS = {
     "GPT2BPETokenizer": 50257,
@@ -39,7 +41,9 @@ def ffn_size(arguments: dict[str, Any]) -> int:
 def vocabulary(arguments: dict[str, Any]) -> tuple[int, str]:
     """Entries before padding, and what was assumed about them ('' when stated)."""
     if arguments.get("vocab_size"):
-        return int(arguments["vocab_size"]), ""
+        version = version_of("megatron", str(arguments.get("framework_version") or "main"))
+        null = arguments.get("tokenizer_type") == "NullTokenizer"
+        return int(arguments["vocab_size"]) + (null and version < EXACT_NULL_VOCAB), ""
     kind = str(arguments.get("tokenizer_type") or "GPT2BPETokenizer")
     size = TOKENIZERS.get(kind, TOKENIZERS["GPT2BPETokenizer"])
     return (

@@ -32,6 +32,11 @@ def sharded_by_torch(recipe: Recipe, layout: Layouts) -> Mask:
     return recipe.software.fsdp == "torch" and layout.zero >= 2
 
 
+EXACT_NULL_VOCAB = (0, 18)
+"""Until then NullTokenizer adds one entry to --vocab-size.
+
+Source: [megatron-core] core/tokenizers/text/libraries/null_tokenizer.py
+"""
 FSDP_FUSES = (0, 17)
 """Since then Megatron-FSDP asks Transformer Engine for 2.10, whose products of weight gradients
 write into its buckets; before, files turn the fusion off.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.cost.params.layer import total_params
 from planner.emit.megatron_model import expert_flags, missing_features, model_flags
-from planner.interpret.megatron_model import layer_list, model, window
+from planner.interpret.megatron_model import layer_list, model, vocabulary, window
 from planner.layout import Layout
 from planner.specs import library
 from tests import documents
@@ -105,3 +105,12 @@ def test_a_list_of_layers_is_never_longer_than_the_model(text: str) -> None:
 
 def test_a_list_of_layers_is_bounded_in_time() -> None:
     assert layer_list("[1]*999999999" * 1000, 64) == [1] * 64
+
+
+@pytest.mark.parametrize(("version", "entries"), [("0.16", 128_256), ("0.18", 128_255)])
+def test_the_null_tokenizer_once_added_an_entry(version: str, entries: int) -> None:
+    """[megatron-core] core/tokenizers/text/libraries/null_tokenizer.py up to 0.17: vocab_size + 1,
+    its end of document.
+    """
+    stated = {"vocab_size": 128_255, "tokenizer_type": "NullTokenizer"}
+    assert vocabulary(stated | {"framework_version": version}) == (entries, "")

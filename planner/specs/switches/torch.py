@@ -392,6 +392,14 @@ SWITCHES = (
         " of 8B (issue 1646)",
         lossy=("bf16",),
         acts=_mixes,
+        needs=(
+            Need(
+                "states of bf16 are not of fp32 runs",
+                _mixes,
+                "training_dtype bf16 computes in bf16 too, but got precision {recipe.precision}",
+                "try precision bf16, or training_dtype fp32",
+            ),
+        ),
         read=_read_dtype,
     ),
     Switch(
