@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, combinations, groupby
 from operator import attrgetter
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from planner.estimate import parts
 from planner.layout import SCHEDULE_CODE, Layout, Layouts
 from planner.rules.table import breaches
+from planner.specs.layers import kinds, layer_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
@@ -71,18 +72,72 @@ def _cut(recipe: Recipe, base: Layout) -> Iterator[Layout]:
         account_for_embedding=0,
         account_for_loss=0,
     )
-    _, layer, ends, _ = parts(recipe, plain)
-    work = float(layer.first.forward_s + layer.first.backward_s)
-    head = float(ends.head_forward_s + ends.head_backward_s) / work
-    embedding = float(ends.embedding_forward_s + ends.embedding_backward_s) / work
+    model = recipe.model
+    _, times, ends, _ = parts(recipe, plain)
+    each = [float(layer.forward_s + layer.backward_s) for layer in times.kinds]
+    named = list(kinds(model))
+    weights = [each[named.index(name)] for name in layer_kinds(model)]
+    work = sum(weights) / len(weights)
+    head = float(ends.head_forward_s + ends.head_backward_s)
+    embedding = float(ends.embedding_forward_s + ends.embedding_backward_s)
     for v in VIRTUAL:
         if not recipe.allows("v", v):
             continue
-        text = stage_layout(recipe.model, base.pp, v, embedding, head)
+        texts = [stage_layout(model, base.pp, v, embedding / work, head / work)]
+        if v == 1:
+            stages = contiguous(weights, base.pp, embedding, head)
+            texts.append(_written(stages, model.mtp_layers) if 0 not in stages[:-1] else "")
         schedule = SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"]
-        made = replace(plain, v=v, schedule=schedule, stage_layout=text)
-        if text and not breaches(recipe, made):
-            yield made
+        for text in dict.fromkeys(texts):
+            made = replace(plain, v=v, schedule=schedule, stage_layout=text)
+            if text and not breaches(recipe, made):
+                yield made
+
+
+def contiguous(weights: list[float], stages: int, embedding: float, head: float) -> list[int]:
+    """How many layers each stage has, so that the busiest has the least work; of such splits that
+    with most in the last stages, since the first hold more micro-batches.
+
+    weights: work of each layer, in order; embedding, head: of the ends, in the same unit.
+    """
+    bounds = sorted(_sums(weights, embedding, head))
+    low, high = 0, len(bounds) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _filled(weights, stages, embedding, head, bounds[middle]) is None:
+            low = middle + 1
+        else:
+            high = middle
+    split = _filled(weights, stages, embedding, head, bounds[low])
+    assert split is not None, "one stage holds all within the largest bound"
+    return split
+
+
+def _sums(weights: list[float], embedding: float, head: float) -> set[float]:
+    """Every work that a stage may have."""
+    through = [0.0, *accumulate(weights)]
+    inside = {end - begin for begin, end in combinations(through, 2)}
+    first = {total + embedding for total in through}
+    last = {through[-1] - total + head for total in through}
+    return inside | first | last | {through[-1] + embedding + head}
+
+
+def _filled(
+    weights: list[float], stages: int, embedding: float, head: float, bound: float
+) -> list[int] | None:
+    """Stages filled up to the bound from the last one on; None where they do not hold all."""
+    left, slack = list(weights), bound * (1 + 1e-12)
+    split: list[int] = []
+    for stage in reversed(range(stages)):
+        load = head * (stage == stages - 1) + embedding * (stage == 0)
+        count = 0
+        while len(left) > stage and load + left[-1] <= slack:
+            load += left.pop()
+            count += 1
+        if load > slack:
+            return None
+        split.append(count)
+    return None if left else split[::-1]
 
 
 def stage_layout(model: ModelSpec, pp: int, v: int, embedding: float, head: float) -> str:

@@ -2,7 +2,7 @@
 # deepseek-v3 on 1,024 GPUs of h800-sxm, fp8-blockwise, Megatron-LM core 0.19; by ppplan
 # 1,024 GPUs = tp 1 x pp 16 x dp 64 x cp 1, v 1
 # 15,360 sequences of 4,096 tokens = dp 64 x mbs 2 x m 120
-# expected: 64.368 s a step (50.996 to 102.938), 249 TFLOP/s/GPU, 955 tokens/s/GPU
+# expected: 64.335 s a step (50.970 to 102.886), 249 TFLOP/s/GPU, 955 tokens/s/GPU
 # expected: 62.6 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

@@ -2,8 +2,8 @@
 # deepseek-v3 on 256 GPUs of gb200-nvl72, mxfp8, Megatron-LM core 0.19; by ppplan
 # 256 GPUs = tp 1 x pp 2 x dp 128 x cp 1, v 4
 # 2,048 sequences of 4,096 tokens = dp 128 x mbs 4 x m 4
-# expected: 11.658 s a step (9.746 to 16.730), 733 TFLOP/s/GPU, 2,811 tokens/s/GPU
-# expected: 152.6 of 184.3 GiB a GPU, out of memory with probability 0%
+# expected: 11.665 s a step (9.752 to 16.740), 732 TFLOP/s/GPU, 2,809 tokens/s/GPU
+# expected: 152.9 of 184.3 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:

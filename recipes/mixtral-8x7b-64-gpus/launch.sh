@@ -2,8 +2,8 @@
 # mixtral-8x7b on 64 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 64 GPUs = tp 2 x pp 2 x dp 16 x cp 1, v 16
 # 1,024 sequences of 4,096 tokens = dp 16 x mbs 4 x m 16
-# expected: 12.241 s a step (10.735 to 13.048), 427 TFLOP/s/GPU, 5,354 tokens/s/GPU
-# expected: 75.7 of 79.1 GiB a GPU, out of memory with probability 6%
+# expected: 12.237 s a step (10.732 to 13.044), 427 TFLOP/s/GPU, 5,356 tokens/s/GPU
+# expected: 75.4 of 79.1 GiB a GPU, out of memory with probability 4%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:

@@ -2,7 +2,7 @@
 # qwen3-235b-a22b on 256 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 256 GPUs = tp 1 x pp 8 x dp 32 x cp 1, v 12
 # 1,024 sequences of 4,096 tokens = dp 32 x mbs 4 x m 8
-# expected: 10.576 s a step (8.842 to 15.177), 230 TFLOP/s/GPU, 1,549 tokens/s/GPU
+# expected: 10.557 s a step (8.825 to 15.149), 230 TFLOP/s/GPU, 1,552 tokens/s/GPU
 # expected: 62.2 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

@@ -2,7 +2,7 @@
 # qwen3-30b-a3b on 32 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
 # 32 GPUs = tp 1 x pp 1 x dp 32 x cp 1, v 1
 # 1,024 sequences of 4,096 tokens = dp 32 x mbs 8 x m 4
-# expected: 13.990 s a step (11.696 to 20.076), 216 TFLOP/s/GPU, 9,369 tokens/s/GPU
+# expected: 13.980 s a step (11.687 to 20.061), 216 TFLOP/s/GPU, 9,376 tokens/s/GPU
 # expected: 68.4 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the

@@ -4,14 +4,14 @@ splits offer.
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import api
-from planner.enumerate.balanced import stage_layout
+from planner.enumerate.balanced import contiguous, stage_layout
 from planner.rules.table import breaches
 from planner.search import search
 from planner.specs import library, resolve
@@ -92,3 +92,26 @@ def test_layers_that_do_not_divide_get_virtual_stages() -> None:
 def test_layers_that_divide_are_left_alone() -> None:
     plans = search(documents.recipe("llama3-70b", 32), top=5).plans
     assert not any(plan.layout.stage_layout for plan in plans)
+
+
+@given(
+    weights=st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=5, max_size=10),
+    stages_=st.integers(1, 5),
+    embedding=st.sampled_from([0.0, 0.5, 2.0]),
+    head=st.sampled_from([0.0, 1.0, 4.0]),
+)
+def test_kinds_of_layers_are_dealt_as_well_as_by_brute_force(
+    weights: list[float], stages_: int, embedding: float, head: float
+) -> None:
+    def busiest(counts: list[int]) -> float:
+        ends = [sum(counts[: stage + 1]) for stage in range(stages_)]
+        loads = [sum(weights[end - n : end]) for end, n in zip(ends, counts, strict=True)]
+        loads[0] += embedding
+        loads[-1] += head
+        return max(loads)
+
+    cuts = combinations_with_replacement(range(len(weights) + 1), stages_ - 1)
+    ways = ([b - a for a, b in pairwise((0, *cut, len(weights)))] for cut in cuts)
+    found = contiguous(weights, stages_, embedding, head)
+    assert sum(found) == len(weights)
+    assert busiest(found) == min(busiest(way) for way in ways if 0 not in way[:-1])
