@@ -41,9 +41,7 @@ def ffn_size(arguments: dict[str, Any]) -> int:
 def vocabulary(arguments: dict[str, Any]) -> tuple[int, str]:
     """Entries before padding, and what was assumed about them ('' when stated)."""
     if arguments.get("vocab_size"):
-        version = version_of("megatron", str(arguments.get("framework_version") or "main"))
-        null = arguments.get("tokenizer_type") == "NullTokenizer"
-        return int(arguments["vocab_size"]) + (null and version < EXACT_NULL_VOCAB), ""
+        return int(arguments["vocab_size"]) + _added(arguments), ""
     kind = str(arguments.get("tokenizer_type") or "GPT2BPETokenizer")
     size = TOKENIZERS.get(kind, TOKENIZERS["GPT2BPETokenizer"])
     return (
@@ -53,6 +51,14 @@ def vocabulary(arguments: dict[str, Any]) -> tuple[int, str]:
             " not count it"
         ),
     )
+
+
+def _added(arguments: dict[str, Any]) -> int:
+    """Entries that the tokenizer adds to those stated."""
+    if arguments.get("tokenizer_type") != "NullTokenizer":
+        return 0
+    version = version_of("megatron", str(arguments.get("framework_version") or "main"))
+    return int(version < EXACT_NULL_VOCAB)
 
 
 def padded(entries: int, unit: int, tp: int) -> int:

@@ -55,7 +55,7 @@ def check(seed: int, questions: int, version: str = NEWEST) -> int:
 
 @pytest.mark.parametrize(("version", "questions"), [(NEWEST, 20), (OLDER, 10)])
 def test_sweep(version: str, questions: int) -> None:
-    assert check(9, questions, version) >= questions - 2
+    assert check(9, questions, version) >= questions * 3 / 4
 
 
 def test_models_are_the_ones_that_torchtitan_builds() -> None:

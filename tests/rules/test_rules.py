@@ -240,6 +240,7 @@ IN_OTHER_TESTS = {
     "sites hold whole replicas or stages",
     "graphed layers are not recomputed whole",
     "a graphed router keeps its experts",
+    "a router is captured where there is one",
     "graphed recomputation has no dropout",
     "a graphed MLP repeats no dropout",
     "a graph of all needs fixed shapes",

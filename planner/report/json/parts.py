@@ -34,7 +34,7 @@ def question(recipe: Recipe) -> dict[str, Any]:
     for word in declared(Question):
         if word in named:
             document[word] = named[word]
-        elif word in Recipe.model_fields:
+        elif word == "framework" or word in Recipe.model_fields:
             document[word] = getattr(recipe, word)
     document["assumed"] = recipe.assumed
     for word, value in document.items():

@@ -215,6 +215,10 @@ def _shards(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(layout.zero) >= 2
 
 
+def _shards_in_bf16(recipe: Recipe, layout: Layouts) -> Mask:
+    return _shards(recipe, layout) & (setting(recipe, "grad_reduce_dtype", "fp32") == "bf16")
+
+
 def _read_fsdp(plain: Plain) -> Value | None:
     return "torch2" if plain.get("use_torch_fsdp2") else None
 
@@ -396,7 +400,7 @@ SWITCHES = (
         "[megatron-core] core/distributed/torch_fully_sharded_data_parallel.py,"
         " training/arguments.py",
         exists=_shards,
-        acts=_shards,
+        acts=_shards_in_bf16,
         requires=(("grad_reduce_dtype", "bf16"),),
         read=_read_fsdp,
     ),
