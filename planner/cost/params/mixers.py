@@ -30,8 +30,10 @@ def mixer_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     mixer = model.mixer
     if mixer is None:
         return attention_params(model, tp)
-    beside = isinstance(mixer, Mamba2) and mixer.beside_attention
-    return _PARAMS[type(mixer)](model, mixer, tp) + (attention_params(model, tp) if beside else 0)
+    params = _PARAMS[type(mixer)](model, mixer, tp)
+    if isinstance(mixer, Mamba2) and mixer.beside_attention:
+        params = params + attention_params(model, tp)
+    return params
 
 
 def mamba2_params(model: ModelSpec, mixer: Mamba2, tp: Numeric = 1) -> Numeric:
