@@ -7,6 +7,7 @@ from planner.advice.flag_names import OLD_RECOMPUTE, changed
 from planner.interpret import megatron_model, software_choice
 from planner.interpret.interpret import Launch
 from planner.layout import RECOMPUTE_CODE
+from planner.specs.hardware import AMPERE
 from planner.specs.routing import kept_share
 from planner.specs.switches.lossy import BENCHMARK
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of
@@ -28,7 +29,7 @@ def findings(launch: Launch) -> list[Finding]:
 def _fp32(launch: Launch) -> Finding | None:
     if launch.recipe.precision != "fp32" or launch.reading.kind in OWN_PRECISION:
         return None
-    able = launch.recipe.hardware.gpu.compute_capability >= software_choice.AMPERE
+    able = launch.recipe.hardware.gpu.compute_capability >= AMPERE
     halves = "bf16" if able else "fp16"
     text = (
         "fp32 training: neither --bf16 nor --fp16 is given, so that parameters are float32, 16"

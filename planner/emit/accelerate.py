@@ -4,12 +4,11 @@ DeepSpeed's, or torch's FSDP2.
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import yaml
 
-from planner.emit import comments, deepspeed, deepspeed_config, switches
+from planner.emit import comments, deepspeed, deepspeed_config, switches, training
 from planner.emit.program import Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
@@ -183,28 +182,6 @@ def requirements(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
     return (*lines, f"the script must use {recipe.attention} attention")
 
 
-def variables(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], ...]:
-    """The same for the script to read, as no file of Accelerate's says it. Accelerator() itself
-    takes its steps of accumulation from its variable.
-    """
-    layers = "0"
-    if layout.recompute:
-        layers = str(layout.recompute_layers or "all")
-    if layout.recompute == RECOMPUTE_CODE["selective"]:
-        layers = ",".join(module_names(layout.recompute_modules))
-    return (
-        ("PLAN_MODEL", shlex.quote(recipe.model.name)),
-        ("PLAN_MICRO_BATCH_SIZE", str(layout.mbs)),
-        ("PLAN_SEQ_LENGTH", str(recipe.seq_length)),
-        ("PLAN_RECOMPUTE_LAYERS", layers),
-        ("PLAN_ATTENTION", recipe.attention),
-        *([("PLAN_EXPERT_PARALLEL_SIZE", str(layout.ep))] if layout.ep > 1 else ()),
-        *([("PLAN_LIGER", "1")] if ("--liger-loss",) in switches.flags(recipe, layout) else ()),
-        *([("PLAN_EXPERT_TENSOR_PARALLEL_SIZE", str(layout.etp))] if layout.etp > 1 else ()),
-        ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(layout.m)),
-    )
-
-
 _SCRIPT = ("SCRIPT", "train.py", "your training script, which makes an Accelerator")
 
 
@@ -227,7 +204,12 @@ def program(
             *expected,
         ),
         variables=() if script else (_SCRIPT,),
-        environment=(*deepspeed.environment(recipe, layout), *variables(recipe, layout)),
+        environment=(
+            *deepspeed.environment(recipe, layout),
+            *training.layout_variables(recipe, layout),
+            # Accelerator() itself takes its steps of accumulation from its variable
+            ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(layout.m)),
+        ),
         groups=(),
         data_switch="DATA_FLAGS=()",
         entry=escaped(script) if script else "$SCRIPT",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from planner.emit import comments, deepspeed_config, megatron_deepspeed, switches
+from planner.emit import comments, deepspeed_config, megatron_deepspeed, switches, training
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout
@@ -163,7 +163,8 @@ def program(
             *expected,
         ),
         variables=() if script else steps,
-        environment=environment(recipe, layout),
+        environment=environment(recipe, layout)
+        + (training.layout_variables(recipe, layout) if script else ()),
         groups=(
             *((name, group) for name, group in flags if group),
             ("DEEPSPEED", (("--deepspeed",),)),

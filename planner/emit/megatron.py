@@ -7,6 +7,7 @@ from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
+from planner.specs.hardware import AMPERE
 from planner.specs.megatron import EXACT_NULL_VOCAB, NARROW, fsdp_fuses, sharded_by_torch
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
@@ -18,7 +19,6 @@ FP8_RECIPES = {
     "mxfp8": ("e4m3", "mxfp8"),
 }
 FSDP_STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}
-AMPERE = 8.0
 NAMES = {**dict.fromkeys(("adam", *NARROW), "adam"), "sgd": "sgd", "muon": "muon", "lion": "lion"}
 """The optimizer's name there."""
 

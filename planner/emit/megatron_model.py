@@ -7,6 +7,7 @@ from __future__ import annotations
 from planner.emit.program import Flag
 from planner.errors import InputError
 from planner.layout import Layout
+from planner.specs.hardware import AMPERE
 from planner.specs.model import Mla, ModelSpec, Moe, Window
 from planner.specs.recipe import Recipe
 from planner.specs.uncosted import uncosted
@@ -27,8 +28,6 @@ ACTIVATIONS: dict[tuple[str, bool], list[Flag]] = {
 }
 QK_NORMS = {"per_head": "--qk-layernorm", "l2": "--qk-l2-norm"}
 NORM_PLACES = {"before": "before", "after": "after", "both": "before and after"}
-AMPERE = 8.0
-"""Compute capability that grouped GEMMs need."""
 FLEX_BACKENDS = (0, 16)
 """Since then the flexible dispatcher's library has a name; before it is DeepEP."""
 WINDOWS, SHARED_GATE = (0, 15), (0, 16)

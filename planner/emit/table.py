@@ -84,6 +84,7 @@ def files(
     program = replace(
         program,
         gpu=recipe.hardware.gpu.name,
+        environment=(*program.environment, *training.variables(recipe)),
         versions=(*recipe.versions.packages(), *program.versions),
     )
     return {

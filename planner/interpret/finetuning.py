@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from planner.errors import InputError
 from planner.intake.reading import Reading, Unresolved
 from planner.interpret.numbers import whole_number
-from planner.specs import workload
+from planner.specs import tuning, workload
 from planner.specs.model import ModelSpec
+from planner.specs.words import Question
 
 OPTIMIZERS = {
     "adamw_bnb_8bit": "adam-8bit",
@@ -69,10 +70,55 @@ class Trained(NamedTuple):
     says: str = ""
 
 
-def trained(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> Trained:
+def trained(
+    plain: dict[str, Any], reading: Reading, spec: ModelSpec | None, seq_length: int
+) -> Trained:
     """LoRA, optimizer and packing; words that the cost model does not know are said and left
-    out.
+    out. What a launch file of a plan tells its script in variables is taken first.
     """
+    told = _planned(plain, reading, spec, seq_length)
+    stated = _stated(plain, reading, spec)
+    says = "; ".join(filter(None, (told.says, "" if "lora" in told.fields else stated.says)))
+    return Trained(stated.fields | told.fields, stated.open, says)
+
+
+def _planned(
+    plain: dict[str, Any], reading: Reading, spec: ModelSpec | None, seq_length: int
+) -> Trained:
+    """What emit/training.py wrote: PLAN_LORA_RANK and its like."""
+
+    def word(name: str) -> str | None:
+        value = plain.get(f"env.PLAN_{name}")
+        return None if value is None else str(value)[:200]
+
+    def number(name: str) -> int | None:
+        return whole_number(plain, f"env.PLAN_{name}") if word(name) else None
+
+    def several(name: str) -> tuple[str, ...] | None:
+        text = word(name)
+        return tuple(text.split(",")) if text else None
+
+    rank, length = number("LORA_RANK"), number("MEAN_LENGTH")
+    asked = Question(
+        model="",
+        lora_rank=rank,
+        lora_targets=several("LORA_TARGETS") if rank else None,
+        lora_base=word("LORA_BASE") if rank else None,
+        frozen=several("FROZEN"),
+        mean_length=length,
+        packing=word("PACKING") == "1" if length else None,
+        optimizer=word("OPTIMIZER"),
+    )
+    if spec is None or asked == Question(model=""):
+        return Trained({})
+    fields, assumed = tuning.words(asked, spec, reading.framework, seq_length)
+    if asked.optimizer is None:
+        del fields["optimizer"]
+    named = {name: value for name, value in fields.items() if value not in (None, ())}
+    return Trained(named, says="; ".join(assumed))
+
+
+def _stated(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> Trained:
     name = str(
         plain.get("hf.optim")
         or plain.get("optimizer")

@@ -107,7 +107,7 @@ def interpret(
     length, length_says, length_open = _length(plain, reading, shaped.spec)
     layout, batch = _layout(plain, reading, count.value, shaped.spec)
     spec = shaped.spec or architecture.stand_in(plain, layout, length)
-    what = finetuning.trained(plain, reading, shaped.spec)
+    what = finetuning.trained(plain, reading, shaped.spec, length)
     assumed = (count.says, machine.says, shaped.says, length_says, version_says, what.says)
     recipe = _recipe(
         plain,
@@ -225,7 +225,7 @@ def _recipe(
     spec, hardware, gpus, length, batch, version = parts
     version_of(reading.framework, version)
     precision: Any = software_choice.precision(plain, reading.framework)
-    kernel: Any = software_choice.attention(plain, reading, hardware, precision != "fp32")
+    kernel: Any = software_choice.attention(plain, reading, hardware, precision)
     versioned = plain | {"framework_version": version}
     return Recipe(
         model=spec,

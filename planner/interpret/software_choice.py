@@ -9,11 +9,11 @@ from planner.interpret.defaults import OBSOLETE
 from planner.specs import library
 from planner.specs.distributions import of_file
 from planner.specs.hardware import HardwareProfile
+from planner.specs.resolve import flash_lacks
 from planner.specs.software import Software
 from planner.specs.switches import table
 from planner.specs.tuning import with_named_states
 
-AMPERE = 8.0
 ALL_SWITCHES = ("overlap_grad_reduce", "cross_entropy_loss_fusion", "cuda_graph_impl")
 """Of a file of NeMo or Bridge that states these, all switches are stated: nothing of their
 performance recipes is left.
@@ -54,30 +54,22 @@ def precision(plain: dict[str, Any], framework: str) -> str:
 
 
 def attention(
-    plain: dict[str, Any], reading: Reading, hardware: HardwareProfile, halves: bool
+    plain: dict[str, Any], reading: Reading, hardware: HardwareProfile, precision: str
 ) -> str:
-    """The kernel that runs: flash needs 16 bits and a GPU of 2020 or later, whatever the flags
-    say.
-    """
-    able = halves and hardware.gpu.compute_capability >= AMPERE
+    """The kernel that runs: flash where the run can have it, whatever the flags say."""
+    megatron = reading.framework == "megatron" or reading.kind in ("megatron-deepspeed", "neox")
+    code = "megatron" if megatron else reading.framework
+    if flash_lacks(code, precision, hardware.gpu) or plain.get("unfused_attention"):
+        return "unfused"
     backend = str(plain.get("attention_backend") or "").rsplit(".", 1)[-1]
     if backend in ("flash", "fused", "unfused"):
-        return backend if able else "unfused"
-    if reading.framework == "deepspeed":
-        megatron = reading.kind in ("megatron-deepspeed", "neox")
-        if plain.get("unfused_attention"):
-            return "unfused"
-        flash = (
-            any(
-                plain.get(name) for name in ("use_flash_attn", "use_flash_attn_v2", "hf.flash_attn")
-            )
-            or not megatron
-        )
-        return "flash" if able and flash else "unfused"
-    if reading.kind == "torchtitan":
-        return "flash"  # torch's own kernels keep no scores in 32 bits either
+        return backend
+    if not megatron:
+        return "flash"
+    if any(plain.get(name) for name in ("use_flash_attn", "use_flash_attn_v2")):
+        return "flash"
     local = backend == "local" or plain.get("transformer_impl") == "local" or obsolete(plain)
-    return "flash" if able and (not local or plain.get("use_flash_attn")) else "unfused"
+    return "unfused" if local or reading.framework == "deepspeed" else "flash"
 
 
 def obsolete(plain: dict[str, Any]) -> bool:

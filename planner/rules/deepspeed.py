@@ -20,10 +20,10 @@ from planner.layout import (
 from planner.rules import sizes, training
 from planner.rules.rule import Rule, divides, quotient, try_knob
 from planner.specs.deepspeed import in_megatron, with_autotp
+from planner.specs.hardware import AMPERE
 from planner.specs.recipe import Recipe
 
 PRECISIONS = ("bf16", "fp16", "fp32")
-AMPERE = 8.0
 NVME = (OFFLOAD_CODE["optimizer-nvme"], OFFLOAD_CODE["params-nvme"])
 PARAMS = (OFFLOAD_CODE["params-cpu"], OFFLOAD_CODE["params-nvme"])
 

@@ -10,10 +10,8 @@ import numpy as np
 
 from planner.layout import Layout, Layouts, Mask, module_mask
 from planner.rules.rule import Rule, divides, try_knob
+from planner.specs.hardware import AMPERE
 from planner.specs.recipe import Recipe
-
-AMPERE = 8.0
-"""Compute capability that grouped GEMMs need; recomputing the experts' activation needs those."""
 
 
 def _split(recipe: Recipe, layout: Layouts) -> Mask:

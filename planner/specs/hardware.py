@@ -20,6 +20,9 @@ Share = Annotated[float, Field(gt=0, le=2)]
 cautious peak.
 """
 
+AMPERE = 8.0
+"""Compute capability from which on there are bf16, flash attention and grouped GEMMs."""
+
 
 class GemmRates(FrozenDocument):
     """t = fixed + 2mnk / (peak * efficiency) * (1 + k_half/k) * (1 + m_half/m) * (1 + n_half/n)."""

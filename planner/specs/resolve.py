@@ -11,7 +11,7 @@ from planner.errors import InputError, unknown
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs import library, named_software, tuning, uncosted
 from planner.specs.distributions import named
-from planner.specs.hardware import HardwareProfile
+from planner.specs.hardware import AMPERE, Gpu, HardwareProfile
 from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
 from planner.specs.recipe import Precision, Recipe
@@ -36,8 +36,6 @@ ON_PROCESSORS = {"torch": "torch-gloo"}
 VERSIONS = {"megatron": "0.19", "deepspeed": "0.19", "torch": "2.13"}
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 ATTENTIONS = ("flash", "fused", "unfused")
-AMPERE = 8.0
-"""Compute capability."""
 
 
 class Chosen(NamedTuple):
@@ -255,19 +253,22 @@ def _switched(
     return table.with_switches(software, fixed), notes
 
 
+def flash_lacks(framework: str, precision: str, gpu: Gpu) -> str:
+    """What flash and fused kernels need and a run has not, or "": 16 bits, and Megatron's the
+    Ampere generation; torch's own keep no scores in 32 bits and on older GPUs either.
+    """
+    if framework != "torch" and precision == "fp32":
+        return "numbers of 16 bits, and the precision is fp32"
+    if framework == "megatron" and 0 < gpu.compute_capability < AMPERE:
+        return f"compute capability 8.0, and {gpu.name} has {gpu.compute_capability}"
+    return ""
+
+
 def _attention(
     question: Question, software: Software, hardware: HardwareProfile, precision: str
 ) -> Chosen:
-    """As asked, else the stack's; flash and fused kernels need 16 bits, Megatron's Ampere or later;
-    torch's own in 32 bits keep no scores either.
-    """
-    missing = ""
-    if precision == "fp32" and software.framework != "torch":
-        missing = "numbers of 16 bits, and the precision is fp32"
-    elif software.framework == "megatron" and 0 < hardware.gpu.compute_capability < AMPERE:
-        missing = (
-            f"compute capability 8.0, and {hardware.gpu.name} has {hardware.gpu.compute_capability}"
-        )
+    """As asked, else the stack's where it runs."""
+    missing = flash_lacks(software.framework, precision, hardware.gpu)
     if question.attention is not None:
         attention = _of("attention", question.attention, ATTENTIONS)
         if attention != "unfused" and precision == "fp32" and missing:

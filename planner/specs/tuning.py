@@ -32,19 +32,25 @@ def trained(question: Question, model: ModelSpec, software: Software, seq_length
     """What the question says of the training itself. InputError where words contradict one
     another.
     """
-    name = workload.optimizer(question.optimizer)
+    fields, assumed = words(question, model, software.framework, seq_length)
+    own = _software(question, software, fields["optimizer"])
+    return Trained({"model": model, "software": own} | fields, assumed)
+
+
+def words(
+    question: Question, model: ModelSpec, framework: str, seq_length: int
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields that are no document's, the model where less of it is trained, and what was
+    assumed.
+    """
     frozen = _frozen(question, model)
     lora = workload.lora(
-        question.lora_rank,
-        question.lora_targets,
-        model,
-        software.framework,
-        frozen,
-        question.lora_base,
+        question.lora_rank, question.lora_targets, model, framework, frozen, question.lora_base
     )
     assumed = _lora_said(question, lora) if lora else ()
+    fields: dict[str, Any] = {"optimizer": workload.optimizer(question.optimizer)}
     if (lora or frozen) and model.mtp_layers:
-        model = model.model_copy(update={"mtp_layers": 0})
+        fields["model"] = model.model_copy(update={"mtp_layers": 0})
         assumed = (
             *assumed,
             (
@@ -53,16 +59,8 @@ def trained(question: Question, model: ModelSpec, software: Software, seq_length
             ),
         )
     packing, length = _samples(question, seq_length)
-    words = {
-        "model": model,
-        "software": _software(question, software, name),
-        "optimizer": name,
-        "lora": lora,
-        "frozen": frozen,
-        "packing": packing,
-        "mean_length": length,
-    }
-    return Trained(words, (*assumed, *_samples_said(packing, length, seq_length)))
+    fields |= {"lora": lora, "frozen": frozen, "packing": packing, "mean_length": length}
+    return fields, (*assumed, *_samples_said(packing, length, seq_length))
 
 
 def _frozen(question: Question, model: ModelSpec) -> tuple[str, ...]:

@@ -40,6 +40,13 @@ OF_FRAMEWORK = {
 CLUSTERS = ("h100-sxm", "a100-80g-sxm", "b200-sxm", "gb200-nvl72", "h100-pcie")
 OF_TORCH = ("fp8-rowwise", "mxfp8")
 OF_MEGATRON = ("fp8-delayed", "fp8-tensorwise", "fp8-blockwise", "mxfp8")
+TRAINED: tuple[dict[str, Any], ...] = (
+    *({},) * 20,
+    {"lora_rank": 16, "mean_length": 500, "packing": True},
+    {"lora_rank": 8, "lora_base": "nf4"},
+    {"frozen": ["embedding", "norms"], "mean_length": 700},
+)
+"""What only a training script of one's own does."""
 OPTIMIZERS = (None, None, None, "precision-aware", "sgd", "muon")
 RECOMPUTATION = (None, None, None, "none", "selective", "full")
 FRAMEWORKS = ("megatron", "megatron", "deepspeed", "torch")
@@ -91,7 +98,7 @@ def question(chance: random.Random) -> dict[str, Any]:
         "pp": chance.choice((None, None, None, 2, 4)),
         "recompute": chance.choice(RECOMPUTATION),
         "offload": "optimizer-cpu" if chance.random() < 0.1 else None,
-        "lora_rank": 16 if chance.random() < 0.04 else None,
+        **chance.choice(TRAINED),
         "optimizer": chance.choice(OPTIMIZERS) if framework == "megatron" else None,
     }
     if framework == "torch" and words["recompute"] == "selective":
@@ -139,10 +146,18 @@ def tried(words: dict[str, Any], launcher: str, form: str | None) -> Outcome | N
     """None where the question has no plan, or its plan no such file."""
     kind = f"{words['framework']} {form or launcher}"
     with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "own.py")
+        script.touch()
+        own = form is None and words["framework"] != "torch" and {*words} & {"lora_rank", "frozen"}
         try:
             asked = api.question(**words)
             answer = api.recommend(
-                asked, top=1, out=Path(folder, "out"), launcher=launcher, format=form
+                asked,
+                top=1,
+                out=Path(folder, "out"),
+                launcher=launcher,
+                format=form,
+                script=str(script) if own else None,
             )
         except InputError:
             return None

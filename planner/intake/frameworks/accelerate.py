@@ -50,6 +50,7 @@ PLANNED = {
     "PLAN_SEQ_LENGTH": "seq_length",
     "PLAN_RECOMPUTE_LAYERS": "recompute_layers",
     "PLAN_ATTENTION": "attention_backend",
+    "PLAN_PIPELINE_PARALLEL_SIZE": "pipeline_model_parallel_size",
     "PLAN_EXPERT_PARALLEL_SIZE": "expert_model_parallel_size",
     "PLAN_LIGER": "liger_loss",
     "PLAN_EXPERT_TENSOR_PARALLEL_SIZE": "expert_tensor_parallel_size",

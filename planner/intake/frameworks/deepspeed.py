@@ -110,7 +110,7 @@ def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
                 f"{key} {configured.value} in the DeepSpeed configuration, but {argument} is"
                 f" {taken.value}: the Trainer stops there"
             )
-    _batch(values, gpus, notes)
+    notes += _batch(values, gpus, trainer)
     _buckets(values)
     filled = replace(
         out,
@@ -121,25 +121,27 @@ def with_trainer(out: Reading, gpus: int | None = None) -> Reading:
     return _open(filled)
 
 
-def _batch(values: dict[str, Value], gpus: int | None, notes: list[str]) -> None:
+def _batch(values: dict[str, Value], gpus: int | None, trainer: bool) -> list[str]:
+    """Fills the whole batch where it is auto; what the Trainer would stop at."""
     batch = values.get(PREFIX + "train_batch_size")
     if batch is None:
-        return
+        return []
     each = _argument(values, "per_device_train_batch_size", 8)
     steps = _argument(values, "gradient_accumulation_steps", 1)
     if not (isinstance(each, int) and isinstance(steps, int)):
-        return
+        return []
     if batch.value == "auto":
         del values[PREFIX + "train_batch_size"]
         if gpus:
             values[PREFIX + "train_batch_size"] = Value(
                 gpus * each * steps, "default", f"{batch.where} auto: {gpus} x {each} x {steps}"
             )
-    elif gpus and batch.value != gpus * each * steps:
-        notes.append(
+    elif gpus and trainer and batch.value != gpus * each * steps:
+        return [
             f"train_batch_size {batch.value} in the DeepSpeed configuration, but the arguments"
             f" give {gpus} x {each} x {steps} = {gpus * each * steps}: the Trainer stops there"
-        )
+        ]
+    return []
 
 
 def _argument(values: Mapping[str, Value], name: str, default: int) -> Any:

@@ -53,12 +53,20 @@ AXOLOTL = {
 """axolotl's names of what the Trainer has. Source: axolotl, src/axolotl/core/trainer_builder
 (2025).
 """
+DEEPSPEED_CONFIG = ("deepspeed_config",)
+"""The file's name among the arguments that DeepSpeed itself adds to a script, beside a bare
+--deepspeed; the Trainer's --deepspeed names the file. Source: [deepspeed] __init__.py,
+add_config_arguments.
+"""
 
 
 def reading(leaves: Sequence[Leaf], file: str, notes: Sequence[str] = ()) -> Reading:
     """Each argument under `hf.`; the model and the length of a sample also under `model` and
     `seq_length`.
     """
+    if any(leaf.path == DEEPSPEED_CONFIG and leaf.value for leaf in leaves):
+        switch = ("deepspeed",)
+        leaves = [leaf for leaf in leaves if leaf.path != switch or leaf.value is not True]
     axolotl = any(leaf.path[0] in ("base_model", "sequence_len") for leaf in leaves)
     names = list(chain.from_iterable(_names(leaf, axolotl) for leaf in leaves))
     sharded = any(name.name == "use_torch_fsdp2" and name.value for name in names)
@@ -72,6 +80,8 @@ def _names(leaf: Leaf, axolotl: bool) -> list[Named]:
     key = dotted
     if axolotl:
         key = AXOLOTL.get(dotted, dotted)
+    if leaf.path == DEEPSPEED_CONFIG:
+        key = "deepspeed"
     out = [named(f"hf.{key}", leaf)]
     if key in ALSO:
         out.append(named(ALSO[key], leaf))

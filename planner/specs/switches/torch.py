@@ -391,7 +391,6 @@ SWITCHES = (
         "[torchtitan] config/configs.py TrainingConfig.dtype; loss 8 in place of 7 after 100 steps"
         " of 8B (issue 1646)",
         lossy=("bf16",),
-        acts=_mixes,
         needs=(
             Need(
                 "states of bf16 are not of fp32 runs",
