@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate, combinations, groupby
+from itertools import accumulate, combinations
 from operator import attrgetter
 
 import numpy as np
@@ -20,6 +20,7 @@ from planner.rules.table import breaches
 from planner.specs.layers import kinds, layer_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
+from planner.specs.stage_layout import written
 
 VIRTUAL = (1, 2, 4)
 """Virtual stages that are tried."""
@@ -86,7 +87,7 @@ def _cut(recipe: Recipe, base: Layout) -> Iterator[Layout]:
         texts = [stage_layout(model, base.pp, v, embedding / work, head / work)]
         if v == 1:
             stages = contiguous(weights, base.pp, embedding, head)
-            texts.append(_written(stages, model.mtp_layers) if 0 not in stages[:-1] else "")
+            texts.append(written(stages, model.mtp_layers) if 0 not in stages[:-1] else "")
         schedule = SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"]
         for text in dict.fromkeys(texts):
             made = replace(plain, v=v, schedule=schedule, stage_layout=text)
@@ -162,15 +163,4 @@ def stage_layout(model: ModelSpec, pp: int, v: int, embedding: float, head: floa
         load[rank] += 1.0
     if 0 in stages[:-1]:
         return ""
-    return _written(stages, model.mtp_layers)
-
-
-def _written(stages: list[int], mtp_layers: int) -> str:
-    """`Et*3|(tt|)*29m|L` in Megatron's letters: equal neighbours as repeats."""
-    texts = ["t" * count for count in stages]
-    texts[0], texts[-1] = "E" + texts[0], texts[-1] + "m" * mtp_layers + "L"
-    out = ""
-    for text, equal in groupby(texts[:-1]):
-        count = len(list(equal))
-        out += f"({text}|)*{count}" if count > 2 else f"{text}|" * count
-    return out + texts[-1]
+    return written(stages, model.mtp_layers)

@@ -16,6 +16,7 @@ from planner.interpret import (
     finetuning,
     gpu_count,
     layout_knobs,
+    megatron_kinds,
     software_choice,
 )
 from planner.interpret.megatron_model import expert_count
@@ -100,6 +101,7 @@ def interpret(
     version, version_says = defaults.version(reading, own_version)
     values = filled(reading, version, restated)
     plain = clean({name: value.value for name, value in values.items()})
+    plain |= megatron_kinds.implied(plain)
     machine = gpu_count.hardware(plain, cluster, overrides)
     count = gpu_count.gpus(plain, reading, gpus)
     versioned = plain | {"framework_version": version}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InputError
+from planner.interpret import megatron_kinds
 from planner.interpret.megatron_model import expert_count
 from planner.interpret.numbers import whole_number
 from planner.layout import MODULES, OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
@@ -137,11 +138,30 @@ def virtual(plain: dict[str, Any], pp: int, layers: int) -> tuple[int, str]:
             return max(len(stage_layout.stages(text)) // pp, 1), text
         except InputError:
             return 1, text
+    bounds = _bounds(plain)
+    if len(bounds) > 1:
+        return max(len(bounds) // pp, 1), _dealt(plain, bounds)
     direct = whole_number(plain, "num_virtual_stages_per_pipeline_rank", 0) or whole_number(
         plain, "virtual_pipeline_model_parallel_size", 0
     )
     chunk = whole_number(plain, "num_layers_per_virtual_pipeline_stage", 0)
     return max(direct or (layers // pp // chunk if chunk > 0 else 1), 1), ""
+
+
+def _bounds(plain: dict[str, Any]) -> list[int]:
+    """Layers of each stage that a pattern of letters bounds by |."""
+    try:
+        found = megatron_kinds.pattern(plain)
+    except InputError:
+        return []
+    return [len(letters) for letters in found.stages] if found else []
+
+
+def _dealt(plain: dict[str, Any], sizes: list[int]) -> str:
+    """The stage layout of such stages, where they differ; prediction stands on the last one."""
+    if len(set(sizes)) == 1:
+        return ""
+    return stage_layout.written(sizes, max(whole_number(plain, "mtp_num_layers", 0), 0))
 
 
 def recompute(plain: dict[str, Any]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InputError
+from planner.interpret import megatron_kinds
 from planner.interpret.numbers import whole_number
 from planner.specs.documents import build
 from planner.specs.megatron import EXACT_NULL_VOCAB
@@ -26,8 +27,11 @@ NEEDED = ("num_layers", "hidden_size", "num_attention_heads")
 
 
 def describes_model(arguments: dict[str, Any]) -> bool:
-    """Whether the arguments describe a model."""
-    return all(arguments.get(name) for name in NEEDED)
+    """Whether the arguments describe a model; a pattern of letters counts its layers."""
+    patterned = arguments.get("hybrid_layer_pattern") or arguments.get("hybrid_override_pattern")
+    return bool(patterned or arguments.get("num_layers")) and all(
+        arguments.get(name) for name in NEEDED if name != "num_layers"
+    )
 
 
 def ffn_size(arguments: dict[str, Any]) -> int:
@@ -75,6 +79,8 @@ def model(arguments: dict[str, Any], where: str) -> ModelSpec:
 
     Raises InputError when sizes are missing or contradict one another.
     """
+    arguments = arguments | megatron_kinds.implied(arguments)
+    megatron_kinds.pattern(arguments)
     missing = [name for name in NEEDED if not arguments.get(name)]
     if missing:
         raise InputError(
@@ -110,13 +116,15 @@ def model(arguments: dict[str, Any], where: str) -> ModelSpec:
         "mlp_bias": bool(arguments.get("add_bias_linear", True)),
         "qk_norm": bool(arguments.get("qk_layernorm")),
         "mtp_layers": int(arguments.get("mtp_num_layers") or 0),
+        "mtp_repeated": bool(arguments.get("mtp_use_repeated_layer")),
         "attention_sinks": str(arguments.get("softmax_type") or "vanilla") == "learnable",
-        "window": window(arguments),
+        "attention_gate": bool(arguments.get("attention_output_gate")),
+        "window": megatron_kinds.window(arguments),
         **_positions(arguments, rows),
         **_attention(arguments, hidden, heads),
         "moe": _experts(arguments),
     }
-    return build(ModelSpec, fields, where)
+    return build(ModelSpec, fields | megatron_kinds.layers(arguments, fields, where), where)
 
 
 def _activation(arguments: dict[str, Any]) -> str:
@@ -192,7 +200,6 @@ def _experts(arguments: dict[str, Any]) -> dict[str, Any] | None:
     count = expert_count(arguments)
     if not count:
         return None
-    dense, every = _dense_layers(arguments.get("moe_layer_freq", 1))
     score = str(arguments.get("moe_router_score_function") or "softmax")
     groups = int(arguments.get("moe_router_num_groups") or 0)
     biased = bool(arguments.get("add_bias_linear", True))
@@ -201,8 +208,6 @@ def _experts(arguments: dict[str, Any]) -> dict[str, Any] | None:
         "experts_per_token": int(arguments.get("moe_router_topk") or arguments.get("topk") or 2),
         "expert_ffn_size": int(arguments.get("moe_ffn_hidden_size") or ffn_size(arguments)),
         "shared_ffn_size": int(arguments.get("moe_shared_expert_intermediate_size") or 0),
-        "first_dense_layers": dense,
-        "moe_every": every,
         "router_score": (
             "sigmoid"
             if score == "sigmoid"
@@ -218,61 +223,8 @@ def _experts(arguments: dict[str, Any]) -> dict[str, Any] | None:
             else "none"
         ),
         "expert_bias": biased,
+        "latent_size": int(arguments.get("moe_latent_size") or 0),
         "shared_gate": bool(arguments.get("moe_shared_expert_gate")),
         "router_groups": groups,
         "groups_per_token": int(arguments.get("moe_router_group_topk") or 1) if groups else 0,
     }
-
-
-def window(arguments: dict[str, Any]) -> dict[str, Any] | None:
-    """Attention in windows: --window-size 127,0 holds 128 tokens; --window-attn-skip-freq N leaves
-    every Nth layer whole, a list each 0.
-    """
-    import re
-
-    sizes = re.findall(r"-?\d+", str(arguments.get("window_size")))
-    if not sizes or not 0 <= int(sizes[0]) < 2**40:
-        return None
-    skipped = arguments.get("window_attn_skip_freq")
-    if skipped is None or str(skipped).strip().isdigit():
-        return {"tokens": int(sizes[0]) + 1, "full_every": int(str(skipped or 0))}
-    windowed = layer_list(str(skipped), int(arguments["num_layers"]))
-    first = next((at for at, flag in enumerate(windowed) if flag), 0)
-    whole_layers = windowed[first:].count(0)
-    every = windowed.index(0, first) + 1 if whole_layers else 0
-    return {"tokens": int(sizes[0]) + 1, "first_full_layers": first, "full_every": every}
-
-
-def layer_list(text: str, most: int) -> list[int]:
-    """The 0 and 1 of a layer each in a text such as `([0]*3+[1,0]*29)`, at most so many; read as
-    text, never evaluated.
-    """
-    import re
-
-    out: list[int] = []
-    for part, times in re.findall(r"\[([01,\s]*)\](?:\s*\*\s*(\d{1,9}))?", text):
-        flags = [int(flag) for flag in re.findall(r"[01]", part)]
-        out += flags * min(int(times or 1), most)
-    return out[:most]
-
-
-def _dense_layers(frequency: Any) -> tuple[int, int]:
-    """(dense layers before the first with experts, every which layer has them), of a number, a
-    list, or a text such as `([0]*3+[1]*58)`.
-    """
-    if isinstance(frequency, str) and not frequency.isdigit():
-        return _first_zeros(frequency), 1
-    if isinstance(frequency, list):
-        return next((at for at, flag in enumerate(frequency) if flag), 0), 1
-    return 0, max(whole_number({"moe_layer_freq": frequency}, "moe_layer_freq"), 1)
-
-
-def _first_zeros(text: str) -> int:
-    """How many zeros lead: `[0]*3+[1]*58` has 3, `[0,1,1]` has 1; read as text, never evaluated."""
-    import re
-
-    leading = re.match(r"[(\s]*\[((?:\s*0\s*,?)+)\](?:\s*\*\s*(\d+))?", text)
-    if leading:
-        return leading[1].count("0") * int(leading[2] or 1)
-    started = re.match(r"[(\s]*\[((?:\s*0\s*,)*)", text)
-    return started[1].count("0") if started else 0

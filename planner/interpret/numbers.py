@@ -30,6 +30,21 @@ COUNTS = (
     "moe_shared_expert_intermediate_size",
     "moe_router_num_groups",
     "moe_router_group_topk",
+    "moe_latent_size",
+    "mamba_num_heads",
+    "mamba_head_dim",
+    "mamba_num_groups",
+    "mamba_state_dim",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
+    "linear_conv_kernel_dim",
+    "dsa_indexer_n_heads",
+    "dsa_indexer_head_dim",
+    "dsa_indexer_topk",
+    "dsa_indexer_topk_freq",
+    "dsa_indexer_skip_topk_offset",
     "q_lora_rank",
     "kv_lora_rank",
     "qk_head_dim",
@@ -84,7 +99,13 @@ AT_LEAST = {
     "zero_stage": 0,
 }
 """Counts that their frameworks refuse below this."""
-FIGURES = ("rotary_percent", "hidden_dropout", "attention_dropout")
+FIGURES = (
+    "rotary_percent",
+    "hidden_dropout",
+    "attention_dropout",
+    "hybrid_attention_ratio",
+    "hybrid_mlp_ratio",
+)
 
 
 def clean(plain: dict[str, Any]) -> dict[str, Any]:

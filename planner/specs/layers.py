@@ -39,8 +39,9 @@ def mtp_kinds(model: ModelSpec) -> tuple[ModelSpec, ...]:
     """The layers of one depth of multi-token prediction: those of mtp_pattern, or one like the
     last.
     """
-    each = kinds(model)
-    return tuple(each[name] for name in expanded(model.mtp_pattern) or layer_kinds(model)[-1:])
+    each, own = kinds(model), {kind.name: kind for kind in model.kinds}
+    named = expanded(model.mtp_pattern) or layer_kinds(model)[-1:]
+    return tuple(each[name] if name in each else own[name].of(model) for name in named)
 
 
 def experts_layers(model: ModelSpec) -> int:

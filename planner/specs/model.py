@@ -333,6 +333,8 @@ class ModelSpec(FrozenDocument):
     """The layers of each of them, by kind (`attention experts` of Nemotron 3); where it is empty,
     one of the kind of the model's last layer.
     """
+    mtp_repeated: bool = False
+    """One set of weights serves all of them (--mtp-use-repeated-layer of Nemotron 3)."""
     parameters: PositiveInt | None = None
     """Published exact count, where there is one: a test compares."""
     frameworks: tuple[str, ...] = ("megatron", "deepspeed", "torch")
@@ -395,6 +397,11 @@ class ModelSpec(FrozenDocument):
                 f" {self.num_heads}"
             )
         return self
+
+    @property
+    def mtp_sets(self) -> int:
+        """Sets of weights of multi-token prediction."""
+        return min(self.mtp_layers, 1) if self.mtp_repeated else self.mtp_layers
 
     @property
     def mlp_branches(self) -> int:

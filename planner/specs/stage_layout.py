@@ -7,6 +7,7 @@ and `(tt|)*3`.
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 from planner.errors import InputError
 
@@ -41,3 +42,14 @@ def stages(text: str) -> tuple[str, ...]:
 def layers(text: str) -> tuple[int, ...]:
     """Transformer layers of every stage, in the order of stages()."""
     return tuple(stage.count("t") for stage in stages(text))
+
+
+def written(stages: list[int], mtp_layers: int) -> str:
+    """The text for so many layers of each stage: `Ett|(ttt|)*29mL`, equal neighbours as repeats."""
+    texts = ["t" * count for count in stages]
+    texts[0], texts[-1] = "E" + texts[0], texts[-1] + "m" * mtp_layers + "L"
+    out = ""
+    for text, equal in groupby(texts[:-1]):
+        count = len(list(equal))
+        out += f"({text}|)*{count}" if count > 2 else f"{text}|" * count
+    return out + texts[-1]

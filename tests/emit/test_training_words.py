@@ -40,9 +40,7 @@ def test_launch_files_say_what_the_script_must_do(framework, form, words, sizes,
     assert checked.estimate is not None
     assert checked.launch.layout == plan.best.layout
     assert checked.estimate.step_s == pytest.approx(plan.best.estimate.step_s, rel=1e-9)
-    assert checked.estimate.memory_bytes == pytest.approx(
-        plan.best.estimate.memory_bytes, rel=1e-9
-    )
+    assert checked.estimate.memory_bytes == pytest.approx(plan.best.estimate.memory_bytes, rel=1e-9)
     for name in ("lora", "frozen", "packing", "mean_length", "optimizer", "attention"):
         assert getattr(checked.launch.recipe, name) == getattr(plan.recipe, name), name
 

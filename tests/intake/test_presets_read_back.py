@@ -7,12 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from planner.cost.params.layer import total_params
 from planner.emit.megatron_model import expert_flags, missing_features, model_flags
-from planner.interpret.megatron_model import layer_list, model, vocabulary, window
+from planner.interpret.megatron_model import model, vocabulary
 from planner.layout import Layout
 from planner.specs import library
 from tests import documents
@@ -79,32 +77,6 @@ def test_flags_describe_the_model_that_they_came_from(name: str) -> None:
 
 def test_there_are_many() -> None:
     assert len(NAMES) > 60
-
-
-@pytest.mark.parametrize(
-    ("flags", "wanted"),
-    [
-        ({"window_size": "127,0", "window_attn_skip_freq": "2"}, {"tokens": 128, "full_every": 2}),
-        ({"window_size": "(4095, 0)"}, {"tokens": 4096, "full_every": 0}),
-        (
-            {"window_size": [511, 0], "window_attn_skip_freq": "([0]*2+[1,1,1,0,1,1,1,0])"},
-            {"tokens": 512, "first_full_layers": 2, "full_every": 6},
-        ),
-        ({"window_size": "-1,0"}, None),
-        ({}, None),
-    ],
-)
-def test_windows(flags: dict[str, Any], wanted: dict[str, Any] | None) -> None:
-    assert window({"num_layers": 10, **flags}) == wanted
-
-
-@given(st.text(max_size=200))
-def test_a_list_of_layers_is_never_longer_than_the_model(text: str) -> None:
-    assert len(layer_list(text, 64)) <= 64 and set(layer_list(text, 64)) <= {0, 1}
-
-
-def test_a_list_of_layers_is_bounded_in_time() -> None:
-    assert layer_list("[1]*999999999" * 1000, 64) == [1] * 64
 
 
 @pytest.mark.parametrize(("version", "entries"), [("0.16", 128_256), ("0.18", 128_255)])

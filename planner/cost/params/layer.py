@@ -87,9 +87,10 @@ def mtp_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric 
     model's own.
 
     Formula: mtp_layers (layers of mtp_pattern, or one like the model's last, + 2 h^2 / tp + 3
-             norms): it joins hidden state and embedding, normalises both and its output
+             norms), once where they are repeated: it joins hidden state and embedding, normalises
+             both and its output
     Source:  [deepseek2024] sec. 2.2; [megatron-core] MultiTokenPredictionLayer
-    Assumes: no depth shares weights with another.
+    Assumes: the model's own embedding and head.
     """
     if not model.mtp_layers:
         return 0
@@ -97,7 +98,7 @@ def mtp_params(model: ModelSpec, tp: Numeric = 1, ep: Numeric = 1, etp: Numeric 
     layers = [
         layer_params(kind, tp) + routed_layer_params(kind, ep, etp) for kind in mtp_kinds(model)
     ]
-    return model.mtp_layers * (sum(layers) + 2 * h * h // tp + 3 * norm_params(model))
+    return model.mtp_sets * (sum(layers) + 2 * h * h // tp + 3 * norm_params(model))
 
 
 def embedding_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:

@@ -67,4 +67,4 @@ def mtp_routed(model: ModelSpec, layout: Layouts) -> Numeric:
     if not model.mtp_layers:
         return 0.0
     each = (routed_layer_params(kind, layout.ep, layout.etp) for kind in mtp_kinds(model))
-    return model.mtp_layers * sum(each)
+    return model.mtp_sets * sum(each)
