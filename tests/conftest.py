@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -50,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        for mark in marks_by_imports(item):
+        for mark in marks_by_imports(getattr(item, "module", None)):
             item.add_marker(mark)
     long = {item.path for item in items if any(map(item.get_closest_marker, NOT_FAST))}
     # Long files first: else one worker is left with the last of them.
@@ -66,9 +67,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     item.add_marker(pytest.mark.skip(reason=f"{program} is not installed"))
 
 
-def marks_by_imports(item: pytest.Item) -> set[str]:
-    """Marks that follow from what the test's file imports."""
-    module = getattr(item, "module", None)
+@lru_cache(maxsize=1)
+def marks_by_imports(module: Any) -> set[str]:
+    """Marks that follow from what a file of tests imports; its tests come one after another."""
     names = set()
     for value in vars(module).values():
         names.add(str(getattr(value, "__module__", None) or getattr(value, "__name__", "")))

@@ -5,8 +5,10 @@ one's own.
 from __future__ import annotations
 
 import os
+import pickle
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,14 @@ def _aliases(path: Path) -> list[str]:
 
 def checked(kind: type[Document], data: dict[str, Any], where: str) -> Document:
     """The document of these fields. Raises InputError for a fault in any of them."""
-    document = build(kind, data, where)
+    document: Document = _checked(kind, pickle.dumps(data), where)
+    return document
+
+
+@lru_cache(maxsize=256)
+def _checked(kind: type[Any], pickled: bytes, where: str) -> Any:
+    """By its fields: a profile is asked for again and again, and never changes once it is built."""
+    document = build(kind, pickle.loads(pickled), where)
     check_figures(document, where)
     return with_safe_name(document, where)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kendalltau
 
 from planner.accuracy import measures
 
@@ -62,8 +62,15 @@ def test_regret_is_the_loss_of_running_the_predicted_best() -> None:
     assert measures.regret(real, real, 1) == 0
 
 
-@given(TIMES)
-def test_tau_is_that_of_scipy(pairs: list[tuple[int, int]]) -> None:
+@pytest.fixture(scope="module")
+def kendalltau() -> Any:
+    from scipy.stats import kendalltau  # heavy, and only here
+
+    return kendalltau
+
+
+@given(pairs=TIMES)
+def test_tau_is_that_of_scipy(kendalltau: Any, pairs: list[tuple[int, int]]) -> None:
     expected, real = (np.array(x, dtype=float) for x in zip(*pairs, strict=True))
     ours = measures.kendall_tau(expected, real)
     theirs = kendalltau(expected, real).statistic

@@ -15,12 +15,12 @@ from typing import Any
 
 from tests import recorder
 from tests.judges import judging
+from tests.launch import forks
 
 _STEP = re.compile(
     r"^step (\d+)/\d+ \| [\d.]+ s \| [\d,]+ tokens/s/GPU \| loss ([\d.]+) ", re.MULTILINE
 )
 _RANK = re.compile(r"rank (\d+): ([\d,]+) parameters, zero (\d), (\d+) micro-batches of (\d+)")
-_CPU = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
 @dataclass
@@ -54,7 +54,9 @@ def verdicts(cases: Iterable[Case], python: str = sys.executable) -> list[dict[s
     understood.
     """
     judge = str(Path(__file__).with_name("deepspeed_judge.py"))
-    return judging.verdicts([python, judge], {**os.environ, **_CPU}, map(asdict, cases), "verdict ")
+    return judging.verdicts(
+        [python, judge], {**os.environ, **forks.CPU}, map(asdict, cases), "verdict "
+    )
 
 
 def run(folder: Path, files: dict[str, str], port: int) -> Run:
@@ -64,7 +66,7 @@ def run(folder: Path, files: dict[str, str], port: int) -> Run:
     for name, text in files.items():
         (folder / name).write_text(text)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, **_CPU, "PATH": path, "MASTER_PORT": str(port), "STEPS": "3"}
+    env = {**os.environ, **forks.CPU, "PATH": path, "MASTER_PORT": str(port), "STEPS": "3"}
     done = subprocess.run(
         ["bash", str(folder / "launch.sh")], env=env, capture_output=True, text=True, timeout=400
     )
@@ -77,21 +79,17 @@ def forked(folder: Path, files: dict[str, str], port: int) -> Run:
     """
     for name, text in files.items():
         (folder / name).write_text(text)
-    called = recorder.call(folder, files["launch.sh"], **_CPU, MASTER_PORT=str(port), STEPS="3")
+    called = recorder.call(
+        folder, files["launch.sh"], **forks.CPU, MASTER_PORT=str(port), STEPS="3"
+    )
     address = {
         "MASTER_ADDR": called.options["--master-addr"],
         "MASTER_PORT": called.options["--master-port"],
     }
     out = folder / "printed"
-    case = {
-        "words": [called.entry, *called.flags],
-        "ranks": called.world_size,
-        "env": called.env | address,
-        "out": str(out),
-    }
-    words = [sys.executable, str(Path(__file__).with_name("warm_ranks.py"))]
-    [said] = judging.verdicts(words, {**os.environ, **_CPU}, [case])
-    return _read(said["code"], out.read_text())
+    words = [called.entry, *called.flags]
+    code = forks.code(words, called.world_size, called.env | address, out)
+    return _read(code, out.read_text())
 
 
 def _read(code: int, text: str) -> Run:

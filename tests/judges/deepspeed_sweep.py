@@ -5,7 +5,7 @@ class runs over.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -27,6 +27,7 @@ DRAWN = 5_000
 """Layouts drawn for one question; the rules leave some of them."""
 
 
+@lru_cache(maxsize=1)
 def presets() -> list[str]:
     """The models that the training script builds."""
     return [

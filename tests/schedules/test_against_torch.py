@@ -15,8 +15,6 @@ from planner.schedules import table
 pytestmark = pytest.mark.slow
 
 
-visualizer = pytest.importorskip("torch.distributed.pipelining._schedule_visualizer")
-
 CLASSES = {
     "gpipe": "GPipe",
     "interleaved-torch": "Interleaved1F1B",
@@ -27,8 +25,13 @@ CLASSES = {
 }
 
 
+@pytest.fixture(scope="module")
+def visualizer():
+    return pytest.importorskip("torch.distributed.pipelining._schedule_visualizer")
+
+
 @pytest.mark.parametrize("name", CLASSES)
-def test_same_order_or_both_refuse(name):
+def test_same_order_or_both_refuse(visualizer, name):
     least, most = table.schedule(name).chunks
     chunks = range(max(least, 2), 4) if most is None else [least]
     agreed = 0
@@ -49,7 +52,7 @@ def test_same_order_or_both_refuse(name):
     assert agreed >= 15
 
 
-def test_torch_reads_our_csv_and_we_read_its_lowered_table():
+def test_torch_reads_our_csv_and_we_read_its_lowered_table(visualizer):
     from torch.distributed.pipelining.schedules import _Action
 
     order = table.order("dualpipev", 4, 8, 2)

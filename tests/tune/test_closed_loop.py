@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from planner.cost.layer.kinds import layer_time
-from planner.launch import local
 from planner.launch.outcome import Work
 from planner.layout import SCHEDULE_CODE
 from planner.specs import library, resolve
@@ -23,6 +22,7 @@ from planner.tune.runners import table, torch_runner
 from planner.tune.runners.table import Bench
 from planner.tune.study.space import Candidate, space
 from planner.tune.workers import turns
+from tests.launch import forks
 from tests.tune import tiny
 
 pytestmark = pytest.mark.process
@@ -56,7 +56,7 @@ def test_layouts_in_turns_over_one_start() -> None:
     recipe = tiny.recipe(2)
     assert not any(torch_support.refused(recipe, one, 2) for one in layouts)
     asked = turns.request([torch_runner.request(recipe, one, 2, 2, 1) for one in layouts], 2)
-    outcome = local.run(Work(turns.MODULE, asked, 2, 120))
+    outcome = forks.run(Work(turns.MODULE, asked, 2, 120), lambda line: False)
     assert outcome.state == "done" and outcome.result, outcome
     told = outcome.result["turns"]
     assert [[answer["request"]["layout"] for answer in turn] for turn in told] == [

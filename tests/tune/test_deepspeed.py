@@ -1,6 +1,4 @@
-"""Trials of a real DeepSpeed engine on two gloo processes, through the launcher; what it
-refuses.
-"""
+"""Trials of a real DeepSpeed engine on two gloo processes; what it refuses."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.launch import local
 from planner.launch.outcome import Outcome, Work
 from planner.layout import RECOMPUTE_CODE, Layout
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.tune.runners import deepspeed_runner as runner
 from tests import documents
+from tests.launch import forks
 
 pytestmark = pytest.mark.process
 
@@ -55,7 +53,7 @@ def trial(question: Recipe, layout: Layout, **changes: Any) -> tuple[Outcome, li
     lines: list[dict[str, Any]] = []
     asked = {**runner.request(question, layout, 2, steps=2, warmup=1), **changes}
     work = Work(runner.MODULE, asked, asked["ranks"], limit_s=240)
-    return local.run(work, lambda line: bool(lines.append(line))), lines
+    return forks.run(work, lambda line: bool(lines.append(line))), lines
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import math
 import pytest
 
 from planner.errors import InputError
-from planner.launch import local
 from planner.launch.outcome import Work
 from planner.layout import Layout
 from planner.tune import torch_support
 from planner.tune.benchmark import timing
 from planner.tune.runners.torch_runner import MODULE, measurement, request
+from tests.launch import forks
 from tests.tune import tiny
 
 pytestmark = pytest.mark.process
@@ -26,12 +26,12 @@ STEPS, WARMUP = 3, 1
 
 @pytest.fixture(scope="module")
 def whole():
-    """A plan of two ranks, run as the study runs it."""
+    """A plan of two ranks, measured as the study has it measured."""
     layout = tiny.layout(pp=2, zero=1)
     asked = request(tiny.recipe(2), layout, 2, STEPS, WARMUP)
     lines = []
-    outcome = local.run(
-        Work(MODULE, asked, asked["ranks"], 120.0), progress=lambda line: bool(lines.append(line))
+    outcome = forks.run(
+        Work(MODULE, asked, asked["ranks"], 120.0), lambda line: bool(lines.append(line))
     )
     assert outcome.state == "done", outcome.reason + outcome.stderr_tail
     return layout, lines, measurement(outcome.result)

@@ -1,8 +1,8 @@
 """In place of torchrun where a test starts many small runs: ranks forked from one process that has
-imported DeepSpeed.
+imported torch and DeepSpeed.
 
-Reads JSON lines (words: the script and its flags, ranks, env, out: a file for what is printed);
-answers each with {"code": ...}.
+Reads JSON lines (words: a script, or -m and a module, and its flags; ranks, env, out: a file for
+what is printed); answers each with {"code": ...}.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
 import torch._dynamo
 import torch._inductor.compile_fx  # noqa: F401
 
+import planner.tune.workers.turns  # noqa: F401
+
 LIMIT_S = 300
 
 
 def rank(case: dict[str, Any], number: int) -> None:
-    """The script as __main__, with a rank's environment; never returns."""
+    """The script or module as __main__, with a rank's environment; never returns."""
     out = os.open(case["out"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -39,9 +41,11 @@ def rank(case: dict[str, Any], number: int) -> None:
         WORLD_SIZE=size,
         LOCAL_WORLD_SIZE=size,
     )
-    sys.argv, code = case["words"], 0
+    by_name = case["words"][0] == "-m"
+    sys.argv, code = case["words"][by_name:], 0
     try:
-        runpy.run_path(case["words"][0], run_name="__main__")
+        execute = runpy.run_module if by_name else runpy.run_path
+        execute(sys.argv[0], run_name="__main__")
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)
     except BaseException:
