@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from planner.advice.config_refusals import REFUSALS, Plain, Refusal
 from planner.advice.findings import Finding, Way
 from planner.advice.flag_names import VIRTUAL
 from planner.advice.spelling import with_guesses
@@ -13,10 +13,6 @@ from planner.interpret.interpret import Launch
 from planner.interpret.numbers import whole_number
 from planner.specs.switches.numbers import STATES
 from planner.specs.versions import version_of
-
-Plain = dict[str, Any]
-Refusal = tuple[str, Callable[[Plain], bool], str, dict[str, Any]]
-"""Name, whether it is broken, the sentence, and what to change."""
 
 
 def _has(*names: str) -> Callable[[Plain], bool]:
@@ -235,9 +231,9 @@ PARSER: tuple[Refusal, ...] = (
         "Megatron-FSDP writes its own checkpoints",
         lambda plain: (
             bool(plain.get("use_megatron_fsdp"))
-            and plain.get("ckpt_format", "fsdp_dtensor") != "fsdp_dtensor"
+            and plain.get("ckpt_format", "torch_dist") != "fsdp_dtensor"
         ),
-        "--use-megatron-fsdp needs --ckpt-format fsdp_dtensor",
+        "--use-megatron-fsdp needs --ckpt-format fsdp_dtensor; torch_dist is the default",
         {"ckpt_format": "fsdp_dtensor"},
     ),
 )
@@ -255,7 +251,9 @@ def findings(launch: Launch) -> list[Finding]:
         or launch.recipe.software.name == "megatron-2021"
     ):
         return []
-    refused = [_finding(launch, refusal) for refusal in PARSER if refusal[1](launch.plain)]
+    refused = [
+        _finding(launch, refusal) for refusal in (*PARSER, *REFUSALS) if refusal[1](launch.plain)
+    ]
     return [*refused, *_fusion(launch), *_never_flags(launch), *_unknown(launch)]
 
 
@@ -270,7 +268,8 @@ def _finding(launch: Launch, refusal: Refusal) -> Finding:
 
 def _fusion(launch: Launch) -> list[Finding]:
     late = version_of("megatron", launch.recipe.framework_version) >= (0, 19)
-    if launch.plain.get("cross_entropy_fusion_impl") != "te" or not late:
+    fused = launch.plain.get("cross_entropy_loss_fusion")
+    if not fused or launch.plain.get("cross_entropy_fusion_impl") != "te" or not late:
         return []
     return [
         Finding(

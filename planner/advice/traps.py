@@ -6,7 +6,8 @@ from planner.advice.findings import Finding, Way, caught
 from planner.advice.flag_names import OLD_RECOMPUTE, changed
 from planner.interpret import megatron_model, software_choice
 from planner.interpret.interpret import Launch
-from planner.layout import RECOMPUTE_CODE
+from planner.layout import MODULES, RECOMPUTE_CODE, module_mask, module_names
+from planner.rules.experts import idle_modules
 from planner.specs.hardware import AMPERE
 from planner.specs.routing import kept_share
 from planner.specs.switches.lossy import BENCHMARK
@@ -17,6 +18,7 @@ SELECTIVE = RECOMPUTE_CODE["selective"]
 BLACKWELL = 10.0
 WASTE = 0.01
 """Rows added to the vocabulary, as a share of it, above which it is worth a word."""
+OFFLOAD_V1 = "env.NVTE_CPU_OFFLOAD_V1"
 OWN_PRECISION = ("nemo", "bridge", "swift")
 """Kinds that train in bf16 unless told otherwise."""
 
@@ -99,6 +101,8 @@ def _flash_in_fp32(launch: Launch) -> Finding | None:
             (Way({"bf16": True}),),
         )
     gpu = launch.recipe.hardware.gpu
+    if gpu.compute_capability >= AMPERE:
+        return None  # another kernel is named
     return Finding(
         "warning",
         "flash attention needs a newer GPU",
@@ -109,8 +113,6 @@ def _flash_in_fp32(launch: Launch) -> Finding | None:
 
 def _core_attn(launch: Launch) -> Finding | None:
     """What core_attn would recompute, flash and fused attention never keep."""
-    from planner.layout import module_mask
-
     only = launch.layout.recompute == SELECTIVE and launch.layout.recompute_modules == module_mask(
         ["core_attn"]
     )
@@ -127,6 +129,42 @@ def _core_attn(launch: Launch) -> Finding | None:
         " keeps no scores: it costs attention's forward pass and frees next to nothing. Leave it"
         " out, or recompute what is kept (--recompute-modules mlp)",
         (Way(changed(launch, {"recompute": 0})),),
+    )
+
+
+def _idle_modules(launch: Launch) -> Finding | None:
+    """Names that selective recomputation takes and does nothing with: the model has no such
+    module.
+    """
+    stated = launch.plain.get("recompute_modules")
+    if launch.plain.get("recompute_granularity") != "selective" or not launch.sized:
+        return None
+    words = stated if isinstance(stated, list) else str(stated or "").replace(",", " ").split()
+    named = module_mask([word for word in words if word in MODULES])
+    idle = module_names(idle_modules(launch.recipe, named))
+    if not idle:
+        return None
+    return Finding(
+        "warning",
+        "recomputed modules are there",
+        f"--recompute-modules {' '.join(idle)} recomputes nothing: {launch.recipe.model.name} has"
+        " no such module of its own (norms of dense layers are part of their linear ones)",
+        (Way({"recompute_modules": [word for word in words if word not in idle] or None}),),
+    )
+
+
+def _offload_version(launch: Launch) -> Finding | None:
+    """Transformer Engine 2.10 offloads weights too unless told otherwise."""
+    if not launch.plain.get("fine_grained_activation_offloading"):
+        return None
+    if launch.reading.kind in OWN_PRECISION or str(launch.plain.get(OFFLOAD_V1)) == "1":
+        return None
+    return Finding(
+        "warning",
+        "NVTE_CPU_OFFLOAD_V1",
+        "with --fine-grained-activation-offloading Megatron-LM asserts NVTE_CPU_OFFLOAD_V1=1 under"
+        " Transformer Engine 2.10 and later, but the script does not set it (the environment may)",
+        (Way({OFFLOAD_V1: "1"}),),
     )
 
 
@@ -340,6 +378,8 @@ TRAPS = (
     _alone,
     _flash_in_fp32,
     _core_attn,
+    _idle_modules,
+    _offload_version,
     _starved,
     _batch_defaults,
     _connections,

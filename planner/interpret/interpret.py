@@ -22,6 +22,7 @@ from planner.interpret import (
 from planner.interpret.megatron_model import expert_count
 from planner.interpret.numbers import clean, whole_number
 from planner.layout import Layout
+from planner.rules.experts import idle_modules
 from planner.specs.documents import parse_yaml
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
@@ -119,6 +120,8 @@ def interpret(
         layout,
     )
     recipe = recipe.model_copy(update={"assumed": tuple(filter(None, assumed)), **what.fields})
+    if shaped.spec is not None:
+        layout = _without_idle_modules(recipe, layout)
     values |= {"launch.gpus": count.origin, "launch.hardware": machine.origin}
     if shaped.origin:
         values["model"] = shaped.origin
@@ -162,7 +165,19 @@ def reinterpret(launch: Launch, reading: Reading, gpus: int | None = None) -> La
         "lora": before.lora,
     }
     recipe = other.recipe.model_copy(update=kept)
+    if launch.sized:
+        layout = _without_idle_modules(recipe, layout)
     return replace(other, recipe=recipe, layout=layout, sized=launch.sized)
+
+
+def _without_idle_modules(recipe: Recipe, layout: Layout) -> Layout:
+    """The layout without modules of selective recomputation that the model has not, where
+    Megatron-LM takes their names all the same.
+    """
+    kept = layout.recompute_modules & ~idle_modules(recipe, layout.recompute_modules)
+    if kept == layout.recompute_modules:
+        return layout
+    return replace(layout, recompute_modules=kept, recompute=layout.recompute if kept else 0)
 
 
 def filled(reading: Reading, version: str, restated: Mapping[str, str]) -> dict[str, Value]:

@@ -119,6 +119,18 @@ def modules(recipe: Recipe) -> int:
     return module_mask(names)
 
 
+IDLE = module_mask(["layernorm", "mlp", "moe", "shared_experts"])
+"""What Megatron-LM takes of a model that has it not, and does nothing."""
+
+
+def idle_modules(recipe: Recipe, named: int) -> int:
+    """Of modules that a file names to recompute those without effect."""
+    if recipe.framework != "megatron":
+        return 0
+    refused = module_mask(["layernorm"]) if recipe.precision == "fp8-delayed" else 0
+    return named & IDLE & ~modules(recipe) & ~refused
+
+
 def aligned_widths(recipe: Recipe, layout: Layouts, size: int) -> Mask:
     """Whether the widths of all experts on a rank are multiples of what low-precision GEMMs
     need.

@@ -29,7 +29,7 @@ def test_a_switch_is_swept() -> None:
 
 
 def test_a_version_is_swept() -> None:
-    """Megatron-LM refuses Transformer Engine's loss since 0.18, so that NeMo's plans lose it."""
+    """Megatron-LM refuses Transformer Engine's loss since 0.19, so that NeMo's plans lose it."""
     rows = api.sweep(over={"framework_version": ["0.17", "0.19"]}, **LAYOUT, stack="nemo").rows
     early, late = (row.estimate.time.head_s for row in rows if row.estimate)
     assert early < late

@@ -336,7 +336,7 @@ SWITCHES = (
             Spelling(
                 "te",
                 (("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", "te")),
-                before=(0, 18),
+                before=(0, 19),
                 bridge=(
                     ("model.cross_entropy_loss_fusion", True),
                     ("model.cross_entropy_fusion_impl", "te"),
@@ -344,7 +344,7 @@ SWITCHES = (
             ),
         ),
         "native takes 0.67 of the unfused loss's time; te works in place, in 16 bits: a run that"
-        " diverged is reported, and Megatron-LM refuses it since 0.18",
+        " diverged is reported, and Megatron-LM refuses it since 0.19",
         "SkyRL issue 1841 (8k tokens, 62,080 rows of the vocabulary: 11 ms, 8 ms); Megatron-LM"
         " issue 1627",
         lossy=("te",),
