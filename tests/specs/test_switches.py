@@ -103,7 +103,7 @@ def test_every_effect_is_of_a_value_and_has_a_source() -> None:
         ),
         (
             {"switch": ("cross_entropy_fusion=te",)},
-            r"megatron 0\.19 has, but got te, which is there before 0\.18;",
+            r"megatron 0\.19 has, but got te, which is there before 0\.19;",
         ),
         ({"switch": ("use_sharp=on",)}, r"use_sharp of megatron is not \(in-network reduction"),
         ({"switch": ("zero_quantized_weights=on",)}, "is one of deepspeed"),
