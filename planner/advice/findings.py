@@ -79,6 +79,18 @@ class Checked(Views):
     def recipe(self) -> Recipe:
         return self.launch.recipe
 
+    @property
+    def ran_out(self) -> bool:
+        """Whether a log or a proof says that memory ran out."""
+        return bool(self.measured and self.measured["out_of_memory"])
+
+    @property
+    def oom_probability(self) -> float | None:
+        """By what was measured, else as predicted; None where neither is known."""
+        if self.measured and "oom_probability" in self.measured:
+            return float(self.measured["oom_probability"])
+        return None if self.estimate is None else float(self.estimate.oom_probability)
+
 
 def caught(launch: Launch, judges: Iterable[Callable[[Launch], Finding | None]]) -> list[Finding]:
     """What the judges find wrong with a launch, each one thing or nothing."""

@@ -31,11 +31,15 @@ def verdict(estimate: Estimate) -> Verdict:
     return "marginal" if estimate.oom_probability >= MIN_MARGINAL_PROBABILITY else "fits"
 
 
-def findings(launch: Launch, estimate: Estimate) -> list[Finding]:
+def findings(launch: Launch, estimate: Estimate, more_bytes: float = 0.0) -> list[Finding]:
+    """more_bytes: what was measured beyond the prediction, which a way out must free too."""
     judged = verdict(estimate)
     if judged == "fits":
         return []
     offered = [*_cheapest(launch), *_switches(launch), *_more(launch)]
+    if more_bytes:
+        most = float(estimate.memory_bytes - 2 * more_bytes) / GIB
+        offered = [way for way in offered if way.memory_gib is not None and way.memory_gib <= most]
     message = _needs(launch, estimate)
     gain = None
     if offered:

@@ -240,6 +240,7 @@ PARSER: tuple[Refusal, ...] = (
 """Source: [megatron-core] training/arguments.py validate_args,
 core/transformer/transformer_config.py.
 """
+LISTED = 8
 CONFIGS = ("nemo", "bridge", "swift")
 """Whose own code fills in what the parser would ask for."""
 
@@ -254,7 +255,7 @@ def findings(launch: Launch) -> list[Finding]:
     refused = [
         _finding(launch, refusal) for refusal in (*PARSER, *REFUSALS) if refusal[1](launch.plain)
     ]
-    return [*refused, *_fusion(launch), *_never_flags(launch), *_unknown(launch)]
+    return [*refused, *_absent(launch), *_fusion(launch), *_never_flags(launch), *_unknown(launch)]
 
 
 def _finding(launch: Launch, refusal: Refusal) -> Finding:
@@ -266,16 +267,36 @@ def _finding(launch: Launch, refusal: Refusal) -> Finding:
     return Finding("error", name, says, (Way(values),) if values else ())
 
 
+def _absent(launch: Launch) -> list[Finding]:
+    """Flags that the stated version has not."""
+    if not launch.absent:
+        return []
+    version = launch.recipe.framework_version
+    says = [
+        f"--{flag.name.replace('_', '-')} ({flag.versions})"
+        for flag in list(launch.absent.values())[:LISTED]
+    ]
+    if len(launch.absent) > LISTED:
+        says.append(f"{len(launch.absent) - LISTED} more")
+    message = (
+        f"Megatron-LM {version} has no {', no '.join(says)}: its parser stops there, and nothing"
+        " of it is counted"
+    )
+    gone = Way(dict.fromkeys(launch.absent))
+    return [Finding("error", "flags of other versions", message, (gone,))]
+
+
 def _fusion(launch: Launch) -> list[Finding]:
-    late = version_of("megatron", launch.recipe.framework_version) >= (0, 19)
+    """0.18.0 takes it, 0.18.2 asserts against it."""
+    version = version_of("megatron", launch.recipe.framework_version)
     fused = launch.plain.get("cross_entropy_loss_fusion")
-    if not fused or launch.plain.get("cross_entropy_fusion_impl") != "te" or not late:
+    if launch.plain.get("cross_entropy_fusion_impl") != "te" or not fused or version < (0, 18):
         return []
     return [
         Finding(
-            "error",
+            "warning" if version == (0, 18) else "error",
             "cross entropy is not fused by TE",
-            "--cross-entropy-fusion-impl te is refused since Megatron-LM 0.19; native stays",
+            "--cross-entropy-fusion-impl te is refused since Megatron-LM 0.18.2; native stays",
             (Way({"cross_entropy_fusion_impl": "native"}),),
         )
     ]

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from planner.advice import measured, memory
 from planner.advice.findings import Checked, Finding, Verdict
+from planner.cost.memory import rank_memory
 from planner.cost.terms import Estimate
 from planner.errors import InputError
 from planner.estimate import estimate
@@ -68,8 +69,11 @@ def check_proof(
         ranks=1,
         notes=notes(proof),
     )
-    verdict: Verdict = "oom" if proof.out_of_memory else memory.verdict(predicted)
+    judged = as_proved(recipe, predicted, proof)
+    verdict: Verdict = "oom" if proof.out_of_memory else memory.verdict(judged)
     figures = measured.measured(launch, log, predicted)
+    figures["out_of_memory"] = int(bool(proof.out_of_memory))
+    figures["oom_probability"] = float(judged.oom_probability)
     figures["proof"] = {
         "digest": proof.digest,
         "stage": proof.stage,
@@ -78,8 +82,58 @@ def check_proof(
         "gpu": proof.gpu,
         "versions": proof.versions,
     }
-    findings = (*_findings(proof, predicted), *memory.findings(launch, predicted))
+    more_bytes = float(judged.memory_bytes) - float(predicted.memory_bytes)
+    findings = (
+        *_findings(proof, predicted, judged),
+        *_other_versions(proof, recipe),
+        *memory.findings(launch, judged, max(more_bytes, 0.0)),
+    )
     return Checked(str(file), launch, verdict, findings, predicted, None, figures)
+
+
+def as_proved(recipe: Recipe, predicted: Estimate, proof: Proof) -> Estimate:
+    """The prediction with the measured peak in place of its own; the context and NCCL's buffers,
+    which no proof has, are added as predicted. Where other switches stood in for the plan's, the
+    larger of both peaks counts.
+    """
+    memory = predicted.memory
+    if proof.instead and proof.allocated_bytes < memory.allocated_bytes:
+        return predicted
+    peak = replace(
+        memory,
+        working_bytes=memory.working_bytes + proof.allocated_bytes - memory.allocated_bytes,
+        fragmentation_bytes=max(proof.reserved_bytes - proof.allocated_bytes, 0.0),
+    )
+    chance = rank_memory.oom_probability(recipe, peak, predicted.memory_limit_bytes)
+    return replace(
+        predicted,
+        memory=peak,
+        memory_bytes=peak.device_bytes,
+        oom_probability=1.0 if proof.out_of_memory else chance,
+    )
+
+
+def _other_versions(proof: Proof, recipe: Recipe) -> list[Finding]:
+    """Packages that ran in another version than the plan counts on."""
+    differing = []
+    for package, planned in recipe.versions.packages():
+        ran = proof.versions.get(package)
+        if ran is not None and not same_version(planned, ran):
+            differing.append(f"{package} {ran}, not the plan's {planned}")
+    if not differing:
+        return []
+    text = (
+        f"it ran with {'; '.join(differing)}, which may need other memory. Run prove.py where"
+        " you train, or plan for what is there (--framework-version)"
+    )
+    return [Finding("warning", "the proof ran other software", text)]
+
+
+def same_version(planned: str, ran: str) -> bool:
+    """Whether what ran is of the version that the plan names, as far as the plan names it:
+    0.19 is 0.19.2.
+    """
+    return f"{ran.partition('+')[0]}.".startswith(f"{planned}.")
 
 
 def notes(proof: Proof) -> tuple[str, ...]:
@@ -109,7 +163,7 @@ def _launch(file: str | Path, question: Question, recipe: Recipe, layout: Layout
     return replace(launch, recipe=recipe, layout=layout)
 
 
-def _findings(proof: Proof, predicted: Estimate) -> list[Finding]:
+def _findings(proof: Proof, predicted: Estimate, judged: Estimate) -> list[Finding]:
     stage = f"stage {proof.stage}"
     held = f"{proof.allocated_bytes / GIB:.1f} GiB ({proof.reserved_bytes / GIB:.1f} reserved)"
     if proof.out_of_memory:
@@ -119,6 +173,9 @@ def _findings(proof: Proof, predicted: Estimate) -> list[Finding]:
     off = ours / proof.allocated_bytes - 1
     text = (
         f"{stage} held {held} at its peak on one {proof.gpu}, predicted {ours / GIB:.1f}"
-        f" ({off:+.1%}). It ran as {'; '.join(notes(proof))}"
+        f" ({off:+.1%}). With what no proof has, CUDA's context and NCCL's buffers,"
+        f" {judged.memory_bytes / GIB:.1f} GiB of {judged.memory_limit_bytes / GIB:.1f}: out of"
+        f" memory with probability {judged.oom_probability:.0%}. It ran as"
+        f" {'; '.join(notes(proof))}"
     )
     return [Finding("hint" if abs(off) < FAR_OFF else "warning", "measured", text)]

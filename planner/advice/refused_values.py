@@ -13,13 +13,12 @@ from planner.intake.frameworks import accepted
 from planner.intake.frameworks.accepted import Accepted
 from planner.intake.frameworks.megatron_flags import Flag, flags
 from planner.intake.frameworks.torchtitan import RENAMED
+from planner.interpret.defaults import PARSED
 from planner.interpret.interpret import Launch
 from planner.specs.switches.switch import Switch
 from planner.specs.switches.table import BY_FRAMEWORK, choices, may_state
 from planner.specs.versions import Version, version_of
 
-PARSED = ("megatron", "megatron-yaml")
-"""Kinds of files whose arguments pass Megatron-LM's own parser."""
 LISTED = 8
 
 
@@ -61,7 +60,7 @@ def _stated(launch: Launch) -> dict[str, Any]:
     return {
         name: value.value
         for name, value in launch.reading.values.items()
-        if value.value is not None and "$" not in str(value.value)
+        if name not in launch.absent and value.value is not None and "$" not in str(value.value)
     }
 
 

@@ -12,6 +12,8 @@ from planner.advice.spelling import nearest, with_guesses
 from planner.intake.frameworks.deepspeed_keys import SECTIONS, TOP, refused
 from planner.interpret import layout_knobs
 from planner.interpret.interpret import Launch
+from planner.specs.switches import table
+from planner.specs.versions import version_of
 
 TRAINER = {
     "deepspeed.train_micro_batch_size_per_gpu": "hf.per_device_train_batch_size",
@@ -20,6 +22,7 @@ TRAINER = {
     "deepspeed.fp16.enabled": "hf.fp16",
 }
 """Keys that HF's Trainer holds against its own arguments: other values than theirs raise."""
+NEWEST = version_of("deepspeed", "main")
 IGNORED = ("deepspeed.pipeline_num_chunks", "deepspeed.pipeline.pipeline_num_chunks")
 
 
@@ -35,8 +38,31 @@ def findings(launch: Launch) -> list[Finding]:
         _auto,
         _estimator,
         _fp32,
+        _later_keys,
     )
     return [*_disagreements(launch), *caught(launch, traps), *_unknown(launch)]
+
+
+def _later_keys(launch: Launch) -> Finding | None:
+    """Switches that the version has not. Models of its configuration forbid keys that they do not
+    know. Source: [deepspeed] runtime/config_utils.py DeepSpeedConfigModel.
+    """
+    version = launch.recipe.framework_version
+    settings = table.read("deepspeed", launch.plain)
+    missing = table.unavailable("deepspeed", settings, version)
+    if not missing:
+        return None
+    listed = ", no ".join(f"{name} ({versions})" for name, versions in missing.items())
+    keys: dict[str, Any] = {}
+    for name in missing:
+        spelling = table.BY_FRAMEWORK["deepspeed"][name].spelled(settings[name], NEWEST)
+        keys |= {f"deepspeed.{path}": None for path, _ in spelling.keys} if spelling else {}
+    return Finding(
+        "error",
+        "keys of other versions",
+        f"DeepSpeed {version} has no {listed}: it refuses the key, and nothing of it is counted",
+        (Way(keys),),
+    )
 
 
 def _pipeline_module(launch: Launch) -> Finding | None:

@@ -77,6 +77,8 @@ class Reading:
     removals: dict[str, tuple[Edit, ...]] = field(default_factory=dict)
     """Where a flag stands together with its value, each time that it is stated, by name: taking all
     of them out leaves the name unstated. Absent where a statement has no place of its own."""
+    version_stated: bool = False
+    """Whether the file names its version; else it follows from its flags."""
 
 
 @dataclass(frozen=True, slots=True)

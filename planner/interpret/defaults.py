@@ -7,9 +7,12 @@ Source of all: [megatron-core] training/arguments.py, core/transformer/transform
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import InputError
+from planner.intake.frameworks import megatron_flags
+from planner.intake.frameworks.megatron_flags import Flag
 from planner.intake.reading import Reading, Value
 from planner.specs.resolve import VERSIONS
 from planner.specs.versions import KNOWN, Version, version_of
@@ -122,6 +125,27 @@ def version(reading: Reading, option: str | None = None) -> tuple[str, str]:
             near = known[0]
         short = stated_version[:20]
         return near, f"rules of {reading.framework} {near}, the nearest to {short} that is known"
+
+
+PARSED = ("megatron", "megatron-yaml")
+"""Kinds of files whose arguments pass Megatron-LM's own parser."""
+
+
+def absent(reading: Reading, values: Mapping[str, Value], version: str) -> dict[str, Flag]:
+    """What is stated by flags of Megatron-LM that a version has not, with the flags."""
+    if reading.kind not in PARSED:
+        return {}
+    number = version_of("megatron", version)
+    missing = {}
+    for name, value in values.items():
+        if value.origin == "default":
+            continue
+        flag = megatron_flags.stated_as(name, value.where)
+        if flag is None or megatron_flags.deepspeed_only(flag):
+            continue
+        if not flag.is_in(number):
+            missing[name] = flag
+    return missing
 
 
 def _number(text: str) -> tuple[int, ...]:

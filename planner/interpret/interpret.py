@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.errors import InputError
+from planner.intake.frameworks.megatron_flags import Flag
 from planner.intake.reading import Origin, Reading, Unresolved, Value
 from planner.interpret import (
     architecture,
@@ -65,6 +66,8 @@ class Launch:
     """
     unresolved: tuple[Unresolved, ...]
     assumed: tuple[str, ...]
+    absent: dict[str, Flag]
+    """Of what is stated the flags that the stated version has not: they count for nothing."""
 
     @property
     def counted(self) -> bool:
@@ -101,7 +104,10 @@ def interpret(
             own_stack = None  # the file's switches hold
     version, version_says = defaults.version(reading, own_version)
     values = filled(reading, version, restated)
-    plain = clean({name: value.value for name, value in values.items()})
+    stated = own_version is not None or reading.version_stated
+    absent = defaults.absent(reading, values, version) if stated else {}
+    kept = {name: value.value for name, value in values.items() if name not in absent}
+    plain = clean(kept)
     plain |= megatron_kinds.implied(plain)
     machine = gpu_count.hardware(plain, cluster, overrides)
     count = gpu_count.gpus(plain, reading, gpus)
@@ -142,6 +148,7 @@ def interpret(
         shaped.spec is not None,
         _once((*count.open, *still_open, *machine.open, *shaped.open, *length_open, *what.open)),
         recipe.assumed,
+        absent,
     )
 
 
@@ -153,7 +160,8 @@ def reinterpret(launch: Launch, reading: Reading, gpus: int | None = None) -> La
     if not gpus:
         counted = launch.values["launch.gpus"].origin == "option"
         gpus = before.gpus if counted else None
-    sets = {"framework_version": before.framework_version}
+    named = launch.values["framework_version"].origin == "option"
+    sets = {"framework_version": before.framework_version} if named else {}
     other = interpret(reading, None, gpus, None, sets)
     spec = before.model if launch.sized else None
     layout, batch = _layout(other.plain, reading, other.recipe.gpus, spec)

@@ -86,7 +86,9 @@ def software(plain: dict[str, Any], reading: Reading, option: str | None, dp: in
     if reading.framework == "megatron":
         return _megatron(plain, reading, dp)
     base = of_file(reading.kind, reading.framework).built()
-    settings = table.read(reading.framework, plain)
+    stated = table.read(reading.framework, plain)
+    late = table.unavailable(reading.framework, stated, plain["framework_version"])
+    settings = {name: value for name, value in stated.items() if name not in late}
     own: dict[str, Any] = {}
     if reading.framework == "torch":
         own["zero_stages"] = (0, 2, 3)

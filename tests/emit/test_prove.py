@@ -209,11 +209,55 @@ def test_check_compares_a_proof_with_its_plan(
     )
 
 
-def test_a_proof_that_ran_out_of_memory(plans: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_proof_that_ran_out_of_memory(
+    plans: dict[str, dict[str, Any]], tmp_path: Path, ppplan: Callable[..., Ran]
+) -> None:
     file = tmp_path / "sent.log"
     file.write_text(proof(plans["dense"], out_of_memory="CUDA out of memory. Tried to allocate"))
     answer = api.check(file)
     assert answer.verdict == "oom" and "ran out of memory" in answer.findings[0].message
+    assert answer.ran_out and answer.oom_probability == 1
+    ran = ppplan("check", file)
+    assert ran.code == 1 and ran.out.startswith("It ran out of memory: ")
+    assert "out_of_memory 1" in ran.out
+
+
+def test_what_was_measured_decides_whether_it_fits(
+    plans: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Where what the allocator reserves at the mean, the context and NCCL's buffers fill the GPU
+    to the byte, the chance to run out is one half; with as much as predicted it is the plan's own.
+    """
+    file = tmp_path / "sent.txt"
+    file.write_text(proof(plans["dense"]))
+    plan = api.check(file)
+    assert plan.estimate is not None
+    memory = plan.estimate.memory
+    room = plan.estimate.memory_limit_bytes - memory.context_bytes - memory.nccl_bytes
+    full = room / plan.recipe.software.allocator.reserved_share
+    ours = float(memory.allocated_bytes)
+    for measured, chance, verdict in (
+        (full, 0.5, "marginal"),
+        (ours, float(plan.estimate.oom_probability), "fits"),
+    ):
+        file.write_text(proof(plans["dense"], allocated_bytes=measured, reserved_bytes=measured))
+        answer = api.check(file)
+        assert answer.oom_probability == pytest.approx(chance, abs=1e-6)
+        assert answer.verdict == verdict
+
+
+def test_a_proof_of_another_version_says_so(
+    plans: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    file = tmp_path / "sent.txt"
+    planned = plans["dense"]["proof"]["question"]["framework_version"]
+    said = {}
+    for ran in (f"{planned}.2", "0.16.1", f"{planned}1"):
+        file.write_text(proof(plans["dense"], versions={"megatron-core": ran}))
+        said[ran] = [finding.message for finding in api.check(file).findings]
+    assert not any("not the plan's" in message for message in said[f"{planned}.2"])
+    assert any(f"0.16.1, not the plan's {planned}" in message for message in said["0.16.1"])
+    assert any("not the plan's" in message for message in said[f"{planned}1"])
 
 
 def test_validate_takes_proofs_as_rows_of_memory(

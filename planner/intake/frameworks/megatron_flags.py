@@ -48,6 +48,17 @@ class Flag(NamedTuple):
                 words.append(word)
         return tuple(words)
 
+    def is_in(self, version: Version) -> bool:
+        """Whether the parser of a version takes it."""
+        return _number(self.first)[:2] <= version and version <= _number(self.last)
+
+    @property
+    def versions(self) -> str:
+        """Those that have it, in words: `since 0.16`, `up to 0.17`."""
+        since = "" if self.first in ("", "0.14") else f"since {self.first}"
+        until = "" if self.last in ALWAYS else f"up to {self.last}"
+        return f"{since} {until}".strip()
+
 
 CHOICE = re.compile(r"([^<>]*)(?:>=([0-9.]+))?(?:<([0-9.]+))?")
 
@@ -77,6 +88,19 @@ def flags() -> dict[str, Flag]:
 def deepspeed_only(flag: Flag) -> bool:
     """Whether only Megatron-DeepSpeed takes it."""
     return flag.first == "megatron-deepspeed"
+
+
+def stated_as(name: str, where: str) -> Flag | None:
+    """The flag that states a value of a name: the one that its place names
+    (`train.sh:12 --seq-length`), else the argument's own.
+    """
+    known = flags()
+    for word in re.findall(r"--[\w-]+", where):
+        flag = known.get(word) or known.get(word.replace("_", "-"))
+        if flag is not None and flag.dest == name:
+            return flag
+    own = known.get("--" + name.replace("_", "-"))
+    return own if own is not None and own.dest == name else None
 
 
 def version(used: Iterable[Flag]) -> tuple[str | None, str]:

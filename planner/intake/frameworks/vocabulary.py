@@ -124,6 +124,7 @@ def merged(
         unknown=tuple(dict.fromkeys((*first.unknown, *second.unknown))),
         notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
         undecided=first.undecided or second.undecided,
+        version_stated=first.version_stated or second.version_stated,
         edits={**edits, **second.edits},
         removals={**removals, **second.removals},
     )

@@ -69,8 +69,14 @@ def read(path: Path, text: str, sets: Mapping[str, str], inside: Inside | None =
     out = configs.reading(kind, command, parsed, work, path, launched, sets)
     unused = _unused(sets, work, out)
     all_notes = dict.fromkeys((*unused, *notes, *out.notes, *parsed.notes, *work.notes))
-    version = out.framework_version or _version(out.framework, work)
-    out = replace(out, framework_version=version, notes=tuple(all_notes), undecided=work.undecided)
+    stated = _version(out.framework, work)
+    out = replace(
+        out,
+        framework_version=stated or out.framework_version,
+        notes=tuple(all_notes),
+        undecided=work.undecided,
+        version_stated=stated is not None,
+    )
     return finished(out, command, work)
 
 

@@ -35,7 +35,8 @@ def text(answer: Checked) -> Group:
         parts.append(heading(launch.recipe))
     parts += [_finding(finding, launch.reading.kind) for finding in answer.findings]
     if answer.estimate is not None:
-        rows = [("stated", launch.layout, answer.estimate)]
+        proved = answer.measured is not None and "proof" in answer.measured
+        rows = [("predicted" if proved else "stated", launch.layout, answer.estimate)]
         if answer.best:
             rows.append(("best", answer.best.layout, answer.best.estimate))
         parts += [plans(rows), *_stages(answer.estimate)]
@@ -48,12 +49,14 @@ def text(answer: Checked) -> Group:
 def verdict_says(answer: Checked) -> tuple[str, str]:
     """The verdict in words, and its style."""
     text, style = VERDICTS[answer.verdict]
+    if answer.verdict == "oom" and answer.ran_out:
+        return "It ran out of memory", style
     if answer.guessed:
-        return ("It ran out of memory", style) if answer.verdict == "oom" else ("It ran", style)
+        return "It ran", style
     if answer.verdict == "fits" and answer.estimate is None:
         text = "Nothing that it states is refused; whether it fits is not known"
-    if answer.estimate and answer.verdict in ("oom", "marginal"):
-        text += f" with probability {answer.estimate.oom_probability:.0%}"
+    if answer.oom_probability is not None and answer.verdict in ("oom", "marginal"):
+        text += f" with probability {answer.oom_probability:.0%}"
     return text, style
 
 

@@ -97,6 +97,17 @@ def versions_with(framework: str, switch: Switch, value: Value) -> str:
     return " and ".join(words)
 
 
+def unavailable(framework: str, settings: Switches, version: str) -> dict[str, str]:
+    """Of settings those that a version has not, with the versions that have them in words."""
+    number = version_of(framework, version)
+    missing = {}
+    for name, value in settings.items():
+        switch = BY_FRAMEWORK[framework][name]
+        if switch.spelled(value, number) is None:
+            missing[name] = versions_with(framework, switch, value)
+    return missing
+
+
 def check_values(name: str, texts: Iterable[str]) -> None:
     """Raises InputError for a value that the switch has in no framework."""
     switches = [table[name] for table in BY_FRAMEWORK.values() if name in table]
