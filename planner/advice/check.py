@@ -16,6 +16,7 @@ from planner.advice import (
     measured,
     memory,
     not_in_layout,
+    not_priced,
     oom_line,
     parser_errors,
     proved,
@@ -152,7 +153,7 @@ def _judged(launch: Launch, log: Log | None = None) -> Judged:
     if launch.recipe.framework == "megatron" or launch.reading.kind == "megatron-deepspeed":
         faults += traps.findings(launch)
     broken = _has_error(faults)
-    findings = [*faults, *_unknown(launch)]
+    findings = [*faults, *not_priced.findings(launch), *_unknown(launch)]
     estimated = _estimate(launch, _has_error(illegal))
     verdict: Verdict = "fits"
     if broken:

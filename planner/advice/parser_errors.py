@@ -322,9 +322,9 @@ NO_SUCH = {
 
 
 def _never_flags(launch: Launch) -> list[Finding]:
+    stated = [name for name, value in launch.reading.values.items() if value.value is not False]
     names = {
-        name.lstrip("-").replace("-", "_"): name
-        for name in (*launch.reading.unknown, *launch.reading.values)
+        name.lstrip("-").replace("-", "_"): name for name in (*launch.reading.unknown, *stated)
     }
     return [
         Finding(
