@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from planner.cli import code
 
@@ -21,6 +23,10 @@ MARKS = {
 NOT_FAST = ("slow", "process", "judge", "browser", "slurm", "docs")
 PROGRAMS = {"browser": "chromium", "slurm": "slurmctld"}
 """What a test of a mark needs installed; without it the test is skipped, under CI it fails."""
+WARM = {"megatron_oracle": "megatron", "deepspeed_oracle": "ranks", "forks": "ranks"}
+"""Helpers that keep a process warm, and the process: the files that name them run on one worker,
+else each worker imports every version of Megatron-LM.
+"""
 
 
 class Ran(NamedTuple):
@@ -47,6 +53,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"Leaves out tests marked {', '.join(NOT_FAST)}: two minutes on two cores.",
     )
+
+
+class ByWarmProcess(LoadFileScheduling):
+    """As `--dist loadfile`, but files that share a warm process go to one worker together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return _warm(self.config.rootpath / file) or file
+
+
+@cache
+def _warm(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    return next((process for helper, process in WARM.items() if helper in text), "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWarmProcess | None:
+    return ByWarmProcess(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -36,7 +36,9 @@ LLAMA = {
     "position": "rope",
     "source": "made up",
 }
-GPT = LLAMA | {
+SHORT = LLAMA | {"num_layers": 2}
+"""For tensor parallelism, whose tensors cost far more time than their products."""
+GPT = SHORT | {
     "num_kv_heads": 4,
     "gated_mlp": False,
     "activation": "gelu",
@@ -46,7 +48,7 @@ GPT = LLAMA | {
     "attention_bias": "qkvo",
     "mlp_bias": True,
 }
-QWEN = LLAMA | {"qk_norm": True, "norm_place": "both", "norms_per_layer": 4}
+QWEN = SHORT | {"qk_norm": True, "norm_place": "both", "norms_per_layer": 4}
 MIXTRAL = LLAMA | {
     "moe": Moe(
         num_experts=4,
@@ -57,7 +59,14 @@ MIXTRAL = LLAMA | {
     )
 }
 WIDE = LLAMA | {"ffn_size": 8192}
-MODELS = {"llama": LLAMA, "gpt": GPT, "qwen": QWEN, "mixtral": MIXTRAL, "wide": WIDE}
+MODELS = {
+    "llama": LLAMA,
+    "short": SHORT,
+    "gpt": GPT,
+    "qwen": QWEN,
+    "mixtral": MIXTRAL,
+    "wide": WIDE,
+}
 
 
 def recipe(gpus, model="llama", gbs=GBS, seq=SEQ, **more):
