@@ -188,11 +188,20 @@ def _fp32(launch: Launch) -> Finding | None:
     if launch.recipe.precision != "fp32":
         return None
     halves = "bf16" if launch.recipe.hardware.gpu.compute_capability >= 8.0 else "fp16"
+    says = "neither bf16.enabled nor fp16.enabled is true, so that everything is float32"
+    left = [
+        name for name in ("bf16", "fp16") if launch.plain.get(f"deepspeed.{name}.enabled") == "auto"
+    ]
+    if left:
+        says = (
+            f"{left[0]}.enabled is auto, which the Trainer's --{left[0]} fills in, and nothing here"
+            f" says that it is given: time and memory are those of float32 (--set"
+            f" hf.{left[0]}=true for {left[0]})"
+        )
     return Finding(
         "warning",
         "fp32 training",
-        "fp32 training: neither bf16.enabled nor fp16.enabled is true, so that everything is"
-        " float32",
+        f"fp32 training: {says}",
         (Way({f"deepspeed.{halves}.enabled": True}),),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.advice.check import check_reading
+from planner.advice.check import check_file, check_reading
 from planner.advice.findings import Checked, Finding
 from planner.advice.flag_names import changed
 from planner.advice.flag_names import flags as in_flags
@@ -490,3 +490,26 @@ def test_tensor_parallelism_of_the_trainer_is_deepspeeds() -> None:
 def test_no_gpus_are_refused() -> None:
     with pytest.raises(InputError, match="gpus must be from 1 to"):
         check_reading(megatron(PLAIN), "h100-sxm", 0)
+
+
+@pytest.mark.parametrize(
+    ("stated", "given", "says"),
+    [
+        ("auto", "", "--set hf.bf16=true"),
+        ("auto", "hf.bf16=true", ""),
+        ("false", "", "neither bf16.enabled nor fp16.enabled is true"),
+    ],
+)
+def test_auto_is_nobody_s_word_for_fp32(tmp_path: Path, stated: str, given: str, says: str) -> None:
+    """transformers' deepspeed integration fills bf16.enabled from the argument, off by default."""
+    file = tmp_path / "ds_config.json"
+    word = '"auto"' if stated == "auto" else stated
+    file.write_text(
+        '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3},'
+        f' "bf16": {{"enabled": {word}}}}}'
+    )
+    sets = (given,) if given else ()
+    found = check_file(file, "h100-sxm", 8, "llama3-8b", sets).findings
+    messages = [one.message for one in found if one.rule == "fp32 training"]
+    assert len(messages) == bool(says)
+    assert all(says in message for message in messages)
