@@ -420,3 +420,17 @@ def test_a_recipe_named_in_a_script(tmp_path, command, kind, expected):
     got = read(path)
     assert kind in (None, got.kind)
     assert {name: got.values[name].value for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "mixed, says",
+    [("{}", {}), ("bf17", {}), ("bf16_mixed", {"bf16": True, "fp16": False})],
+)
+def test_a_mixed_precision_that_says_no_numbers_leaves_the_recipe_s(
+    tmp_path: Path, mixed: str, says: dict[str, bool]
+) -> None:
+    """[megatron-bridge] training/mixed_precision.py: every registered name has bf16 or fp16."""
+    file = tmp_path / "overrides.yaml"
+    file.write_text(f"train:\n  micro_batch_size: 1\nmixed_precision: {mixed}\n")
+    values = detect.read(file).values
+    assert {name: values[name].value for name in ("bf16", "fp16") if name in values} == says

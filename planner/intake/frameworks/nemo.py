@@ -219,6 +219,11 @@ def _special(key: str, path: Path, leaf: Leaf) -> list[Named]:
 
 
 def _mixed(text: str, leaf: Leaf) -> list[Named]:
+    """What the name of a mixed precision says; an empty group, or a name that says no numbers,
+    leaves what holds without it.
+    """
+    if not any(number in text for number in ("bf16", "fp16", "32")):
+        return []
     out = [
         Named("bf16", leaf, text.startswith("bf16") or "_bf16_" in text),
         Named("fp16", leaf, text.startswith("fp16")),
