@@ -24,7 +24,6 @@ from planner.cost.terms import Estimate, Memory, Stage, StepTime
 from planner.cost.unique_rows import once_per
 from planner.layout import Layout, Layouts, Numeric
 from planner.specs import guesses
-from planner.specs.layers import index_of_last
 from planner.specs.recipe import Recipe
 from planner.specs.residuals import residual_range
 from planner.units import GIB, TERA
@@ -72,8 +71,7 @@ def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, Times, EndsTime, Acti
     repeated = step.recompute_share(layout, layers)
     kinds = tuple(_partly(layer, repeated) for layer in each.layers)
     waiting = with_deferred(recipe, layout, each.ends)
-    last = kinds[index_of_last(recipe.model)]
-    ends = with_mtp(recipe, layout, waiting, last)
+    ends = with_mtp(recipe, layout, waiting, kinds)
     return layers, times(kinds, layers), ends, each.activations
 
 

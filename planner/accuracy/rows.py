@@ -30,6 +30,8 @@ from planner.specs.software import Software
 NEEDED = ("hardware", "gpus", "tp", "pp", "seq", "gbs_sequences")
 MAX_COUNT = 10**12
 """Larger counts belong to no training run, and would wrap in the products of a formula."""
+CONTRADICTS = 0.25
+"""A difference that rounding does not make."""
 UNIT = 1024
 """Tokens of which a sequence length is a multiple that a row's speed may stand for."""
 SPELLINGS = {
@@ -138,12 +140,16 @@ def _counted(recipe: Recipe, columns: Layout) -> Layout:
 
 def _with_seq(row: Row) -> Row:
     """The row with the sequence length that its tokens/s, step time and batch give, where it states
-    none and they give a whole one.
+    none and they give a whole one. Skipped where it states another.
     """
     cells = [row[name] for name in ("tokens_per_s_per_gpu", "step_time_s", "gpus", "gbs_sequences")]
-    if row["seq"] is not None or None in cells:
+    if None in cells:
         return row
     tokens = cells[0] * cells[1] * cells[2] / cells[3]
+    if row["seq"] is not None:
+        if abs(tokens / row["seq"] - 1) > CONTRADICTS:
+            raise Skipped("tokens/s, step time and batch give another sequence than it states")
+        return row
     near = round(tokens / UNIT) * UNIT
     return {**row, "seq": near} if near and abs(tokens / near - 1) < 0.005 else row
 

@@ -66,6 +66,10 @@ CELLS = {
     "tied_embed": "tied_embeddings",
     "gated_mlp": "gated_mlp",
 }
+BRIDGE = "Megatron-Bridge"
+"""Its recipes of Nemotron 3 train two depths that share their layers. Source: [megatron-bridge]
+recipes/nemotronh.
+"""
 UNKNOWN_EXPERTS = "experts of a model that is no preset"
 MIXTURES = re.compile(r"moe|mixtral|deepseek-?v|[-_ ]a\d+b\b|gpt[ -]oss|kimi|glm4\.5", re.I)
 
@@ -89,6 +93,9 @@ def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
     model, assumed = _shape(name, fields, int(row["seq"]), str(row["stack"] or ""), noted.head_dim)
     if model.mtp_layers and _without_mtp(row, name):
         model = model.model_copy(update={"mtp_layers": 0})
+    elif model.mtp_pattern and row["stack"] == "megatron" and BRIDGE in str(row["source_ref"]):
+        model = model.model_copy(update={"mtp_layers": 2, "mtp_repeated": True})
+        assumed = (*assumed, "two depths of multi-token prediction, as Bridge's recipes have them")
     return model, assumed
 
 
@@ -115,10 +122,10 @@ def _shape(
 def _modelled(row: Row, name: str, noted: Facts) -> None:
     if noted.not_decoder:
         raise Skipped("not a decoder-only language model")
-    if noted.hybrid:
-        raise Skipped("hybrid architectures are not modelled")
-    mixture = (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name)
     preset = _preset(_plain(name))
+    if noted.hybrid and preset is None:
+        raise Skipped("a hybrid of layers, and no preset of that name")
+    mixture = (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name)
     parts = uncosted(preset) if preset else ()
     if parts:
         raise Skipped(f"{parts[0]}: no formula of time and memory yet")
@@ -178,7 +185,7 @@ def _resized(
             *assumed,
             f"trimmed layers: {dense} dense, the others with experts, no multi-token prediction",
         )
-    return _valid(preset.model_dump() | {"parameters": None} | changed), assumed
+    return _valid(preset.model_dump(exclude_unset=True) | {"parameters": None} | changed), assumed
 
 
 def _built(

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 
 from planner.cost.layer.attention import core_dim
 from planner.cost.params.lora import adapter_params, layer_adapters
+from planner.cost.params.mixers import linears
 from planner.cost.params.trained import has_backward, trains, trains_all
-from planner.specs.layers import counts, index_of_last, kinds
+from planner.specs.layers import counts, kinds, mtp_counts
+from planner.specs.mixers import (
+    GatedDeltaNet,
+    Kda,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+    ShortConvolution,
+)
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
@@ -24,10 +33,46 @@ def attention_flops_per_token(recipe: Recipe, *, full_attention: bool = True) ->
     """
     passes = 12.0 if has_backward(recipe) else 4.0
     each = [
-        model.num_heads * core_dim(model) * (1.0 if full_attention else seen_share(recipe, model))
+        model.num_heads
+        * core_dim(model)
+        * (1.0 if full_attention else seen_share(recipe, model))
+        * model.has_attention
         for model in kinds(recipe.model).values()
     ]
     return passes * sample_length(recipe) * _over_layers(recipe.model, each)
+
+
+def scan_flops_per_token(recipe: Recipe) -> float:
+    """Products of one token in the scans of state spaces, delta rules and linear attention, forward
+    and backward.
+
+    Formula: of each layer 3 times (1 where no backward pass enters the layers): Mamba 7 d N; delta
+             rules 8 d e a value head and 2 K a channel that is convolved; lightning attention 4 d^2
+             a head
+    Source:  [megatron-core] training/training.py num_floating_point_operations; [minimax2025] for
+             lightning attention's two state products
+    Assumes: the recurrence itself: what chunks add to it is no work of the model.
+    """
+    each = [_scan_flops(model) for model in kinds(recipe.model).values()]
+    return (3.0 if has_backward(recipe) else 1.0) * _over_layers(recipe.model, each)
+
+
+def _scan_flops(model: ModelSpec) -> float:
+    match model.mixer:
+        case Mamba2() | Mamba1() as mixer:
+            return 7.0 * mixer.inner_size * mixer.state_size
+        case GatedDeltaNet() as mixer:
+            keys = mixer.num_key_heads * mixer.key_head_dim
+            values = mixer.num_value_heads * mixer.value_head_dim
+            return 8.0 * mixer.key_head_dim * values + 2 * mixer.conv_kernel * (2 * keys + values)
+        case Kda() as mixer:
+            width = mixer.num_heads * mixer.head_dim
+            return 8.0 * mixer.head_dim * width + 6 * mixer.conv_kernel * width
+        case LightningAttention() as mixer:
+            return 4.0 * mixer.num_heads * mixer.head_dim**2
+        case ShortConvolution() as mixer:
+            return 2.0 * mixer.conv_kernel * model.hidden_size
+    return 0.0
 
 
 def _over_layers(model: ModelSpec, each: Sequence[float]) -> float:
@@ -35,7 +80,8 @@ def _over_layers(model: ModelSpec, each: Sequence[float]) -> float:
     has.
     """
     layers = sum(count * value for count, value in zip(counts(model), each, strict=True))
-    return layers + model.mtp_layers * each[index_of_last(model)]
+    depth = sum(count * value for count, value in zip(mtp_counts(model), each, strict=True))
+    return layers + model.mtp_layers * depth
 
 
 def sample_length(recipe: Recipe) -> int:
@@ -58,12 +104,18 @@ def seen_share(recipe: Recipe, model: ModelSpec) -> float:
 
 
 def attention_matmul_params(model: ModelSpec) -> float:
-    """Parameters of the projections of one layer's attention: grouped heads, or latents' down- and
-    up-projections.
+    """Parameters of the projections of one layer's attention, or of the mixer in its place: grouped
+    heads, or latents' down- and up-projections.
     """
     mla, h = model.mla, float(model.hidden_size)
+    own = float(sum(linear.outputs * linear.inputs for linear in linears(model)))
+    if not model.has_attention:
+        return own
     if not mla:
-        return 2 * h * model.query_size + 2 * h * model.kv_size
+        keys = model.kv_size * (not model.shared_kv)
+        values = model.value_size * (not model.shared_kv and not model.keys_are_values)
+        gated = model.query_size * (1 + model.attention_gate)
+        return own + h * (gated + keys + values + model.output_size)
     q, c, heads = mla.q_lora_rank, mla.kv_lora_rank, model.num_heads
     queries = h * q + q * model.query_size if q else h * model.query_size
     return (
@@ -71,6 +123,7 @@ def attention_matmul_params(model: ModelSpec) -> float:
         + h * (c + mla.qk_rope_dim)
         + c * heads * (mla.qk_nope_dim + mla.v_head_dim)
         + heads * mla.v_head_dim * h
+        + h * heads * mla.head_gates
     )
 
 
@@ -78,21 +131,21 @@ def layer_matmul_params(model: ModelSpec) -> float:
     """Parameters of one layer that take part in the matrix products of one token, of a model whose
     layers are alike.
 
-    Formula: attention's projections + (3 or 2) h f of a dense MLP, or of k experts and the shared
-             ones, + router h E
+    Formula: attention's or its mixer's projections + (3 or 2) h f of a dense MLP, or of k experts
+             and the shared ones, + router h E; routed experts l wide behind a latent, + 2 h l
     Source:  [narayanan2021] eq. 3; [deepseek2024] activated parameters
     Assumes: every token uses experts_per_token experts.
     """
     moe, h = model.moe, float(model.hidden_size)
     attention = attention_matmul_params(model)
+    if not model.has_mlp:
+        return attention
     if moe is None:
         return attention + model.mlp_matrices * h * model.ffn_size
-    width = (
-        moe.experts_per_token * moe.expert_ffn_size
-        + moe.shared_ffn_size
-        + model.ffn_size * moe.dense_residual
-    )
-    return attention + model.mlp_matrices * h * width + h * moe.num_experts
+    routed = moe.experts_per_token * moe.expert_ffn_size * moe.width(model.hidden_size)
+    whole = h * (moe.shared_ffn_size + model.ffn_size * moe.dense_residual)
+    around = h * moe.num_experts + 2 * h * moe.latent_size
+    return attention + model.mlp_matrices * (routed + whole) + around
 
 
 def active_matmul_params(model: ModelSpec) -> float:
@@ -145,9 +198,9 @@ def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
     """Floating-point operations of one step over all GPUs; of frozen weights only what a gradient
     passes through, padding left out.
 
-    Formula: tokens (2 P + 2 P_passed + 2 P_trained + 6 P_adapters + attention), P what a token uses
-             (6 P when all is trained), P_passed all of it unless no backward pass enters the layers
-             (then the head), attention times seen_share when causal is counted
+    Formula: tokens (2 P + 2 P_passed + 2 P_trained + 6 P_adapters + attention + scans), P what a
+             token uses (6 P when all is trained), P_passed all of it unless no backward pass enters
+             the layers (then the head), attention times seen_share when causal is counted
     Source:  [narayanan2021] eq. 3 without recomputation; [hu2021]
     Assumes: the look-up of the embedding is not counted, the head is; recomputation and padding are
              no work of the model.
@@ -159,4 +212,4 @@ def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
     products = 2.0 * (used + passed + trained_matmul_params(recipe)) + 6.0 * adapter_matmul_params(
         recipe
     )
-    return recipe.tokens * recipe.used_share * (products + attention)
+    return recipe.tokens * recipe.used_share * (products + attention + scan_flops_per_token(recipe))

@@ -44,6 +44,13 @@ def mtp_kinds(model: ModelSpec) -> tuple[ModelSpec, ...]:
     return tuple(each[name] if name in each else own[name].of(model) for name in named)
 
 
+def mtp_counts(model: ModelSpec) -> tuple[int, ...]:
+    """Layers of each kind in one depth of multi-token prediction."""
+    named, each = _layers(model)
+    depth = expanded(model.mtp_pattern) or named[-1:]
+    return tuple(depth.count(name) for name in each)
+
+
 def experts_layers(model: ModelSpec) -> int:
     """How many layers have experts."""
     return sum(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from planner.specs.documents import FrozenDocument
-from planner.specs.mixers import Count, Mixer, Width
+from planner.specs.mixers import Count, Mamba2, Mixer, NoMixer, Width
 
 MOST_LAYERS = 10_000
 _REPEATS = re.compile(r"([^\s(),*]+)\*(\d+)"), re.compile(r"\(([^()]*)\)\*(\d+)")
@@ -77,6 +77,10 @@ class Moe(FrozenDocument):
     """A norm on the latent before it is projected up (Kimi K3)."""
     router_scales: bool = False
     """Learned factors on the router's input, one a channel, and on experts, one each (Gemma 4)."""
+
+    def width(self, hidden_size: int) -> int:
+        """Of what routed experts read and write."""
+        return self.latent_size or hidden_size
 
     @model_validator(mode="after")
     def _choice(self) -> Moe:
@@ -228,13 +232,15 @@ class Kind(FrozenDocument):
     def of(self, model: ModelSpec) -> ModelSpec:
         """The model with all its layers of this kind, without multi-token prediction."""
         stated = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
-        alone = {
+        alone: dict[str, Any] = {
             "kinds": (),
             "pattern": "",
             "mtp_layers": 0,
             "mtp_pattern": "",
             "parameters": None,
         }
+        if not stated.get("has_mlp", model.has_mlp):
+            alone["moe"] = None
         plain: dict[str, Any] = {name: getattr(model, name) for name in ModelSpec.model_fields}
         return ModelSpec(**plain | stated | alone)
 
@@ -420,6 +426,26 @@ class ModelSpec(FrozenDocument):
     @property
     def kv_size(self) -> int:
         return self.num_kv_heads * self.head_dim
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether a layer, of a model whose layers are alike, has attention: in place of another
+        mixer or beside it.
+        """
+        beside = isinstance(self.mixer, Mamba2) and self.mixer.beside_attention
+        return self.mixer is None or beside
+
+    @property
+    def gates_attention(self) -> bool:
+        """Whether attention's output is multiplied by a gate."""
+        return self.attention_gate and self.has_attention
+
+    @property
+    def residual_blocks(self) -> int:
+        """Parts of a layer that read the hidden state and add to it: what mixes the sequence, and
+        MLP or experts.
+        """
+        return (not isinstance(self.mixer, NoMixer)) + self.has_mlp
 
     @property
     def value_size(self) -> int:

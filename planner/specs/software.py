@@ -120,6 +120,10 @@ class Launch(FrozenDocument):
     us_backward: NonNegativeFloat
     us_tp: NonNegativeFloat
     """More, when the layer is split over tp: one collective call after another."""
+    scan_share: NonNegativeFloat = 1.0
+    """Of the launches of state spaces, delta rules and their like beyond attention's; 0 where CUDA
+    graphs hold them.
+    """
     ahead: bool = True
     """Whether launches hide behind the device's work; not where the processor that launches
     computes too.

@@ -8,39 +8,20 @@ from planner.errors import InputError
 from planner.specs.layers import kinds
 from planner.specs.model import ModelSpec
 
-_MIXERS = {
-    "none": "layers without a mixer of the sequence",
-    "mamba2": "Mamba-2 layers",
-    "mamba1": "Mamba layers",
-    "gated_delta_net": "gated delta nets",
-    "kda": "Kimi delta attention",
-    "lightning": "lightning attention",
-    "short_convolution": "short convolutions",
-}
-
 
 def uncosted(model: ModelSpec) -> tuple[str, ...]:
     """The parts of a model that no estimate has in."""
-    found = [] if not model.kinds else ["layers of several kinds"]
+    found: list[str] = []
     for kind in kinds(model).values():
         found += _of_layer(kind)
     return tuple(dict.fromkeys(found))
 
 
 def _of_layer(kind: ModelSpec) -> list[str]:
-    mla, moe = kind.mla, kind.moe
+    mla = kind.mla
     has = {
-        _MIXERS[kind.mixer.kind] if kind.mixer else "": kind.mixer is not None,
-        "layers without an MLP": not kind.has_mlp,
         "an indexer that chooses the keys (sparse attention)": bool(mla and mla.indexer),
-        "gates on latent attention": bool(mla and mla.head_gates),
         "block-sparse attention": kind.block_sparse is not None,
-        "gated attention": kind.attention_gate,
-        "value heads of another size": kind.value_head_dim is not None,
-        "keys that are the values": kind.keys_are_values,
-        "keys and values of an earlier layer": kind.shared_kv,
-        "experts behind a latent": bool(moe and moe.latent_size),
-        "scaled routers": bool(moe and moe.router_scales),
         "several streams of the hidden state (AltUp)": kind.altup_streams > 0,
         "low-rank products beside attention (Laurel)": kind.laurel_rank > 0,
         "per-layer inputs": kind.per_layer_inputs is not None,

@@ -24,14 +24,14 @@ def attended(recipe: Recipe) -> int:
 
 
 def core_dim(model: ModelSpec) -> float:
-    """Width of a head as the attention core sees it: latent attention's values are narrower than
-    its queries and keys.
+    """Width of a head as the attention core sees it: values may be narrower than queries and keys.
 
-    Formula: d, or ((n + r) + v) / 2
-    Source:  [deepseek2024] sec. 2.1.1
+    Formula: (d + e) / 2, of latent attention ((n + r) + v) / 2
+    Source:  [deepseek2024] sec. 2.1.1; [hf-transformers] MiMoV2
     Assumes: scores and values cost alike.
     """
-    return (model.head_dim + model.mla.v_head_dim) / 2 if model.mla else model.head_dim
+    values = model.mla.v_head_dim if model.mla else model.value_head_dim or model.head_dim
+    return (model.head_dim + values) / 2
 
 
 def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:

@@ -4,8 +4,11 @@ product and of what was sent are kept, all else is repeated.
 
 from __future__ import annotations
 
-from planner.cost.layer.gemms import Product, attention_products, mlp_products
+from planner.cost.layer.gemms import Product, mlp_products
+from planner.cost.layer.mixers import sequence_products
+from planner.cost.params.mixers import scanned_size
 from planner.layout import Layouts, Numeric
+from planner.specs.mixers import NoMixer
 from planner.specs.recipe import Recipe
 
 
@@ -18,11 +21,13 @@ def products_in_order(recipe: Recipe, layout: Layouts, ffn_size: int) -> tuple[P
     Assumes: query, key and value are products of their own, as in Llama 3 and DeepSeek-V3.
     """
     model, count = recipe.model, recipe.tokens_per_rank(layout)
-    attention = attention_products(recipe, layout, count)
-    if model.mla is None:
+    attention = sequence_products(recipe, layout, count)
+    if model.mla is None and model.mixer is None:
         joined, output = attention
-        queries, kv = model.query_size / layout.tp, model.kv_size / layout.tp
-        attention = (*(joined._replace(n=width) for width in (queries, kv, kv)), output)
+        widths = [model.query_size * (1 + model.attention_gate)]
+        if not model.shared_kv:
+            widths += [model.kv_size] + [model.value_size] * (not model.keys_are_values)
+        attention = (*(joined._replace(n=width / layout.tp) for width in widths), output)
     if not ffn_size:
         return attention
     wide, last = mlp_products(recipe, layout, count, ffn_size)
@@ -47,8 +52,9 @@ def kept_operations_bytes(recipe: Recipe, layout: Layouts, ffn_size: int) -> Num
     model, count, tp = recipe.model, recipe.tokens_per_rank(layout), layout.tp
     kept = products_in_order(recipe, layout, ffn_size)[0::2]
     mla = model.mla
-    values = model.num_heads * mla.v_head_dim / tp if mla else model.query_size / tp
-    attention = count * (2.0 * values + 4.0 * model.num_heads / tp)
-    blocks = 2 if ffn_size else 1
+    values = (model.num_heads * mla.v_head_dim if mla else model.output_size) / tp
+    attention = count * (2.0 * values + 4.0 * model.num_heads / tp) * model.has_attention
+    scanned = count * 2.0 * scanned_size(model) / tp
+    blocks = (2 if ffn_size else 1) - isinstance(model.mixer, NoMixer)
     scattered = count * 2.0 * blocks * model.hidden_size / tp * layout.sequence_split
-    return sum(2.0 * product.rows * product.n for product in kept) + attention + scattered
+    return sum(2.0 * product.rows * product.n for product in kept) + attention + scanned + scattered

@@ -58,7 +58,7 @@ def exchange(
     Assumes: balanced routing.
     """
     name, hardware = recipe.software.experts.dispatcher, recipe.hardware
-    token_bytes = own_tokens * recipe.model.hidden_size * element_bytes
+    token_bytes = own_tokens * moe.width(recipe.model.hidden_size) * element_bytes
     if name == "allgather":
         both = allgather_s(hardware, layout, token_bytes)
         return Exchange(both, both)
@@ -194,7 +194,9 @@ def exchanges_s(
     over_etp: Numeric = 0.0
     if experts.dispatcher != "allgather":
         split = collectives.group(recipe.hardware, 1, layout.etp)
-        gathered = own * moe.experts_per_token * layout.etp * recipe.model.hidden_size * 2.0
+        gathered = (
+            own * moe.experts_per_token * layout.etp * moe.width(recipe.model.hidden_size) * 2.0
+        )
         over_etp = 2 * collectives.gather_s(recipe.hardware, split, gathered)
     forward = first + wide.combine_s + over_etp
     backward = wide.dispatch_s + wide.combine_s + over_etp

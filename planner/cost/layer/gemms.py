@@ -40,7 +40,9 @@ def outside(layout: Layouts) -> Numeric:
 def attention_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tuple[Product, ...]:
     """Projections of the attention for `count` tokens.
 
-    Formula: (a + 2k) d / tp from h; h from a d / tp;
+    Formula: (a + 2k) d / tp from h; h from a d / tp; values e wide where they have a size of their
+             own, none where keys are the values, neither where an earlier layer's are read; a gate
+             as wide as the queries;
              latent: q from h, a (n + r) / tp from q, c + r from h, a (n + v) / tp from c, h from a
              v / tp
     Source:  [narayanan2021] sec. 2.3; [deepseek2024] sec. 2.1.1; [megatron-core] MLASelfAttention
@@ -60,7 +62,10 @@ def _attention_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tupl
     h, mla = model.hidden_size, model.mla
     queries, kv = model.query_size / tp, model.kv_size / tp
     if mla is None:
-        return Product(count, queries + 2 * kv, h, "column"), Product(count, h, queries, "row")
+        wide = queries * (1 + model.attention_gate)
+        if not model.shared_kv:
+            wide = wide + kv + (0 if model.keys_are_values else model.value_size / tp)
+        return Product(count, wide, h, "column"), Product(count, h, model.output_size / tp, "row")
     own, heads = count / outside(layout), model.num_heads / tp
     q = mla.q_lora_rank
     first = (
@@ -68,8 +73,10 @@ def _attention_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tupl
         if q
         else (Product(count, queries, h, "column"),)
     )
+    gates = (Product(count, heads, h, "column"),) if mla.head_gates else ()
     return (
         *first,
+        *gates,
         Product(own, mla.kv_lora_rank + mla.qk_rope_dim, h),
         Product(count, heads * (mla.qk_nope_dim + mla.v_head_dim), mla.kv_lora_rank, "column"),
         Product(count, h, heads * mla.v_head_dim, "row"),

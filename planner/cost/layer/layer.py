@@ -8,11 +8,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.cost.layer.attention import attention_times, cp_comm_times
 from planner.cost.layer.chosen_operations import repeated_products
 from planner.cost.layer.gemms import (
     Product,
-    attention_products,
     casts,
     mlp_products,
     product_s,
@@ -21,6 +19,7 @@ from planner.cost.layer.gemms import (
 )
 from planner.cost.layer.kernels import is_low, memory_s
 from planner.cost.layer.lora import NO_ADAPTERS, AdapterTime, adapters_time
+from planner.cost.layer.mixers import context_times, scan, sequence_products, sequence_times
 from planner.cost.network import collectives
 from planner.cost.params.layer import kv_heads_per_rank
 from planner.cost.params.lora import layer_adapters
@@ -115,8 +114,8 @@ BACK = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a layer does beside the core of its attention, by the kind of its MLP: dense, or
-    experts.
+    """What a layer does beside the core of its attention or its scan, by the kind of its MLP:
+    dense, none, or experts.
     """
 
     products: tuple[Product, ...]
@@ -151,53 +150,68 @@ def matrices(recipe: Recipe, layout: Layouts) -> tuple[tuple[Numeric, Numeric], 
 
 
 def dense(recipe: Recipe, layout: Layouts) -> Kind:
-    """A layer with a dense MLP.
+    """A layer with a dense MLP, or none.
 
-    Formula: attention_products + mlp_products of ffn_size
+    Formula: sequence_products + mlp_products of ffn_size
     Source:  [narayanan2021] sec. 2.3
     Assumes: activation over (3 or 2) / 2 f / tp elements a token.
     """
     model, count = recipe.model, recipe.tokens_per_rank(layout)
-    mlp = mlp_products(recipe, layout, count, model.ffn_size)
-    latent = recipe.software.experts.latent_launch_us if model.mla else 0.0
-    products = (*attention_products(recipe, layout, count), *mlp)
+    ffn = model.ffn_size if model.has_mlp else 0
+    mlp = mlp_products(recipe, layout, count, ffn) if ffn else ()
+    products = (*sequence_products(recipe, layout, count), *mlp)
     return Kind(
         products=products,
-        repeated=repeated_products(recipe, layout, model.ffn_size),
-        blocks=2.0,
+        repeated=repeated_products(recipe, layout, ffn),
+        blocks=float(model.residual_blocks),
         mlp=mlp,
-        activated=count * model.ffn_size / layout.tp,
-        launch_us=(latent, latent),
+        activated=count * ffn / layout.tp,
+        launch_us=sequence_launch_us(recipe),
         adapters=adapters_time(recipe, layout, layer_adapters(recipe), weights(products)),
     )
 
 
+def sequence_launch_us(recipe: Recipe) -> tuple[float, float]:
+    """CPU time that a layer's attention or mixer takes beyond plain attention's, each way."""
+    model, software = recipe.model, recipe.software
+    latent = software.experts.latent_launch_us if model.mla and model.has_attention else 0.0
+    forward, backward = scan(model.mixer, model.hidden_size).launch_us
+    share = software.launch.scan_share
+    return latent + forward * share, latent + backward * share
+
+
 def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric, Numeric]:
-    """Norms, residuals, dropout, activation function, rotary embedding, routing.
+    """Norms, residuals, dropout, activation function, rotary embedding, gates of attention,
+    routing.
 
     Formula: bytes moved / HBM; what is outside the tensor-parallel region is split only by sequence
-             parallelism
+             parallelism, half of it for each of mixer and MLP; a gate on attention's output reads 4
+             bytes of a unit of it and writes 2, twice as many backward
     Source:  [korthikanti2022] sec. 4.2.2
     Assumes: the software's fusions.
     """
     model, software, count = recipe.model, recipe.software, recipe.tokens_per_rank(layout)
-    outside = count * model.hidden_size / layout.sequence_shards
+    outside = count * model.hidden_size / layout.sequence_shards * model.residual_blocks / 2
     branches = model.mlp_matrices / 2
     inside = kind.activated * branches
     rotated = (
         count
         * (model.query_size / layout.tp + kv_heads_per_rank(model, layout.tp) * model.head_dim)
         * (model.position == "rope")
+        * model.has_attention
     )
+    gated = 6 * count * model.output_size / layout.tp * model.gates_attention
     forward = (
         software.traffic.elementwise_bytes_forward * outside
         + software.traffic.activation_bytes_forward * inside
         + software.traffic.rope_bytes * rotated
+        + gated
     )
     backward = (
         software.traffic.elementwise_bytes_backward * outside
         + software.traffic.activation_bytes_backward * inside
         + software.traffic.rope_bytes * rotated
+        + 2 * gated
     )
     inputs, outputs = cast_bytes(recipe, layout, kind)
     more, wide = (
@@ -246,7 +260,7 @@ def tp_comm_times(
     members = collectives.group(hardware, 1, layout.tp)
     size = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * recipe.element_bytes
     narrow = 0.5 if recipe.software.quirks.quantized_gathers and is_low(recipe.precision) else 1.0
-    mla = recipe.model.mla
+    mla = recipe.model.mla if recipe.model.has_attention else None
     latent = (
         (mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or recipe.model.hidden_size))
         / recipe.model.hidden_size
@@ -308,7 +322,8 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
         recipe.hardware,
         software.traffic.activation_bytes_forward * kind.activated * recipe.model.mlp_matrices / 2,
     )
-    selective = has("core_attn") * parts["attention"] + has("layernorm") * parts["norms"]
+    core = parts["attention"] * recipe.model.has_attention
+    selective = has("core_attn") * core + has("layernorm") * parts["norms"]
     if kind.mlp:
         selective = selective + has("mlp") * (forward_s(kind.mlp) + parts["tp"] / 2)
     if kind.moe:
@@ -324,10 +339,10 @@ def _recompute_s(recipe: Recipe, layout: Layouts, kind: Kind, parts: dict[str, N
             + has("moe_act") * (1 - has("moe")) * activated
         )
         selective = selective + has("shared_experts") * (1 - has("moe")) * forward_s(kind.shared)
-    if recipe.model.mla:
+    if recipe.model.mla and recipe.model.has_attention:
         ups = tuple(
             product
-            for product in attention_products(recipe, layout, recipe.tokens_per_rank(layout))
+            for product in sequence_products(recipe, layout, recipe.tokens_per_rank(layout))
             if product.side == "column"
         )
         selective = selective + has("mla_up_proj") * (forward_s(ups) + parts["norms"] / 2)
@@ -371,10 +386,10 @@ def kind_time(recipe: Recipe, layout: Layouts, kind: Kind) -> LayerTime:
     gemm_forward, gemm_input, gemm_weight, (column_input, column_weight) = products_s(
         recipe, layout, kind.products
     )
-    attention = attention_times(recipe, layout)
+    attention = sequence_times(recipe, layout)
     forward, backward = elementwise_times(recipe, layout, kind)
     tp_forward, tp_open, tp_beside = tp_comm_times(recipe, layout, kind.blocks)
-    cp_forward, cp_backward = cp_comm_times(recipe, layout, attention)
+    cp_forward, cp_backward = context_times(recipe, layout, attention)
     tp_share, tp_grad_share = tp_shares(recipe, layout)
     tp_forward = tp_forward * (1 - tp_share)
     hidden = np.minimum(tp_beside * tp_grad_share, column_weight)
@@ -487,14 +502,15 @@ def _launch_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric,
     one_us = MICRO * recipe.hardware.node.launch_factor
     crossing = split & layout.pipelined & (recipe.gpus > recipe.hardware.node.gpus)
     collective = software.launch.collective_us_crossing * layout.tp * crossing
+    blocks = recipe.model.residual_blocks / 2
     forward = (
-        software.launch.us_forward
+        software.launch.us_forward * blocks
         + kind.launch_us[0]
         + software.launch.us_tp * split
         + 4 * collective
     ) * one_us
     backward = (
-        software.launch.us_backward
+        software.launch.us_backward * blocks
         + kind.launch_us[1]
         + software.launch.us_tp * split
         + 6 * collective

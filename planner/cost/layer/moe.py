@@ -8,9 +8,10 @@ import numpy as np
 
 from planner.cost.layer.chosen_operations import repeated_products
 from planner.cost.layer.expert_exchange import exchanges_s
-from planner.cost.layer.gemms import Product, attention_products, mlp_products, outside, weights
-from planner.cost.layer.layer import Kind
+from planner.cost.layer.gemms import Product, mlp_products, outside, weights
+from planner.cost.layer.layer import Kind, sequence_launch_us
 from planner.cost.layer.lora import adapters_time
+from planner.cost.layer.mixers import sequence_products
 from planner.cost.params.lora import layer_adapters
 from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
@@ -39,11 +40,12 @@ def expert_rows(recipe: Recipe, layout: Layouts, moe: Moe) -> Numeric:
 def routed_products(recipe: Recipe, layout: Layouts, moe: Moe) -> tuple[Product, ...]:
     """The grouped products of a rank's routed experts.
 
-    Formula: E / ep groups of expert_rows tokens; (2 or 1) f / etp from h, h from f / etp
+    Formula: E / ep groups of expert_rows tokens; (2 or 1) f / etp from h, h from f / etp; behind a
+             latent its width in place of h
     Source:  [megatron-core] TEGroupedMLP
     Assumes: ep divides the experts, etp their width.
     """
-    h, ffn = recipe.model.hidden_size, moe.expert_ffn_size / layout.etp
+    h, ffn = moe.width(recipe.model.hidden_size), moe.expert_ffn_size / layout.etp
     rows, local = (
         expert_rows(recipe, layout, moe),
         moe.num_experts / layout.ep / recipe.software.experts.grouped_share,
@@ -53,6 +55,20 @@ def routed_products(recipe: Recipe, layout: Layouts, moe: Moe) -> tuple[Product,
     return Product(rows, branches * ffn, h, groups=local, trained=trained), Product(
         rows, h, ffn, groups=local, trained=trained
     )
+
+
+def latent_products(recipe: Recipe, own: Numeric, moe: Moe) -> tuple[Product, ...]:
+    """The products into the experts' latent and out of it, of a rank's own tokens.
+
+    Formula: l from h, h from l
+    Source:  [megatron-core] moe_layer.py fc1_latent_proj, fc2_latent_proj: on every rank of tp
+    Assumes: nothing beside them.
+    """
+    h, width = recipe.model.hidden_size, moe.latent_size
+    if not width:
+        return ()
+    trained = trains(recipe, "mlp")
+    return Product(own, width, h, trained=trained), Product(own, h, width, trained=trained)
 
 
 def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
@@ -71,27 +87,38 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
     router = Product(
         own, moe.num_experts, model.hidden_size, low=False, trained=trains(recipe, "mlp")
     )
+    latent = latent_products(recipe, own, moe)
     shared = mlp_products(recipe, layout, count, moe.shared_ffn_size) if moe.shared_ffn_size else ()
     residual = mlp_products(recipe, layout, count, model.ffn_size) if moe.dense_residual else ()
     copies = routed[0].rows * moe.num_experts / layout.ep
     width = moe.shared_ffn_size + model.ffn_size * moe.dense_residual
     forward, backward = exchanges_s(recipe, layout, moe, count)
-    latent = experts.latent_launch_us if model.mla else 0.0
-    products = (*attention_products(recipe, layout, count), router, *shared, *residual, *routed)
+    launched = sequence_launch_us(recipe)
+    products = (
+        *sequence_products(recipe, layout, count),
+        router,
+        *latent,
+        *shared,
+        *residual,
+        *routed,
+    )
     return Kind(
         products=products,
         activated=copies * moe.expert_ffn_size / layout.etp + count * width / layout.tp,
-        blocks=1.0 + bool(shared) + bool(residual),
+        blocks=model.residual_blocks - 1.0 + bool(shared) + bool(residual),
         mlp=residual,
-        moe=(router, *routed),
+        moe=(router, *latent, *routed),
         shared=shared,
         repeated=repeated_products(recipe, layout, moe.shared_ffn_size),
-        moved_bytes=experts.permute_bytes * copies * model.hidden_size
+        moved_bytes=experts.permute_bytes * copies * moe.width(model.hidden_size)
         + experts.router_bytes * own * moe.num_experts,
         ep_forward_s=forward,
         ep_backward_s=backward,
         adapters=adapters_time(recipe, layout, layer_adapters(recipe), weights(products), copies),
-        launch_us=(experts.launch_us_forward + latent, experts.launch_us_backward + latent),
+        launch_us=(
+            experts.launch_us_forward + launched[0],
+            experts.launch_us_backward + launched[1],
+        ),
         wait_us=wait_us(recipe, layout),
     )
 

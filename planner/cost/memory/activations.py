@@ -12,6 +12,7 @@ import numpy as np
 from planner.cost.layer.chosen_operations import kept_operations_bytes
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
+from planner.cost.layer.mixers import scan
 from planner.cost.memory.expert_activations import expert_parts
 from planner.cost.memory.host_activations import (
     HELD,
@@ -26,9 +27,12 @@ from planner.cost.memory.linear_inputs import input_kept
 from planner.cost.memory.lora import adapters_kept_bytes
 from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
 from planner.cost.params.lora import layer_adapters
+from planner.cost.params.mixers import scanned_size
+from planner.cost.params.stages import Layers
 from planner.cost.params.trained import has_backward, trains
 from planner.layout import Layouts, Numeric
-from planner.specs.layers import index_of_last
+from planner.specs.layers import index_of_last, mtp_counts
+from planner.specs.mixers import NoMixer
 from planner.specs.recipe import Recipe
 
 
@@ -72,11 +76,13 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     """What autograd keeps of one layer, by the operation that keeps it; each tensor once;
     kept_bytes for what a stack does not fuse.
 
-    Formula: norm inputs and outputs 2h each, q k v and attention output 2 (2 a + 2 k) d, MLP in and
-             out 2 f each branch and 2 f, dropout masks 1h each; unfused: softmax 2, its dropout 1 +
-             2 bytes a score; latent attention: q, k, v and output of all heads, latents before and
-             after their norm; inputs of frozen linears are not kept but for an adapter
-             (input_kept), adapters keep adapters_kept_bytes
+    Formula: norm inputs and outputs 2h each of mixer and MLP, q k v and attention output 2 (2 a + 2
+             k) d, MLP in and out 2 f each branch and 2 f, dropout masks 1h each; unfused: softmax
+             2, its dropout 1 + 2 bytes a score; latent attention: q, k, v and output of all heads,
+             latents before and after their norm; a gate on attention's output 2 a of its own and 2
+             a of what it gates; a scan's own (mixers.scan) and the input of its last product;
+             inputs of frozen linears are not kept but for an adapter (input_kept), adapters keep
+             adapters_kept_bytes
     Source:  [korthikanti2022] sec. 4.1: 34 s b h + 5 a s^2 b for GPT with ffn = 4h; [dao2022]
              log-sum-exp for flash
     Assumes: 2-byte activations, with 8-bit products 1-byte inputs of linears beside what attention
@@ -86,17 +92,22 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
     outside = layout.sequence_shards
     queries, kv = model.query_size / tp, kv_heads_per_rank(model, tp) * model.head_dim
-    ffn = model.ffn_size / tp
+    ffn = (model.ffn_size if model.has_mlp else 0) / tp
+    mixed, attends = not isinstance(model.mixer, NoMixer), model.has_attention
     branches, mask = model.mlp_branches, 1.0 if software.dropout else 0.0
-    scores = count * (model.num_heads / tp) * recipe.seq_length
+    scores = count * (model.num_heads / tp) * recipe.seq_length * attends
     core = (
         scores * (2 + 3 * mask + software.kept.unfused.scores)
         if recipe.attention == "unfused"
-        else count * 4.0 * model.num_heads / tp
+        else count * 4.0 * model.num_heads / tp * attends
     )
     kept = 1.0 if software.kept.quantized_inputs and is_low(recipe.precision) else 2.0
-    mla = model.mla
-    values = model.num_heads * mla.v_head_dim / tp if mla else queries
+    mla = model.mla if attends else None
+    values = (model.num_heads * mla.v_head_dim if mla else model.output_size) / tp * attends
+    queries, kv = queries * attends, kv * attends * (not model.shared_kv)
+    heads = kv * (1 + (model.value_head_dim or model.head_dim) / model.head_dim)
+    if model.keys_are_values:
+        heads = kv
     queried = input_kept(recipe, "attention", ("qkv", "q_proj", "k_proj", "v_proj"), kept)
     entered = input_kept(recipe, "mlp", ("fc1", "gate_proj", "up_proj"), kept)
     own_copy = kept == 1.0 and trains(
@@ -109,16 +120,22 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     )
     latents = mla.kv_lora_rank + mla.qk_rope_dim + (mla.q_lora_rank or 0) if mla else 0
     return {
-        "norm_inputs": count * 4 * h / outside,
-        "norms": count * software.kept.unfused.norms * h / outside,
+        "norm_inputs": count * 2 * model.residual_blocks * h / outside,
+        "norms": count * software.kept.unfused.norms * model.residual_blocks / 2 * h / outside,
         "norm_outputs": (
-            count * (queried + entered) * h / (1 if software.kept.gathered_inputs else outside)
+            count
+            * (queried * mixed + entered * model.has_mlp)
+            * h
+            / (1 if software.kept.gathered_inputs else outside)
         ),
         "qkv": (
             count
             * 2.0
-            * (2 * queries + values if mla else (queries + 2 * kv) * (2 if model.qk_norm else 1))
+            * (2 * queries + values if mla else (queries + heads) * (2 if model.qk_norm else 1))
         ),
+        "gates": count * 4.0 * values * model.gates_attention,
+        "scan": count * scan(model.mixer, model.hidden_size).kept / tp,
+        "scan_output": count * input_kept(recipe, "attention", (), kept) * scanned_size(model) / tp,
         "latents": count / outside * 4.0 * latents,
         "rotary": count
         * software.kept.unfused.rotary
@@ -126,7 +143,7 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
         * (model.position == "rope"),
         "core": core,
         "attention_output": count * values * (3.0 if own_copy else 2.0),
-        "masks": count * 2 * mask * h / outside,
+        "masks": count * model.residual_blocks * mask * h / outside,
         "mlp_in": count * (2.0 * branches + software.kept.unfused.activation) * ffn,
         "mlp_out": count * input_kept(recipe, "mlp", ("fc2",), kept) * ffn,
         "adapters": adapters_kept_bytes(recipe, layout, apart),
@@ -142,7 +159,7 @@ def gathered_keys_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     Source:  [transformer-engine] AttnFuncWithCPAndKVAllGather
     Assumes: one layer at a time.
     """
-    if not recipe.software.overlap.cp_gathered:
+    if not recipe.software.overlap.cp_gathered or not recipe.model.has_attention:
         return 0.0
     width = kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim
     others = (layout.cp - 1) * (np.asarray(layout.cp_a2a) == 1)
@@ -160,13 +177,13 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
     """Activation memory of one micro-batch: a layer of each kind, and the model's ends.
 
     Formula: kept(); head: 4 h / sp + 2 h a token, logits_bytes a token and row of the table; each
-             layer of multi-token prediction keeps what the last layer does, and 2 inputs
+             depth of multi-token prediction keeps what its layers do, and 2 inputs
     Source:  [korthikanti2022] sec. 4.1
     Assumes: while the head runs the last layer's tensors that go to the host are on the device.
     """
     model, software = recipe.model, recipe.software
     kinds = tuple(kept(each, layout) for each in recipe.kinds)
-    last = kinds[index_of_last(model)]
+    last, depth = kinds[index_of_last(model)], Layers(mtp_counts(model))
     count, h = recipe.tokens_per_rank(layout), float(model.hidden_size)
     wide, outside = recipe.element_bytes / 2, layout.sequence_shards
     vocab = padded_vocab(model, layout.tp) / layout.tp
@@ -182,7 +199,8 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         embedding_bytes=wide * count * h / outside * (1.0 if software.dropout else 0.0) * enters,
         head_bytes=wide * head + last.hosted.freed_bytes * (software.offload.layers == 0),
         logits_bytes=wide * software.kept.unfused.logits * count * rows,
-        mtp_bytes=model.mtp_layers * (last.layer_bytes + 2 * last.input_bytes),
+        mtp_bytes=model.mtp_layers
+        * (depth.times(kind.layer_bytes for kind in kinds) + 2 * last.input_bytes),
     )
 
 
@@ -205,15 +223,17 @@ def kept(recipe: Recipe, layout: Layouts) -> Kept:
         + layout.drops("mlp") * (parts["mlp_in"] + parts["mlp_out"])
     )
     model, software = recipe.model, recipe.software
-    if model.mla:
+    if model.mla and model.has_attention:
         dropped = dropped + layout.drops("mla_up_proj") * parts["qkv"]
-    by_operation = parts["norm_inputs"] / 2 + kept_operations_bytes(recipe, layout, model.ffn_size)
+    entering = recipe.tokens_per_rank(layout) * 2.0 * model.hidden_size / layout.sequence_shards
+    ffn = model.ffn_size if model.has_mlp else 0
+    by_operation = entering + kept_operations_bytes(recipe, layout, ffn)
     hosted = sent(recipe, layout, attention_modules(recipe, layout, parts))
     layer = Kept(
         hosted=hosted,
         layer_bytes=np.where(layout.drops("ops") > 0, by_operation, whole - dropped)
         - hosted.freed_bytes,
-        input_bytes=parts["norm_inputs"] / 2 / _input_shards(recipe, layout),
+        input_bytes=entering / _input_shards(recipe, layout),
         whole_bytes=whole - hosted.freed_bytes,
         temporary_bytes=_temporary_bytes(recipe, layout) + HELD * hosted.freed_bytes,
         gathered_bytes=recipe.tokens_per_rank(layout)
@@ -237,24 +257,26 @@ def kept(recipe: Recipe, layout: Layouts) -> Kept:
 def _temporary_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """Peak of temporaries inside a layer's backward pass.
 
-    Formula: max(T (4 h + gradients of the MLP's first and last product), 6 T h + scores), and what
-             is gathered of a ring's keys
+    Formula: max(T (4 h + gradients of the layer's last two products), 6 T h + scores), and what is
+             gathered of a ring's keys, and the states of a scan
     Source:  [korthikanti2022] sec. 4.1
     Assumes: one product's gradients at a time.
     """
     model, count = recipe.model, recipe.tokens_per_rank(layout)
     h = float(model.hidden_size)
     sizes = matrices(recipe, layout)
-    n_in, k_out = sizes[-2][0], sizes[-1][1]
+    n_in, k_out = (sizes[-2][0], sizes[-1][1]) if sizes else (0.0, 0.0)
+    states = count / layout.tp * scan(model.mixer, model.hidden_size).state
     scores = (
         count
         * (model.num_heads / layout.tp)
         * recipe.seq_length
         * recipe.software.kept.scores_temporary_bytes
-        * (recipe.attention != "flash")
+        * (recipe.attention != "flash" and model.has_attention)
     )
     products = count * (4 * h + 2.0 * n_in + 2.0 * k_out)
-    return gathered_keys_bytes(recipe, layout) + np.maximum(products, count * 6 * h + scores)
+    gathered = gathered_keys_bytes(recipe, layout) + states
+    return gathered + np.maximum(products, count * 6 * h + scores)
 
 
 def _layers_away(recipe: Recipe, layer: Kept) -> Kept:
@@ -300,7 +322,7 @@ def _with_experts(recipe: Recipe, layout: Layouts, layer: Kept, parts: dict[str,
     by_operation = exchanged + kept_operations_bytes(recipe, layout, moe.shared_ffn_size) - mlp
     kept = kept + own.get("adapters", 0.0)
     experts = np.where(layout.drops("ops") > 0, by_operation, kept - replaced)
-    hosted = sent(recipe, layout, expert_modules(parts, own))
+    hosted = sent(recipe, layout, expert_modules(parts, own, recipe.model.residual_blocks))
     away = hosted.freed_bytes
     return replace(
         layer,

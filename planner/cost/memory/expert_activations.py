@@ -18,7 +18,8 @@ def expert_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
 
     Formula: R routed copies on the rank: inputs 2 R h, first product 2 R branches f / etp,
              activation 2 R f / etp; shared experts as an MLP over tp; router: fp32 scores and their
-             gradient's map 8 E a token of its own
+             gradient's map 8 E a token of its own; behind a latent l in place of h, and 4 l a token
+             of its own
     Source:  [megatron-core] TEGroupedMLP, SharedExpertMLP, TopKRouter: probabilities are applied
              with the activation
     Assumes: sorting and exchanges keep indices only; with 8-bit products inputs of linears take one
@@ -41,9 +42,9 @@ def expert_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
         else {}
     )
     return adapters | {
-        "expert_in": copies * inputs * model.hidden_size,
+        "expert_in": copies * inputs * moe.width(model.hidden_size),
         "expert_middle": copies * 2.0 * branches * ffn,
         "expert_out": copies * outputs * ffn,
         "shared": count * (2.0 * branches + outputs) * shared,
-        "routing": count / outside(layout) * 8.0 * moe.num_experts,
+        "routing": count / outside(layout) * (8.0 * moe.num_experts + 4 * moe.latent_size),
     }

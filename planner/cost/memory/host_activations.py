@@ -59,7 +59,10 @@ def attention_modules(
              too small to be moved (--min-offloaded-tensor-size).
     """
     model = recipe.model
-    norm_input, norm_output = parts["norm_inputs"] / 2, parts["norm_outputs"] / 2
+    if not model.has_attention:
+        return {}
+    blocks = model.residual_blocks
+    norm_input, norm_output = parts["norm_inputs"] / blocks, parts["norm_outputs"] / blocks
     norm_output = norm_output * (1 - layout.drops("layernorm"))
     normed = 2 if model.qk_norm and not model.mla else 1
     heads = parts["qkv"] / normed
@@ -81,12 +84,14 @@ def attention_modules(
 def _value_size(recipe: Recipe) -> float:
     """Width of attention's output, over all heads."""
     model = recipe.model
-    return float(model.num_heads * model.mla.v_head_dim if model.mla else model.query_size)
+    return float(model.num_heads * model.mla.v_head_dim if model.mla else model.output_size)
 
 
-def expert_modules(parts: dict[str, Numeric], own: dict[str, Numeric]) -> dict[str, Hosted]:
+def expert_modules(
+    parts: dict[str, Numeric], own: dict[str, Numeric], blocks: int
+) -> dict[str, Hosted]:
     """What the modules of a layer with experts send besides. parts: layer_parts(); own:
-    expert_parts().
+    expert_parts(); blocks: parts of a layer with a norm before them.
 
     Formula: mlp_norm: the input of the norm before the experts; expert_fc1: the tokens that the
              first product reads; moe_act: what the activation function reads
@@ -94,7 +99,7 @@ def expert_modules(parts: dict[str, Numeric], own: dict[str, Numeric]) -> dict[s
     Assumes: layers with a dense MLP fuse its norm into the product, so that mlp_norm has nothing
              there.
     """
-    norm_input = parts["norm_inputs"] / 2
+    norm_input = parts["norm_inputs"] / blocks
     return {
         "mlp_norm": Hosted(norm_input, norm_input),
         "expert_fc1": Hosted(own["expert_in"], own["expert_in"]),

@@ -29,6 +29,8 @@ def attention_adapters(model: ModelSpec, targets: tuple[str, ...]) -> tuple[Adap
     """Adapters of the projections of attention that are targets; qkv of latent attention means each
     of its projections.
     """
+    if not model.has_attention:
+        return ()
     h, q, kv, mla = model.hidden_size, model.query_size, model.kv_size, model.mla
     column = {"qkv": (q + 2 * kv,), "q_proj": (q,), "k_proj": (kv,), "v_proj": (kv,)}
     adapters = [
@@ -54,6 +56,8 @@ def mlp_adapters(
     model: ModelSpec, targets: tuple[str, ...], ffn_size: int, of: str
 ) -> tuple[Adapter, ...]:
     """Adapters of an MLP's linears, or of an expert's, that are targets."""
+    if not model.has_mlp:
+        return ()
     h, branches = model.hidden_size, model.mlp_branches
     width = {"fc1": branches * ffn_size, "gate_proj": ffn_size, "up_proj": ffn_size}
     adapters = [Adapter(h, width[name], "column", of) for name in targets if name in width]

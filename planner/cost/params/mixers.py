@@ -5,6 +5,7 @@ a layer of Gemma 3n and 4 has beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from planner.cost.params.attention import attention_params
 from planner.layout import Numeric
@@ -161,6 +162,61 @@ _PARAMS: dict[type, Callable[..., Numeric]] = {
     LightningAttention: lightning_params,
     ShortConvolution: short_convolution_params,
 }
+
+
+class Linear(NamedTuple):
+    """The weights of a mixer's product."""
+
+    outputs: int
+    inputs: int
+    side: str
+    """column, row: how tensor parallelism splits it; own: each rank has all of it."""
+
+
+def linears(model: ModelSpec) -> tuple[Linear, ...]:
+    """The products of a layer's mixer, first to last; none of attention.
+
+    Formula: the matrices of its parameters
+    Source:  that of mixer_params()
+    Assumes: what reads the same input is one product.
+    """
+    h, mixer = model.hidden_size, model.mixer
+    match mixer:
+        case Mamba2():
+            states = 2 * mixer.num_groups * mixer.state_size
+            narrow = mixer.inner_size
+            wide = 2 * narrow + states + mixer.num_heads
+        case Mamba1():
+            inner, rank = mixer.inner_size, mixer.dt_rank
+            return (
+                Linear(2 * inner, h, "column"),
+                Linear(rank + 2 * mixer.state_size, inner, "row"),
+                Linear(inner, rank, "column"),
+                Linear(h, inner, "row"),
+            )
+        case GatedDeltaNet():
+            keys = mixer.num_key_heads * mixer.key_head_dim
+            narrow = mixer.num_value_heads * mixer.value_head_dim
+            wide = 2 * keys + 2 * narrow + 2 * mixer.num_value_heads
+        case Kda():
+            d, narrow = mixer.head_dim, mixer.num_heads * mixer.head_dim
+            wide = 3 * narrow + mixer.num_heads + 2 * narrow * mixer.full_rank_gates
+            if not mixer.full_rank_gates:
+                gates = (Linear(2 * d, h, "own"), *[Linear(narrow, d, "column")] * 2)
+                return (Linear(wide, h, "column"), *gates, Linear(h, narrow, "row"))
+        case LightningAttention():
+            narrow = mixer.num_heads * mixer.head_dim
+            wide = 4 * narrow
+        case ShortConvolution():
+            wide, narrow = 3 * h, h
+        case _:
+            return ()
+    return Linear(wide, h, "column"), Linear(h, narrow, "row")
+
+
+def scanned_size(model: ModelSpec) -> int:
+    """What the last product of a layer's mixer reads a token; 0 of attention alone."""
+    return next((linear.inputs for linear in linears(model)[-1:]), 0)
 
 
 def stream_params(model: ModelSpec) -> int:

@@ -16,7 +16,6 @@ from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.multi_token import with_mtp
 from planner.cost.step import step
 from planner.layout import Layout
-from planner.specs.layers import index_of_last
 from planner.specs.recipe import Recipe
 from planner.tune.measurement import Measurement
 from planner.tune.runners import measured_layers, proxy
@@ -112,8 +111,7 @@ def step_of(
         for each in recipe.kinds
     )
     of_ranks = times(kinds, layers)
-    last = kinds[index_of_last(recipe.model)]
-    both = with_mtp(recipe, layout, scaled_ends(ends_time(recipe, layout), *ends), last)
+    both = with_mtp(recipe, layout, scaled_ends(ends_time(recipe, layout), *ends), kinds)
     stages: list[dict[str, float]] = []
     if pipeline.refused(recipe, layout):
         pipelined = step.closed_pipeline(recipe, layout, layers, of_ranks, both)
