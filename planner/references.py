@@ -56,6 +56,18 @@ REFERENCES: dict[str, str] = {
         " Structured State Space Duality, ICML 2024, arXiv 2405.21060"
     ),
     "deepseek2024": "DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437",
+    "mamba-ssm": "state-spaces/mamba, github.com/state-spaces/mamba, 2026: kernels of SSD",
+    "flash-linear-attention": (
+        "flash-linear-attention, github.com/fla-org/flash-linear-attention, 2026: kernels of linear"
+        " attention, and their times on GB200 and H100"
+    ),
+    "flaggems": "FlagGems, github.com/flagos-ai: KDA and the gated delta rule on one GPU, 2026",
+    "tilelang": (
+        "TileLang, github.com/tile-ai/tilelang, benchmark/mamba2: the chunk scan of Mamba-2 on H800"
+    ),
+    "minimax2025": (
+        "MiniMax-01: Scaling Foundation Models with Lightning Attention, arXiv 2501.08313"
+    ),
     "deepep": (
         "DeepSeek-AI, DeepEP, github.com/deepseek-ai/DeepEP: kernels, measured dispatch and combine"
     ),

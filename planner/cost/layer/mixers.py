@@ -62,7 +62,7 @@ def mamba2_scan(mixer: Mamba2) -> Scan:
     Formula: d = H P inner width, B and C 2 G N, c tokens a chunk: convolution 4 (d + 2 G N) and
              gated norm 6 d streamed; scan reads x twice and z, B, C, steps, writes d, states 16 N d
              / c; kept 2 (2 d + 2 G N + H) of the first product, 2 d of the scan, 2 d normed
-    Source:  [dao2024]; mamba_ssm ops/triton/ssd_combined.py: five kernels, of which the backward
+    Source:  [dao2024]; [mamba-ssm] ops/triton/ssd_combined.py: five kernels, of which the backward
              pass repeats those of the states
     Assumes: the fused path, which keeps its input and output alone; states in fp32.
     """
@@ -84,8 +84,7 @@ def mamba1_scan(mixer: Mamba1) -> Scan:
     Formula: convolution 4 d and gate 6 d streamed; scan reads x, steps, B, C and writes d, its time
              d N 9 operations a token at a tenth of fp32 rates, as bytes 2 N d; kept 4 d of the
              first product, 2 d each of the convolution, the steps and the output, B, C
-    Source:  [gu2023] sec. 3.3: the state stays in fast memory; FLA's comparison of layers: 0.68 of
-             Mamba-2's speed
+    Source:  [gu2023] sec. 3.3: the state stays in fast memory
     Assumes: a guess of the scan's rate.
     """
     d, states = mixer.inner_size, mixer.state_size
@@ -108,8 +107,8 @@ def delta_rule_scan(
              where heads differ, gated norm 6 v; scan: 10 K + 8 v, inverses 10 c H, states 4 e d H a
              chunk twice; kept: first product, q and k normed and repeated, v, decays 6 H, inverses
              2 c H, output and gate 2 v each
-    Source:  fla ops/gated_delta_rule/chunk.py and [megatron-core] core/ssm/gated_delta_net: tensors
-             counted; backward 2.7 forwards and launches measured [flash-linear-attention]
+    Source:  [flash-linear-attention] ops/gated_delta_rule/chunk.py and [megatron-core]
+             core/ssm/gated_delta_net: tensors counted; backward and launches measured by the former
     Assumes: states are computed anew in the backward pass.
     """
     k, v, repeated = key_heads * key_dim, value_heads * value_dim, value_heads * key_dim
@@ -133,7 +132,12 @@ def delta_rule_scan(
 
 
 def gated_delta_net_scan(mixer: GatedDeltaNet) -> Scan:
-    """The gated delta net's: delta_rule_scan() of its heads."""
+    """The gated delta net's.
+
+    Formula: delta_rule_scan() of its heads
+    Source:  [megatron-core] core/ssm/gated_delta_net
+    Assumes: as delta_rule_scan().
+    """
     return delta_rule_scan(
         mixer.num_key_heads,
         mixer.num_value_heads,
@@ -148,7 +152,7 @@ def kda_scan(mixer: Kda) -> Scan:
 
     Formula: the gated delta rule's kernels 1.85 times as long; q = H d: kept 12 q of convolutions
              and what they give, 2 q decay, 4 H, two matrices of a chunk 4 c H, output and gate 4 q
-    Source:  fla ops/kda/chunk.py; 3.50 against 1.89 ms on one GPU (FlagGems)
+    Source:  [flash-linear-attention] ops/kda/chunk.py; 3.50 against 1.89 ms [flaggems]
     Assumes: decays of each channel cost no launches more.
     """
     heads, width = mixer.num_heads, mixer.num_heads * mixer.head_dim
@@ -162,8 +166,8 @@ def lightning_scan(mixer: LightningAttention) -> Scan:
 
     Formula: w width of all heads: gated norm 6 w streamed; scan reads k, v and q, k, v again,
              writes w, states 4 w d a chunk of 64; kept q, k, v 6 w, gate, output, normed 6 w
-    Source:  fla ops/simple_gla/chunk.py: tensors counted; 0.8 of SCAN_SHARE and backward 2.3
-             forwards measured (retention) [flash-linear-attention]
+    Source:  [flash-linear-attention] ops/simple_gla/chunk.py: tensors counted; 0.8 of SCAN_SHARE
+             and backward 2.3 forwards measured (retention)
     Assumes: chunks of 64, as that kernel has them.
     """
     width, d = mixer.num_heads * mixer.head_dim, mixer.head_dim
@@ -225,7 +229,7 @@ def sequence_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
 
     Formula: attention_times() + T / tp (streamed + scanned / SCAN_SHARE) / HBM; backward T / tp (2
              streamed + backward scanned / SCAN_SHARE) / HBM
-    Source:  scan()
+    Source:  planner.cost.layer.mixers: that of each scan
     Assumes: kernels of a scan are bound by memory: GB200 runs the delta rule 2.4 times as fast as
              H100, as its memory does, and H20 at the rate of its own.
     """

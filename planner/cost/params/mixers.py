@@ -177,7 +177,7 @@ def linears(model: ModelSpec) -> tuple[Linear, ...]:
     """The products of a layer's mixer, first to last; none of attention.
 
     Formula: the matrices of its parameters
-    Source:  that of mixer_params()
+    Source:  planner.cost.params.mixers: that of their parameters
     Assumes: what reads the same input is one product.
     """
     h, mixer = model.hidden_size, model.mixer
