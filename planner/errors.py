@@ -15,12 +15,12 @@ class InputError(Exception):
     """The input is wrong; the command line prints the message and ends with exit code 2."""
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
-    """Unknown names answer with the nearest ones."""
+def unknown(kind: str, name: object, known: Iterable[str], like: str = "") -> InputError:
+    """Unknown names answer with the nearest ones; like: the name as those are written."""
     import difflib
 
     names = sorted(known)
-    near = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(like or str(name).lower(), names, n=3, cutoff=0.5)
     listed = ", ".join(names[:MAX_NAMES]) + (
         f", and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     )

@@ -15,6 +15,7 @@ from planner.layout import Layout
 from planner.specs import library, uncosted
 from planner.specs.documents import build
 from planner.specs.model import ModelSpec
+from planner.specs.names import own_name
 
 OURS = ("num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads")
 UNKNOWN = "unknown"
@@ -135,7 +136,7 @@ def _preset(name: str) -> ModelSpec | None:
     """The preset of a name as people write it in paths and job names: the last part, without what
     converters add.
     """
-    tail = name.rstrip("/").rsplit("/", 1)[-1]
+    tail = own_name(name)
     short = tail.removesuffix("-mcore")
     for text in (tail, short, short.removesuffix("_mcore").removesuffix("-hf")):
         if not text or text.startswith(".") or text.endswith((".json", ".yaml", ".yml")):

@@ -266,6 +266,13 @@ def _glm_dsa(config: Fields) -> Fields:
     return {"indexer_types": list(types)}
 
 
+def _glm_dsa_mtp(config: Fields) -> list[str]:
+    """A layer that chooses keys itself."""
+    types = config.get("mlp_layer_types")
+    some_dense = "dense" in types if types else config["first_k_dense_replace"] > 0
+    return ["attention-experts" if some_dense else "attention"]
+
+
 def _window_letters(config: Fields) -> Fields:
     """`LLLG`: three windows, then one layer that sees all."""
     letters = config.get("sliding_window_pattern")
@@ -539,6 +546,7 @@ FAMILIES: dict[str, Family] = {
         },
         prepare=_glm_dsa,
         layers=hybrids.indexers,
+        mtp_layers=_glm_dsa_mtp,
         must={"attention_bias": False},
     ),
     "Llama4ForCausalLM": Family(
@@ -1299,7 +1307,10 @@ OTHER_TYPES = {
 }
 """Model types that are not the architecture's name in lower case."""
 
-OTHER_NAMES = {"RWForCausalLM": "FalconForCausalLM"}
+OTHER_NAMES = {
+    "RWForCausalLM": "FalconForCausalLM",
+    "MiniMaxM3ForCausalLM": "MiniMaxM3VLForCausalLM",
+}
 """Architectures under another name."""
 
 _UNNAMED = "parts that its config.json does not name"

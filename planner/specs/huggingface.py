@@ -31,6 +31,7 @@ _ACTIVATIONS = {
     "relu2": "squared_relu",
     "relu_2": "squared_relu",
     "relu": "relu",
+    "swigluoai": "quick_gelu",
 }
 _WINDOWED = {"sliding_attention": "sliding", "chunked_attention": "chunked"}
 _MORE = "the rest of the file is understood; write it as a model YAML"

@@ -19,14 +19,19 @@ SUFFIXES = (".yaml", ".yml", ".json")
 ODD = re.compile(r"[^\w.+-]+")
 """What the name of a document may not hold."""
 _ADDED = re.compile(
-    r"-(fp8|bf16|fp16|nvfp4|mxfp4|fp4|int8|int4|awq|gptq|gguf|mlx|w[48]a(4|8|16)|(bnb|mlx)?-?[48]bit"
-    r"|unsloth|dynamic|mcore|torch|thinking|reasoning|v0-1"
-    r"|(instruct|thinking|chat|base|it|reasoning)-?\d{4})$"
+    r"(-(fp8|bf16|fp16|nvfp4|mxfp4|fp4|int8|int4|awq|gptq|gguf|i?q\d(-k|-\d)?(-[sml])?|mlx|bnb"
+    r"|w[48]a(4|8|16)|quantized|unsloth|dynamic|mcore|torch|think|thinking|reasoning|preview|v0-1"
+    r"|sft|dpo|grpo|rl|lora|qlora|(instruct|thinking|chat|base|it|reasoning)-?\d{4})|-?[2-8]bit)$"
 )
 """At the end of a folded name; four digits are the date of a release. What other versions change
 (Mistral-7B-v0.3 has another vocabulary) stays.
 """
 _SAME_SHAPE = re.compile(r"-(hf|base|instruct|chat|it)$")
+_CACHED = re.compile(r"models--[^/]+--([^/]+)")
+"""A folder of the Hub's cache, on whichever machine: `models--Qwen--Qwen3-8B/snapshots/...`."""
+_PROVIDER = re.compile(r"Model|Provider")
+"""In the name of a class of Megatron-Bridge: `Qwen25ModelProvider1P5B`."""
+_MILLIONS = re.compile(r"(\d)00m$")
 
 
 def document_path(name: str, folder: Path, known: Callable[[], list[str]], kind: str) -> Path:
@@ -40,14 +45,17 @@ def document_path(name: str, folder: Path, known: Callable[[], list[str]], kind:
     there = _exists(path)
     if there and (looks or len(path.parts) > 1):
         return path
-    preset = None if looks else find_preset(name, folder)
+    # a model's folder on another machine, by its last part
+    elsewhere = kind == "model" and path.suffix.lower() not in SUFFIXES and not there
+    preset = find_preset(name, folder) if elsewhere or not looks else None
     if preset is not None or there:
         return preset or path
     if looks:
         raise InputError(
             f"{kind} must be a known name or an existing path, but there is no {name[:200]}"
         )
-    raise unknown(kind, name, known())
+    like = _PROVIDER.sub("", name) if "Provider" in name else name
+    raise unknown(kind, name, known(), like=shape_of(like))
 
 
 def _path(name: str) -> Path:
@@ -65,7 +73,9 @@ def _exists(path: Path) -> bool:
 
 
 def find_preset(name: str, folder: Path) -> Path | None:
-    """By file name; else by folded file name; else by the aliases in the documents."""
+    """By file name; else by folded file name; else by the aliases in the documents; else, of a
+    provider class, by letters and digits alone.
+    """
     if re.fullmatch(r"[\w.-]{1,100}", name) and (folder / f"{name}.yaml").is_file():
         return folder / f"{name}.yaml"
     names = preset_names(folder)
@@ -75,7 +85,29 @@ def find_preset(name: str, folder: Path) -> Path | None:
         ]
         if matches:
             return folder / f"{matches[0]}.yaml"
+    if " " in name.strip():  # torchtitan's model and flavor, where the flavor names all
+        return find_preset(name.split()[-1], folder)
+    return _of_provider(name, folder) if "Provider" in name else None
+
+
+def _of_provider(name: str, folder: Path) -> Path | None:
+    """`Qwen3MoEModelProvider30B_A3B` gives qwen3-30b-a3b: class names have no room for dots and
+    hyphens (25 is 2.5, 1P5B 1.5B, 500M 0.5B).
+    """
+    bare = _PROVIDER.sub("", name.rsplit(".", 1)[-1]).lower()
+    wanted = _letters(_MILLIONS.sub(r"0\1b", re.sub(r"(\d)p(?=\d)", r"\1", bare)))
+    answers = {
+        x: {_letters(y) for y in (x, *_aliases(folder / f"{x}.yaml"))} for x in preset_names(folder)
+    }
+    for form in (wanted, wanted.replace("moe", "")):
+        found = [x for x, known in answers.items() if form in known]
+        if len(found) == 1:
+            return folder / f"{found[0]}.yaml"
     return None
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def shape_of(name: str) -> str:
@@ -134,6 +166,12 @@ def place(path: Path, folder: Path) -> str:
     return path.name if path.parent == folder else str(path)
 
 
+def own_name(name: str) -> str:
+    """Without the Hub's owner and the folders before it."""
+    cached = _CACHED.search(name)
+    return cached[1] if cached else name.rstrip("/").rsplit("/", 1)[-1]
+
+
 def fold(name: str) -> str:
     """What names have in common: case, dots, underscores and the Hub's owner do not count, nor do
     -hf, -base, -instruct, -chat, -it.
@@ -141,6 +179,6 @@ def fold(name: str) -> str:
     `meta-llama/Llama-3.1-70B-Instruct` and `llama3.1-70b` both give `llama3-1-70b`. Dots become
     hyphens rather than vanish: gpt-1.8b is not gpt-18b.
     """
-    text = re.sub(r"[\s._-]+", "-", name.rsplit("/", 1)[-1].lower()).strip("-")
+    text = re.sub(r"[\s._-]+", "-", own_name(name).lower()).strip("-")
     text = re.sub(r"(?<=[a-z])-(?=\d)", "", text).removeprefix("meta-").removeprefix("nvidia-")
     return _SAME_SHAPE.sub("", text)

@@ -78,6 +78,41 @@ def test_no_two_profiles_answer_to_one_name(name: str) -> None:
         ("Qwen/QwQ-32B", "qwen2.5-32b"),
         ("unsloth/gpt-oss-20b-BF16", "gpt-oss-20b"),
         ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
+        ("mlx-community/Qwen3-8B-4bit", "qwen3-8b"),
+        ("bartowski/Llama-3.2-3B-Instruct-Q4_K_M", "llama3.2-3b"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama3-8b"),
+        ("Qwen/QwQ-32B-Preview", "qwen2.5-32b"),
+        ("allenai/Olmo-3-7B-Think", "olmo3-7b"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron3-nano-30b-a3b"),
+        ("nemotron3-super-120b", "nemotron3-120b-a12b"),
+        ("nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", "llama3-70b"),
+        ("Qwen/Qwen3.8-27B", "qwen3.5-27b"),
+        ("zai-org/GLM-5.1-FP8", "glm5"),
+        ("google/gemma-4-26B-A4B-it", "gemma4-26b-a4b"),
+        # folders on another machine
+        ("/models/meta-llama/Llama-3.1-8B-Instruct", "llama3-8b"),
+        ("/mnt/checkpoints/Qwen3-30B-A3B/", "qwen3-30b-a3b"),
+        ("~/hub/models--meta-llama--Llama-3.1-8B/snapshots/d04e592bb4f6", "llama3-8b"),
+        # torchtitan's models and flavors
+        ("llama3 70B", "llama3-70b"),
+        ("llama3 3B", "llama3.2-3b"),
+        ("deepseek_v3 671B", "deepseek-v3"),
+        ("deepseek_v3 16B", "deepseek-v2-lite"),
+        ("qwen3_5 35B-A3B", "qwen3.5-35b-a3b"),
+        ("kimi_k2_7 moonlight-16B-A3B", "moonlight-16b-a3b"),
+        # provider classes of Megatron-Bridge 0.3.1
+        ("Qwen3NextModelProvider80B_A3B", "qwen3-next-80b-a3b"),
+        ("Qwen25ModelProvider1P5B", "qwen2.5-1.5b"),
+        ("Qwen25ModelProvider500M", "qwen2.5-0.5b"),
+        ("Qwen3MoEModelProvider235B_A22B", "qwen3-235b-a22b"),
+        ("NemotronHModel8BProvider", "nemotron-h-8b"),
+        ("NemotronNano9Bv2Provider", "nemotron-nano-9b-v2"),
+        ("Nemotron3NanoProvider", "nemotron3-nano-30b-a3b"),
+        ("Nemotron3ModelProvider8B", "nemotron3-8b"),
+        ("Llama4Experts16ModelProvider", "llama4-scout"),
+        ("GPTOSSProvider120B", "gpt-oss-120b"),
+        ("GLM45AirModelProvider106B", "glm4.5-air-106b-a12b"),
+        ("megatron.bridge.models.DeepSeekV2LiteModelProvider", "deepseek-v2-lite"),
     ],
 )
 def test_names_that_people_write(written: str, preset: str) -> None:
@@ -85,9 +120,25 @@ def test_names_that_people_write(written: str, preset: str) -> None:
 
 
 def test_a_version_with_another_vocabulary_is_not_taken_for_its_sibling() -> None:
-    """Mistral-7B-v0.3 has 32,768 rows, v0.1 32,000."""
-    with pytest.raises(InputError, match=r"did you mean mistral-7b"):
-        library.model("mistralai/Mistral-7B-v0.3")
+    """Mistral-7B-v0.3 has 32,768 rows, v0.1 32,000; Granite 3.3 has 7 more than 3.0."""
+    assert library.model("mistralai/Mistral-7B-Instruct-v0.3").vocab_size == 32_768
+    assert library.model("mistralai/Mistral-7B-Instruct-v0.1").vocab_size == 32_000
+    with pytest.raises(InputError, match=r"did you mean granite3.0-8b"):
+        library.model("ibm-granite/granite-3.3-8b-instruct")
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("NousResearch/Hermes-3-Llama-3.1-8B", "llama3-8b"),
+        ("Qwen/Qwen3-VL-8B-Instruct", "qwen3-8b"),
+        ("Qwen4ModelProvider8B", "qwen"),
+        ("./checkpoints/lama3-70b.yaml", "there is no"),
+    ],
+)
+def test_what_only_resembles_a_preset_is_not_taken_for_it(asked: str, near: str) -> None:
+    with pytest.raises(InputError, match=near):
+        library.model(asked)
 
 
 @pytest.mark.parametrize("name", library.models())

@@ -10,9 +10,9 @@ import pytest
 
 from planner.cost.params.layer import active_params, mtp_params, total_params
 from planner.errors import InputError
-from planner.specs import library
+from planner.specs import library, megatron_letters
 
-# Of 107 released or published models: parameters by their public code (built as the Transformers
+# Of 139 released or published models: parameters by their public code (built as the Transformers
 # 5.24 class where there is one), the
 # part that a token uses (both embedding tables in), that of multi-token prediction; and the
 # published count with what it is.
@@ -102,6 +102,24 @@ def test_the_papers_formula(name: str) -> None:
     assert total_params(model) - 2 * h == formula
 
 
+@pytest.mark.parametrize(
+    ("name", "letters"),
+    [
+        ("nemotron3-nano-30b-a3b", "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),
+        ("nemotron-nano-9b-v2", "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-"),
+        (
+            "nemotron-h-56b",
+            "M-M-M-M*" + "-M-M-M-M-M*" * 9 + "-M-M-M-M-M-",
+        ),
+    ],
+)
+def test_layers_stand_as_megatron_bridge_has_them(name: str, letters: str) -> None:
+    """Providers of Megatron-Bridge 0.3.1; the presets are from config.json, which has a pattern or
+    a list of its own.
+    """
+    assert megatron_letters.pattern(library.model(name)).letters == letters
+
+
 def test_gpt3_of_the_paper() -> None:
     """Brown et al., table 2.1: 175.0 B nominal, 96 layers of 12,288; with GPT-2's 50,257 tokens
     174.6 B.
@@ -125,7 +143,7 @@ def test_every_preset_is_counted() -> None:
     as_configured = {json.loads(line)["preset"] for line in lines} - {""}
     later = {"nemotron3-8b", "nemotron3-22b", "glm5", *as_configured}
     assert set(library.models()) - {row["preset"] for row in COUNTS} == later
-    assert len(COUNTS) == 107
+    assert len(COUNTS) == 139
 
 
 @pytest.mark.parametrize(
