@@ -28,3 +28,12 @@ def in_megatron(recipe: Recipe, layout: Layouts) -> Mask:
 def with_autotp(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether DeepSpeed's own tensor parallelism splits the model."""
     return layout.tensor_split & np.logical_not(in_megatron(recipe, layout))
+
+
+def all_reduces(recipe: Recipe, layout: Layouts) -> Mask:
+    """Whether each rank gets all of the summed gradients although they are sharded: as the switches
+    say, and in DeepSpeed's pipelines whatever they say, which scatter nothing. Source: [deepspeed]
+    runtime/zero/stage_1_and_2.py reduce_gradients, runtime/pipe/engine.py.
+    """
+    whole = np.asarray(recipe.software.sharding.gradients_all_reduced)
+    return whole | layout.pipelined if recipe.framework == "deepspeed" else whole

@@ -13,12 +13,11 @@ import pytest
 
 from planner.estimate import closed_form
 from planner.layout import Layout, Layouts
+from planner.specs import library
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import Switch, Value
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of, with_switches
 from tests import documents
-
-SWITCHES = BY_FRAMEWORK["megatron"]
 
 
 def grid(question: Recipe) -> list[Layout]:
@@ -62,12 +61,28 @@ def idle(switch: Switch, recipe: Recipe, layouts: Layouts) -> Any:
     return ~np.broadcast_to(there, len(layouts))
 
 
+def others_grid(question: Recipe) -> list[Layout]:
+    """Layouts of DeepSpeed and torch that their rules allow: pipelines without sharded gradients,
+    exchanges of sequences with sharding.
+    """
+    layouts = []
+    for tp, pp, cp, zero in product((1, 2), (1, 4), (1, 4), (0, 1, 2, 3)):
+        if (pp == 1 or zero <= 1) and (cp == 1 or (zero and pp == 1)):
+            layouts.append(documents.layout(question, tp=tp, pp=pp, cp=cp, zero=zero))
+    if question.model.moe:
+        layouts += [documents.layout(question, ep=8, zero=zero) for zero in (1, 2, 3)]
+    return layouts
+
+
 @pytest.mark.parametrize("model", ["llama3-8b", "qwen2-57b-a14b"])
-def test_a_switch_that_is_idle_costs_nothing(model: str) -> None:
+@pytest.mark.parametrize("framework", BY_FRAMEWORK)
+def test_a_switch_that_is_idle_costs_nothing(framework: str, model: str) -> None:
     here = documents.recipe(model, 64)
-    layouts, now = columns(grid(here)), settings_of(here.software)
+    here = here.model_copy(update={"software": library.stack(framework)})
+    each = grid(here) if framework == "megatron" else others_grid(here)
+    layouts, now = columns(each), settings_of(here.software)
     step_s, memory = figures(here, layouts)
-    for name, switch in SWITCHES.items():
+    for name, switch in BY_FRAMEWORK[framework].items():
         for value in other_values(switch, now[name]):
             changed = with_switches(here.software, {name: value})
             there = here.model_copy(update={"software": changed})

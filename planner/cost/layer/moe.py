@@ -15,6 +15,7 @@ from planner.cost.layer.mixers import sequence_products
 from planner.cost.params.lora import layer_adapters
 from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
+from planner.specs.dispatcher import dispatchers
 from planner.specs.model import Moe
 from planner.specs.recipe import Recipe
 
@@ -126,8 +127,9 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
 def wait_us(recipe: Recipe, layout: Layouts) -> Numeric:
     """What the host waits for counts of tokens, each way.
 
-    Formula: the dispatcher's; at least an all-to-all's where tokens stay on their rank or CPU
-             threads carry the counts between nodes; padded_wait_us where experts are padded
+    Formula: the dispatcher's; in place of a library's an all-to-all's where tokens stay on their
+             rank, and at least that where CPU threads carry the counts between nodes;
+             padded_wait_us where experts are padded
     Source:  [megatron-core] flex dispatchers need TP * EP > 1; that proxies take the advantage is a
              guess: over EFA runs of one sequence a micro-batch are host-bound under either
     Assumes: the same wait each way.
@@ -138,6 +140,7 @@ def wait_us(recipe: Recipe, layout: Layouts) -> Numeric:
     ranks = np.asarray(layout.ep) * layout.etp
     node = max(recipe.hardware.node.gpus, recipe.hardware.node.domain_gpus)
     proxied = (ranks > node) & (experts.proxy in fabric.proxies)
-    return np.where(
-        (ranks == 1) | proxied, max(experts.wait_us, experts.alltoall_wait_us), experts.wait_us
-    )
+    library = experts.dispatcher in dispatchers()
+    alone = experts.alltoall_wait_us if library else experts.wait_us
+    slowest = max(experts.wait_us, experts.alltoall_wait_us)
+    return np.where(ranks == 1, alone, np.where(proxied, slowest, experts.wait_us))

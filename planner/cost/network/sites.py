@@ -10,6 +10,7 @@ from planner.cost.network import collectives
 from planner.cost.params.layer import total_params
 from planner.cost.params.trained import trained_total
 from planner.layout import Layout, Layouts, Numeric
+from planner.specs.deepspeed import all_reduces
 from planner.specs.recipe import Recipe
 from planner.units import GB, MICRO
 
@@ -31,7 +32,7 @@ def replicas_cross(recipe: Recipe, layout: Layouts) -> Numeric:
     weights, trained = total_params(recipe.model) * part, trained_total(recipe) * part
     sharded, ranks_at_site = layout.sharded(1), layout.sharded(3)
     summed = software.states.grad_reduce_bytes * np.where(
-        sharded & (not software.sharding.gradients_all_reduced), 1.0, 2.0
+        sharded & ~all_reduces(recipe, layout), 1.0, 2.0
     )
     bytes_a_step = trained * (summed + recipe.element_bytes * sharded)
     every_micro_batch = layout.m * (

@@ -28,6 +28,7 @@ from planner.cost.params.trained import (
 from planner.cost.params.whole import whole_params
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Mask, Numeric
+from planner.specs.deepspeed import all_reduces
 from planner.specs.layers import kinds
 from planner.specs.recipe import Recipe
 from planner.units import MIB, MICRO
@@ -276,7 +277,7 @@ def gradient_reduction_s(
     messages = np.where(sharded & software.sharding.reduced_at_end, 1.0, pieces)
     all_reduced = messages * collectives.all_reduce_s(recipe.hardware, members, moved / messages)
     scattered = messages * collectives.gather_s(recipe.hardware, members, moved / messages)
-    return np.where(sharded & (not software.sharding.gradients_all_reduced), scattered, all_reduced)
+    return np.where(sharded & ~all_reduces(recipe, layout), scattered, all_reduced)
 
 
 def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
