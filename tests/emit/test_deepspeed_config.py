@@ -74,7 +74,7 @@ def check(seed: int, questions: int, each: int) -> int:
 
 
 def test_sweep() -> None:
-    assert check(seed=5, questions=60, each=4) >= 200
+    assert check(seed=5, questions=80, each=4) >= 200
 
 
 CHANGES: dict[str, dict[str, Any]] = {
