@@ -303,7 +303,10 @@ def test_unknown_stack_takes_its_nearest_kin() -> None:
             {"model": "who-knows", "hidden": None},
             "no layers and hidden size, and no preset of that name",
         ),
-        ({"notes": "hybrid Mamba/MoE"}, "hybrid architectures are not modelled"),
+        (
+            {"model": "who-knows", "notes": "hybrid Mamba/MoE"},
+            "a hybrid of layers, and no preset of that name",
+        ),
         ({"model": "T5-3B"}, "not a decoder-only language model"),
         (
             {"notes": "activation offloading, A2A overlap"},
@@ -342,7 +345,8 @@ def test_why_a_row_is_skipped(changes: dict[str, Any], reason: str) -> None:
 
 
 def test_nemotron_340b_is_no_nemotron_3() -> None:
-    assert why(model="Nemotron-3-Nano", notes=None) == "hybrid architectures are not modelled"
+    reason = "a hybrid of layers, and no preset of that name"
+    assert why(model="Nemotron-3-Nano-Omni", notes=None) == reason
     assert run(row(model="Nemotron-340B")).recipe.model.num_layers == 24
 
 

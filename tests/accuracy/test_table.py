@@ -12,7 +12,7 @@ from planner.errors import InputError
 
 
 def test_the_table_says_what_validate_found() -> None:
-    found = validate([PUBLISHED / "korthikanti2022.csv", PUBLISHED / "nemo_automodel.csv"])
+    found = validate([PUBLISHED / "korthikanti2022.csv", PUBLISHED / "narayanan_sc21.csv"])
     lines = table.table(found).splitlines()
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -22,14 +22,14 @@ def test_the_table_says_what_validate_found() -> None:
     assert len({len(row) for row in cells}) == 1
     assert [row[0] for row in cells[2:]] == [
         "korthikanti2022",
-        "nemo_automodel",
+        "narayanan_sc21",
         "**all, sources weighted equally**",
     ]
     assert cells[2][2] == "14 of 14"
     assert float(cells[2][3].rstrip("%")) == pytest.approx(
         100 * found.groups[0]["median_abs_error"], abs=0.051
     )
-    assert lines[-1].startswith("Not predicted: ") and "not modelled" in lines[-1]
+    assert lines[-1].startswith("Not predicted: ") and "gpus not stated (4)" in lines[-1]
 
 
 def test_only_what_is_between_the_markers_changes() -> None:
