@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from planner.emit import comments, environment, switches
+from planner.emit.megatron_kinds import entry
 from planner.emit.megatron_model import expert_flags, model_flags
 from planner.emit.program import Flag, Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
 from planner.specs.hardware import AMPERE
 from planner.specs.megatron import EXACT_NULL_VOCAB, NARROW, fsdp_fuses, sharded_by_torch
+from planner.specs.megatron_letters import STAGES, by_letters
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
@@ -23,10 +25,13 @@ NAMES = {**dict.fromkeys(("adam", *NARROW), "adam"), "sgd": "sgd", "muon": "muon
 """The optimizer's name there."""
 
 
-def _stage_flags(layout: Layout) -> list[Flag]:
+def _stage_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """How layers split over pipeline stages; a stage layout says all of it, the number of virtual
-    stages too.
+    stages too, and so does a pattern of letters with the bounds of stages.
     """
+    version = version_of("megatron", recipe.framework_version)
+    if by_letters(recipe.model) and version >= STAGES:
+        return []
     if layout.stage_layout:
         return [("--pipeline-model-parallel-layout", layout.stage_layout)]
     flags: list[Flag] = []
@@ -46,7 +51,7 @@ def parallel_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
         ("--tensor-model-parallel-size", str(layout.tp)),
         ("--pipeline-model-parallel-size", str(layout.pp)),
         ("--context-parallel-size", str(layout.cp)),
-        *_stage_flags(layout),
+        *_stage_flags(recipe, layout),
     ]
     if recipe.model.moe:
         # The default of the latter is tp.
@@ -258,7 +263,7 @@ def program(
     recipe: Recipe, layout: Layout, expected: tuple[str, ...], script: str | None = None
 ) -> Program:
     """The run for a launcher to print; expected are lines about its time and memory; script
-    replaces pretrain_gpt.py.
+    replaces Megatron-LM's program.
     """
     mock = " ".join(word for flag in mock_flags(recipe) for word in flag)
     return Program(
@@ -269,7 +274,7 @@ def program(
         environment=environment.megatron(recipe, layout),
         groups=groups(recipe, layout),
         data_switch=_DATA.format(mock=mock),
-        entry=escaped(script) if script else "$MEGATRON_PATH/pretrain_gpt.py",
+        entry=escaped(script) if script else f"$MEGATRON_PATH/{entry(recipe)}",
         gpus=recipe.gpus,
         gpus_per_node=gpus_per_node(recipe.gpus, recipe.hardware.node.gpus),
     )

@@ -4,14 +4,16 @@ what it has no flag for.
 
 from __future__ import annotations
 
+from planner.emit import megatron_kinds, megatron_missing
 from planner.emit.program import Flag
 from planner.errors import InputError
 from planner.layout import Layout
 from planner.specs.hardware import AMPERE
-from planner.specs.model import Mla, ModelSpec, Moe, Window
+from planner.specs.layers import kinds
+from planner.specs.megatron_letters import by_letters
+from planner.specs.model import Mla, ModelSpec, Moe
 from planner.specs.recipe import Recipe
-from planner.specs.uncosted import uncosted
-from planner.specs.versions import Version, version_of
+from planner.specs.versions import KNOWN, Version, version_of
 
 VOCAB_MULTIPLE = 128
 """Megatron's default of --make-vocab-size-divisible-by."""
@@ -47,6 +49,7 @@ balance.
 
 def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
     """What the model has and Megatron-LM of a version has no flag for."""
+    experts, lettered = megatron_kinds.experts(model), by_letters(model)
     norm = (
         f"{model.norms_per_layer} norms a layer, {NORM_PLACES[model.norm_place]} attention and MLP"
     )
@@ -55,7 +58,7 @@ def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
         "a LayerNorm without bias": model.norm == "layernorm_nobias",
         norm: (
             model.norm_place != "before"
-            or (model.norms_per_layer != 2 and not model.parallel_block)
+            or (model.norms_per_layer != 2 and not model.parallel_block and not lettered)
         ),
         "a norm on the embedding": model.embedding_norm,
         "attention and MLP in parallel": model.parallel_block,
@@ -69,12 +72,15 @@ def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
             (model.attention_bias, _biased(model))
             not in (("none", False), ("qkv", False), ("qkvo", True))
         ),
-        "attention in chunks": model.window is not None and model.window.kind == "chunked",
-        **dict.fromkeys(uncosted(model), True),
-        **(_missing_of_experts(model, model.moe) if model.moe else {}),
+        "attention in chunks": any(
+            kind.window is not None and kind.window.kind == "chunked"
+            for kind in kinds(model).values()
+        ),
+        **megatron_missing.missing(model, version),
+        **(_missing_of_experts(model, experts) if experts else {}),
         **(_missing_before(model) if version < WINDOWS else {}),
         "a gate on shared experts": (
-            version < SHARED_GATE and model.moe is not None and model.moe.shared_gate
+            version < SHARED_GATE and experts is not None and experts.shared_gate
         ),
     }
     return [feature for feature, is_missing in features.items() if is_missing]
@@ -82,7 +88,7 @@ def missing_features(model: ModelSpec, version: Version = NEWEST) -> list[str]:
 
 def _missing_before(model: ModelSpec) -> dict[str, bool]:
     return {
-        "attention in windows": model.window is not None,
+        "attention in windows": any(kind.window for kind in kinds(model).values()),
         "attention sinks": model.attention_sinks,
         f"an MLP with {model.activation}": model.activation == "quick_gelu",
     }
@@ -109,23 +115,32 @@ def _missing_of_experts(model: ModelSpec, moe: Moe) -> dict[str, bool]:
 
 def _biased(model: ModelSpec) -> bool:
     """Linear layers have biases; Megatron has one switch for all of them."""
-    return model.moe.expert_bias if model.moe else model.mlp_bias
+    moe = megatron_kinds.experts(model)
+    return moe.expert_bias if moe else model.mlp_bias
 
 
 def _refuse_what_is_missing(recipe: Recipe) -> None:
     model = recipe.model
     missing = missing_features(model, version_of("megatron", recipe.framework_version))
     if missing:
+        out = _way_out(model)
         raise InputError(
             f"Megatron-LM {recipe.framework_version} must have a flag for every part of the model,"
-            f" but {model.name} has {', '.join(missing)}; plan it, and write the launch files of"
-            " another framework"
+            f" but {model.name} has {', '.join(missing)}; {out}"
         )
     if "megatron" not in model.frameworks:
         raise InputError(
             f"Megatron-LM must be able to express the model, but {model.name} is for"
             f" {', '.join(model.frameworks)} alone"
         )
+
+
+def _way_out(model: ModelSpec) -> str:
+    """The first version that has flags for all of the model."""
+    for text in KNOWN["megatron"]:
+        if not missing_features(model, version_of("megatron", text)):
+            return f"{text} has them all"
+    return "plan it, and write the launch files of another framework"
 
 
 def _padded_vocab(recipe: Recipe, layout: Layout) -> int:
@@ -141,7 +156,7 @@ def _bias_flags(model: ModelSpec) -> list[Flag]:
 
 
 def _position_flags(recipe: Recipe) -> list[Flag]:
-    model = recipe.model
+    model = megatron_kinds.with_attention(recipe.model)
     rows = (
         model.position_rows
         if model.position == "learned"
@@ -169,7 +184,7 @@ def _attention_flags(model: ModelSpec) -> list[Flag]:
             flags += [("--group-query-attention",), ("--num-query-groups", str(model.num_kv_heads))]
     flags += [(QK_NORMS[model.qk_norm_kind],)] * (model.qk_norm and not model.mla)
     flags += [("--softmax-type", "learnable")] * model.attention_sinks
-    return flags + (_window_flags(model, model.window) if model.window else [])
+    return flags + [("--attention-output-gate",)] * model.attention_gate
 
 
 def _latent_flags(model: ModelSpec, mla: Mla) -> list[Flag]:
@@ -191,24 +206,6 @@ def _latent_flags(model: ModelSpec, mla: Mla) -> list[Flag]:
     ]
 
 
-def _window_flags(model: ModelSpec, window: Window) -> list[Flag]:
-    """A window of w tokens holds the token itself and w - 1 before it."""
-    flags: list[Flag] = [("--window-size", f"{window.tokens - 1},0")]
-    if window.first_full_layers:
-        rest = range(window.first_full_layers, model.num_layers)
-        seen = [
-            int(not (window.full_every and (layer + 1) % window.full_every == 0)) for layer in rest
-        ]
-        return [
-            *flags,
-            (
-                "--window-attn-skip-freq",
-                f"([0]*{window.first_full_layers}+{seen})".replace(" ", ""),
-            ),
-        ]
-    return flags + [("--window-attn-skip-freq", str(window.full_every))] * (window.full_every > 0)
-
-
 def model_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """The network: what decides its parameters and its arithmetic.
 
@@ -217,10 +214,11 @@ def model_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     model = recipe.model
     _refuse_what_is_missing(recipe)
     flags: list[Flag] = [
-        ("--num-layers", str(model.num_layers)),
+        *megatron_kinds.flags(recipe, layout),
         ("--hidden-size", str(model.hidden_size)),
         ("--ffn-hidden-size", str(model.ffn_size)),
-        *_attention_flags(model),
+        *_attention_flags(megatron_kinds.with_attention(model)),
+        *megatron_kinds.window_flags(model),
         *ACTIVATIONS[model.activation, model.gated_mlp],
         ("--normalization", "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm"),
         *_position_flags(recipe),
@@ -228,6 +226,7 @@ def model_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     ]
     flags += [("--untie-embeddings-and-output-weights",)] * (not model.tied_embeddings)
     flags += [("--mtp-num-layers", str(model.mtp_layers))] * (model.mtp_layers > 0)
+    flags += [("--mtp-use-repeated-layer",)] * (model.mtp_layers > 0 and model.mtp_repeated)
     flags.append(("--padded-vocab-size", str(_padded_vocab(recipe, layout))))
     dropout = "0.1" if recipe.software.dropout else "0.0"
     return [
@@ -242,31 +241,20 @@ def expert_flags(recipe: Recipe, layout: Layout) -> list[Flag]:
     """The mixture of experts: which layers, how wide, how tokens are sent. Nothing for a dense
     model.
     """
-    model, moe = recipe.model, recipe.model.moe
+    moe = megatron_kinds.experts(recipe.model)
     if moe is None:
         return []
     flags: list[Flag] = [
         ("--num-experts", str(moe.num_experts)),
         ("--moe-ffn-hidden-size", str(moe.expert_ffn_size)),
     ]
-    flags += [("--moe-layer-freq", _layers(model, moe))] * (
-        moe.first_dense_layers > 0 or moe.moe_every > 1
-    )
+    flags += megatron_kinds.experts_flag(recipe.model)
+    flags += [("--moe-latent-size", str(moe.latent_size))] * (moe.latent_size > 0)
     if moe.shared_ffn_size:
         flags.append(("--moe-shared-expert-intermediate-size", str(moe.shared_ffn_size)))
         flags += [("--moe-shared-expert-gate",)] * moe.shared_gate
     flags += _router_flags(moe)
     return flags + [("--moe-grouped-gemm",)] * (recipe.hardware.gpu.compute_capability >= AMPERE)
-
-
-def _layers(model: ModelSpec, moe: Moe) -> str:
-    """Megatron reads a Python list: 1 where a layer has experts."""
-    has = [
-        int((layer + 1) % moe.moe_every == 0)
-        for layer in range(moe.first_dense_layers, model.num_layers)
-    ]
-    first = f"[0]*{moe.first_dense_layers}+" if moe.first_dense_layers else ""
-    return f"({first}[1]*{len(has)})" if all(has) else f"({first}{has})".replace(" ", "")
 
 
 def _router_flags(moe: Moe) -> list[Flag]:

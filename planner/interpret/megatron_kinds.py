@@ -199,10 +199,11 @@ def _by_letters(arguments: Fields, fields: Fields, found: Pattern) -> Fields:
         sees = _windowed(arguments, len(letters)) or [True] * len(letters)
         each = [_in_window(kind, fields) if x else kind for kind, x in zip(each, sees, strict=True)]
     predicted = [own[letter] for letter in found.prediction]
+    every = {"num_layers": len(letters), "norms_per_layer": 1, "window": None}
+    if not predicted and all(kind == each[0] for kind in each):
+        return every | {name: value for name, value in each[0].items() if name != "name"}
     return {
-        "num_layers": len(letters),
-        "norms_per_layer": 1,
-        "window": None,
+        **every,
         "kinds": tuple({kind["name"]: kind for kind in each + predicted}.values()),
         "pattern": written([kind["name"] for kind in each]),
         "mtp_layers": found.depths,

@@ -223,6 +223,7 @@ def _experts(arguments: dict[str, Any]) -> dict[str, Any] | None:
             else "none"
         ),
         "expert_bias": biased,
+        "router_scale": float(arguments.get("moe_router_topk_scaling_factor") or 1.0),
         "latent_size": int(arguments.get("moe_latent_size") or 0),
         "shared_gate": bool(arguments.get("moe_shared_expert_gate")),
         "router_groups": groups,

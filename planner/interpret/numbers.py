@@ -103,6 +103,7 @@ FIGURES = (
     "rotary_percent",
     "hidden_dropout",
     "attention_dropout",
+    "moe_router_topk_scaling_factor",
     "hybrid_attention_ratio",
     "hybrid_mlp_ratio",
 )

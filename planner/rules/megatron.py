@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.layout import RECOMPUTE_CODE, Layout, Layouts, Mask, module_names
-from planner.rules import context, experts, pipeline, sizes, states, training
+from planner.rules import context, experts, mixers, pipeline, sizes, states, training
 from planner.rules.rule import Rule, divides, quotient
 from planner.specs.recipe import Recipe
 
@@ -183,6 +183,7 @@ RULES = (
     *COMMON,
     *context.RULES,
     *experts.MEGATRON,
+    *mixers.MEGATRON,
     *states.RULES,
     *OWN,
     *pipeline.RULES,

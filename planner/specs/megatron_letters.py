@@ -126,7 +126,8 @@ def letter(kind: ModelSpec) -> str:
 
 def by_letters(model: ModelSpec) -> bool:
     """Whether Megatron-LM says the layers of the model by letters: each has one."""
-    return all(map(letter, kinds(model).values()))
+    predicted = mtp_kinds(model) if model.mtp_layers else ()
+    return all(map(letter, (*kinds(model).values(), *predicted)))
 
 
 def pattern(model: ModelSpec, sizes: tuple[int, ...] = ()) -> Pattern:

@@ -460,9 +460,15 @@ class ModelSpec(FrozenDocument):
     @property
     def has_dense_mlp(self) -> bool:
         """Whether any layer uses ffn_size."""
-        return (
+        if self.kinds:
+            return any(kind.has_mlp and self._dense_of(kind) for kind in self.kinds)
+        return self.has_mlp and (
             self.moe is None
             or self.moe.first_dense_layers > 0
             or self.moe.moe_every > 1
             or self.moe.dense_residual
         )
+
+    def _dense_of(self, kind: Kind) -> bool:
+        moe = kind.moe if "moe" in kind.model_fields_set else self.moe
+        return moe is None or moe.dense_residual

@@ -10,6 +10,7 @@ import re
 from itertools import groupby
 
 from planner.errors import InputError
+from planner.layout import Layout
 
 _GROUP = re.compile(r"\(([^()]+)\)\*(\d+)")
 _LETTER = re.compile(r"([A-Za-z|])\*(\d+)")
@@ -53,3 +54,35 @@ def written(stages: list[int], mtp_layers: int) -> str:
         count = len(list(equal))
         out += f"({text}|)*{count}" if count > 2 else f"{text}|" * count
     return out + texts[-1]
+
+
+def dealt(count: int, layout: Layout) -> tuple[int, ...]:
+    """Layers of every stage that Megatron-LM deals of so many, in the order of stages().
+
+    Source: [megatron-core] get_num_layers_to_build, pipeline_parallel_layer_layout.
+    """
+    if layout.stage_layout:
+        return layers(layout.stage_layout)
+    ranks = [float(count)]
+    if layout.pp > 1:
+        first, last = layout.first_layers, layout.last_layers
+        if first or last:
+            others = max(layout.pp - (first > 0) - (last > 0), 1)
+            rest = (count - first - last) / others
+            ranks = [first or rest, *[rest] * (layout.pp - 2), last or rest]
+        else:
+            accounted = layout.account_for_embedding + layout.account_for_loss
+            ranks = [(count + accounted) / layout.pp] * layout.pp
+            ranks[0] -= layout.account_for_embedding
+            ranks[-1] -= layout.account_for_loss
+    lacks_first = layout.account_for_embedding and not layout.first_layers
+    lacks_last = layout.account_for_loss and not layout.last_layers
+    out = [0] * (layout.pp * layout.v)
+    for rank, share in enumerate(ranks):
+        less_first = int(rank == 0 and lacks_first)
+        less_last = int(rank == layout.pp - 1 and lacks_last)
+        chunk = round((share + less_first + less_last) / layout.v)
+        out[rank :: layout.pp] = [chunk] * layout.v
+        out[rank] -= less_first
+        out[rank - layout.pp] -= less_last
+    return tuple(out)

@@ -8,6 +8,8 @@ import math
 from typing import Any
 from unittest import mock
 
+from megatron_mixers import hybrid_stand_ins, variant_layers, variant_spec  # beside this file
+
 
 def accepts(function: Any, **wanted: Any) -> dict[str, Any]:
     """The arguments that this version's function has."""
@@ -94,21 +96,26 @@ def _attention_of_any_width() -> None:
 
 
 def _chunk(args: Any, config: Any, virtual: int | None) -> dict[str, int]:
-    """One virtual stage as the real GPTModel on the meta device."""
+    """One virtual stage as the real model on the meta device."""
+    if getattr(args, "hybrid_layer_pattern", None):
+        return _hybrid_chunk(args, config, virtual)
     import torch
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 
-    spec = get_gpt_decoder_block_spec(
-        config,
-        **accepts(
-            get_gpt_decoder_block_spec,
-            use_transformer_engine=False,
-            vp_stage=virtual,
-            normalization=args.normalization,
-        ),
-    )
+    if getattr(args, "experimental_attention_variant", None):
+        spec = variant_spec(config, virtual)
+    else:
+        spec = get_gpt_decoder_block_spec(
+            config,
+            **accepts(
+                get_gpt_decoder_block_spec,
+                use_transformer_engine=False,
+                vp_stage=virtual,
+                normalization=args.normalization,
+            ),
+        )
     _norms_that_are_used(config, spec.layer_specs)
     ends = accepts(parallel_state.is_pipeline_first_stage, ignore_virtual=False, vp_stage=virtual)
     with torch.device("meta"):
@@ -123,6 +130,35 @@ def _chunk(args: Any, config: Any, virtual: int | None) -> dict[str, int]:
             position_embedding_type=args.position_embedding_type,
             mtp_block_spec=_predictions(args, config, virtual),
             **accepts(GPTModel.__init__, vp_stage=virtual),
+        )
+    return {
+        "layers": len(model.decoder.layers),
+        "params": sum(parameter.numel() for parameter in model.parameters()),
+    }
+
+
+def _hybrid_chunk(args: Any, config: Any, virtual: int | None) -> dict[str, int]:
+    """One virtual stage of a pattern of letters, of the stack that its --spec names."""
+    import torch
+    from megatron.core import parallel_state
+    from megatron.core.process_groups_config import ProcessGroupCollection
+
+    from_spec, model_class = hybrid_stand_ins(args)
+    ends = accepts(parallel_state.is_pipeline_first_stage, ignore_virtual=False, vp_stage=virtual)
+    wanted = {"hybrid_stack_spec": from_spec, "mamba_stack_spec": from_spec}
+    with torch.device("meta"):
+        model = model_class(
+            config=config,
+            vocab_size=args.padded_vocab_size,
+            max_sequence_length=args.max_position_embeddings,
+            hybrid_layer_pattern=args.hybrid_layer_pattern,
+            pre_process=parallel_state.is_pipeline_first_stage(**ends),
+            post_process=parallel_state.is_pipeline_last_stage(**ends),
+            share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
+            position_embedding_type=args.position_embedding_type,
+            pg_collection=ProcessGroupCollection.use_mpu_process_groups(),
+            vp_stage=virtual,
+            **accepts(model_class.__init__, **wanted),
         )
     return {
         "layers": len(model.decoder.layers),
@@ -152,15 +188,18 @@ def _predictions(args: Any, config: Any, virtual: int | None) -> Any:
 
     if not args.mtp_num_layers:
         return None
-    layers = get_gpt_decoder_layer_specs(
-        config,
-        **accepts(
-            get_gpt_decoder_layer_specs,
-            use_transformer_engine=False,
-            normalization=args.normalization,
-            vp_stage=virtual,
-        ),
-    )
+    if getattr(args, "experimental_attention_variant", None):
+        layers = variant_layers(config)
+    else:
+        layers = get_gpt_decoder_layer_specs(
+            config,
+            **accepts(
+                get_gpt_decoder_layer_specs,
+                use_transformer_engine=False,
+                normalization=args.normalization,
+                vp_stage=virtual,
+            ),
+        )
     _norms_that_are_used(config, layers)
     return get_gpt_mtp_block_spec(
         config,

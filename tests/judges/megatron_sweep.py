@@ -14,7 +14,7 @@ from planner.emit import environment, megatron
 from planner.emit.megatron_model import missing_features
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
 from planner.specs import library
-from planner.specs.layers import kinds
+from planner.specs.layers import kinds, mtp_kinds
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.specs.software import Software
@@ -192,8 +192,8 @@ def expected_stages(recipe: Recipe, layout: Layout) -> list[list[dict[str, int]]
         for chunks in stages.chunk_kinds(recipe, layout)
     ]
     out[0][0]["params"] += int(layer.embedding_params(model, tp))
-    predictions = layer.mtp_stage_params(model, layout) - model.mtp_layers * (
-        built_otherwise(model, tp) + correction(model)
+    predictions = layer.mtp_stage_params(model, layout) - model.mtp_sets * sum(
+        built_otherwise(kind, tp) + correction(kind) for kind in mtp_kinds(model)
     )
     out[-1][-1]["params"] += int(
         layer.head_params(model, layout) + predictions - layer.norm_params(model)
@@ -210,7 +210,7 @@ def built_otherwise(model: ModelSpec, tp: int) -> int:
     """Weights of a layer that Transformer Engine has on every rank and the CPU's modules split over
     tp: MLA's down-projections.
     """
-    if not model.mla:
+    if not model.mla or model.mixer:
         return 0
     down = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank + model.mla.qk_rope_dim
     return model.hidden_size * down - model.hidden_size * down // tp
@@ -218,4 +218,5 @@ def built_otherwise(model: ModelSpec, tp: int) -> int:
 
 def correction(model: ModelSpec) -> int:
     """The balancing bias is a buffer there, no parameter."""
-    return model.moe.num_experts if model.moe and model.moe.router_bias == "correction" else 0
+    moe = model.moe if model.has_mlp else None
+    return moe.num_experts if moe and moe.router_bias == "correction" else 0

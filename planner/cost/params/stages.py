@@ -224,26 +224,8 @@ def chunk_layers(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> l
     Source:  [megatron-core] get_num_layers_to_build, pipeline_parallel_layer_layout
     Assumes: one legal layout.
     """
-    pp, v = layout.pp, layout.v
-    if layout.stage_layout:
-        counts = stage_layout.layers(layout.stage_layout)
-        return [
-            [counts[chunk * pp + rank] for chunk in range(len(counts) // pp)] for rank in range(pp)
-        ]
-    if head_share:
-        return _dealt(model, pp, head_share)
-    share = _sizes(model, layout)
-    first, middle, last = (float(layers) for layers in (share.first, share.middle, share.last))
-    ranks = [first] + [middle] * (pp - 2) + [last] * (pp > 1)
-    lacks_first = layout.account_for_embedding and not layout.first_layers
-    lacks_last = layout.account_for_loss and not layout.last_layers
-    table = []
-    for rank, layers in enumerate(ranks):
-        less_first = int(rank == 0 and lacks_first)
-        less_last = int(rank == pp - 1 and lacks_last)
-        chunk = round((layers + less_first + less_last) / v)
-        row = [chunk] * v
-        row[0] -= less_first
-        row[-1] -= less_last
-        table.append(row)
-    return table
+    if head_share and not layout.stage_layout:
+        return _dealt(model, layout.pp, head_share)
+    flat, pp = stage_layout.dealt(model.num_layers, layout), layout.pp
+    chunks = range(len(flat) // pp)
+    return [[flat[chunk * pp + rank] for chunk in chunks] for rank in range(pp)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.layout import MODULES, Layouts, Mask
+from planner.specs.megatron_letters import by_letters
 from planner.specs.recipe import Recipe
 from planner.specs.switches import (
     megatron_kernels,
@@ -492,6 +493,13 @@ SWITCHES = (
                 " the module moe are recomputed, but got recompute={knobs[recompute]}"
                 " {knobs[recompute_modules]}",
                 "try selective recomputation without moe",
+            ),
+            Need(
+                "overlapped exchange is of plain models",
+                lambda recipe, layout: np.asarray(not by_letters(recipe.model)),
+                "experts' exchange runs beside another micro-batch in models that are no hybrids by"
+                " letters, but got {recipe.model.name}",
+                "turn the overlap off",
             ),
             Need(
                 "overlapped exchange predicts one token",

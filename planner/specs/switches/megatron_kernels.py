@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.layout import Layouts, Mask
+from planner.specs.layers import kinds
 from planner.specs.megatron import fsdp_fuses
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import Plain, Spelling, Switch, Value
@@ -31,6 +32,12 @@ def _may_accumulate(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _rotates(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(recipe.model.position == "rope")
+
+
+def _rotates_together(recipe: Recipe, layout: Layouts) -> Mask:
+    """Not beside an indexer of keys: [megatron-core] core/transformer/transformer_config.py."""
+    mlas = (kind.mla for kind in kinds(recipe.model).values())
+    return np.asarray(not any(mla and mla.indexer for mla in mlas))
 
 
 def _read_accumulation(plain: Plain) -> Value | None:
@@ -87,6 +94,7 @@ SWITCHES = (
         "off: products with sine and cosine, halves and their join are kernels of their own",
         "[megatron-core] core/models/common/embeddings/rope_utils.py; tensors counted",
         exists=_rotates,
+        acts=_rotates_together,
         read=_read_rotation,
     ),
 )
