@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from planner.errors import InputError
 from planner.interpret.numbers import whole_number
+from planner.specs import megatron_letters
+from planner.specs.megatron_letters import Pattern
 
 Plain = dict[str, Any]
 Refusal = tuple[str, Callable[[Plain], bool], str, dict[str, Any]]
@@ -474,4 +477,87 @@ SHARDS: tuple[Refusal, ...] = (
         {"attention_backend": None},
     ),
 )
-REFUSALS = (*SHARDS, *GRAPHS, *NUMBERS, *OVERLAPS, *EXPERTS)
+
+
+def _pattern(plain: Plain) -> Pattern | None:
+    """The letters of --hybrid-layer-pattern; None where they cannot be read."""
+    try:
+        return megatron_letters.parsed(str(plain["hybrid_layer_pattern"]))
+    except (InputError, KeyError):
+        return None
+
+
+def _odd_stages(plain: Plain) -> bool:
+    found = _pattern(plain)
+    bounds = len(found.stages) if found else 1
+    return bounds > 1 and bounds % max(whole_number(plain, "pipeline_model_parallel_size"), 1) != 0
+
+
+def _bounded_twice(plain: Plain) -> bool:
+    found = _pattern(plain)
+    return found is not None and len(found.stages) > 1 and _any(plain, END_STAGES)
+
+
+END_STAGES = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
+STAGES = (
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+    "pipeline_model_parallel_layout",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+)
+"""Ways to split layers over stages that no hybrid has beside its letters."""
+HYBRIDS: tuple[Refusal, ...] = (
+    (
+        "a pattern is of letters",
+        lambda plain: bool(plain.get("hybrid_layer_pattern")) and _pattern(plain) is None,
+        "--hybrid-layer-pattern has letters of layers, | between stages, and after each / the same"
+        " layers of prediction; plain attention (*) is not beside a latent one (+, D)",
+        {},
+    ),
+    (
+        "a pattern has one name",
+        lambda plain: bool(
+            plain.get("hybrid_layer_pattern") and plain.get("hybrid_override_pattern")
+        ),
+        "--hybrid-layer-pattern and --hybrid-override-pattern, its old name, exclude each other",
+        {"hybrid_override_pattern": None},
+    ),
+    (
+        "a pattern's stages are of all ranks",
+        _odd_stages,
+        "--hybrid-layer-pattern has a multiple of --pipeline-model-parallel-size stages between |",
+        {},
+    ),
+    (
+        "a pattern says its stages",
+        lambda plain: bool(plain.get("hybrid_layer_pattern")) and _any(plain, STAGES),
+        "--hybrid-layer-pattern excludes other ways to split layers over stages: | bounds them",
+        dict.fromkeys(STAGES),
+    ),
+    (
+        "a pattern says its ends",
+        _bounded_twice,
+        "--hybrid-layer-pattern with | excludes --decoder-first-pipeline-num-layers and the last's",
+        dict.fromkeys(END_STAGES),
+    ),
+    (
+        "linear attention says where",
+        lambda plain: (
+            plain.get("experimental_attention_variant") == "gated_delta_net"
+            and not plain.get("linear_attention_freq")
+        ),
+        "--experimental-attention-variant gated_delta_net needs --linear-attention-freq",
+        {},
+    ),
+    (
+        "sparse attention rotates unfused",
+        lambda plain: (
+            plain.get("experimental_attention_variant") == "dsa"
+            and plain.get("apply_rope_fusion") is not False
+        ),
+        "--experimental-attention-variant dsa needs --no-rope-fusion",
+        {"apply_rope_fusion": False},
+    ),
+)
+REFUSALS = (*HYBRIDS, *SHARDS, *GRAPHS, *NUMBERS, *OVERLAPS, *EXPERTS)

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from planner.emit import environment, megatron, torchtitan, training
+from planner.emit.megatron_kinds import entry
 from planner.errors import InputError
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
@@ -136,7 +137,11 @@ def _megatron(recipe: Recipe, layout: Layout, rank: int) -> dict[str, Any]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
     }
-    return {"environment": variables, "flags": list(chain.from_iterable(flags))}
+    return {
+        "environment": variables,
+        "entry": entry(recipe),
+        "flags": list(chain.from_iterable(flags)),
+    }
 
 
 def _torchtitan(recipe: Recipe, layout: Layout, rank: int) -> dict[str, Any]:

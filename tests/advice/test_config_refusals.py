@@ -5,6 +5,7 @@ them (tests/data/megatron_switch_cases.csv, its own verdicts), nowhere else.
 from __future__ import annotations
 
 import csv
+import shlex
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_an_error_stands_where_megatron_refuses(tmp_path: Path, accepted: str) -
         if case["accepted"] != accepted:
             continue
         variables = " ".join(f"{name}={value}" for name, value in environment(case).items())
-        stated = launch(tmp_path / "train.sh", " ".join(words(case)), f"export {variables}")
+        stated = launch(tmp_path / "train.sh", shlex.join(words(case)), f"export {variables}")
         broken = errors(stated)
         if bool(broken) == (accepted == "yes"):
             wrong.append((case["flags"], broken))

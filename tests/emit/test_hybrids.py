@@ -24,7 +24,7 @@ from tests.intake.test_presets_read_back import each_layer
 
 HYBRID = library.model("nemotron3-120b-a12b")
 FEW = {"num_experts": 8, "experts_per_token": 2}
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "M": {
         "name": "mamba",
         "has_mlp": False,
@@ -141,6 +141,6 @@ def test_what_a_version_cannot_say_is_refused_by_name(name: str, version: str, s
 
 
 def test_layers_that_differ_in_what_has_one_flag_are_refused() -> None:
-    wide = {**KINDS["M"], "name": "wide", "mixer": {**KINDS["M"]["mixer"], "num_heads": 32}}  # type: ignore[dict-item]
+    wide = {**KINDS["M"], "name": "wide", "mixer": {**KINDS["M"]["mixer"], "num_heads": 32}}
     network = hybrid("M*M*", kinds=[KINDS["M"], KINDS["*"], wide], pattern="mamba attention wide*2")
     assert missing_features(network) == ["layers whose mixers differ"]

@@ -287,9 +287,20 @@ IN_OTHER_TESTS = {
     "instances divide the replicas",
     "gathered keys and values have heads of one size",
     "offloaded modules of experts",
+    "Mamba heads split over tp and cp",
+    "Mamba groups split over tp and cp",
+    "delta nets split over tp and cp",
+    "delta nets run under cp since 0.18",
+    "widths of mixers align",
+    "sparse attention runs under cp since 0.19",
+    "sparse attention gathers under cp",
+    "sparse attention needs sequence parallelism",
+    "hybrids have even stages before 0.17",
+    "hybrids predict on the last stage",
+    "overlapped exchange is of plain models",
 }
 """Rules that hang on the recipe more than on the layout: below, in test_megatron.py,
-test_switches.py, test_training.py and test_sites.py.
+test_switches.py, test_training.py, test_sites.py and test_mixers.py.
 """
 
 

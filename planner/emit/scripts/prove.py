@@ -60,9 +60,9 @@ def take_every_step(optimizer):
 
 
 def megatron(steps_s):
-    """pretrain_gpt.py under --fake-process-group, with the plan's flags."""
+    """Its program under --fake-process-group, with the plan's flags."""
     folder = Path(os.environ.get("MEGATRON_PATH", "Megatron-LM")).expanduser().resolve()
-    entry = folder / "pretrain_gpt.py"
+    entry = folder / PLAN["entry"]
     if not entry.is_file():
         stop(f"MEGATRON_PATH must be a checkout of Megatron-LM, but {folder} has no {entry.name}")
     sys.path.insert(0, str(folder))

@@ -80,7 +80,9 @@ SWITCHES = (
         needs=(
             Need(
                 "gathered keys and values have heads of one size",
-                lambda recipe, layout: np.asarray(recipe.model.mla is None),
+                lambda recipe, layout: np.asarray(
+                    recipe.model.mla is None or recipe.model.mla.indexer is not None
+                ),
                 "Transformer Engine gathers keys and values whose heads are of one size, but"
                 " {recipe.model.name} has latent attention",
                 "try cp_comm_type p2p",

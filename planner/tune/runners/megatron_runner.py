@@ -1,4 +1,4 @@
-"""`--runner megatron`: Megatron-LM's own pretrain_gpt.py with the flags and variables that `emit`
+"""`--runner megatron`: Megatron-LM's own program with the flags and variables that `emit`
 writes, on synthetic data; few steps.
 """
 
@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any, Literal
 
 from planner.emit import environment, megatron
+from planner.emit.megatron_kinds import entry
 from planner.errors import InputError
 from planner.layout import Layout
 from planner.rules.table import breaches
@@ -55,6 +56,7 @@ def request(
         "flags": [*chain.from_iterable(megatron.flags(recipe, layout)), *iterations],
         "environment": dict(environment.megatron(recipe, layout)),
         "checkout": str(clone(checkout)),
+        "entry": entry(recipe),
         "notes": ["synthetic data"],
     }
 

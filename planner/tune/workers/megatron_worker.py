@@ -111,8 +111,8 @@ def _own(result: Path, rank: int) -> Path:
 
 
 def run_script(request: dict[str, Any]) -> None:
-    """pretrain_gpt.py as `python pretrain_gpt.py FLAGS` would run it."""
-    entry = Path(request["checkout"]) / "pretrain_gpt.py"
+    """Its program as `python pretrain_gpt.py FLAGS` would run it."""
+    entry = Path(request["checkout"]) / request["entry"]
     sys.argv = [str(entry), *request["flags"]]
     sys.path.insert(0, str(entry.parent))
     try:
