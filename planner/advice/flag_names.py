@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from planner.intake.frameworks.key_paths import BRIDGE
@@ -11,6 +12,8 @@ from planner.interpret.gpu_count import SHARDS
 from planner.interpret.interpret import Launch
 from planner.interpret.numbers import whole_number
 from planner.layout import OFFLOADS, module_names
+from planner.specs import megatron_letters, stage_layout
+from planner.specs.megatron_letters import by_letters
 from planner.specs.switches.switch import Switches
 from planner.specs.switches.table import BY_FRAMEWORK
 from planner.specs.versions import version_of
@@ -74,7 +77,23 @@ def changed(launch: Launch, words: dict[str, Any]) -> dict[str, Any]:
             out |= _megatron(launch, word, value, words)
     if launch.layout.stage_layout and SPLITS & words.keys():
         out[MEGATRON["stage_layout"]] = None
+    if launch.plain.get("hybrid_layer_pattern") and {*SPLITS, "stage_layout"} & words.keys():
+        return _in_letters(launch, words, out)
     return out
+
+
+def _in_letters(launch: Launch, words: dict[str, Any], out: dict[str, Any]) -> dict[str, Any]:
+    """Stages of a hybrid are bounded in its pattern, and nowhere else."""
+    model = launch.recipe.model
+    own = {*VIRTUAL, *(MEGATRON[word] for word in {*SPLITS, "stage_layout"} - {"pp", "v"})}
+    kept = {name: value for name, value in out.items() if name not in own}
+    if not by_letters(model):
+        return kept
+    text = "" if SPLITS & words.keys() else launch.layout.stage_layout
+    split = {word: words[word] for word in SPLITS & words.keys()}
+    layout = replace(launch.layout, **{"stage_layout": words.get("stage_layout", text), **split})
+    sizes = stage_layout.dealt(model.num_layers, layout) if layout.pp > 1 else ()
+    return {**kept, "hybrid_layer_pattern": str(megatron_letters.pattern(model, sizes))}
 
 
 TRAINER = {"mbs": "hf.per_device_train_batch_size", "m": "hf.gradient_accumulation_steps"}

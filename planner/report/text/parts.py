@@ -15,6 +15,7 @@ from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
 from planner.layout import SCHEDULES, Layout, Numeric
 from planner.reasons import zero
+from planner.specs.megatron_letters import by_letters
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
@@ -156,9 +157,12 @@ def splits(recipe: Recipe, rows: Iterable[tuple[str, Layout]]) -> list[Text]:
         named.setdefault(ends, []).append(name)
         if layout.stage_layout:
             where = f"in plan {name} " * bool(name)
-            dealt.append(
-                f"{where}the stages hold {layout.stage_layout} (--pipeline-model-parallel-layout)."
+            told = (
+                "| in --hybrid-layer-pattern"
+                if by_letters(recipe.model)
+                else "--pipeline-model-parallel-layout"
             )
+            dealt.append(f"{where}the stages hold {layout.stage_layout} ({told}).")
     named.pop((), None)
     shared = [_split(recipe.model.num_layers, ends, names) for ends, names in named.items()]
     return [paragraph("Layers", text) for text in shared + dealt]
