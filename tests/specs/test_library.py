@@ -131,7 +131,7 @@ def test_a_version_with_another_vocabulary_is_not_taken_for_its_sibling() -> Non
     ("asked", "near"),
     [
         ("NousResearch/Hermes-3-Llama-3.1-8B", "llama3-8b"),
-        ("Qwen/Qwen3-VL-8B-Instruct", "qwen3-8b"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-7b"),
         ("Qwen4ModelProvider8B", "qwen"),
         ("./checkpoints/lama3-70b.yaml", "there is no"),
     ],

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from planner.cost.params.layer import active_params, mtp_params, total_params
+from planner.cost.params.vision import tower_params
 from planner.errors import InputError
 from planner.specs import library, megatron_letters
 
-# Of 139 released or published models: parameters by their public code (built as the Transformers
+# Of 145 released or published models: parameters by their public code (built as the Transformers
 # 5.24 class where there is one), the
 # part that a token uses (both embedding tables in), that of multi-token prediction; and the
 # published count with what it is.
@@ -120,6 +121,27 @@ def test_layers_stand_as_megatron_bridge_has_them(name: str, letters: str) -> No
     assert megatron_letters.pattern(library.model(name)).letters == letters
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("qwen3-vl-2b", 406_957_056),
+        ("qwen3-vl-4b", 415_347_712),
+        ("qwen3-vl-8b", 576_388_336),
+        ("qwen3-vl-32b", 595_266_800),
+        ("qwen3-vl-30b-a3b", 538_631_408),
+        ("qwen3-vl-235b-a22b", 576_388_336),
+        ("qwen3.5-27b", 460_730_096),
+        ("qwen3.5-35b-a3b", 446_571_248),
+        ("gemma4-26b-a4b", 572_792_112),
+    ],
+)
+def test_towers_as_transformers_builds_them(name: str, parameters: int) -> None:
+    """With projector; text parts stand in model_counts.csv."""
+    tower = library.model(name).vision
+    assert tower
+    assert tower_params(tower) == parameters
+
+
 def test_gpt3_of_the_paper() -> None:
     """Brown et al., table 2.1: 175.0 B nominal, 96 layers of 12,288; with GPT-2's 50,257 tokens
     174.6 B.
@@ -143,7 +165,7 @@ def test_every_preset_is_counted() -> None:
     as_configured = {json.loads(line)["preset"] for line in lines} - {""}
     later = {"nemotron3-8b", "nemotron3-22b", "glm5", *as_configured}
     assert set(library.models()) - {row["preset"] for row in COUNTS} == later
-    assert len(COUNTS) == 139
+    assert len(COUNTS) == 145
 
 
 @pytest.mark.parametrize(
