@@ -76,7 +76,7 @@ def measured_step_s(rows: pd.DataFrame) -> pd.Series:
 
 def measured_memory(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Peak memory in GiB and its kind: allocated, reserved or device. What a source does not name
-    is taken as reserved.
+    is taken as reserved. A run that ran out of memory has none: it stopped before its peak.
     """
     kind = rows["peak_mem_kind"].astype("str").str.lower()
     known = kind.isin(("allocated", "reserved", "device"))
@@ -84,7 +84,7 @@ def measured_memory(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     observed = bridge & _names(rows["notes"], "observed GPU memory")
     kind = kind.where(known, "reserved").where(~bridge, "allocated").where(~observed, "device")
     decimal = bridge & ~observed & ~_names(rows["notes"], "peak reserved")
-    peak = _positive(rows["peak_mem_gib"])
+    peak = _positive(rows["peak_mem_gib"]).where(rows["oom"].fillna(0) != 1)
     return peak.where(~decimal, peak * GB / GIB), kind
 
 

@@ -70,6 +70,8 @@ BRIDGE = "Megatron-Bridge"
 """Its recipes of Nemotron 3 train two depths that share their layers. Source: [megatron-bridge]
 recipes/nemotronh.
 """
+VISION = re.compile(r"recipe=\w+_vl_")
+"""Recipes of Bridge that train a vision tower in front of the text model."""
 UNKNOWN_EXPERTS = "experts of a model that is no preset"
 MIXTURES = re.compile(r"moe|mixtral|deepseek-?v|[-_ ]a\d+b\b|gpt[ -]oss|kimi|glm4\.5", re.I)
 
@@ -126,6 +128,8 @@ def _modelled(row: Row, name: str, noted: Facts) -> None:
     if noted.hybrid and preset is None:
         raise Skipped("a hybrid of layers, and no preset of that name")
     mixture = (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name)
+    if preset and preset.vision and VISION.search(str(row["notes"] or "")):
+        raise Skipped("a vision tower in front: no formula of time and memory, no images stated")
     parts = uncosted(preset) if preset else ()
     if parts:
         raise Skipped(f"{parts[0]}: no formula of time and memory yet")
