@@ -163,10 +163,10 @@ OWN = (
     ),
     Rule(
         "attention runs under cp",
-        lambda recipe, layout: (layout.cp == 1) | (recipe.attention == "flash"),
+        lambda recipe, layout: (layout.cp == 1) | (recipe.attention != "unfused"),
         "Transformer Engine's unfused attention has no context parallelism, but got"
         " attention={recipe.attention} and cp={layout.cp}",
-        lambda recipe, layout: "try flash attention or cp 1",
+        lambda recipe, layout: "try flash or fused attention, or cp 1",
     ),
     Rule(
         "low precision aligns",

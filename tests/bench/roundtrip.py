@@ -29,6 +29,9 @@ MODELS = {
     "llama3-70b": 128,
     "gpt3-175b": 256,
     "deepseek-v3": 1024,
+    "nemotron-h-8b": 16,
+    "nemotron3.5-30b-a3b": 32,
+    "qwen3-next-80b-a3b": 64,
 }
 """With GPUs that hold each with room to choose."""
 OF_FRAMEWORK = {

@@ -170,6 +170,16 @@ def test_hybridep_came_with_0_16(version: str, model: str, legal: bool) -> None:
     assert ("HybridEP came with 0.16" not in names(question, documents.layout(question))) == legal
 
 
+@pytest.mark.parametrize("attention, legal", [("flash", True), ("fused", True), ("unfused", False)])
+def test_fused_attention_runs_under_cp(attention: str, legal: bool) -> None:
+    """NVIDIA/Megatron-LM@d98e8a64 runs hybrid_mr_mcore_te_tp2_pp1_cp4_dgx_a100_1N8G with
+    --attention-backend fused.
+    """
+    question = documents.recipe(gpus=32, attention=attention)
+    broken = names(question, documents.layout(question, tp=8, cp=4))
+    assert broken == (set() if legal else {"attention runs under cp"})
+
+
 def test_every_rule_has_a_case_of_its_own() -> None:
     """A rule whose name stands in no test is not tested."""
     text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
