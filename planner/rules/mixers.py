@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.layout import Layout, Layouts, Mask
-from planner.rules.rule import Rule, divides, quotient, try_knob
+from planner.rules.rule import Rule, divides, near_divisors, quotient
 from planner.specs import stage_layout
 from planner.specs.layers import kinds, mtp_kinds
 from planner.specs.megatron_letters import STAGES, by_letters
@@ -48,6 +48,12 @@ def _split(heads: int, layout: Layouts) -> Mask:
     return divides(layout.tp, heads) & divides(layout.cp, quotient(heads, layout.tp))
 
 
+def _tried(count: int, of: str, layout: Layout) -> str:
+    """`it has 8 groups: try tp 8 and cp 1`."""
+    tp = near_divisors(count, layout.tp)[0]
+    return f"it has {count} {of}: try tp {tp} and cp 1"
+
+
 def _mamba_heads(recipe: Recipe, layout: Layouts) -> Mask:
     mixer = _mamba(recipe)
     return mixer is None or _split(mixer.num_heads, layout)
@@ -55,7 +61,7 @@ def _mamba_heads(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _mamba_heads_out(recipe: Recipe, layout: Layout) -> str:
     mixer = _mamba(recipe)
-    return try_knob("tp", mixer.num_heads, layout.tp) if mixer else ""
+    return _tried(mixer.num_heads, "heads", layout) if mixer else ""
 
 
 def _mamba_groups(recipe: Recipe, layout: Layouts) -> Mask:
@@ -76,7 +82,7 @@ def _mamba_groups_out(recipe: Recipe, layout: Layout) -> str:
         return ""
     if mixer.num_heads % mixer.num_groups:
         return "heads must be a multiple of groups, whatever the layout"
-    return try_knob("tp", mixer.num_groups, layout.tp)
+    return _tried(mixer.num_groups, "groups", layout)
 
 
 def _delta_heads(recipe: Recipe, layout: Layouts) -> Mask:
@@ -89,7 +95,7 @@ def _delta_heads(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _delta_heads_out(recipe: Recipe, layout: Layout) -> str:
     mixer = _delta_net(recipe)
-    return try_knob("tp", mixer.num_key_heads, layout.tp) if mixer else ""
+    return _tried(mixer.num_key_heads, "key heads", layout) if mixer else ""
 
 
 def projected(mixer: Mamba2 | GatedDeltaNet | None) -> int:
