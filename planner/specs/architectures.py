@@ -17,8 +17,8 @@ from planner.specs.families import (
     OTHER_NAMES,
     OTHER_TYPES,
     TEXT_PARTS,
-    Family,
 )
+from planner.specs.family import Family
 
 _LAYERS = {
     "full_attention",

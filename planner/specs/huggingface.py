@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.specs.architectures import TextModel, architecture
 from planner.specs.config_layers import Fields, layered, repeating
 from planner.specs.documents import build
-from planner.specs.families import Family
+from planner.specs.family import Family
 from planner.specs.mixers import Count, Width
 from planner.specs.model import ModelSpec
 from planner.specs.vision import vision

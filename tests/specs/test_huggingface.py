@@ -132,7 +132,7 @@ def test_fields_as_transformers_reads_them(
     [
         (
             {"architectures": ["BertForMaskedLM"]},
-            "but got BertForMaskedLM; understood are LlamaForCausalLM, MistralForCausalLM, Mixtral",
+            "but got BertForMaskedLM; understood are LlamaForCausalLM, MistralForCausalLM, Qwen2",
         ),
         ({"architectures": ["T5ForConditionalGeneration"]}, "but got T5ForConditionalGeneration"),
         (
