@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
+from planner.estimate import KindOfLayer
 from planner.layout import Layout
 from planner.numerics import Held, Offer
 from planner.rules.rule import Breach
@@ -79,6 +80,8 @@ class Explanation(TableViews):
     """With failures and checkpoints, when the question states some."""
     switches: tuple[SwitchGain, ...] = ()
     """What other values of the switches would give."""
+    kinds: tuple[KindOfLayer, ...] = ()
+    """What a layer of each kind costs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def explain(
     from planner.advice.goodput import of_plan
     from planner.answers import Explanation
     from planner.cost.terms import ACCEPTED_OOM_PROBABILITY
-    from planner.estimate import estimate
+    from planner.estimate import estimate, kinds_of_layers
     from planner.numerics import held
     from planner.rules.table import breaches
     from planner.switch_gains import other_values
@@ -208,6 +208,7 @@ def explain(
         held(question, recipe, layout),
         of_plan(question, recipe, exact),
         tuple(other_values(recipe, layout, accepted, float(exact.step_s))),
+        kinds_of_layers(recipe, layout),
     )
 
 

@@ -18,12 +18,14 @@ from planner.cost.layer.multi_token import with_mtp
 from planner.cost.memory import host_activations, offload, rank_memory
 from planner.cost.memory.activations import Activations, activations
 from planner.cost.network import sites
+from planner.cost.params.layer import layer_params, routed_layer_params
 from planner.cost.params.stages import Split, split
 from planner.cost.step import step
 from planner.cost.terms import Estimate, Memory, Stage, StepTime
 from planner.cost.unique_rows import once_per
 from planner.layout import Layout, Layouts, Numeric
 from planner.specs import guesses
+from planner.specs.layers import counts, kinds
 from planner.specs.recipe import Recipe
 from planner.specs.residuals import residual_range
 from planner.units import GIB, TERA
@@ -61,6 +63,46 @@ def micro_batch(recipe: Recipe, layout: Layouts) -> MicroBatch:
         for kind, kept in zip(recipe.kinds, acts.kinds, strict=True)
     )
     return MicroBatch(ends_time(recipe, layout), acts, layers)
+
+
+@dataclass(frozen=True, slots=True)
+class KindOfLayer:
+    """What one layer of a kind costs a rank, of one layout."""
+
+    name: str
+    layers: int
+    """In the model, without multi-token prediction."""
+    params: int
+    """On one rank."""
+    forward_s: float
+    """Of one micro-batch."""
+    backward_s: float
+    """With what is recomputed."""
+    kept_bytes: float
+    """Of one micro-batch, between forward and backward."""
+
+
+def kinds_of_layers(recipe: Recipe, layout: Layout) -> tuple[KindOfLayer, ...]:
+    """A layer of each kind, in the order of the first of each."""
+    known = parts(recipe, layout)
+    layers, each, acts = known[0], known[1].kinds, known[3]
+    share = float(step.recompute_share(layout, layers))
+    costs = []
+    for index, (name, model) in enumerate(kinds(recipe.model).items()):
+        params = layer_params(model, layout.tp) + routed_layer_params(model, layout.ep, layout.etp)
+        kept, time = acts.kinds[index], each[index]
+        whole = np.where(layout.recomputes_all, kept.input_bytes, kept.layer_bytes)
+        costs.append(
+            KindOfLayer(
+                name,
+                counts(recipe.model)[index],
+                int(params),
+                float(time.forward_s),
+                float(time.backward_s),
+                float(share * whole + (1 - share) * kept.layer_bytes),
+            )
+        )
+    return tuple(costs)
 
 
 def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, Times, EndsTime, Activations]:

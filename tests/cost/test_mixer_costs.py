@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner import api
 from planner.cost.flops import model_flops
 from planner.cost.layer.kernels import memory_s
 from planner.cost.layer.mixers import SCAN_SHARE, scan
@@ -138,3 +139,18 @@ def test_scans_take_what_was_measured(tokens, mixer, cluster, measured_ms) -> No
     scanned = tokens * scan(mixer, 2048).scanned / SCAN_SHARE
     seconds = memory_s(library.hardware(cluster), scanned)
     assert 1e3 * seconds == pytest.approx(measured_ms, rel=0.3)
+
+
+def test_explain_shows_a_layer_of_each_kind() -> None:
+    """Parameters of the layers, embedding, head and last norm are all that there are (transformers'
+    count of Qwen3-Next); three of four layers are delta nets.
+    """
+    said = api.explain(
+        model="qwen3-next-80b-a3b", gpus=8, cluster="h100-sxm", framework="torch", tp=1, pp=1
+    )
+    layers = sum(kind.layers * kind.params for kind in said.kinds)
+    model = library.model("qwen3-next-80b-a3b")
+    ends = 2 * model.vocab_size * model.hidden_size + model.hidden_size
+    assert model.parameters == layers + ends
+    assert [(kind.name, kind.layers) for kind in said.kinds] == [("delta", 36), ("attention", 12)]
+    assert all(kind.forward_s > 0 and kind.kept_bytes > 0 for kind in said.kinds)

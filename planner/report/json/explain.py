@@ -18,6 +18,7 @@ def document(answer: Explanation) -> dict[str, Any]:
         "layout": answer.layout.named(),
         "estimate": named(answer.estimate),
         "numerics": {"held": [asdict(held) for held in answer.held]},
+        "kinds": [asdict(kind) for kind in answer.kinds],
         "switches": {
             "settings": settings_of(answer.recipe.software),
             "others": [gain.to_dict() for gain in answer.switches],

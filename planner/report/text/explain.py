@@ -44,6 +44,8 @@ def text(answer: Explanation, formulas: bool = True) -> Group:
     stages: list[Any] = []
     if estimate.stages:
         stages = [title("Stage by stage"), stage_table(estimate)]
+    if len(answer.kinds) > 1:
+        stages += [title("Layer by kind"), kind_table(answer)]
     return Group(
         heading(answer.recipe),
         plans([(unusual(answer.layout), answer.layout, estimate)]),
@@ -150,6 +152,36 @@ def stage_rows(estimate: Estimate) -> list[tuple[str, ...]]:
             f"{stage.memory_bytes / GIB:.2f}",
         )
         for stage in estimate.stages
+    ]
+
+
+KIND = ("kind", "layers", "parameters a GPU", "forward ms", "backward ms", "of the layers", "MiB")
+
+
+def kind_table(answer: Explanation) -> Table:
+    """One layer of each kind: parameters, time of a micro-batch, its share of all layers' time, MiB
+    that it keeps.
+    """
+    table = grid(*KIND)
+    for row in kind_rows(answer):
+        table.add_row(*row)
+    return table
+
+
+def kind_rows(answer: Explanation) -> list[tuple[str, ...]]:
+    """A row a kind, in the order of the model."""
+    seconds = [kind.layers * (kind.forward_s + kind.backward_s) for kind in answer.kinds]
+    return [
+        (
+            kind.name,
+            str(kind.layers),
+            f"{kind.params:,}",
+            f"{kind.forward_s * MILLI:.3f}",
+            f"{kind.backward_s * MILLI:.3f}",
+            f"{own / sum(seconds):.0%}",
+            f"{kind.kept_bytes / MIB:,.1f}",
+        )
+        for kind, own in zip(answer.kinds, seconds, strict=True)
     ]
 
 
