@@ -35,7 +35,9 @@ class StepTime:
     gemm_s: Numeric = field(metadata=_term("compute", "matrix products", busy=True))
     """Matrix products of the layers, forward and backward, without recomputation."""
     attention_s: Numeric = field(metadata=_term("compute", "attention", busy=True))
-    """Scores, softmax and values; the projections are matrix products."""
+    """Scores, softmax and values, or the scan of what stands in their place; the projections are
+    matrix products.
+    """
     elementwise_s: Numeric = field(metadata=_term("compute", "memory-bound operations", busy=True))
     """Memory-bound operations: norms, residuals, activation function, rotary embedding."""
     head_s: Numeric = field(metadata=_term("compute", "embedding, head and loss", busy=True))
