@@ -167,6 +167,31 @@ EXPERTS: dict[str, Family] = {
             "num_nextn_predict_layers": 1,
         },
     ),
+    "FlexOlmoForCausalLM": Family(
+        {
+            **LLAMA,
+            "family": "flex-olmo",
+            "norm_place": "after",
+            **QK,
+            "qk_norm_kind": "full_width",
+            **PLAN,
+        },
+        switches=BIASES,
+        names={"moe_intermediate_size": "intermediate_size"},
+        experts={"router_score": "softmax_first"},
+    ),
+    "AriaTextForCausalLM": Family(
+        {**LLAMA, "family": "aria", **PLAN},
+        switches=BIASES,
+        names={
+            "num_experts": "moe_num_experts",
+            "num_experts_per_tok": "moe_topk",
+            "n_shared_experts": "moe_num_shared_experts",
+            "moe_intermediate_size": "intermediate_size",
+        },
+        experts={},
+        defaults={"n_shared_experts": 2, "num_experts": 8, "num_experts_per_tok": 2},
+    ),
     "OlmoeForCausalLM": Family(
         {**LLAMA, "family": "olmoe", **QK, "qk_norm_kind": "full_width", **PLAN},
         switches=BIASES,

@@ -143,13 +143,12 @@ def _only_mixer(config: Fields) -> list[Fields]:
 
 
 def _nemotron_h(config: Fields) -> Fields:
-    """As many layers as its pattern has; all shared experts together."""
+    """As many layers as its pattern has; the width is of all shared experts together."""
     named = hybrids.nemotron_names(config, "hybrid_override_pattern", "layers_block_type")
-    shared = config.get("moe_shared_expert_intermediate_size", 7688)
     return {
         "num_hidden_layers": len(named) or config.get("num_hidden_layers"),
         "num_experts": config.get("n_routed_experts", 8) if {"moe"} & set(named) else 0,
-        "shared_expert_intermediate_size": shared * config.get("n_shared_experts", 1),
+        "shared_expert_intermediate_size": config.get("moe_shared_expert_intermediate_size", 7688),
         "tie_word_embeddings": False,  # whatever the file says, its class ties none
     }
 
