@@ -352,16 +352,28 @@ def check(
     set: Sequence[str] = (),
     oom: str | None = None,
     fix: str | Path | None = None,
+    software: str | None = None,
+    framework_version: str | None = None,
+    stack: str | None = None,
+    container: str | None = None,
 ) -> Checked:
     """A launch script, configuration or log that exists: what is illegal, does not fit, is slow, or
     is not what it seems.
 
     `set` (NAME=VALUE) supplies what the file does not tell, `oom` is an out-of-memory message,
-    `fix` where to write the file again.
+    `fix` where to write the file again. `software`, `framework_version`, `stack` and `container`
+    say what it runs in, as in `recommend`.
     """
     from planner.advice.check import check_file
 
-    return check_file(file, cluster, gpus, model, set, oom, fix)
+    runs_in = {
+        "software": software,
+        "framework_version": framework_version,
+        "stack": stack,
+        "container": container,
+    }
+    stated = [f"{name}={value}" for name, value in runs_in.items() if value]
+    return check_file(file, cluster, gpus, model, (*set, *stated), oom, fix)
 
 
 @checked

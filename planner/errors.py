@@ -20,7 +20,9 @@ def unknown(kind: str, name: object, known: Iterable[str], like: str = "") -> In
     import difflib
 
     names = sorted(known)
-    near = difflib.get_close_matches(like or str(name).lower(), names, n=3, cutoff=0.5)
+    typed = like or str(name).lower()
+    begun = [known for known in names if known.startswith(typed)][:MAX_NAMES] if typed else []
+    near = begun or difflib.get_close_matches(typed, names, n=3, cutoff=0.5)
     listed = ", ".join(names[:MAX_NAMES]) + (
         f", and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     )

@@ -35,7 +35,10 @@ Csv = Annotated[
 ]
 
 
-@o.takes(Question, only=("cluster", "gpus", "model"))
+WORDS = ("cluster", "gpus", "model", "software", "framework_version", "stack", "container")
+
+
+@o.takes(Question, only=WORDS)
 def check(
     file: File,
     *,

@@ -70,7 +70,7 @@ def schedule(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def framework(incomplete: str) -> list[str]:
-    from planner.specs.resolve import STACKS
+    from planner.specs.named_software import STACKS
 
     return _begun(STACKS, incomplete)
 

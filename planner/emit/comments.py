@@ -53,7 +53,7 @@ def plan(recipe: Recipe, layout: Layout, framework: str) -> tuple[str, ...]:
 
 def torch(recipe: Recipe) -> str:
     """torch's version; with torchtitan's where that is not the newest."""
-    return f"torch {recipe.framework_version}{recipe.versions.older_torchtitan}"
+    return f"torch {recipe.framework_version}{recipe.versions.with_torchtitan}"
 
 
 def numerics(recipe: Recipe, layout: Layout) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from planner.errors import InputError
@@ -38,6 +39,9 @@ def read(path: str | Path, sets: Mapping[str, str] | None = None) -> Reading:
     """
     place = Path(path)
     head = first_bytes(place, 1 << 16).decode("utf-8", "replace")
+    module = _torchtitan(place, dict(sets or {}))
+    if module is not None:
+        return module
     not_launches.refuse_python(place, head)
     form = form_of(place, head)
     if form == "log":
@@ -86,6 +90,35 @@ def _log(place: Path) -> Reading:
             " but it prints none"
         )
     return reading
+
+
+def _torchtitan(place: Path, sets: dict[str, str]) -> Reading | None:
+    """torchtitan 0.3's configuration, parsed and never run; None for another file. InputError where
+    it has several, and --set config=NAME names none of them.
+    """
+    if place.suffix.lower() != ".py":
+        return None
+    from planner.intake.documents.scalars import text_of
+    from planner.intake.frameworks import detect, torchtitan_python
+
+    text = text_of(place)
+    names = torchtitan_python.configurations(text)
+    if not names:
+        return None
+    wanted = sets.pop("config", None) or (names[0] if len(names) == 1 else "")
+    if wanted not in names:
+        raise InputError(
+            f"{place.name} must have one configuration, or --set config=NAME one of"
+            f" {', '.join(names[:20])}, but got {wanted[:40] or 'no name'}"
+        )
+    module = place.resolve().parent.name if place.stem == "config_registry" else place.stem
+    stated = torchtitan_python.read(text, str(place), module, wanted)
+    if stated is None:
+        return None
+    leaves, questions = stated
+    out = detect.translated(leaves, str(place), (), sets, "torchtitan")
+    still = [question for question in questions if question.name not in sets]
+    return replace(out, unresolved=(*out.unresolved, *still))
 
 
 def _job(place: Path, sets: dict[str, str]) -> Reading | None:

@@ -15,7 +15,7 @@ from planner.intake.frameworks import megatron_flags
 from planner.intake.frameworks.megatron_flags import Flag
 from planner.intake.reading import Reading, Value
 from planner.specs.resolve import VERSIONS
-from planner.specs.versions import KNOWN, Version, version_of
+from planner.specs.versions import KNOWN, Version, numbers_of, version_of
 
 MEGATRON: dict[str, Any] = {
     "tensor_model_parallel_size": 1,
@@ -117,7 +117,7 @@ def version(reading: Reading, option: str | None = None) -> tuple[str, str]:
         return pinned, f"{reading.framework} {pinned}, as the file states no version"
     try:
         version_of(reading.framework, stated_version)
-        return stated_version, ""
+        return numbers_of(stated_version), ""
     except InputError:
         known = KNOWN[reading.framework]
         near = known[-2]

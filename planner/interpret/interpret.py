@@ -27,9 +27,10 @@ from planner.rules.experts import idle_modules
 from planner.specs.documents import parse_yaml
 from planner.specs.hardware import HardwareProfile
 from planner.specs.model import ModelSpec
-from planner.specs.named_software import agreed
+from planner.specs.named_software import TORCHTITAN, agreed, refuse_as, split
 from planner.specs.recipe import Recipe
 from planner.specs.resolve import operand
+from planner.specs.software_versions import container_named, held_version, of_run
 from planner.specs.switches.table import PLAIN
 from planner.specs.versions import version_of
 
@@ -97,11 +98,16 @@ def interpret(
     own_version = restated.pop("framework_version", None)
     own_stack = restated.pop("stack", None)
     own_software = restated.pop("software", None)
+    if own_stack and "@" in own_stack:
+        refuse_as("stack", own_stack)
     if own_software:
         named = own_stack
         own_stack, own_version = agreed(own_software, named, own_version, reading.framework)
         if named is None and own_stack in PLAIN.values():
             own_stack = None  # the file's switches hold
+    image = restated.pop("container", None)
+    image = container_named(image) if image else None
+    own_version = own_version or held_version(reading.framework, image)
     version, version_says = defaults.version(reading, own_version)
     values = filled(reading, version, restated)
     stated = own_version is not None or reading.version_stated
@@ -126,6 +132,10 @@ def interpret(
         layout,
     )
     recipe = recipe.model_copy(update={"assumed": tuple(filter(None, assumed)), **what.fields})
+    titan = split(own_software)[1] if own_software and own_software.startswith(TORCHTITAN) else None
+    if image or titan:
+        versions = of_run(reading.framework, version, image, titan)
+        recipe = recipe.model_copy(update={"versions": versions})
     if shaped.spec is not None:
         layout = _without_idle_modules(recipe, layout)
     values |= {"launch.gpus": count.origin, "launch.hardware": machine.origin}

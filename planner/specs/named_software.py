@@ -18,16 +18,43 @@ TORCHTITAN = "torchtitan"
 """A name of the software torch; its version is not torch's."""
 
 
+STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
+"""By framework what runs unless a stack is named."""
+
+
 def expanded(question: Question) -> Question:
-    """The question with stack and version in the place of its software. InputError where it
-    states one of them, or the framework, otherwise.
+    """The question with framework, stack and version in the place of its software. InputError
+    where it states one of them otherwise. To name the software of a framework's own stack says no
+    more than its version.
     """
     if question.software is None:
         return question
     stack, version = agreed(
         question.software, question.stack, question.framework_version, question.framework
     )
+    named = library.stack(stack)
+    own = STACKS.get(named.framework, "")
+    if question.stack is None and own and library.stack(own).document == named.document:
+        return replace(question, framework=named.framework, framework_version=version)
     return replace(question, stack=stack, framework_version=version)
+
+
+def refuse_as(kind: str, text: str) -> None:
+    """InputError where the name of a software, or one with a version, is stated as another kind."""
+    name, at, _ = text.partition("@")
+    if name in names():
+        raise InputError(
+            f"{kind} must be named without a version, but got {text[:60]!r}; use --software"
+            f" {text[:60]}"
+            if at
+            else f"{kind} must be one of {', '.join(STACKS)}, but {name} is a software; use"
+            f" --software {name}, or --software {name}@VERSION"
+        )
+    if at and name in distributions():
+        raise InputError(
+            f"{kind} must be named without a version, but got {text[:60]!r}; use --{kind} {name}"
+            f" with --framework-version, or with --container {name}:VERSION"
+        )
 
 
 def agreed(
@@ -67,9 +94,10 @@ def split(text: str) -> tuple[str, str | None]:
     if name not in (*software_names(), TORCHTITAN):
         distribution = distributions().get(name)
         if distribution is not None:
+            apart = version_apart(distribution.software, at)
             raise InputError(
                 f"software must be the name of a software, but {name} is a distribution of"
-                f" {distribution.software}; use --stack {name}"
+                f" {distribution.software}; use --stack {name}{apart}"
             )
         raise unknown("software", name, names())
     if not at:
@@ -87,6 +115,13 @@ def split(text: str) -> tuple[str, str | None]:
     if name != TORCHTITAN:
         version_of(library.stack(name).framework, version)
     return name, version
+
+
+def version_apart(software: str, at: str) -> str:
+    """Where the version of a distribution goes that is stated behind its name."""
+    if not at:
+        return ""
+    return f" and --software {software}@VERSION, or --container for what its image holds"
 
 
 def torchtitan_of(question: Question) -> str | None:

@@ -24,13 +24,12 @@ from planner.specs.software_versions import (
 )
 from planner.specs.switches import table
 from planner.specs.switches.switch import Switches, Value
-from planner.specs.versions import OWN, version_of
+from planner.specs.versions import OWN, numbers_of, version_of
 from planner.specs.words import Question
 
 TOKENS = 2**22
 """Default batch: about 4M tokens, what models of 7B to 400B are trained with."""
 CLUSTER = "h100-sxm"
-STACKS = {"megatron": "megatron", "deepspeed": "deepspeed", "torch": "torch-fsdp"}
 ON_PROCESSORS = {"torch": "torch-gloo"}
 """Where the profile is of a processor."""
 VERSIONS = {"megatron": "0.19", "deepspeed": "0.19", "torch": "2.13"}
@@ -194,7 +193,7 @@ def _versions(question: Question, framework: str) -> tuple[str, SoftwareVersions
     container = container_named(question.container) if question.container else None
     inside = containers()[container].known() if container else {}
     held = inside.get(OWN[framework])
-    stated = question.framework_version
+    stated = question.framework_version and numbers_of(question.framework_version)
     version = stated or (held and ".".join(held.split(".")[:2])) or VERSIONS[framework]
     if held and stated and version_of(framework, stated) != version_of(framework, held):
         raise InputError(
@@ -322,17 +321,19 @@ def _requested(question: Question, software: Software) -> Chosen:
 
 def _stack(question: Question, architecture: str) -> Software:
     """The stack named, else that of the framework on such a device; the two must agree."""
-    framework = _of("framework", question.framework, tuple(STACKS))
+    framework = _of("framework", question.framework, tuple(named_software.STACKS))
     name = (
         question.stack
         or (ON_PROCESSORS.get(framework or "") if architecture == "cpu" else None)
-        or STACKS[framework or "megatron"]
+        or named_software.STACKS[framework or "megatron"]
     )
     if not question.stack and name not in library.stacks():
         raise InputError(
             f"framework must be one that this version has a stack for ({_covered()}), but got"
             f" {framework}"
         )
+    if "@" in name:
+        named_software.refuse_as("stack", name)
     software = library.stack(name)
     if framework and software.framework != framework:
         raise InputError(
@@ -355,7 +356,9 @@ def _stands_for(question: Question, software: Software, version: str) -> str:
 
 
 def _covered() -> str:
-    return ", ".join(framework for framework, name in STACKS.items() if name in library.stacks())
+    return ", ".join(
+        framework for framework, name in named_software.STACKS.items() if name in library.stacks()
+    )
 
 
 def _precision(question: Question, hardware: HardwareProfile) -> Chosen:
@@ -496,5 +499,7 @@ def _recompute(question: Question) -> dict[str, int]:
 
 def _of(kind: str, name: str | None, known: tuple[str, ...]) -> Any:
     if name is not None and name not in known:
+        if kind == "framework":
+            named_software.refuse_as(kind, name)
         raise unknown(kind, name, known)
     return name

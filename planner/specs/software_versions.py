@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from planner.errors import unknown
+from planner.errors import InputError
 from planner.specs.documents import FrozenDocument, build, read_mapping
 from planner.specs.versions import OWN, PACKAGES
 
@@ -49,9 +49,9 @@ class SoftwareVersions(FrozenDocument):
         return None if self.container == UNKNOWN else self.container
 
     @property
-    def older_torchtitan(self) -> str:
-        """`, torchtitan 0.2` where it is not the newest."""
-        stated = self.torchtitan not in (None, UNKNOWN, TORCHTITANS[-1])
+    def with_torchtitan(self) -> str:
+        """`, torchtitan 0.3` where its files are written."""
+        stated = self.torchtitan not in (None, UNKNOWN)
         return f", torchtitan {self.torchtitan}" if stated else ""
 
     def packages(self) -> list[tuple[str, str]]:
@@ -92,11 +92,21 @@ def _components(inside: dict[str, str]) -> dict[str, str]:
     return {name: version for name, version in inside.items() if name != "source"}
 
 
+def held_version(framework: str, container: str | None) -> str | None:
+    """The framework's version in an image: major and minor; None where nothing tells it."""
+    inside = containers()[container].known() if container else {}
+    held = inside.get(OWN[framework])
+    return ".".join(held.split(".")[:2]) if held else None
+
+
 def container_named(text: str) -> str:
     """The release of an image as people write it: `nvcr.io/nvidia/nemo:26.04`,
     `nvcr.io#nvidia/pytorch:25.12-py3`. InputError for one whose content is not known.
     """
     name = text.strip().lower().rpartition("/")[2].removesuffix("-py3")
     if name not in containers():
-        raise unknown("container", text, tuple(containers()))
+        raise InputError(
+            f"container must be one whose content is known, but got {text[:80]!r}; known:"
+            f" {', '.join(containers())}. State its versions: --software NAME@VERSION"
+        )
     return name

@@ -27,6 +27,11 @@ PACKAGES = {
 """By component the packages that bring it: cuDNN and NCCL come with torch's wheel."""
 
 
+def numbers_of(text: str) -> str:
+    """A version without what tags put before it: `core_v0.16.0` is 0.16.0."""
+    return text.strip().lower().removeprefix("core_").removeprefix("v")
+
+
 def version_of(framework: str, text: str) -> Version:
     """Major and minor of a version as written: `0.19`, `0.19.2`, `core_v0.19.0`, `main`.
 
@@ -34,7 +39,7 @@ def version_of(framework: str, text: str) -> Version:
     """
     if framework not in KNOWN:
         raise unknown("framework", framework, tuple(KNOWN))
-    plain = text.strip().lower().removeprefix("core_").removeprefix("v")
+    plain = numbers_of(text)
     short = ".".join(plain.split(".")[:2])
     if short not in KNOWN[framework]:
         known = ", ".join(KNOWN[framework])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from planner import api
+from planner.advice.findings import Checked
 from planner.emit.torchtitan import MODELS
 from planner.errors import InputError
 from planner.intake.frameworks import torchtitan, torchtitan_python
@@ -199,3 +201,48 @@ def test_every_model_that_is_written_has_its_preset():
         out = torchtitan_python.read(text, "plan.py", "plan", "plan")
         assert out is not None
         assert torchtitan.reading(out[0], "plan.py").values["model"].value == name
+
+
+def test_the_python_file_is_checked_by_itself(tmp_path: Path) -> None:
+    """As its launch script with it, but for what the script sets around it."""
+    folder = tmp_path / "plan"
+    api.recommend(
+        model="llama3-8b", gpus=8, cluster="h100-sxm", software="torchtitan@0.3", out=str(folder)
+    )
+    alone = api.check(folder / "torchtitan_plan.py", cluster="h100-sxm", gpus=8)
+    with_script = api.check(folder / "launch.sh", cluster="h100-sxm")
+    assert alone.launch.layout == with_script.launch.layout
+    assert alone.recipe.model == with_script.recipe.model
+    assert alone.estimate is not None and with_script.estimate is not None
+    assert alone.estimate.step_s == with_script.estimate.step_s
+
+
+def test_of_several_configurations_one_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "plans.py"
+    head = "from torchtitan.trainer import Trainer\n"
+    function = "def {}() -> Trainer.Config:\n    return Trainer.Config()\n"
+    file.write_text(head + function.format("small") + function.format("large"))
+    with pytest.raises(InputError, match="--set config=NAME one of small, large"):
+        api.check(file, cluster="h100-sxm", gpus=8)
+    assert api.check(file, cluster="h100-sxm", gpus=8, set=["config=large"]).verdict
+
+
+@pytest.mark.parametrize(("name", "other"), [("plan.toml", "0.3"), ("plan.py", "0.2")])
+def test_a_file_of_another_torchtitan_is_refused(tmp_path: Path, name: str, other: str) -> None:
+    """0.2.2's config/manager.py loads TOML, 0.3.0's imports a function."""
+    file = tmp_path / name
+    file.write_text(
+        "[training]\nlocal_batch_size = 1\nseq_len = 1024\n[parallelism]\n"
+        if name.endswith("toml")
+        else "def plan() -> Trainer.Config:\n    return Trainer.Config()\n"
+    )
+
+    def checked(version: str) -> Checked:
+        software = f"torchtitan@{version}"
+        return api.check(file, "h100-sxm", 8, "llama3-8b", software=software)
+
+    own = "0.2" if other == "0.3" else "0.3"
+    rules = {version: [each.rule for each in checked(version).findings] for version in (own, other)}
+    assert "configuration of another torchtitan" not in rules[own]
+    assert "configuration of another torchtitan" in rules[other]
+    assert checked(other).verdict == "invalid"

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from planner import api
 from planner.errors import InputError
+from planner.report.text import parts
 from planner.specs import library, resolve
 from planner.specs.distributions import distributions, of_file
 from planner.specs.named_software import spelled
 from planner.specs.question import changed, from_words
 from planner.specs.software_documents import reproductions, software, software_names
 from planner.specs.switches.table import BY_FRAMEWORK, decided, effects
+from tests.conftest import Ran
 
 NAMES_BEFORE = (
     "aleph-alpha-scaling",
@@ -182,6 +188,12 @@ def test_torchtitans_version_stands_in_the_tuple() -> None:
         ({"software": "torchtitan@0.1"}, "must be 0.2 or 0.3"),
         ({"software": "nemo"}, "use --stack nemo"),
         ({"software": "megatron-cor"}, "did you mean megatron-core"),
+        ({"software": "nemo@2.6"}, "use --stack nemo and --software megatron-core@VERSION"),
+        ({"stack": "megatron-core@0.16"}, "use --software megatron-core@0.16"),
+        ({"stack": "nemo@2.6"}, "use --stack nemo with --framework-version"),
+        ({"framework": "torchtitan"}, "use --software torchtitan"),
+        ({"container": "nemo:99"}, "known: .*nemo:26.04.*pytorch:25.12"),
+        ({"precision": "fp8"}, "fp8-blockwise or fp8-delayed or fp8-rowwise or fp8-tensorwise"),
     ],
 )
 def test_software_that_contradicts_or_is_not_known(words: dict[str, str], message: str) -> None:
@@ -195,3 +207,43 @@ def test_restating_the_version_or_the_stack_drops_the_software() -> None:
     assert later.framework_version == "0.18"
     other = resolve.recipe(changed(question, {"stack": "deepspeed"}))
     assert other.software.name == "deepspeed"
+
+
+@pytest.mark.parametrize("software", ["torch@2.9", "megatron-core@0.18", "deepspeed@0.18"])
+def test_a_version_in_the_software_s_name_changes_the_version_alone(software: str) -> None:
+    name, version = software.split("@")
+    framework = {"megatron-core": "megatron"}.get(name, name)
+    apart = {"framework": framework, "framework_version": version}
+    named = resolve.recipe(from_words(QUESTION | {"software": software}))
+    assert named == resolve.recipe(from_words(QUESTION | apart))
+    newest = resolve.recipe(from_words(QUESTION | {"framework": framework}))
+    assert named.software.name == newest.software.name
+
+
+def test_a_tag_is_shown_as_its_version() -> None:
+    recipe = resolve.recipe(from_words(QUESTION | {"software": "megatron-core@core_v0.16.0"}))
+    assert recipe.framework_version == "0.16.0"
+
+
+def test_the_question_in_a_line_names_all_that_runs() -> None:
+    titan = resolve.recipe(from_words(QUESTION | {"software": "torchtitan@0.3"}))
+    assert "torchtitan 0.3" in parts.question(titan).plain
+    image = resolve.recipe(from_words(QUESTION | {"container": "nvcr.io/nvidia/nemo:26.04"}))
+    assert "container nemo:26.04" in parts.question(image).plain
+
+
+def test_check_takes_what_a_file_runs_in(tmp_path: Path, ppplan: Callable[..., Ran]) -> None:
+    """nemo:26.04 holds megatron-core 0.17 (containers.yaml)."""
+    script = tmp_path / "launch.sh"
+    model = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024"
+    script.write_text(
+        f"torchrun --nproc_per_node 8 pretrain_gpt.py --bf16 {model} --max-position-embeddings 1024"
+        " --micro-batch-size 1 --global-batch-size 8 --vocab-size 32000\n"
+    )
+    for words, version in (
+        (("--software", "megatron-core@0.16"), "0.16"),
+        (("--framework-version", "0.18"), "0.18"),
+        (("--container", "nemo:26.04"), "0.17"),
+    ):
+        ran = ppplan("check", script, "--cluster", "h100-sxm", "--json", *words)
+        assert json.loads(ran.out)["framework_version"] == version

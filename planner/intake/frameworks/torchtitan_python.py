@@ -248,6 +248,22 @@ def _dotted(node: ast.expr) -> str:
     return f"{above}.{node.attr}" if above and isinstance(node, ast.Attribute) else ""
 
 
+def configurations(text: str) -> list[str]:
+    """Functions of a module that torchtitan's `--config` may name: without arguments, and said to
+    return a Trainer.Config. None of what is no Python.
+    """
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    names = []
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and not node.args.args and node.returns is not None:
+            if _dotted(node.returns).endswith("Trainer.Config"):
+                names.append(node.name)
+    return names
+
+
 def read(
     text: str, path: str, module: str, function: str
 ) -> tuple[list[Leaf], list[Unresolved]] | None:

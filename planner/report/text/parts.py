@@ -40,13 +40,15 @@ def heading(recipe: Recipe, batch: str = "") -> Group:
 def question(recipe: Recipe, batch: str = "") -> Text:
     """The question in a line."""
     batch = batch or f"{recipe.global_batch_size:,}"
+    image = recipe.versions.known_container
+    container = f", container {image}" if image else ""
     return Text.assemble(
         (recipe.model.name, "bold"),
         " on ",
         (f"{recipe.gpus:,} x {recipe.hardware.name}", "bold"),
         f": {batch} sequences of {recipe.seq_length:,} tokens a step, {recipe.precision},"
-        f" {recipe.framework} {recipe.framework_version}{recipe.versions.older_torchtitan}"
-        f" ({recipe.software.name})",
+        f" {recipe.framework} {recipe.framework_version}{recipe.versions.with_torchtitan}"
+        f" ({recipe.software.name}{container})",
     )
 
 
