@@ -10,9 +10,10 @@ from planner.cost.terms import ACCEPTED_OOM_PROBABILITY, Estimate
 from planner.estimate import closed_form
 from planner.layout import Layout
 from planner.rules.table import breaches
+from planner.specs import guesses
 from planner.specs.recipe import Recipe
 from planner.specs.switches.lossy import BENCHMARK
-from planner.specs.switches.switch import Switch, Switches, Value
+from planner.specs.switches.switch import Switch, Switches, Value, setting
 from planner.specs.switches.table import (
     BY_FRAMEWORK,
     is_guess,
@@ -156,6 +157,44 @@ def stated(settings: Switches, recipe: Recipe, layout: Layout) -> tuple[list[str
         acts = switch.exists(recipe, layout) & switch.acts(recipe, layout)
         (acting if acts else idle).append(name)
     return acting, idle
+
+
+def beside(recipe: Recipe, layout: Layout, on: str = "") -> str:
+    """Switches that act in a layout at another value than the framework's own and that a sentence
+    does not name yet.
+    """
+    listed = []
+    for name, switch in BY_FRAMEWORK[recipe.framework].items():
+        value = setting(recipe, name, switch.default)
+        if value == switch.default or f"{name} " in on:
+            continue
+        if switch.exists(recipe, layout) & switch.acts(recipe, layout):
+            doubt = " (a guess)" * is_guess(recipe.framework, name)
+            listed.append(f"{name} {shown(value)}{doubt}")
+    return ", ".join(listed)
+
+
+def guesses_on(recipe: Recipe, layout: Layout) -> list[str]:
+    """The switches that act and whose effect is a guess, each with what of it the range holds."""
+    widening = guesses.guessed(recipe)
+    listed = []
+    for name, switch in BY_FRAMEWORK[recipe.framework].items():
+        value = setting(recipe, name, switch.default)
+        if value == switch.first or not is_guess(recipe.framework, name):
+            continue
+        if switch.exists(recipe, layout) & switch.acts(recipe, layout):
+            held = "widens the range" if name in widening else "its published runs had it"
+            listed.append(f"{name} {shown(value)} ({held})")
+    return listed
+
+
+def turned_on(recipe: Recipe, layout: Layout, step_s: float) -> str:
+    """Every switch that acts at another value than the framework's own, with what it saves where
+    that is worth a word.
+    """
+    gains = other_values(recipe, layout, step_s=step_s)
+    on, _ = worth(gains, step_s)
+    return ", ".join(filter(None, [on, beside(recipe, layout, on)]))
 
 
 def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner import switch_gains
 from planner.advice import (
     fixes,
     gains,
@@ -126,8 +127,16 @@ def check_reading(
         best,
         figures,
         matched,
+        switches=_switches(launch, estimated, verdict),
         guessed=guessed,
     )
+
+
+def _switches(launch: Launch, estimated: Estimate | None, verdict: Verdict) -> str:
+    """What is on; what it saves is said of a launch that runs."""
+    if estimated is None or verdict == "invalid":
+        return switch_gains.beside(launch.recipe, launch.layout)
+    return switch_gains.turned_on(launch.recipe, launch.layout, float(estimated.step_s))
 
 
 Judged = tuple[list[Finding], Estimate | None, Best | None, Verdict]

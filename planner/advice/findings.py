@@ -67,6 +67,8 @@ class Checked(Views):
     """Matches of the message of an out-of-memory error."""
     fixed: tuple[str, ...] = ()
     """Files written by --fix."""
+    switches: str = ""
+    """What of the software's switches is on, in a line."""
     diff: str = ""
     edits: dict[str, Any] = field(default_factory=dict)
     """What --fix changed, as flags."""

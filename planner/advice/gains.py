@@ -30,7 +30,8 @@ def findings(launch: Launch, now: Estimate) -> list[Finding]:
     """The bottleneck, then the changes that gain most, one of a kind."""
     base = float(now.step_s)
     offered = [*_switches(launch, base), *_layouts(launch, now)]
-    offered = sorted(offered, key=lambda pair: pair[0])[:TOP]
+    sayable = [pair for pair in offered if pair[1].values]
+    offered = sorted(sayable, key=lambda pair: pair[0])[:TOP]
     gains = [_gain(launch, base, step_s, way) for step_s, way in offered]
     return [_bottleneck(now), *_bubble(launch, now), *gains]
 
@@ -145,7 +146,7 @@ def _switches(launch: Launch, base: float) -> list[tuple[float, Way]]:
             continue
         words = switch_words(launch, gain.settings)
         if words:
-            way = Way(words, f"a step of {gain.step_s:.3g} s", gain.step_s)
+            way = Way(words, f"a step of {gain.step_s:.3g} s{gain.doubt}", gain.step_s)
             best[gain.name] = (gain.step_s, way)
     return list(best.values())
 

@@ -91,7 +91,8 @@ def _cheapest(launch: Launch) -> list[Way]:
                 kinds.setdefault(_kind(neighbour), neighbour)
         if kinds:
             break
-    return [way_to(launch, neighbour) for neighbour in list(kinds.values())[:MAX_WAYS]]
+    ways = [way_to(launch, neighbour) for neighbour in kinds.values()]
+    return [way for way in ways if way.values][:MAX_WAYS]
 
 
 def _kind(neighbour: Near) -> tuple[tuple[str, int], ...]:
@@ -109,7 +110,7 @@ def _switches(launch: Launch) -> list[Way]:
     for gain in sorted(gains, key=lambda gain: gain.step_s):
         words = switch_words(launch, gain.settings)
         if words and gain.keeps_arithmetic and gain.saved_gib >= switch_gains.PAYS_GIB:
-            says = f"a step of {gain.step_s:.3g} s, {gain.saved_gib:.1f} GiB less"
+            says = f"a step of {gain.step_s:.3g} s, {gain.saved_gib:.1f} GiB less{gain.doubt}"
             ways.append(Way(words, says, gain.step_s))
     return ways[:MAX_WAYS]
 

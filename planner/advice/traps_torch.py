@@ -8,7 +8,6 @@ from planner.advice.findings import Finding, Way
 from planner.interpret.gpu_count import SHARDS, degrees_gpus
 from planner.interpret.interpret import Launch
 
-
 FORMATS = {"0.2": ".toml", "0.3": ".py"}
 """By version of torchtitan the configuration that it takes. Source: [torchtitan] config/manager.py
 of 0.2.2 and 0.3.0.
@@ -25,10 +24,10 @@ def _format(launch: Launch) -> list[Finding]:
         return []
     takes = {".toml": "a TOML file", ".py": "a configuration in Python"}
     other = next(one for one, format in FORMATS.items() if format == ending)
+    name = Path(launch.reading.file).name
     text = (
-        f"torchtitan {version} takes {takes[FORMATS[version]]}, but {Path(launch.reading.file).name}"
-        f" is of {other}: name torchtitan@{other}, or have the file of {version} written"
-        " (recommend --out)"
+        f"torchtitan {version} takes {takes[FORMATS[version]]}, but {name} is of {other}:"
+        f" name torchtitan@{other}, or have the file of {version} written (recommend --out)"
     )
     return [Finding("error", "configuration of another torchtitan", text)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from planner import api
 from planner.report.text import explain, recommend
 from planner.units import GIB
+from tests.conftest import Ran
 
 SWITCHES = ("moe_dispatcher=deepep", "cuda_graph=attn", "overlap_moe_expert_parallel_comm=on")
 QUESTION = {
@@ -93,3 +95,52 @@ def test_switches_that_let_a_launch_fit(tmp_path: Path) -> None:
     assert way.values == {"fp8_param_gather": True}
     assert re.search(r"8\.[1-4] GiB less", way.says)
     assert "--fp8-param-gather (a step of" in memory.message
+
+
+SCRIPT = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --bf16 --num-layers 8 --hidden-size 1024"
+    " --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024"
+    " --micro-batch-size 1 --global-batch-size 8 --vocab-size 32000 --use-distributed-optimizer"
+)
+
+
+def test_check_says_which_switches_it_read(tmp_path: Path, ppplan: Callable[..., Ran]) -> None:
+    script = tmp_path / "launch.sh"
+    for flags, listed, silent in (
+        ("", "", "Switches:"),
+        ("--overlap-grad-reduce", "overlap_grad_reduce on", "a guess"),
+        ("--cross-entropy-loss-fusion", "cross_entropy_fusion native", "overlap_grad_reduce"),
+        ("--cuda-graph-impl transformer_engine", "cuda_graph layers", "overlap_grad_reduce"),
+    ):
+        script.write_text(f"{SCRIPT} {flags}\n")
+        out = " ".join(ppplan("check", script, "--cluster", "h100-sxm").out.split())
+        assert listed in out
+        line = out.partition("Switches: on: ")[2].partition(". ")[0]
+        assert listed in line and silent not in line
+    assert "a guess" in line  # no run with and without layers' graphs is published
+
+
+def test_compare_says_what_it_guesses(ppplan: Callable[..., Ran]) -> None:
+    """nemo's published runs had userbuffers, megatron-bridge has none of its own."""
+    words = ("--model", "llama3-70b", "--gpus", "64", "--cluster", "h100-sxm")
+    ran = ppplan("compare", *words, "--stack", "nemo,megatron-bridge,megatron")
+    out = " ".join(ran.out.split())
+    assert "counts on a guess: tp_comm_overlap on (its published runs had it)" in out
+    assert "tp_comm_overlap on (widens the range), cuda_graph layers (widens the range)" in out
+    assert out.count("counts on a guess") == 2
+
+
+def test_every_hint_of_a_gain_names_what_to_do(tmp_path: Path) -> None:
+    """torchtitan's virtual stages have no word here that changes them alone."""
+    folder = tmp_path / "plan"
+    api.recommend(
+        model="llama3-70b",
+        gpus=256,
+        cluster="h100-sxm",
+        software="torchtitan@0.3",
+        pp=4,
+        out=str(folder),
+    )
+    for finding in api.check(folder / "launch.sh", cluster="h100-sxm").findings:
+        if finding.rule == "faster":
+            assert finding.ways[0].values and not finding.message.startswith(" ")

@@ -48,7 +48,7 @@ def test_a_container_decides_the_version(tmp_path: Path) -> None:
     assert newer.recipe.framework_version == "0.17"
     with pytest.raises(InputError, match=r"must agree, but got 0\.19 and nemo:26\.02, which has 0"):
         api.recommend(**words, container=image, framework_version="0.19")
-    with pytest.raises(InputError, match=r"known name, but got 'nemo:99.01'"):
+    with pytest.raises(InputError, match=r"content is known, but got 'nemo:99.01'"):
         api.recommend(**words, container="nemo:99.01")
 
 

@@ -258,9 +258,10 @@ def configurations(text: str) -> list[str]:
         return []
     names = []
     for node in body:
-        if isinstance(node, ast.FunctionDef) and not node.args.args and node.returns is not None:
-            if _dotted(node.returns).endswith("Trainer.Config"):
-                names.append(node.name)
+        if not isinstance(node, ast.FunctionDef) or node.args.args or node.returns is None:
+            continue
+        if _dotted(node.returns).endswith("Trainer.Config"):
+            names.append(node.name)
     return names
 
 

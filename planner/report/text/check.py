@@ -40,6 +40,8 @@ def text(answer: Checked) -> Group:
         if answer.best:
             rows.append(("best", answer.best.layout, answer.best.estimate))
         parts += [plans(rows), *_stages(answer.estimate)]
+    if answer.switches:
+        parts.append(paragraph("Switches", f"on: {answer.switches}."))
     parts += [*_oom(answer), *_measured(answer), *_open(answer), _values(answer)]
     if answer.fixed:
         parts.append(paragraph("Written", ", ".join(answer.fixed)))

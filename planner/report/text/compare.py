@@ -10,6 +10,7 @@ from rich.text import Text
 from planner.advice.comparison import Comparison, Row
 from planner.reasons import zero
 from planner.report.text.parts import NO_PROGRESS, bullets, grid, product, sentences
+from planner.switch_gains import guesses_on
 from planner.units import GIB
 
 
@@ -42,6 +43,9 @@ def text(answer: Comparison) -> Group:
         reasons = [f"limited by {row.limits}"] * bool(row.limits) + [row.fault] * bool(row.fault)
         if row.held:
             reasons.append(f"numbers changed by {', '.join(map(str, row.held))}")
+        if row.recipe is not None and row.layout is not None:
+            guessed = guesses_on(row.recipe, row.layout)
+            reasons += [f"counts on a guess: {', '.join(guessed)}"] * bool(guessed)
         changes.append(Text.assemble(("\n" + row.name, "bold"), ": ", "; ".join(reasons)))
         if row.changes:
             changes.append(bullets(row.changes))

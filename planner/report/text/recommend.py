@@ -23,8 +23,8 @@ from planner.report.text.parts import (
 )
 from planner.search import SearchResult
 from planner.specs.recipe import Recipe
-from planner.specs.switches.table import parse, shown
-from planner.switch_gains import stated, worth
+from planner.specs.switches.table import parse
+from planner.switch_gains import beside, stated, worth
 from planner.units import GIB
 
 MAX_RULES = 6
@@ -95,9 +95,8 @@ def switches(answer: Recommendation) -> list[Any]:
     plan, recipe = answer.plans[0], answer.recipe
     on, off = worth(list(answer.switches), float(plan.estimate.step_s))
     settings = parse(answer.question.switch or (), recipe.framework)
-    acting, idle = stated(settings, recipe, plan.layout)
-    others = [f"{name} {shown(settings[name])}" for name in acting if f"{name} " not in on]
-    on = ", ".join(filter(None, [on, *others]))
+    _, idle = stated(settings, recipe, plan.layout)
+    on = ", ".join(filter(None, [on, beside(recipe, plan.layout, on)]))
     offers = ", ".join(map(str, answer.offers))
     sentences = [
         f"on: {on}." * bool(on),
