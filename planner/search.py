@@ -5,6 +5,7 @@ say of them.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -20,7 +21,11 @@ from planner.enumerate.balanced import cuts
 from planner.estimate import closed_form, estimate
 from planner.layout import SCHEDULES, Layout, Layouts
 from planner.rules.table import SCHEDULE_RULES, mask, nearest_refusal
+from planner.specs import library
 from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import Value
+from planner.specs.switches.table import BY_FRAMEWORK, shown, with_switches
+from planner.specs.versions import version_of
 
 CHUNK = 16_384
 """Layouts estimated at once: their columns stay in the processor's cache."""
@@ -294,6 +299,9 @@ def _nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:
     of GPUs.
     """
     changes = []
+    for name, value, without in _without_switches(recipe):
+        says = f"leave out switch {name}={shown(value)}"
+        changes += _change(says, without, recipe.gpus)
     for name in recipe.knobs:
         others = dict(recipe.knobs)
         del others[name]
@@ -305,6 +313,21 @@ def _nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:
     for gpus in sorted({*_usable(recipe), fewest or recipe.gpus} - {recipe.gpus}):
         changes += _change(f"use {gpus:,} GPUs", recipe, gpus)
     return tuple(sorted(changes, key=lambda change: abs(change.layout.gpus - recipe.gpus))[:5])
+
+
+def _without_switches(recipe: Recipe) -> Iterator[tuple[str, Value, Recipe]]:
+    """The recipe without each of the switches that are not as its stack has them, with the value
+    that it has now.
+    """
+    own = library.stack(recipe.software.name).switches
+    version = version_of(recipe.framework, recipe.framework_version)
+    for name, value in recipe.software.switches.items():
+        switch = BY_FRAMEWORK[recipe.framework][name]
+        before = own.get(name, switch.default)
+        if before == value or switch.spelled(before, version) is None:
+            continue
+        software = with_switches(recipe.software, {name: before})
+        yield name, value, recipe.model_copy(update={"software": software})
 
 
 def _usable(recipe: Recipe) -> list[int]:

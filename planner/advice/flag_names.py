@@ -14,7 +14,7 @@ from planner.interpret.numbers import whole_number
 from planner.layout import OFFLOADS, module_names
 from planner.specs import megatron_letters, stage_layout
 from planner.specs.megatron_letters import by_letters
-from planner.specs.switches.switch import Switches
+from planner.specs.switches.switch import Switches, words_of
 from planner.specs.switches.table import BY_FRAMEWORK
 from planner.specs.versions import version_of
 
@@ -288,5 +288,6 @@ def switch_words(launch: Launch, settings: Switches) -> dict[str, Any]:
         )
         for flag, *arguments in spelling.flags if spelling else ():
             word = flag.removeprefix("--").replace("-", "_")
-            words[word] = " ".join(arguments) if arguments else True
+            written = " ".join(arguments).format(value=value, words=" ".join(words_of(value)))
+            words[word] = written if arguments else True
     return words

@@ -8,11 +8,14 @@ from dataclasses import replace
 
 from planner.advice import nearby_layouts
 from planner.advice.findings import Finding, Way
-from planner.advice.flag_names import MEGATRON, changed, flag, flag_line
+from planner.advice.flag_names import MEGATRON, changed, flag, flag_line, switch_words
 from planner.advice.nearby_layouts import Near
+from planner.estimate import closed_form
 from planner.interpret.interpret import Launch, computes
 from planner.rules.rule import Breach
 from planner.rules.table import breaches
+from planner.specs.switches.switch import setting, words_of
+from planner.specs.switches.table import BY_FRAMEWORK, with_switches
 from planner.specs.versions import KNOWN
 
 MAX_WAYS = 4
@@ -57,7 +60,12 @@ def way_out_of_all(launch: Launch) -> Way | None:
     """The mildest changes that keep all rules at once, and fit where any do; None where nothing is
     broken or nothing near helps. No layout mends a precision that the GPU lacks: it stays broken.
     """
-    broken = [breach.rule for breach in breaches(launch.recipe, launch.layout)]
+    all_broken = breaches(launch.recipe, launch.layout)
+    for breach in all_broken:
+        completed = _completed(launch, breach)
+        if completed:
+            return completed[0]
+    broken = [breach.rule for breach in all_broken]
     mended = tuple(rule for rule in broken if rule != PRECISION)
     waived = (PRECISION,) if PRECISION in broken else ()
     neighbours = ways(launch, mended, waived) if mended else []
@@ -102,7 +110,11 @@ def _cost(launch: Launch, neighbour: Near) -> int:
 
 
 def _finding(launch: Launch, broken: Breach, near: list[Near]) -> Finding:
-    offered = [*_distinct(launch, near), *_whole_groups(launch, broken)][:MAX_WAYS]
+    offered = [
+        *_completed(launch, broken),
+        *_distinct(launch, near),
+        *_whole_groups(launch, broken),
+    ][:MAX_WAYS]
     listed = []
     for way in offered:
         says = f" ({way.says})" if way.says else ""
@@ -129,6 +141,33 @@ def _without_repeated_ways(findings: list[Finding]) -> list[Finding]:
         out.append(finding)
         listed.append((each, finding.rule))
     return out
+
+
+def _completed(launch: Launch, broken: Breach) -> list[Way]:
+    """Of a rule of a switch that holds a set of words: the set with one word more, or one less,
+    where that breaks nothing.
+    """
+    recipe, layout = launch.recipe, launch.layout
+    for switch in BY_FRAMEWORK[recipe.framework].values():
+        if not switch.words or broken.rule not in [need.name for need in switch.needs]:
+            continue
+        now = words_of(setting(recipe, switch.name, switch.default))
+        more = [{*now, word} for word in switch.words if word not in now]
+        less = [{*now} - {word} for word in now if len(now) > 1]
+        ways = []
+        for wanted in (*more, *less):
+            value = "+".join(word for word in switch.words if word in wanted)
+            other = recipe.model_copy(
+                update={"software": with_switches(recipe.software, {switch.name: value})}
+            )
+            if breaches(other, layout):
+                continue
+            near = closed_form(other, layout)
+            says = f"a step of {near.step_s:.3g} s, {near.memory_gib:.1f} GiB"
+            words = switch_words(launch, {switch.name: value})
+            ways.append(Way(words, says, float(near.step_s), float(near.memory_gib)))
+        return ways
+    return []
 
 
 def _whole_groups(launch: Launch, broken: Breach) -> list[Way]:

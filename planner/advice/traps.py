@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner import switch_gains
 from planner.advice.findings import Finding, Way, caught
 from planner.advice.flag_names import OLD_RECOMPUTE, changed
 from planner.interpret import megatron_model, software_choice
@@ -10,6 +11,7 @@ from planner.layout import MODULES, RECOMPUTE_CODE, module_mask, module_names
 from planner.rules.experts import idle_modules
 from planner.specs.hardware import AMPERE
 from planner.specs.routing import kept_share
+from planner.specs.switches import table
 from planner.specs.switches.lossy import BENCHMARK
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of
 from planner.specs.versions import version_of
@@ -26,6 +28,59 @@ OWN_PRECISION = ("nemo", "bridge", "swift")
 def findings(launch: Launch) -> list[Finding]:
     """Every trap that the launch is in."""
     return caught(launch, TRAPS)
+
+
+COMPANIONS = {
+    "offload_modules": ("fine_grained_activation_offloading",),
+    "activation_offload_fraction": ("fine_grained_activation_offloading",),
+    "fp8_recipe": ("fp8_format", "fp8"),
+    "fp8_param_gather": ("fp8_format", "fp8"),
+    "fp4_recipe": ("fp4_format", "fp4"),
+    "cross_entropy_fusion_impl": ("cross_entropy_loss_fusion",),
+    "cuda_graph_modules": ("cuda_graph_impl",),
+    "recompute_modules": ("recompute_granularity", "recompute_activations"),
+}
+"""Arguments that Megatron-LM looks at where one of others is given, and else passes over. Source:
+[megatron-core] core/transformer/transformer_config.py, core/models/common/language_module/
+language_module.py, training/arguments.py.
+"""
+
+
+def _without_companion(launch: Launch) -> Finding | None:
+    """Arguments that do nothing, for want of the one that turns on what they configure."""
+    if launch.recipe.framework != "megatron" or launch.reading.kind in OWN_PRECISION:
+        return None
+    idle = {}
+    for name, needed in COMPANIONS.items():
+        stated = launch.reading.values.get(name)
+        if stated is None or not stated.value or name in launch.absent:
+            continue
+        if not any(launch.plain.get(other) not in (None, False, "none") for other in needed):
+            idle[name] = needed[0]
+    if not idle:
+        return None
+    listed = [f"{_flag(name)} without {_flag(needed)}" for name, needed in idle.items()]
+    text = f"{', '.join(listed)} does nothing: give both, or leave both out"
+    return Finding("warning", "arguments without effect", text, (Way(dict.fromkeys(idle)),))
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _idle_switches(launch: Launch) -> Finding | None:
+    """Switches that are stated and change nothing in this layout and model."""
+    framework = launch.recipe.framework
+    settings = {
+        name: value
+        for name, value in table.read(framework, launch.plain).items()
+        if name in launch.reading.values
+    }
+    _, idle = switch_gains.stated(settings, launch.recipe, launch.layout)
+    if framework != "megatron" or not idle:
+        return None
+    text = f"{', '.join(map(_flag, idle))} change nothing for this model and layout"
+    return Finding("hint", "switches without effect", text)
 
 
 def _fp32(launch: Launch) -> Finding | None:
@@ -373,6 +428,8 @@ def _stated(launch: Launch, name: str) -> bool:
 
 TRAPS = (
     _fp32,
+    _without_companion,
+    _idle_switches,
     _benchmark,
     _sp_alone,
     _alone,

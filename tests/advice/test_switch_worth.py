@@ -144,3 +144,48 @@ def test_every_hint_of_a_gain_names_what_to_do(tmp_path: Path) -> None:
     for finding in api.check(folder / "launch.sh", cluster="h100-sxm").findings:
         if finding.rule == "faster":
             assert finding.ways[0].values and not finding.message.startswith(" ")
+
+
+IDLE = {
+    "--offload-modules core_attn": "--offload-modules without --fine-grained-activation-offloading",
+    "--fp8-recipe mxfp8": "--fp8-recipe without --fp8-format",
+    "--cross-entropy-fusion-impl te": "without --cross-entropy-loss-fusion",
+    "--moe-router-fusion": "--moe-router-fusion change nothing",
+}
+"""TransformerConfig looks at each beside the other alone (core/transformer/transformer_config.py),
+and a router is one of experts.
+"""
+
+
+@pytest.mark.parametrize("flags", IDLE)
+def test_what_is_stated_and_does_not_act_is_said(tmp_path: Path, flags: str) -> None:
+    script = tmp_path / "launch.sh"
+    script.write_text(f"{SCRIPT} {flags}\n")
+    answer = api.check(script, cluster="h100-sxm")
+    said = [each.message for each in answer.findings if each.rule.endswith("without effect")]
+    assert len(said) == 1 and IDLE[flags] in said[0]
+
+
+def test_a_set_of_words_is_completed(tmp_path: Path) -> None:
+    """TransformerConfig refuses attn_proj without core_attn: the way out is to name both."""
+    script = tmp_path / "launch.sh"
+    flags = "--fine-grained-activation-offloading --offload-modules attn_proj"
+    script.write_text(f"{SCRIPT} {flags}\n")
+    answer = api.check(script, cluster="h100-sxm", fix=tmp_path / "fixed.sh")
+    assert "--offload-modules core_attn attn_proj" in (tmp_path / "fixed.sh").read_text()
+    assert answer.verdict == "invalid"
+    assert api.check(tmp_path / "fixed.sh", cluster="h100-sxm").verdict == "fits"
+
+
+def test_where_nothing_fits_the_stated_switch_goes_first() -> None:
+    """Megatron-LM offloads layers without a pipeline and recomputation alone
+    (core/transformer/transformer_config.py), and 70 B parameters do not fit on 32 GPUs so.
+    """
+    question = {"model": "llama3-70b", "gpus": 32, "cluster": "h100-sxm"}
+    answer = api.recommend(**question, switch=("cpu_offloading_num_layers=4",))
+    assert answer.search is not None and answer.search.nearest
+    nearest = answer.search.nearest
+    assert nearest[0].change == "leave out switch cpu_offloading_num_layers=4"
+    plain = api.recommend(**question).best
+    assert plain is not None
+    assert (nearest[0].layout.tp, nearest[0].layout.pp) == (plain.layout.tp, plain.layout.pp)
