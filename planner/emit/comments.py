@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from planner.layout import Layout
 from planner.specs.recipe import Recipe
+from planner.specs.software_versions import TORCHTITANS
 from planner.specs.switches.lossy import in_force, text
 from planner.units import GIB
 
@@ -53,7 +54,8 @@ def plan(recipe: Recipe, layout: Layout, framework: str) -> tuple[str, ...]:
 
 def torch(recipe: Recipe) -> str:
     """torch's version; with torchtitan's where that is not the newest."""
-    return f"torch {recipe.framework_version}{recipe.versions.with_torchtitan}"
+    older = recipe.versions.torchtitan in TORCHTITANS[:-1]
+    return f"torch {recipe.framework_version}{recipe.versions.with_torchtitan * older}"
 
 
 def numerics(recipe: Recipe, layout: Layout) -> tuple[str, ...]:
