@@ -12,6 +12,7 @@ from planner.advice.spelling import nearest, with_guesses
 from planner.intake.frameworks.deepspeed_keys import SECTIONS, TOP, refused
 from planner.interpret import layout_knobs
 from planner.interpret.interpret import Launch
+from planner.layout import OFFLOADS
 from planner.specs.switches import table
 from planner.specs.versions import version_of
 
@@ -162,8 +163,9 @@ def _estimator(launch: Launch) -> Finding | None:
     """DeepSpeed's own estimate of ZeRO-3 with everything offloaded is one layer's weights: no
     activations, no context.
 
-    estimate_zero3_model_states_mem_needs: device 4 bytes a parameter of the largest layer; host 18
-    bytes (at least 4 a GPU) times 1.5.
+    estimate_zero3_model_states_mem_needs: device 4 bytes a parameter of the largest layer, and
+    where parameters stay there 2 of its share; a node's host 18 or 16 bytes over the nodes (at
+    least 4 for each of its GPUs) times 1.5.
     """
     if launch.layout.zero != 3 or not launch.sized or not launch.layout.offload:
         return None
@@ -174,13 +176,17 @@ def _estimator(launch: Launch) -> Finding | None:
         model.vocab_size * model.hidden_size, model.gated_mlp * model.ffn_size * model.hidden_size
     )
     total = total_params(model)
-    host = max(4 * total * launch.recipe.gpus, 18 * total) * 1.5
+    gpus, a_node = launch.recipe.gpus, launch.recipe.hardware.node.gpus
+    nodes = max(gpus // a_node, 1)
+    params_away = OFFLOADS[launch.layout.offload].startswith("params")
+    device = 4 * largest + (0 if params_away else 2 * total / gpus)
+    host = max(4 * min(gpus, a_node), (18 if params_away else 16) / nodes) * total * 1.5
     return Finding(
         "hint",
         "DeepSpeed's estimate leaves out activations",
-        f"DeepSpeed's own estimate for this is {4 * largest / 2**30:.2f} GiB a GPU and"
-        f" {host / 2**30:.0f} GiB of host memory: weights of the largest layer alone, no"
-        " activations, no context",
+        f"DeepSpeed's own estimate for this is {device / 2**30:.2f} GiB a GPU and"
+        f" {host / 2**30:.0f} GiB of a node's host memory: states and weights of the largest layer"
+        " alone, no activations, no context",
     )
 
 

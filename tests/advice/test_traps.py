@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,7 @@ MEGATRON = [
     (
         "cross entropy is not fused by TE",
         "error",
-        PLAIN + "--cross-entropy-fusion-impl te",
+        PLAIN + "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
         "--cross-entropy-fusion-impl",
         PLAIN + "--cross-entropy-fusion-impl native",
     ),
@@ -513,3 +514,32 @@ def test_auto_is_nobody_s_word_for_fp32(tmp_path: Path, stated: str, given: str,
     messages = [one.message for one in found if one.rule == "fp32 training"]
     assert len(messages) == bool(says)
     assert all(says in message for message in messages)
+
+
+@pytest.mark.parametrize("params", [False, True])
+def test_deepspeeds_estimate_is_of_a_node(tmp_path: Path, params: bool) -> None:
+    """What estimate_zero3_model_states_mem_needs of the DeepSpeed that is installed says."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    stage3 = pytest.importorskip("deepspeed.runtime.zero.stage3")
+    offload = {"offload_optimizer": {"device": "cpu"}}
+    if params:
+        offload["offload_param"] = {"device": "cpu"}
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 3, **offload},
+    }
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(config))
+    answer = check_file(path, "h100-sxm", 256, "llama3-70b")
+    host, device, _ = stage3.estimate_zero3_model_states_mem_needs(
+        70_553_706_496,  # parameters of Llama 3 70B
+        128_256 * 8_192,
+        num_gpus_per_node=8,
+        num_nodes=32,
+        cpu_offload=True,
+        cpu_offload_params=params,
+        zero_init=False,
+    )
+    said = next(each.message for each in answer.findings if "own estimate" in each.message)
+    assert f"{device / 2**30:.2f} GiB a GPU and {host / 2**30:.0f} GiB of a node's" in said
