@@ -182,14 +182,12 @@ def split(recipe: Recipe, layout: Layouts) -> Split:
 
 def _of_rank(model: ModelSpec, v: Numeric, round_: Numeric, start: Numeric, n: Numeric) -> Layers:
     """Layers of v chunks of n layers that begin at start, start + round_, ..."""
-    sums: list[Numeric] = [0.0 for _ in kinds(model)]
-    for chunk in range(int(np.max(v))):
-        begin = chunk * round_ + start
-        pairs = zip(below(model, begin), below(model, begin + n), strict=True)
-        there = chunk < np.asarray(v)
-        held = [np.where(there, end - before, 0.0) for before, end in pairs]
-        sums = [total + count for total, count in zip(sums, held, strict=True)]
-    return Layers(tuple(np.asarray(count)[()] for count in sums))
+    columns = np.broadcast(v, round_, start, n).ndim
+    chunk = np.arange(int(np.max(v))).reshape(-1, *[1] * columns)
+    begin, there = chunk * round_ + start, chunk < np.asarray(v)
+    pairs = zip(below(model, begin), below(model, begin + n), strict=True)
+    held = (np.where(there, end - before, 0.0) for before, end in pairs)
+    return Layers(tuple(count.sum(axis=0)[()] for count in held))
 
 
 def chunk_kinds(recipe: Recipe, layout: Layout) -> list[list[Layers]]:
@@ -205,15 +203,10 @@ def chunk_kinds(recipe: Recipe, layout: Layout) -> list[list[Layers]]:
     least = min(map(min, table))
     if least < 0:
         raise InputError(f"every stage must have 0 or more layers, but one would have {least}")
-    out: list[list[Layers]] = [[] for _ in table]
-    begin = 0
-    for chunk in range(len(table[0])):
-        for rank, row in enumerate(table):
-            end = begin + row[chunk]
-            pairs = zip(below(model, begin), below(model, end), strict=True)
-            out[rank].append(Layers(tuple(float(after - before) for before, after in pairs)))
-            begin = end
-    return out
+    in_order = np.cumsum([0, *np.array(table).T.ravel()])
+    held = np.array([np.diff(count) for count in below(model, in_order)])
+    by_chunk = held.T.reshape(-1, len(table), len(held))
+    return [[Layers(tuple(row.tolist())) for row in chunks] for chunks in by_chunk.swapaxes(0, 1)]
 
 
 def chunk_layers(model: ModelSpec, layout: Layout, head_share: float = 0.0) -> list[list[int]]:
