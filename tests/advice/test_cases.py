@@ -342,6 +342,9 @@ def test_key_value_heads_since_0_16() -> None:
     }
 
 
+TOO_FEW_GPUS = ("ms-swift-8219/launch.sh",)
+"""397 billion parameters on 32 GPUs: weights and gradients alone, 6 bytes each, are 69 GiB of 80.
+"""
 BAD = [case for case in TABLE if case.verdict in ("invalid", "oom")]
 
 
@@ -368,6 +371,7 @@ def test_fixed_file_is_legal(case: Case, tmp_path: Path) -> None:
         gpus=got.edits.get("--gpus", case.gpus),
         model=case.model,
     )
-    assert again.verdict == "fits", [
+    expected = "oom" if case.file in TOO_FEW_GPUS else "fits"
+    assert again.verdict == expected, [
         one.message[:200] for one in again.findings if one.severity == "error"
     ]
