@@ -9,7 +9,7 @@ import shlex
 from planner.emit import switches
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
 from planner.specs.recipe import Recipe
-from planner.specs.workload import ELSEWHERE
+from planner.specs.workload import ELSEWHERE, JOINED
 
 MADE = ("adam-8bit",)
 """Optimizers that no flag or JSON names: the script hands them over."""
@@ -78,8 +78,10 @@ def layout_variables(recipe: Recipe, layout: Layout) -> tuple[tuple[str, str], .
 
 
 def _targets(recipe: Recipe) -> tuple[str, ...]:
-    """The linears of the adapters, in the names of the framework."""
+    """The linears of the adapters: by Hugging Face's names, unless some are joined as Megatron's
+    are.
+    """
     targets = recipe.lora.targets if recipe.lora else ()
-    if recipe.framework == "megatron":
+    if recipe.framework == "megatron" or {*targets} & {*JOINED}:
         return targets
     return tuple(ELSEWHERE.get(name, name) for name in targets)

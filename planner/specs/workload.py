@@ -65,6 +65,7 @@ TARGET_ALIASES = {
 SAME = {"o_proj": "proj", "down_proj": "fc2"}
 ELSEWHERE = {name: own for own, name in SAME.items()}
 """Megatron's names of single linears as Hugging Face's."""
+JOINED = ("qkv", "fc1")
 _PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "fc1": ("gate_proj", "up_proj")}
 MAX_RANK = 4096
 BASES = ("16bit", "nf4")
