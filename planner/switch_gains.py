@@ -159,7 +159,7 @@ def stated(settings: Switches, recipe: Recipe, layout: Layout) -> tuple[list[str
     return acting, idle
 
 
-def beside(recipe: Recipe, layout: Layout, on: str = "") -> str:
+def acting(recipe: Recipe, layout: Layout, on: str = "") -> str:
     """Switches that act in a layout at another value than the framework's own and that a sentence
     does not name yet.
     """
@@ -194,7 +194,7 @@ def turned_on(recipe: Recipe, layout: Layout, step_s: float) -> str:
     """
     gains = other_values(recipe, layout, step_s=step_s)
     on, _ = worth(gains, step_s)
-    return ", ".join(filter(None, [on, beside(recipe, layout, on)]))
+    return ", ".join(filter(None, [on, acting(recipe, layout, on)]))
 
 
 def worth(gains: list[SwitchGain], step_s: float) -> tuple[str, str]:

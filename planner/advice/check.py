@@ -135,7 +135,7 @@ def check_reading(
 def _switches(launch: Launch, estimated: Estimate | None, verdict: Verdict) -> str:
     """What is on; what it saves is said of a launch that runs."""
     if estimated is None or verdict == "invalid":
-        return switch_gains.beside(launch.recipe, launch.layout)
+        return switch_gains.acting(launch.recipe, launch.layout)
     return switch_gains.turned_on(launch.recipe, launch.layout, float(estimated.step_s))
 
 

@@ -112,10 +112,7 @@ def attention_matmul_params(model: ModelSpec) -> float:
     if not model.has_attention:
         return own
     if not mla:
-        keys = model.kv_size * (not model.shared_kv)
-        values = model.value_size * (not model.shared_kv and not model.keys_are_values)
-        gated = model.query_size * (1 + model.attention_gate)
-        return own + h * (gated + keys + values + model.output_size)
+        return own + h * (sum(model.attention_inputs) + model.output_size)
     q, c, heads = mla.q_lora_rank, mla.kv_lora_rank, model.num_heads
     queries = h * q + q * model.query_size if q else h * model.query_size
     return (

@@ -76,10 +76,10 @@ def trained(
     """LoRA, optimizer and packing; words that the cost model does not know are said and left
     out. What a launch file of a plan tells its script in variables is taken first.
     """
-    told = _planned(plain, reading, spec, seq_length)
+    planned = _planned(plain, reading, spec, seq_length)
     stated = _stated(plain, reading, spec)
-    says = "; ".join(filter(None, (told.says, "" if "lora" in told.fields else stated.says)))
-    return Trained(stated.fields | told.fields, stated.open, says)
+    says = "; ".join(filter(None, (planned.says, "" if "lora" in planned.fields else stated.says)))
+    return Trained(stated.fields | planned.fields, stated.open, says)
 
 
 def _planned(
@@ -119,6 +119,7 @@ def _planned(
 
 
 def _stated(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> Trained:
+    """What the framework's own words say."""
     name = str(
         plain.get("hf.optim")
         or plain.get("optimizer")

@@ -432,8 +432,9 @@ class ModelSpec(FrozenDocument):
         """Whether a layer, of a model whose layers are alike, has attention: in place of another
         mixer or beside it.
         """
-        beside = isinstance(self.mixer, Mamba2) and self.mixer.beside_attention
-        return self.mixer is None or beside
+        if self.mixer is None:
+            return True
+        return isinstance(self.mixer, Mamba2) and self.mixer.beside_attention
 
     @property
     def gates_attention(self) -> bool:
@@ -451,6 +452,20 @@ class ModelSpec(FrozenDocument):
     def value_size(self) -> int:
         """Of all value heads together, one a key head."""
         return self.num_kv_heads * (self.value_head_dim or self.head_dim)
+
+    @property
+    def attention_inputs(self) -> tuple[int, ...]:
+        """Widths that attention projects from the hidden state: queries, with their gate where
+        there is one, keys and values, as far as they are projected. None of it latent.
+        """
+        queries = self.query_size * (1 + self.attention_gate)
+        if self.shared_kv:
+            return (queries,)
+        return (
+            (queries, self.kv_size)
+            if self.keys_are_values
+            else (queries, self.kv_size, self.value_size)
+        )
 
     @property
     def output_size(self) -> int:

@@ -43,9 +43,9 @@ beside them that it has.
 
 @pytest.mark.parametrize("words", STATED)
 def test_what_the_version_has_not_is_not_counted(tmp_path: Path, words: str) -> None:
-    version, says, beside = STATED[words]
-    plain = checked(tmp_path, beside, f"software=megatron-core@{version}")
-    answer = checked(tmp_path, f"{beside} {words}", f"software=megatron-core@{version}")
+    version, says, others = STATED[words]
+    plain = checked(tmp_path, others, f"software=megatron-core@{version}")
+    answer = checked(tmp_path, f"{others} {words}", f"software=megatron-core@{version}")
     assert answer.verdict == "invalid"
     assert any(says in finding.message for finding in answer.findings)
     assert answer.estimate is not None and plain.estimate is not None

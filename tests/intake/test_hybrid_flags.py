@@ -58,8 +58,8 @@ def test_letters_are_layers_of_their_own() -> None:
         num_layers=None,
         hidden_size=4096,
         ffn_hidden_size=2688,
-        hybrid_layer_pattern="MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*"
-        "EMEMEMEM*EMEMEMEME/*E/*E",
+        hybrid_layer_pattern="MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*"
+        "EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME/*E/*E",
         mamba_num_heads=128,
         num_experts=512,
         moe_router_topk=22,

@@ -24,10 +24,8 @@ def products_in_order(recipe: Recipe, layout: Layouts, ffn_size: int) -> tuple[P
     attention = sequence_products(recipe, layout, count)
     if model.mla is None and model.mixer is None:
         joined, output = attention
-        widths = [model.query_size * (1 + model.attention_gate)]
-        if not model.shared_kv:
-            widths += [model.kv_size] + [model.value_size] * (not model.keys_are_values)
-        attention = (*(joined._replace(n=width / layout.tp) for width in widths), output)
+        apart = (joined._replace(n=width / layout.tp) for width in model.attention_inputs)
+        attention = (*apart, output)
     if not ffn_size:
         return attention
     wide, last = mlp_products(recipe, layout, count, ffn_size)

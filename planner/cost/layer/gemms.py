@@ -60,11 +60,9 @@ def attention_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tuple
 def _attention_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tuple[Product, ...]:
     model, tp = recipe.model, layout.tp
     h, mla = model.hidden_size, model.mla
-    queries, kv = model.query_size / tp, model.kv_size / tp
+    queries = model.query_size / tp
     if mla is None:
-        wide = queries * (1 + model.attention_gate)
-        if not model.shared_kv:
-            wide = wide + kv + (0 if model.keys_are_values else model.value_size / tp)
+        wide = sum(model.attention_inputs) / tp
         return Product(count, wide, h, "column"), Product(count, h, model.output_size / tp, "row")
     own, heads = count / outside(layout), model.num_heads / tp
     q = mla.q_lora_rank

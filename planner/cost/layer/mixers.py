@@ -61,10 +61,12 @@ def mamba2_scan(mixer: Mamba2) -> Scan:
 
     Formula: d = H P inner width, B and C 2 G N, c tokens a chunk: convolution 4 (d + 2 G N) and
              gated norm 6 d streamed; scan reads x twice and z, B, C, steps, writes d, states 16 N d
-             / c; kept 2 (2 d + 2 G N + H) of the first product, 2 d of the scan, 2 d normed
+             / c; kept 2 (2 d + 2 G N + H) of the first product, 2 d of the scan, 2 d normed;
+             backward two sets of states, 8 N d / c
     Source:  [dao2024]; [mamba-ssm] ops/triton/ssd_combined.py: five kernels, of which the backward
              pass repeats those of the states
-    Assumes: the fused path, which keeps its input and output alone; states in fp32.
+    Assumes: the fused path, which keeps its input and output alone; states in fp32; launches by
+             their number, at what the delta rule's take: a guess.
     """
     d, shared = mixer.inner_size, 2 * mixer.num_groups * mixer.state_size
     states = mixer.state_size * d / mixer.chunk
@@ -81,11 +83,11 @@ def mamba2_scan(mixer: Mamba2) -> Scan:
 def mamba1_scan(mixer: Mamba1) -> Scan:
     """Mamba-1's.
 
-    Formula: convolution 4 d and gate 6 d streamed; scan reads x, steps, B, C and writes d, its time
-             d N 9 operations a token at a tenth of fp32 rates, as bytes 2 N d; kept 4 d of the
+    Formula: convolution 4 d and gate 6 d streamed; scan reads x, steps, B, C and writes d, and its
+             arithmetic counts as 2 N d bytes more; kept 4 d of the
              first product, 2 d each of the convolution, the steps and the output, B, C
     Source:  [gu2023] sec. 3.3: the state stays in fast memory
-    Assumes: a guess of the scan's rate.
+    Assumes: what the arithmetic and the launches take is a guess.
     """
     d, states = mixer.inner_size, mixer.state_size
     return Scan(
@@ -103,7 +105,7 @@ def delta_rule_scan(
     """The gated delta rule's.
 
     Formula: k, v widths of all key and value heads, K of keys repeated to value heads, H value
-             heads; streamed: convolution 4 (2 k + v), norms of queries and keys 8 k, repetition 4 K
+             heads; streamed: convolution 4 (2 k + v), norms of queries and keys 8 k, repetition 8 K
              where heads differ, gated norm 6 v; scan: 10 K + 8 v, inverses 10 c H, states 4 e d H a
              chunk twice; kept: first product, q and k normed and repeated, v, decays 6 H, inverses
              2 c H, output and gate 2 v each
@@ -168,7 +170,7 @@ def lightning_scan(mixer: LightningAttention) -> Scan:
              writes w, states 4 w d a chunk of 64; kept q, k, v 6 w, gate, output, normed 6 w
     Source:  [flash-linear-attention] ops/simple_gla/chunk.py: tensors counted; 0.8 of SCAN_SHARE
              and backward 2.3 forwards measured (retention)
-    Assumes: chunks of 64, as that kernel has them.
+    Assumes: chunks of 64, as that kernel has them; half of the delta rule's launches.
     """
     width, d = mixer.num_heads * mixer.head_dim, mixer.head_dim
     return Scan(

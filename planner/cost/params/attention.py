@@ -23,14 +23,12 @@ def attention_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     h = model.hidden_size
     if model.mla:
         return mla_params(model, model.mla, tp)
-    q = model.query_size * (2 if model.attention_gate else 1) // tp
-    keys = 0 if model.shared_kv else model.kv_size // tp
-    values = 0 if model.shared_kv or model.keys_are_values else model.value_size // tp
+    projected = sum(width // tp for width in model.attention_inputs)
     bias = model.attention_bias
     return (
-        h * (q + keys + values)
+        h * projected
         + model.output_size // tp * h
-        + (q + keys + values if bias != "none" else 0)
+        + (projected if bias != "none" else 0)
         + (h if bias == "qkvo" else 0)  # output bias, on every rank
         + qk_norm_params(model, tp)
         + (model.num_heads // tp if model.attention_sinks else 0)

@@ -159,12 +159,12 @@ def splits(recipe: Recipe, rows: Iterable[tuple[str, Layout]]) -> list[Text]:
         named.setdefault(ends, []).append(name)
         if layout.stage_layout:
             where = f"in plan {name} " * bool(name)
-            told = (
+            flag = (
                 "| in --hybrid-layer-pattern"
                 if by_letters(recipe.model)
                 else "--pipeline-model-parallel-layout"
             )
-            dealt.append(f"{where}the stages hold {layout.stage_layout} ({told}).")
+            dealt.append(f"{where}the stages hold {layout.stage_layout} ({flag}).")
     named.pop((), None)
     shared = [_split(recipe.model.num_layers, ends, names) for ends, names in named.items()]
     return [paragraph("Layers", text) for text in shared + dealt]

@@ -24,7 +24,7 @@ from planner.report.text.parts import (
 from planner.search import SearchResult
 from planner.specs.recipe import Recipe
 from planner.specs.switches.table import parse
-from planner.switch_gains import beside, stated, worth
+from planner.switch_gains import acting, stated, worth
 from planner.units import GIB
 
 MAX_RULES = 6
@@ -96,7 +96,7 @@ def switches(answer: Recommendation) -> list[Any]:
     on, off = worth(list(answer.switches), float(plan.estimate.step_s))
     settings = parse(answer.question.switch or (), recipe.framework)
     _, idle = stated(settings, recipe, plan.layout)
-    on = ", ".join(filter(None, [on, beside(recipe, plan.layout, on)]))
+    on = ", ".join(filter(None, [on, acting(recipe, plan.layout, on)]))
     offers = ", ".join(map(str, answer.offers))
     sentences = [
         f"on: {on}." * bool(on),
