@@ -470,6 +470,8 @@ class ModelSpec(FrozenDocument):
     @property
     def output_size(self) -> int:
         """What attention's last product reads: a value for each query head."""
+        if self.mla:
+            return self.num_heads * self.mla.v_head_dim
         return self.num_heads * (self.value_head_dim or self.head_dim)
 
     @property

@@ -49,8 +49,7 @@ def kept_operations_bytes(recipe: Recipe, layout: Layouts, ffn_size: int) -> Num
     """
     model, count, tp = recipe.model, recipe.tokens_per_rank(layout), layout.tp
     kept = products_in_order(recipe, layout, ffn_size)[0::2]
-    mla = model.mla
-    values = (model.num_heads * mla.v_head_dim if mla else model.output_size) / tp
+    values = model.output_size / tp
     attention = count * (2.0 * values + 4.0 * model.num_heads / tp) * model.has_attention
     scanned = count * 2.0 * scanned_size(model) / tp
     blocks = (2 if ffn_size else 1) - isinstance(model.mixer, NoMixer)

@@ -103,7 +103,7 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     )
     kept = 1.0 if software.kept.quantized_inputs and is_low(recipe.precision) else 2.0
     mla = model.mla if attends else None
-    values = (model.num_heads * mla.v_head_dim if mla else model.output_size) / tp * attends
+    values = model.output_size / tp * attends
     queries, kv = queries * attends, kv * attends * (not model.shared_kv)
     heads = kv * (1 + (model.value_head_dim or model.head_dim) / model.head_dim)
     if model.keys_are_values:

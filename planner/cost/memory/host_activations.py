@@ -69,7 +69,7 @@ def attention_modules(
     before = parts["qkv"] - heads
     core = heads + (parts["core"] if recipe.attention == "unfused" else 0.0)
     runs = (1 - layout.drops("core_attn")) * (1 - layout.drops("mla_up_proj"))
-    output = recipe.tokens_per_rank(layout) * 2.0 * _value_size(recipe) / layout.tp
+    output = recipe.tokens_per_rank(layout) * 2.0 * model.output_size / layout.tp
     own_copy = parts["attention_output"] - output
     entered = norm_output + (parts["latents"] if model.mla else norm_input + before)
     projected = np.where(own_copy > 0, own_copy, output)
@@ -79,12 +79,6 @@ def attention_modules(
         "core_attn": Hosted(core * runs, (core + output) * runs),
         "attn_proj": Hosted(parts["attention_output"], projected),
     }
-
-
-def _value_size(recipe: Recipe) -> float:
-    """Width of attention's output, over all heads."""
-    model = recipe.model
-    return float(model.num_heads * model.mla.v_head_dim if model.mla else model.output_size)
 
 
 def expert_modules(

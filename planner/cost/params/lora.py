@@ -48,7 +48,7 @@ def attention_adapters(model: ModelSpec, targets: tuple[str, ...]) -> tuple[Adap
             (value, model.num_heads * (mla.qk_nope_dim + mla.v_head_dim)),
         ]
         adapters = [Adapter(a, b, "column", "attention") for a, b in pairs]
-    out = model.num_heads * (mla.v_head_dim if mla else model.head_dim)
+    out = model.output_size
     return (*adapters, *(Adapter(out, h, "row", "attention") for name in targets if name == "proj"))
 
 
