@@ -56,6 +56,8 @@ REFERENCES: dict[str, str] = {
         " Structured State Space Duality, ICML 2024, arXiv 2405.21060"
     ),
     "deepseek2024": "DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437",
+    "deepseek2025": "DeepSeek-AI, DeepSeek-V3.2, arXiv 2512.02556: sparse attention, its indexer",
+    "flashmla": "FlashMLA, github.com/deepseek-ai/FlashMLA, 2026: rates of sparse attention",
     "mamba-ssm": "state-spaces/mamba, github.com/state-spaces/mamba, 2026: kernels of SSD",
     "flash-linear-attention": (
         "flash-linear-attention, github.com/fla-org/flash-linear-attention, 2026: kernels of linear"

@@ -15,6 +15,7 @@ from planner.accuracy.notes import Facts, facts
 from planner.accuracy.skipped import Skipped
 from planner.errors import InputError
 from planner.specs import library
+from planner.specs.megatron_letters import by_letters
 from planner.specs.model import ModelSpec
 from planner.specs.uncosted import uncosted
 
@@ -95,7 +96,12 @@ def shape(row: Row) -> tuple[ModelSpec, tuple[str, ...]]:
     model, assumed = _shape(name, fields, int(row["seq"]), str(row["stack"] or ""), noted.head_dim)
     if model.mtp_layers and _without_mtp(row, name):
         model = model.model_copy(update={"mtp_layers": 0})
-    elif model.mtp_pattern and row["stack"] == "megatron" and BRIDGE in str(row["source_ref"]):
+    elif (
+        by_letters(model)
+        and model.mtp_layers
+        and row["stack"] == "megatron"
+        and BRIDGE in str(row["source_ref"])
+    ):
         model = model.model_copy(update={"mtp_layers": 2, "mtp_repeated": True})
         assumed = (*assumed, "two depths of multi-token prediction, as Bridge's recipes have them")
     return model, assumed

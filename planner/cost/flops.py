@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.cost.layer.attention import core_dim
+from planner.cost.layer.attention import absorbed, core_dim
+from planner.cost.layer.sparse import chosen_keys, core_width, index_loss, keys_of_latent
+from planner.cost.params.attention import index_matmul_params
 from planner.cost.params.lora import adapter_params, layer_adapters
 from planner.cost.params.mixers import linears
 from planner.cost.params.trained import has_backward, trains, trains_all
@@ -17,7 +19,7 @@ from planner.specs.mixers import (
     Mamba2,
     ShortConvolution,
 )
-from planner.specs.model import ModelSpec
+from planner.specs.model import Indexer, ModelSpec
 from planner.specs.recipe import Recipe
 
 
@@ -25,19 +27,20 @@ def attention_flops_per_token(recipe: Recipe, *, full_attention: bool = True) ->
     """Attention products of one token over the causal sequence, forward and backward.
 
     Formula: of each layer 12 s (a d), s a sample's length where samples are shorter than the
-             sequence; latent attention's d is the mean of (n + r) and v; a third of it where no
-             backward pass enters the layers; times seen_share() unless full
-    Source:  [narayanan2021] eq. 3
+             sequence; latent attention's d is the mean of (n + r) and v, absorbed of (c + r) and c
+             unless full; a third of it where no backward pass enters the layers; times seen_share()
+             unless full
+    Source:  [narayanan2021] eq. 3; [megatron-bridge] training/utils/flop_utils.py
     Assumes: full: the whole s x s square; causal masks need half. A layer of multi-token prediction
              is one more.
     """
     passes = 12.0 if has_backward(recipe) else 4.0
     each = [
-        model.num_heads
-        * core_dim(model)
-        * (1.0 if full_attention else seen_share(recipe, model))
-        * model.has_attention
-        for model in kinds(recipe.model).values()
+        kind.model.num_heads
+        * (core_dim(kind.model) if full_attention else core_width(kind))
+        * (1.0 if full_attention else seen_share(recipe, kind.model))
+        * kind.model.has_attention
+        for kind in recipe.kinds
     ]
     return passes * sample_length(recipe) * _over_layers(recipe.model, each)
 
@@ -55,6 +58,37 @@ def scan_flops_per_token(recipe: Recipe) -> float:
     """
     each = [_scan_flops(model) for model in kinds(recipe.model).values()]
     return (3.0 if has_backward(recipe) else 1.0) * _over_layers(recipe.model, each)
+
+
+def index_flops_per_token(recipe: Recipe, *, full_attention: bool = True) -> float:
+    """Products of one token that choose the keys of its attention, forward and backward.
+
+    Formula: of each layer with an index of its own 2 P of index_matrices() (4 P where its loss
+             trains it) + 2 D i (e + 1), i heads e wide, of blocks 2 D i e; D = s/2 keys, s when
+             full; the loss adds 4 S i (e + 1) + 2 S a d, S those that it compares, d as attention
+             has it
+    Source:  [megatron-bridge] training/utils/flop_utils.py (dsa): inputs are detached, so that no
+             gradient leaves the index; [deepseek2025] eq. 1 and 2
+    Assumes: all keys are scored.
+    """
+    each = [_index_flops(kind, full_attention) for kind in recipe.kinds]
+    return _over_layers(recipe.model, each)
+
+
+def _index_flops(kind: Recipe, full_attention: bool) -> float:
+    model, s = kind.model, float(sample_length(kind))
+    index, loss = model.index, index_loss(kind)
+    if index is None or not model.chooses_keys:
+        return 0.0
+    scored = s if full_attention else s / 2
+    score = index.num_heads * (index.head_dim + isinstance(index, Indexer))
+    forward = 2.0 * index_matmul_params(model) + 2 * scored * score
+    if loss == "none":
+        return forward
+    compared = chosen_keys(model, s) if loss == "chosen" and not full_attention else scored
+    width = keys_of_latent(model) if absorbed(kind) else model.head_dim
+    own = 2.0 * index_matmul_params(model) + 4 * compared * score
+    return forward + own + 2 * compared * model.num_heads * width
 
 
 def _scan_flops(model: ModelSpec) -> float:
@@ -92,11 +126,14 @@ def sample_length(recipe: Recipe) -> int:
 def seen_share(recipe: Recipe, model: ModelSpec) -> float:
     """Keys that a layer's causal attention sees over the full square; model: of the layer's kind.
 
-    Formula: 1/2; where a window w slides w/s - w^2 / (2 s^2), w / (2 s) in chunks
+    Formula: 1/2; where a window w slides w/s - w^2 / (2 s^2), w / (2 s) in chunks; chosen_keys() /
+             s
     Source:  [hf-transformers] sliding_window, attention_chunk_size
     Assumes: nothing.
     """
     window, s = model.window, sample_length(recipe)
+    if model.index:
+        return chosen_keys(model, s) / s
     if window is None or window.tokens >= s:
         return 0.5
     part = window.tokens / s
@@ -195,9 +232,9 @@ def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
     """Floating-point operations of one step over all GPUs; of frozen weights only what a gradient
     passes through, padding left out.
 
-    Formula: tokens (2 P + 2 P_passed + 2 P_trained + 6 P_adapters + attention + scans), P what a
-             token uses (6 P when all is trained), P_passed all of it unless no backward pass enters
-             the layers (then the head), attention times seen_share when causal is counted
+    Formula: tokens (2 P + 2 P_passed + 2 P_trained + 6 P_adapters + attention + scans + index), P
+             what a token uses (6 P when all is trained), P_passed all of it unless no backward pass
+             enters the layers (then the head), attention times seen_share when causal is counted
     Source:  [narayanan2021] eq. 3 without recomputation; [hu2021]
     Assumes: the look-up of the embedding is not counted, the head is; recomputation and padding are
              no work of the model.
@@ -209,4 +246,7 @@ def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
     products = 2.0 * (used + passed + trained_matmul_params(recipe)) + 6.0 * adapter_matmul_params(
         recipe
     )
-    return recipe.tokens * recipe.used_share * (products + attention + scan_flops_per_token(recipe))
+    mixed = scan_flops_per_token(recipe) + index_flops_per_token(
+        recipe, full_attention=full_attention
+    )
+    return recipe.tokens * recipe.used_share * (products + attention + mixed)

@@ -17,6 +17,9 @@ from planner.specs.versions import Version, version_of
 HYBRIDS: Version = (0, 18)
 """Since then hybrids have their own program; before, it is Mamba's."""
 
+INDEX_LOSS = "0.001"
+"""Weight of an indexer's own loss. Source: [megatron-bridge] models/glm_moe_dsa."""
+
 
 def attends(kind: ModelSpec) -> bool:
     """Whether a layer has attention."""
@@ -63,7 +66,7 @@ def reuse(model: ModelSpec) -> tuple[int, int] | None:
     if True not in shared:
         return 1, 0
     first = shared.index(True)
-    every = next((i for i, x in enumerate(shared[first:], 2) if not x), len(shared) + 1)
+    every = next((i for i, x in enumerate(shared[first:], 1) if not x), len(shared) + 1)
     holds = all(x == (max(i - first + 1, 0) % every != 0) for i, x in enumerate(shared))
     return (every, first) if first and holds else None
 
@@ -150,6 +153,10 @@ def _indexer(model: ModelSpec, indexer: Indexer) -> list[Flag]:
         ("--dsa-indexer-head-dim", str(indexer.head_dim)),
         ("--dsa-indexer-topk", str(indexer.keys_per_query)),
     ]
+    if indexer.loss != "none":
+        out.append(("--dsa-indexer-loss-coeff", INDEX_LOSS))
+    if indexer.loss == "chosen":
+        out.append(("--dsa-indexer-use-sparse-loss",))
     every, first = reuse(model) or (1, 0)
     if every > 1:
         out.append(("--dsa-indexer-topk-freq", str(every)))

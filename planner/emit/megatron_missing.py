@@ -99,7 +99,9 @@ def _of_prediction(model: ModelSpec, lettered: bool, version: Version) -> dict[s
     varied = isinstance(last.mixer, GatedDeltaNet) or bool(last.mla and last.mla.indexer)
     return {
         "multi-token prediction in a pattern": lettered and version < megatron_letters.STAGES,
-        "layers of multi-token prediction unlike the last": not lettered and predicted != (last,),
+        "layers of multi-token prediction unlike the last": (
+            not lettered and tuple(map(_choosing, predicted)) != (_choosing(last),)
+        ),
         "multi-token prediction by delta nets or sparse attention": (
             not lettered and varied and version < VARIANT_MTP
         ),
@@ -107,6 +109,18 @@ def _of_prediction(model: ModelSpec, lettered: bool, version: Version) -> dict[s
             model.mtp_repeated and version < SHARED_MTP
         ),
     }
+
+
+def _choosing(kind: ModelSpec) -> ModelSpec:
+    """The layer with an indexer of its own: layers of prediction are counted anew, and the first
+    one chooses its keys itself.
+    """
+    if not kind.mla or not kind.mla.indexer:
+        return kind
+    own = kind.mla.model_copy(
+        update={"indexer": kind.mla.indexer.model_copy(update={"shared": False})}
+    )
+    return kind.model_copy(update={"mla": own})
 
 
 def _that_differ(model: ModelSpec, each: tuple[ModelSpec, ...], lettered: bool) -> dict[str, bool]:

@@ -13,6 +13,7 @@ from planner.interpret.numbers import whole_number
 from planner.specs import hybrids, megatron_letters
 from planner.specs.config_layers import layered, written
 from planner.specs.megatron_letters import Pattern
+from planner.specs.model import expanded
 
 Fields = dict[str, Any]
 CONVOLUTION = 4
@@ -32,7 +33,8 @@ INDEXER = {
     "head_dim": "dsa_indexer_head_dim",
     "keys_per_query": "dsa_indexer_topk",
 }
-
+SHARED = "shared-index"
+"""Kinds that take an earlier layer's choice begin so."""
 RATIOS = ("hybrid_attention_ratio", "hybrid_mlp_ratio")
 
 
@@ -100,13 +102,22 @@ def layers(arguments: Fields, fields: Fields, where: str) -> Fields:
     sees_window = _windowed(arguments, count) if window else []
     if not own and not has_experts and not sees_window:
         return {}
-    return layered(
+    found_layers = layered(
         fields,
         own,
         has_experts or [bool(moe)] * count,
         sees_window or [bool(window)] * count,
         where,
     )
+    return found_layers | _choosing(found_layers, fields)
+
+
+def _choosing(found: Fields, fields: Fields) -> Fields:
+    """Layers of prediction are counted anew, and the first chooses its keys itself."""
+    last = "".join(expanded(found.get("pattern", ""))[-1:])
+    own = last.replace(SHARED, "attention", 1)
+    named = [kind["name"] for kind in found.get("kinds", ())]
+    return {"mtp_pattern": own} if fields["mtp_layers"] and own != last and own in named else {}
 
 
 def _differs(arguments: Fields, name: str) -> bool:
@@ -150,7 +161,7 @@ def _variants(arguments: Fields, fields: Fields, variant: str) -> list[Fields]:
     kinds: dict[bool, Fields] = {
         False: {"name": "attention", "mla": mla},
         True: {
-            "name": "shared-index",
+            "name": SHARED,
             "mla": {**mla, "indexer": {**mla["indexer"], "shared": True}},
         },
     }
@@ -167,7 +178,11 @@ def _indexer(arguments: Fields) -> Fields:
     missing = [name for name in INDEXER.values() if not arguments.get(name)]
     if missing:
         raise InputError(f"sparse attention must state its indexer, but got no {missing[0]}")
-    return {field: whole_number(arguments, name) for field, name in INDEXER.items()}
+    sizes = {field: whole_number(arguments, name) for field, name in INDEXER.items()}
+    if not float(arguments.get("dsa_indexer_loss_coeff") or 0.0):
+        return {**sizes, "loss": "none"}
+    sparse = bool(arguments.get("dsa_indexer_use_sparse_loss"))
+    return {**sizes, "loss": "chosen" if sparse else "all"}
 
 
 def _delta_net(arguments: Fields) -> Fields:

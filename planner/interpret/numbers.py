@@ -106,6 +106,7 @@ FIGURES = (
     "moe_router_topk_scaling_factor",
     "hybrid_attention_ratio",
     "hybrid_mlp_ratio",
+    "dsa_indexer_loss_coeff",
 )
 
 

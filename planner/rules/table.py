@@ -10,15 +10,21 @@ from typing import Any
 import numpy as np
 
 from planner.layout import Layout, Layouts
-from planner.rules import deepspeed, megatron, sizes, switches, torch, training
+from planner.rules import deepspeed, megatron, sizes, switches, together, torch, training
 from planner.rules.rule import Breach, Rule, breach
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
 
 BY_FRAMEWORK: dict[str, tuple[Rule, ...]] = {
-    "megatron": (*megatron.RULES, *switches.of("megatron")),
-    "deepspeed": (*deepspeed.RULES, *switches.of("deepspeed")),
-    "torch": (*sizes.RULES, *torch.RULES, *training.PACKED, *switches.of("torch")),
+    "megatron": (*megatron.RULES, *together.RULES, *switches.of("megatron")),
+    "deepspeed": (*deepspeed.RULES, *together.RULES, *switches.of("deepspeed")),
+    "torch": (
+        *sizes.RULES,
+        *torch.RULES,
+        *training.PACKED,
+        *together.RULES,
+        *switches.of("torch"),
+    ),
 }
 NARROW = 2**15
 """Below this a product of two columns fits 32 bits, whose remainder is eight times faster than that

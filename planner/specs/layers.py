@@ -7,12 +7,13 @@ of its layers.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.layout import Numeric
-from planner.specs.model import ModelSpec, expanded
+from planner.specs.model import Indexer, ModelSpec, expanded
 
 Kinds = dict[str, ModelSpec]
 
@@ -69,6 +70,31 @@ def _layers(model: ModelSpec) -> tuple[tuple[str, ...], Kinds]:
     named = tuple(_name(model, index) for index in range(model.num_layers))
     first = {name: named.index(name) for name in dict.fromkeys(named)}
     return named, {name: _alone(model, index) for name, index in first.items()}
+
+
+def has_indexer(model: ModelSpec) -> bool:
+    """Whether an indexer chooses the keys of any layer."""
+    return any(isinstance(kind.index, Indexer) for kind in kinds(model).values())
+
+
+@lru_cache(maxsize=64)
+def bound(model: ModelSpec) -> NDArray[np.bool_]:
+    """Of each layer whether it, or one after it, takes keys and values or a choice of keys from one
+    before it: a pipeline stage cannot begin there.
+    """
+    out = np.zeros(model.num_layers, dtype=bool)
+    source: dict[Any, int] = {}
+    each = kinds(model)
+    for layer, name in enumerate(layer_kinds(model)):
+        kind = each[name]
+        if not kind.has_attention:
+            continue
+        takes = kind.shared_kv or (kind.index is not None and not kind.chooses_keys)
+        if takes and kind.window in source:
+            out[source[kind.window] + 1 : layer + 1] = True
+        elif not takes:
+            source[kind.window] = layer
+    return out
 
 
 def has_experts(model: ModelSpec, index: int) -> bool:

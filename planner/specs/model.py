@@ -113,6 +113,10 @@ class Indexer(FrozenDocument):
     keys_per_query: Width
     shared: bool = False
     """The choice is that of an earlier layer: no indexer of its own (GLM-5.2)."""
+    loss: Literal["none", "chosen", "all"] = "chosen"
+    """Which keys its own loss compares with attention's scores: those that it chose, or all; none:
+    it is not trained.
+    """
 
 
 class Mla(FrozenDocument):
@@ -435,6 +439,24 @@ class ModelSpec(FrozenDocument):
         if self.mixer is None:
             return True
         return isinstance(self.mixer, Mamba2) and self.mixer.beside_attention
+
+    @property
+    def index(self) -> Indexer | BlockSparse | None:
+        """What chooses the keys that a layer's attention sees; None where it sees all."""
+        if not self.has_attention:
+            return None
+        return self.mla.indexer if self.mla else self.block_sparse
+
+    @property
+    def chooses_keys(self) -> bool:
+        """Whether a layer has an index of its own: not an earlier layer's."""
+        index = self.index
+        return index is not None and not (isinstance(index, Indexer) and index.shared)
+
+    @property
+    def streams(self) -> int:
+        """Copies of the hidden state between layers."""
+        return max(self.altup_streams, 1)
 
     @property
     def gates_attention(self) -> bool:

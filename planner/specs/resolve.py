@@ -12,6 +12,7 @@ from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, 
 from planner.specs import library, named_software, tuning, uncosted
 from planner.specs.distributions import named
 from planner.specs.hardware import AMPERE, Gpu, HardwareProfile
+from planner.specs.layers import has_indexer
 from planner.specs.model import ModelSpec
 from planner.specs.question import LAYERS, RANGED, SWITCHES, bounds, limits
 from planner.specs.recipe import Precision, Recipe
@@ -23,6 +24,7 @@ from planner.specs.software_versions import (
     of_run,
 )
 from planner.specs.switches import table
+from planner.specs.switches.megatron_kernels import FUSED_SPARSE
 from planner.specs.switches.switch import Switches, Value
 from planner.specs.versions import OWN, numbers_of, version_of
 from planner.specs.words import Question
@@ -142,6 +144,7 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
         named_software.torchtitan_of(question),
         hardware.gpu.architecture,
         str(precision.value),
+        has_indexer(model),
     )
     attention = _attention(question, software, hardware, str(precision.value))
     rates = Chosen(
@@ -211,6 +214,7 @@ def _switched(
     torchtitan: str | None,
     architecture: str,
     precision: str,
+    indexed: bool,
 ) -> tuple[Software, tuple[str, ...]]:
     """The stack with its switches as the version has them, then as the question sets them."""
     number = version_of(software.framework, version)
@@ -245,6 +249,8 @@ def _switched(
     free: dict[str, Value] = {} if architecture == "cpu" else dict(FREE)
     if software.framework == "deepspeed" and question.optimizer == "muon":
         free["reduce_scatter"] = False  # Muon needs whole gradients of its matrices
+    if software.framework == "megatron" and indexed and architecture != "cpu":
+        free["dsa_kernel_backend"] = "cudnn" if architecture in FUSED_SPARSE else "tilelang"
     software, notes = table.available(table.with_switches(software, free), version)
     if precision in NO_BF16 and software.switches.get(narrow) == "bf16":
         software = table.with_switches(software, {narrow: "fp32"})

@@ -441,6 +441,10 @@ class Quirks(FrozenDocument):
     """
     quantized_gathers: bool = False
     """With 8-bit products sequence parallelism gathers 8-bit tensors (Transformer Engine)."""
+    sparse_kernels: bool = False
+    """Sparse attention reads the keys that it chose alone, by kernels over absorbed latents; else
+    it computes all scores and masks them.
+    """
     stage_head_share: NonNegativeFloat = 0.0
     """Not 0: layers are dealt to pipeline stages by size, the head weighing this share of its
     products over a layer's (nanotron).

@@ -18,10 +18,7 @@ def uncosted(model: ModelSpec) -> tuple[str, ...]:
 
 
 def _of_layer(kind: ModelSpec) -> list[str]:
-    mla = kind.mla
     has = {
-        "an indexer that chooses the keys (sparse attention)": bool(mla and mla.indexer),
-        "block-sparse attention": kind.block_sparse is not None,
         "several streams of the hidden state (AltUp)": kind.altup_streams > 0,
         "low-rank products beside attention (Laurel)": kind.laurel_rank > 0,
         "per-layer inputs": kind.per_layer_inputs is not None,

@@ -30,12 +30,19 @@ def shorter(name: str, **changes: Any) -> ModelSpec:
 
 DELTA = shorter("qwen3-next-80b-a3b", num_layers=8, pattern="(delta*3 attention)*2")
 SPARSE = shorter("glm5", num_layers=6)
+SHARED = shorter(
+    "glm5.2",
+    num_layers=8,
+    pattern="attention-dense*3 shared-index-experts*3 attention-experts shared-index-experts",
+)
+STAGES = {"pp": 2, "ep": 4, "stage_layout": "Et*6|ttmL"}
 
 
 @pytest.mark.parametrize(
     ("version", "plans"),
     [
         (NEWEST, [*PLANS, (DELTA, {"tp": 2, "pp": 2, "ep": 4}), (SPARSE, {"pp": 2, "ep": 4})]),
+        (NEWEST, [(SHARED, STAGES)]),
         ("0.17.1", [*PLANS, (DELTA, {"tp": 2, "pp": 2, "ep": 4})]),
     ],
 )

@@ -15,7 +15,7 @@ from planner.interpret.layer_lists import named_layers
 from planner.interpret.megatron_kinds import implied
 from planner.interpret.megatron_model import model
 from planner.specs import library
-from planner.specs.layers import kinds, layer_kinds
+from planner.specs.layers import kinds, layer_kinds, mtp_kinds
 from planner.specs.megatron_letters import parsed, spread
 from planner.specs.mixers import GatedDeltaNet, Mamba2
 from planner.specs.model import ModelSpec
@@ -196,6 +196,37 @@ def test_sparse_attention_shares_its_choice() -> None:
     )
     own = [name == "attention" for name in layer_kinds(found)]
     assert own == [True, True, False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "loss"),
+    [
+        ({}, "none"),
+        ({"dsa_indexer_use_sparse_loss": True}, "none"),
+        ({"dsa_indexer_loss_coeff": 0.01}, "all"),
+        ({"dsa_indexer_loss_coeff": "0.01", "dsa_indexer_use_sparse_loss": True}, "chosen"),
+    ],
+)
+def test_what_trains_an_indexer_and_predicts_behind_it(words: dict[str, Any], loss: str) -> None:
+    """[megatron-core] dsa.py of 0.19.2: no loss without a coefficient; layers of prediction count
+    from 1 and choose for themselves.
+    """
+    found = read(
+        multi_latent_attention=True,
+        q_lora_rank=64,
+        experimental_attention_variant="dsa",
+        dsa_indexer_n_heads=4,
+        dsa_indexer_head_dim=32,
+        dsa_indexer_topk=128,
+        dsa_indexer_topk_freq=2,
+        mtp_num_layers=1,
+        **words,
+    )
+    last = kinds(found)[layer_kinds(found)[-1]]
+    [predicts] = mtp_kinds(found)
+    assert last.mla and last.mla.indexer and last.mla.indexer.shared
+    assert predicts.chooses_keys and predicts.mla and predicts.mla.indexer
+    assert predicts.mla.indexer.loss == loss
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,13 @@ ODD_WIDTH = hybrid(
 )
 DELTA = few("qwen3-next-80b-a3b", num_layers=4, pattern="delta*3 attention")  # 16 key heads
 SPARSE = few("glm5", num_layers=4, mtp_layers=0)
+SHARED = few(
+    "glm5.2",
+    num_layers=8,
+    mtp_layers=0,
+    mtp_pattern="",
+    pattern="attention-dense*3 shared-index-experts*3 attention-experts shared-index-experts",
+)
 
 CASES: dict[str, tuple[ModelSpec, dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "Mamba heads split over tp and cp": (
@@ -86,6 +93,13 @@ CASES: dict[str, tuple[ModelSpec, dict[str, Any], dict[str, Any], dict[str, Any]
         {"tp": 2, "sp": 0},
         "",
     ),
+    "layers that share keys lie in one stage": (
+        SHARED,
+        {},
+        {"pp": 2, "stage_layout": "Et*6|ttL"},
+        {"pp": 2},
+        "DSA index-share pipeline split is invalid",
+    ),
     "hybrids have even stages before 0.17": (
         MAMBA,
         {"framework_version": "0.16"},
@@ -132,6 +146,32 @@ def test_megatron_refuses_what_the_rule_refuses(version: str) -> None:
     for answer, message in zip(answers, says, strict=True):
         assert answer["accepted"] == (not message), answer
         assert message in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "holds"),
+    [
+        # layouts of Megatron-Bridge's recipes for GLM-5.2 (recipes/glm/h100/glm5.py)
+        (
+            {
+                "pp": 13,
+                "stage_layout": "Etttttt|tttt|tttttttt|tttttttt|tttttttt|tttttttt|tttttttt|tttttttt"
+                "|tttt|tttt|tttt|tttt|ttttmL",
+            },
+            True,
+        ),
+        ({"pp": 2}, False),  # the second half begins at layer 39, which takes 38's choice
+        ({"pp": 19, "first_layers": 6}, True),
+        ({"pp": 19, "last_layers": 6}, False),
+        ({}, True),
+    ],
+)
+def test_a_choice_of_keys_crosses_no_stage(words: dict[str, Any], holds: bool) -> None:
+    """Whole models, even stages and stated ones."""
+    layout = Layout(dp=8, **words)
+    recipe = documents.recipe("glm5.2", layout.gpus, global_batch_size=layout.gbs)
+    broken = [breach.rule for breach in breaches(recipe, layout)]
+    assert ("layers that share keys lie in one stage" in broken) == (not holds)
 
 
 def test_sparse_attention_takes_gathered_keys() -> None:

@@ -217,6 +217,15 @@ def test_muon_has_one_instance_of_the_optimizer() -> None:
     assert "instances are not Muon's" in broken
 
 
+@pytest.mark.parametrize(("hardware", "legal"), [("h100-sxm", True), ("a100-80g-sxm", False)])
+def test_cudnns_kernels_of_sparse_attention(hardware: str, legal: bool) -> None:
+    """core/transformer/experimental_attention_variant/dsa_cudnn_kernels.py: SM90 and later."""
+    software = with_switches(library.stack("megatron"), {"dsa_kernel_backend": "cudnn"})
+    recipe = documents.recipe("glm5", 64, software=software, hardware=hardware)
+    broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe))}
+    assert ("cuDNN's sparse attention is of Hopper and later" not in broken) == legal
+
+
 @pytest.mark.parametrize(
     ("copies", "knobs", "legal"),
     [

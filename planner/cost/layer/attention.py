@@ -4,13 +4,15 @@ that context parallelism shares.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from planner.cost.layer.kernels import flash_attention_s, flash_backward_s, gemm_s, memory_s
 from planner.cost.network import collectives
 from planner.cost.params.layer import kv_heads_per_rank
 from planner.layout import Layouts, Numeric
-from planner.specs.model import ModelSpec
+from planner.specs.model import Indexer, Mla, ModelSpec
 from planner.specs.recipe import Recipe
 from planner.units import MICRO
 
@@ -21,6 +23,30 @@ TILE = 128
 def attended(recipe: Recipe) -> int:
     """Tokens of the longest stretch that attends to itself: the sequence, or a packed sample."""
     return recipe.mean_length if recipe.packing and recipe.mean_length else recipe.seq_length
+
+
+def core(recipe: Recipe) -> Literal["flash", "fused", "unfused", "masked", "chosen"]:
+    """How a layer's attention is computed: by the recipe's kernel; where an index chooses keys, of
+    them alone by kernels of their own (chosen), or of all, of which a mask takes the others out
+    (masked: fused; unfused: as Megatron-LM without those kernels has it).
+    """
+    if recipe.model.index is None:
+        return recipe.attention
+    if absorbed(recipe):
+        return "chosen"
+    return "unfused" if recipe.framework == "megatron" else _masked(recipe.attention)
+
+
+def _masked(attention: str) -> Literal["masked", "unfused"]:
+    return "unfused" if attention == "unfused" else "masked"
+
+
+def absorbed(recipe: Recipe) -> Mla | None:
+    """Latent attention whose queries are projected into the latent, so that one key serves all
+    heads: that of kernels that read the chosen keys.
+    """
+    kernels = recipe.software.quirks.sparse_kernels
+    return recipe.model.mla if kernels and isinstance(recipe.model.index, Indexer) else None
 
 
 def core_dim(model: ModelSpec) -> float:
@@ -47,16 +73,9 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     model, hardware, software = recipe.model, recipe.hardware, recipe.software
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
     if recipe.attention != "unfused":
-        samples = recipe.samples_per_sequence
-        blocks = (
-            flash_attention_s(
-                hardware, layout.mbs * samples, heads, s / samples / layout.cp, core_dim(model)
-            )
-            * layout.cp
-        )
+        forward = fused_s(recipe, layout, heads, core_dim(model))
         if model.window and model.window.tokens < attended(recipe):
-            blocks = blocks * windowed_share(recipe)
-        forward = blocks / getattr(software.attention_shares, hardware.gpu.architecture, 1.0)
+            forward = forward * windowed_share(recipe)
         return forward, flash_backward_s(hardware, forward)
     batch = layout.mbs * heads / layout.cp
     scores = batch * s * s
@@ -78,19 +97,44 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     return forward, backward
 
 
+def fused_s(recipe: Recipe, layout: Layouts, heads: Numeric, dim: float) -> Numeric:
+    """Forward time of a fused kernel over the whole causal sequence.
+
+    Formula: flash_attention_s() of s / cp tokens, cp times; over the share of its rate that the
+             software's kernel has
+    Source:  [dao2022]
+    Assumes: as attention_times().
+    """
+    hardware, samples = recipe.hardware, recipe.samples_per_sequence
+    tokens = float(recipe.seq_length) / samples / layout.cp
+    one = flash_attention_s(hardware, layout.mbs * samples, heads, tokens, dim)
+    shares = recipe.software.attention_shares
+    return one * layout.cp / getattr(shares, hardware.gpu.architecture, 1.0)
+
+
+def seen_part(seen: float, s: float) -> float:
+    """Time of attention to so many keys in the mean over that of a full causal one.
+
+    Formula: (seen + 64) / (s/2 + 64)
+    Source:  [dao2022] sec. 3: tiles of 128 keys, of which a row computes half a one too many
+    Assumes: the kernel's rate is that of the whole sequence.
+    """
+    return (seen + TILE / 2) / (s / 2 + TILE / 2)
+
+
 def windowed_share(recipe: Recipe) -> float:
     """Time of a windowed layer's attention over that of a full one.
 
-    Formula: (seen + 64) / (s/2 + 64), seen the mean keys a token sees: w - w^2 / (2 s) where
-             windows slide, w/2 in chunks
-    Source:  [dao2022] sec. 3: tiles of 128 keys, of which a row computes half a one too many
-    Assumes: the kernel's rate is that of the whole sequence.
+    Formula: seen_part() of the mean keys a token sees: w - w^2 / (2 s) where windows slide, w/2 in
+             chunks
+    Source:  [hf-transformers] sliding_window, attention_chunk_size
+    Assumes: as seen_part().
     """
     window, s = recipe.model.window, attended(recipe)
     assert window is not None
     w = window.tokens
     seen = w - w * w / (2 * s) if window.kind == "sliding" else w / 2
-    return (seen + TILE / 2) / (s / 2 + TILE / 2)
+    return seen_part(seen, s)
 
 
 def _exchange_times(
@@ -117,6 +161,20 @@ def _exchange_times(
     return exchange_s, exchange_s
 
 
+def keys_width(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Elements a token of the keys and values of a rank.
+
+    Formula: 2 k d; of absorbed latents c + r, and an index's key
+    Source:  [megatron-core] core/transformer/experimental_attention_variant/dsa.py
+    Assumes: a head at least.
+    """
+    mla, index = absorbed(recipe), recipe.model.index
+    if mla and index:
+        own = index.head_dim * recipe.model.chooses_keys
+        return mla.kv_lora_rank + mla.qk_rope_dim + own
+    return 2 * kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim
+
+
 def cp_comm_times(
     recipe: Recipe, layout: Layouts, attention_s: tuple[Numeric, Numeric]
 ) -> tuple[Numeric, Numeric]:
@@ -138,13 +196,7 @@ def cp_comm_times(
     if recipe.framework == "deepspeed":
         return _exchange_times(recipe, layout, layout.cp, 1)
     exchange = _exchange_times(recipe, layout, layout.cp_a2a, layout.tp)
-    kv = (
-        2
-        * kv_heads_per_rank(recipe.model, layout.tp)
-        * recipe.model.head_dim
-        * recipe.element_bytes
-    )
-    size = recipe.tokens_per_rank(layout) * kv
+    size = recipe.tokens_per_rank(layout) * keys_width(recipe, layout) * recipe.element_bytes
     ring = layout.cp / layout.cp_a2a
     hop = collectives.send_s(recipe.hardware, layout.tp * layout.cp_a2a, ring, size)
     hops = ring - 1

@@ -20,6 +20,7 @@ from planner.cost.layer.gemms import (
 from planner.cost.layer.kernels import is_low, memory_s
 from planner.cost.layer.lora import NO_ADAPTERS, AdapterTime, adapters_time
 from planner.cost.layer.mixers import context_times, scan, sequence_products, sequence_times
+from planner.cost.layer.sparse import INDEX_LAUNCH_US, index_gathered
 from planner.cost.network import collectives
 from planner.cost.params.layer import kv_heads_per_rank
 from planner.cost.params.lora import layer_adapters
@@ -175,9 +176,10 @@ def sequence_launch_us(recipe: Recipe) -> tuple[float, float]:
     """CPU time that a layer's attention or mixer takes beyond plain attention's, each way."""
     model, software = recipe.model, recipe.software
     latent = software.experts.latent_launch_us if model.mla and model.has_attention else 0.0
-    forward, backward = scan(model.mixer, model.hidden_size).launch_us
     share = software.launch.scan_share
-    return latent + forward * share, latent + backward * share
+    forward, backward = scan(model.mixer, model.hidden_size).launch_us
+    index = INDEX_LAUNCH_US if model.chooses_keys else (0.0, 0.0)
+    return latent + (forward + index[0]) * share, latent + (backward + index[1]) * share
 
 
 def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric, Numeric]:
@@ -250,7 +252,8 @@ def tp_comm_times(
 
     Formula: an all-reduce forward and tp_reduces_backward / 2 backward for each of two blocks; with
              sp all-gather + reduce-scatter each way (backward: gathers open, scatters beside);
-             latent attention gathers q + c + r in place of h
+             latent attention gathers q + c + r in place of h; an index that chooses keys h + q
+             more, forward alone
     Source:  [korthikanti2022] sec. 4.2.2; [megatron-core]
              LinearWithGradAccumulationAndAsyncCommunication; [aleph-alpha-scaling]
     Assumes: the inputs' second gathers of sp, as long as the opening ones, run beside the input
@@ -274,7 +277,9 @@ def tp_comm_times(
     scatter = collectives.gather_s(hardware, members, size)
     reduce = collectives.all_reduce_s(hardware, members, size)
     sp = layout.sequence_split
-    forward = np.where(sp, gathers + blocks * scatter, blocks * reduce)
+    index = index_gathered(recipe.model) / recipe.model.hidden_size
+    indexed = collectives.gather_s(hardware, members, size * index) if index else 0.0
+    forward = np.where(sp, gathers + indexed + blocks * scatter, blocks * reduce)
     hideable = np.where(
         sp, blocks * scatter, recipe.software.quirks.tp_reduces_backward * blocks / 2 * reduce
     )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from planner.cost.layer.attention import attention_times, cp_comm_times
 from planner.cost.layer.gemms import Product, attention_products, outside
 from planner.cost.layer.kernels import memory_s
+from planner.cost.layer.sparse import sparse_times
 from planner.cost.network import collectives
 from planner.cost.params.mixers import linears
 from planner.cost.params.trained import trains
@@ -229,8 +230,8 @@ def sequence_products(recipe: Recipe, layout: Layouts, count: Numeric) -> tuple[
 def sequence_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     """Forward and backward time of the core of attention and of the scan.
 
-    Formula: attention_times() + T / tp (streamed + scanned / SCAN_SHARE) / HBM; backward T / tp (2
-             streamed + backward scanned / SCAN_SHARE) / HBM
+    Formula: attention_times() or sparse_times() + T / tp (streamed + scanned / SCAN_SHARE) / HBM;
+             backward T / tp (2 streamed + backward scanned / SCAN_SHARE) / HBM
     Source:  planner.cost.layer.mixers: that of each scan
     Assumes: kernels of a scan are bound by memory: GB200 runs the delta rule 2.4 times as fast as
              H100, as its memory does, and H20 at the rate of its own.
@@ -242,7 +243,7 @@ def sequence_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     forward, backward = streamed + scanned, 2 * streamed + one.backward * scanned
     if not model.has_attention:
         return forward, backward
-    core = attention_times(recipe, layout)
+    core = (sparse_times if model.index else attention_times)(recipe, layout)
     return core[0] + forward, core[1] + backward
 
 

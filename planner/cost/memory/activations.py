@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.cost.layer.attention import absorbed, core, keys_width
 from planner.cost.layer.chosen_operations import kept_operations_bytes
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
@@ -25,6 +26,12 @@ from planner.cost.memory.host_activations import (
 )
 from planner.cost.memory.linear_inputs import input_kept
 from planner.cost.memory.lora import adapters_kept_bytes
+from planner.cost.memory.sparse import (
+    absorbed_bytes,
+    index_bytes,
+    index_temporary_bytes,
+    latent_output_bytes,
+)
 from planner.cost.params.layer import kv_heads_per_rank, padded_vocab
 from planner.cost.params.lora import layer_adapters
 from planner.cost.params.mixers import scanned_size
@@ -95,10 +102,11 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
     ffn = (model.ffn_size if model.has_mlp else 0) / tp
     mixed, attends = not isinstance(model.mixer, NoMixer), model.has_attention
     branches, mask = model.mlp_branches, 1.0 if software.dropout else 0.0
+    kernel, latent = core(recipe), absorbed(recipe)
     scores = count * (model.num_heads / tp) * recipe.seq_length * attends
-    core = (
+    log_sums = (
         scores * (2 + 3 * mask + software.kept.unfused.scores)
-        if recipe.attention == "unfused"
+        if kernel == "unfused"
         else count * 4.0 * model.num_heads / tp * attends
     )
     kept = 1.0 if software.kept.quantized_inputs and is_low(recipe.precision) else 2.0
@@ -128,7 +136,9 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
             * h
             / (1 if software.kept.gathered_inputs else outside)
         ),
-        "qkv": (
+        "qkv": absorbed_bytes(recipe, layout, latent)
+        if latent
+        else (
             count
             * 2.0
             * (2 * queries + values if mla else (queries + heads) * (2 if model.qk_norm else 1))
@@ -141,7 +151,9 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
         * software.kept.unfused.rotary
         * (queries + kv)
         * (model.position == "rope"),
-        "core": core,
+        "core": log_sums,
+        "latent_output": latent_output_bytes(recipe, layout),
+        "index": index_bytes(recipe, layout),
         "attention_output": count * values * (3.0 if own_copy else 2.0),
         "masks": count * model.residual_blocks * mask * h / outside,
         "mlp_in": count * (2.0 * branches + software.kept.unfused.activation) * ffn,
@@ -154,16 +166,14 @@ def gathered_keys_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """Keys and values of all ranks of a context-parallel ring, where they are gathered, and their
     gradients, in the backward pass of one layer.
 
-    Formula: 4 tensors of 2 T cp kv_heads d bytes beyond the rank's own, none where heads are
-             exchanged
+    Formula: 2 T cp keys_width() bytes beyond the rank's own, twice, none where heads are exchanged
     Source:  [transformer-engine] AttnFuncWithCPAndKVAllGather
     Assumes: one layer at a time.
     """
     if not recipe.software.overlap.cp_gathered or not recipe.model.has_attention:
         return 0.0
-    width = kv_heads_per_rank(recipe.model, layout.tp) * recipe.model.head_dim
     others = (layout.cp - 1) * (np.asarray(layout.cp_a2a) == 1)
-    return 4 * 2.0 * recipe.tokens_per_rank(layout) * others * width
+    return 2 * 2.0 * recipe.tokens_per_rank(layout) * others * keys_width(recipe, layout)
 
 
 def _input_shards(recipe: Recipe, layout: Layouts) -> Numeric:
@@ -218,7 +228,7 @@ def kept(recipe: Recipe, layout: Layouts) -> Kept:
     parts = layer_parts(recipe, layout)
     whole = sum(parts.values())
     dropped = (
-        layout.drops("core_attn") * parts["core"]
+        layout.drops("core_attn") * (parts["core"] + parts["latent_output"] + parts["index"])
         + layout.drops("layernorm") * parts["norm_outputs"]
         + layout.drops("mlp") * (parts["mlp_in"] + parts["mlp_out"])
     )
@@ -258,7 +268,7 @@ def _temporary_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """Peak of temporaries inside a layer's backward pass.
 
     Formula: max(T (4 h + gradients of the layer's last two products), 6 T h + scores), and what is
-             gathered of a ring's keys, and the states of a scan
+             gathered of a ring's keys, the states of a scan, and the scores of an index
     Source:  [korthikanti2022] sec. 4.1
     Assumes: one product's gradients at a time.
     """
@@ -272,10 +282,10 @@ def _temporary_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
         * (model.num_heads / layout.tp)
         * recipe.seq_length
         * recipe.software.kept.scores_temporary_bytes
-        * (recipe.attention != "flash" and model.has_attention)
+        * (core(recipe) in ("fused", "unfused") and model.has_attention)
     )
     products = count * (4 * h + 2.0 * n_in + 2.0 * k_out)
-    gathered = gathered_keys_bytes(recipe, layout) + states
+    gathered = gathered_keys_bytes(recipe, layout) + states + index_temporary_bytes(recipe, layout)
     return gathered + np.maximum(products, count * 6 * h + scores)
 
 

@@ -85,15 +85,9 @@ def indexer_params(model: ModelSpec, mla: Mla) -> int:
     Source:  [hf-transformers] GlmMoeDsaIndexer
     Assumes: it is not split; none where the layer takes an earlier one's choice.
     """
-    if not mla.indexer or not mla.q_lora_rank or mla.indexer.shared:
+    if not mla.indexer or mla.indexer.shared:
         return 0
-    heads, width = mla.indexer.num_heads, mla.indexer.head_dim
-    return (
-        mla.q_lora_rank * heads * width
-        + model.hidden_size * width
-        + 2 * width
-        + model.hidden_size * heads
-    )
+    return index_matmul_params(model) + 2 * mla.indexer.head_dim
 
 
 def block_indexer_params(model: ModelSpec) -> int:
@@ -104,6 +98,24 @@ def block_indexer_params(model: ModelSpec) -> int:
     Assumes: it is not split.
     """
     sparse = model.block_sparse
-    if not sparse:
-        return 0
-    return model.hidden_size * sparse.head_dim * (sparse.num_heads + 1) + 2 * sparse.head_dim
+    return index_matmul_params(model) + 2 * sparse.head_dim if sparse else 0
+
+
+def index_matrices(model: ModelSpec) -> tuple[tuple[int, int], ...]:
+    """Outputs and inputs of the matrices with which a layer chooses its keys: queries, key, and
+    weights of the heads; none where it does not.
+    """
+    index = model.index
+    if not index or not model.chooses_keys:
+        return ()
+    heads, width, h = index.num_heads, index.head_dim, model.hidden_size
+    if not model.mla:
+        return (heads * width, h), (width, h)
+    latent = model.mla.q_lora_rank
+    assert latent, "an indexer reads the queries' latent"
+    return (heads * width, latent), (width, h), (heads, h)
+
+
+def index_matmul_params(model: ModelSpec) -> int:
+    """Elements of index_matrices()."""
+    return sum(outputs * inputs for outputs, inputs in index_matrices(model))

@@ -1,4 +1,5 @@
-"""Switches of Megatron-LM that take fusions away: on by default, and counted so.
+"""Switches of Megatron-LM's kernels: fusions that are on by default and can be taken away, and
+kernels of sparse attention.
 
 Source of flags and defaults: [megatron-core] training/arguments.py, core/transformer/
 transformer_config.py of 0.14 to 0.19.
@@ -9,10 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from planner.layout import Layouts, Mask
-from planner.specs.layers import kinds
+from planner.specs.layers import has_indexer
 from planner.specs.megatron import fsdp_fuses
 from planner.specs.recipe import Recipe
-from planner.specs.switches.switch import Plain, Spelling, Switch, Value
+from planner.specs.switches.switch import Need, Plain, Spelling, Switch, Value
+from planner.specs.versions import Version
+
+SPARSE_KERNELS: Version = (0, 19)
+FUSED_SPARSE = ("hopper", "blackwell", "blackwell-ultra")
+"""Generations that cuDNN's kernels of sparse attention are for."""
 
 
 def _fusion(name: str, *flags: str) -> tuple[Spelling, ...]:
@@ -36,8 +42,15 @@ def _rotates(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _rotates_together(recipe: Recipe, layout: Layouts) -> Mask:
     """Not beside an indexer of keys: [megatron-core] core/transformer/transformer_config.py."""
-    mlas = (kind.mla for kind in kinds(recipe.model).values())
-    return np.asarray(not any(mla and mla.indexer for mla in mlas))
+    return ~np.asarray(_indexed(recipe, layout))
+
+
+def _indexed(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(has_indexer(recipe.model))
+
+
+def _has_cudnn(recipe: Recipe, layout: Layouts) -> Mask:
+    return np.asarray(recipe.hardware.gpu.architecture in FUSED_SPARSE)
 
 
 def _read_accumulation(plain: Plain) -> Value | None:
@@ -50,6 +63,11 @@ def _read_activation(plain: Plain) -> Value | None:
     of_model = "bias_swiglu_fusion" if plain.get("swiglu") else "bias_gelu_fusion"
     stated = plain.get("bias_activation_fusion", plain.get(of_model))
     return stated if isinstance(stated, bool) else None
+
+
+def _read_sparse_kernels(plain: Plain) -> Value | None:
+    stated = plain.get("dsa_kernel_backend")
+    return stated if stated in ("none", "tilelang", "cudnn") else None
 
 
 def _read_rotation(plain: Plain) -> Value | None:
@@ -96,5 +114,39 @@ SWITCHES = (
         exists=_rotates,
         acts=_rotates_together,
         read=_read_rotation,
+    ),
+    Switch(
+        "dsa_kernel_backend",
+        "Kernels of sparse attention behind an indexer: they read the chosen keys alone.",
+        ("none", "tilelang", "cudnn"),
+        "none",
+        "reassociated",
+        (
+            Spelling("none", bridge=(("model.dsa_kernel_backend", "none"),)),
+            *(
+                Spelling(
+                    library,
+                    (("--dsa-kernel-backend", library),),
+                    since=SPARSE_KERNELS,
+                    bridge=(("model.dsa_kernel_backend", library),),
+                )
+                for library in ("tilelang", "cudnn")
+            ),
+        ),
+        "none: scores of all keys, of attention and of the indexer, are in memory in 32 bits",
+        "[megatron-core] core/transformer/experimental_attention_variant/dsa_kernels.py; tensors"
+        " counted",
+        exists=_indexed,
+        needs=(
+            Need(
+                "cuDNN's sparse attention is of Hopper and later",
+                _has_cudnn,
+                "cuDNN's kernels of sparse attention need Hopper or Blackwell, but got"
+                " {recipe.hardware.name}",
+                "try dsa_kernel_backend tilelang",
+                values=("cudnn",),
+            ),
+        ),
+        read=_read_sparse_kernels,
     ),
 )
