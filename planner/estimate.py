@@ -15,11 +15,13 @@ from planner.cost.layer.kernels import peak_flops_per_s
 from planner.cost.layer.kinds import Times, layer_time, times
 from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.multi_token import with_mtp
+from planner.cost.layer.vision import tower_time, with_tower
 from planner.cost.memory import host_activations, offload, rank_memory
-from planner.cost.memory.activations import Activations, activations
+from planner.cost.memory.activations import Activations, activations, tower_kept_bytes
 from planner.cost.network import sites
 from planner.cost.params.layer import layer_params, routed_layer_params
 from planner.cost.params.stages import Split, split
+from planner.cost.params.vision import tower_in
 from planner.cost.step import step
 from planner.cost.terms import Estimate, Memory, Stage, StepTime
 from planner.cost.unique_rows import once_per
@@ -44,6 +46,8 @@ class MicroBatch:
     activations: Activations
     layers: tuple[LayerTime, ...]
     """One of each kind."""
+    tower: LayerTime
+    """In front of the first stage."""
 
 
 def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
@@ -62,7 +66,7 @@ def micro_batch(recipe: Recipe, layout: Layouts) -> MicroBatch:
         host_activations.with_copies(kind, layer_time(kind, layout), kept.hosted)
         for kind, kept in zip(recipe.kinds, acts.kinds, strict=True)
     )
-    return MicroBatch(ends_time(recipe, layout), acts, layers)
+    return MicroBatch(ends_time(recipe, layout), acts, layers, tower_time(recipe, layout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,18 @@ def kinds_of_layers(recipe: Recipe, layout: Layout) -> tuple[KindOfLayer, ...]:
                 float(share * whole + (1 - share) * kept.layer_bytes),
             )
         )
-    return tuple(costs)
+    return (*costs, *tower_of_first_stage(recipe, layout))
+
+
+def tower_of_first_stage(recipe: Recipe, layout: Layout) -> tuple[KindOfLayer, ...]:
+    """What the vision tower adds to the first stage, all its layers as one; nothing of text
+    alone.
+    """
+    if recipe.tower is None:
+        return ()
+    time, (held, _) = tower_time(recipe, layout), tower_kept_bytes(recipe, layout)
+    costs = (float(time.forward_s), float(time.backward_s), float(held))
+    return (KindOfLayer("vision tower", 1, tower_in(recipe), *costs),)
 
 
 def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, Times, EndsTime, Activations]:
@@ -113,7 +128,7 @@ def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, Times, EndsTime, Acti
     repeated = step.recompute_share(layout, layers)
     kinds = tuple(_partly(layer, repeated) for layer in each.layers)
     waiting = with_deferred(recipe, layout, each.ends)
-    ends = with_mtp(recipe, layout, waiting, kinds)
+    ends = with_tower(with_mtp(recipe, layout, waiting, kinds), each.tower)
     return layers, times(kinds, layers), ends, each.activations
 
 

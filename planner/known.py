@@ -48,6 +48,9 @@ def _counts(model: ModelSpec) -> dict[str, Any]:
         "active_parameters": active_params(model),
         "mtp_parameters": int(mtp_params(model)) if model.mtp_layers else None,
         "vision_parameters": tower_params(model.vision) if model.vision else None,
+        "parameters_with_vision": (
+            total_params(model) + tower_params(model.vision) if model.vision else None
+        ),
         "kinds": {
             name: {"layers": layers, "parameters": _params(kind), **stated.get(name, {})}
             for (name, kind), layers in each

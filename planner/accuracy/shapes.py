@@ -135,7 +135,7 @@ def _modelled(row: Row, name: str, noted: Facts) -> None:
         raise Skipped("a hybrid of layers, and no preset of that name")
     mixture = (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name)
     if preset and preset.vision and VISION.search(str(row["notes"] or "")):
-        raise Skipped("a vision tower in front: no formula of time and memory, no images stated")
+        raise Skipped("a vision tower in front, and no images stated")
     parts = uncosted(preset) if preset else ()
     if parts:
         raise Skipped(f"{parts[0]}: no formula of time and memory yet")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from planner.cost.layer.attention import absorbed, core_dim
 from planner.cost.layer.sparse import chosen_keys, core_width, index_loss, keys_of_latent
+from planner.cost.layer.vision import as_recipe
 from planner.cost.params.attention import index_matmul_params
 from planner.cost.params.lora import adapter_params, layer_adapters
 from planner.cost.params.mixers import linears
@@ -126,18 +127,18 @@ def sample_length(recipe: Recipe) -> int:
 def seen_share(recipe: Recipe, model: ModelSpec) -> float:
     """Keys that a layer's causal attention sees over the full square; model: of the layer's kind.
 
-    Formula: 1/2; where a window w slides w/s - w^2 / (2 s^2), w / (2 s) in chunks; chosen_keys() /
-             s
+    Formula: 1/2; where a window w slides w/s - w^2 / (2 s^2), w / (2 s) in chunks, w/s both ways;
+             chosen_keys() / s
     Source:  [hf-transformers] sliding_window, attention_chunk_size
     Assumes: nothing.
     """
     window, s = model.window, sample_length(recipe)
     if model.index:
         return chosen_keys(model, s) / s
-    if window is None or window.tokens >= s:
+    if window is None or (window.tokens >= s and window.kind != "both_ways"):
         return 0.5
     part = window.tokens / s
-    return part - part * part / 2 if window.kind == "sliding" else part / 2
+    return {"sliding": part - part * part / 2, "chunked": part / 2, "both_ways": part}[window.kind]
 
 
 def attention_matmul_params(model: ModelSpec) -> float:
@@ -228,13 +229,37 @@ def adapter_matmul_params(recipe: Recipe) -> float:
     return total
 
 
+def tower_flops(recipe: Recipe, *, full_attention: bool) -> float:
+    """Floating-point operations of the vision tower in one step over all GPUs.
+
+    Formula: patches of all images (2 P + attention), P of a layer's products, of a patch's values,
+             and of the projector over patches_per_token; 3 times where it is trained, a patch's
+             values 2 times
+    Source:  [megatron-bridge] training/utils/flop_utils.py; [hf-transformers] vision classes
+    Assumes: windows see what they are wide; nothing is computed for padding.
+    """
+    tower = recipe.tower
+    if tower is None or not recipe.images_per_sample:
+        return 0.0
+    question = as_recipe(recipe, tower)
+    passes = 3 if trains(recipe, "vision") else 1
+    each = [layer_matmul_params(kind) for kind in kinds(question.model).values()]
+    joined = tower.projector_parameters / tower.patches_per_token
+    entering = min(passes, 2) * tower.patch_values * tower.hidden_size  # pixels get no gradient
+    products = passes * (_over_layers(question.model, each) + joined) + entering
+    attention = attention_flops_per_token(question, full_attention=full_attention)
+    patches = recipe.global_batch_size * recipe.images_per_sequence * question.seq_length
+    return patches * (2.0 * products + attention)
+
+
 def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
     """Floating-point operations of one step over all GPUs; of frozen weights only what a gradient
     passes through, padding left out.
 
     Formula: tokens (2 P + 2 P_passed + 2 P_trained + 6 P_adapters + attention + scans + index), P
              what a token uses (6 P when all is trained), P_passed all of it unless no backward pass
-             enters the layers (then the head), attention times seen_share when causal is counted
+             enters the layers (then the head), attention times seen_share when causal is counted;
+             and tower_flops()
     Source:  [narayanan2021] eq. 3 without recomputation; [hu2021]
     Assumes: the look-up of the embedding is not counted, the head is; recomputation and padding are
              no work of the model.
@@ -249,4 +274,5 @@ def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
     mixed = scan_flops_per_token(recipe) + index_flops_per_token(
         recipe, full_attention=full_attention
     )
-    return recipe.tokens * recipe.used_share * (products + attention + mixed)
+    tower = tower_flops(recipe, full_attention=full_attention)
+    return recipe.tokens * recipe.used_share * (products + attention + mixed) + tower

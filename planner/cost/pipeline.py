@@ -13,7 +13,7 @@ from planner.cost.layer.kinds import Times, mean_time
 from planner.cost.memory.activations import Activations
 from planner.cost.memory.rank_memory import Rank, kept_bytes
 from planner.cost.network.sites import between_ranks
-from planner.cost.params.layer import embedding_params, head_params, mtp_stage_params, norm_params
+from planner.cost.params.layer import front_params, head_params, mtp_stage_params, norm_params
 from planner.cost.params.per_rank import layers_params, mtp_routed
 from planner.cost.params.stages import Layers, chunk_kinds, chunk_layers
 from planner.cost.step.step import Pace, Pipeline, near_transfer_s, tensor_bytes
@@ -143,14 +143,15 @@ def simulated(
     layer = mean_time(times.kinds, own)
     inside = times.total(own, lambda kind: kind.forward_s + kind.backward_s)
     ends_s = max(float(each[busiest] - inside), 0.0)  # not below 0 by rounding
-    pace = Pace(each[busiest], own.total, ends_s, layer)
-    # What rounding leaves of sums over many micro-batches is no time.
-    pipeline = Pipeline(
-        pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0)
-    )
     first, last = (
         (stages < 0).astype(float)
         for stages in (run.sequence.previous_stage, run.sequence.next_stage)
+    )
+    fronts = np.bincount(rank_of, first, minlength=pp)
+    pace = Pace(each[busiest], own.total, ends_s, layer, float(fronts[busiest] > 0))
+    # What rounding leaves of sums over many micro-batches is no time.
+    pipeline = Pipeline(
+        pace, max(free_s - layout.m * each[busiest], 0.0), max(slow_s - free_s, 0.0)
     )
     kept = np.asarray(kept_bytes(layout, acts, counts, first, last))
     peaks = [peak_in_flight(simulated.sequence, stage_weight=kept) for simulated in runs]
@@ -254,7 +255,7 @@ def _ranks(
     params = (
         shared
         + routed
-        + has_first * embedding_params(recipe.model, layout.tp)
+        + has_first * front_params(recipe, layout.tp)
         + has_last * head_params(recipe.model, layout)
     )
     if (

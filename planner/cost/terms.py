@@ -33,7 +33,9 @@ class StepTime:
     """
 
     gemm_s: Numeric = field(metadata=_term("compute", "matrix products", busy=True))
-    """Matrix products of the layers, forward and backward, without recomputation."""
+    """Matrix products of the layers, a vision tower's too, forward and backward, without
+    recomputation.
+    """
     attention_s: Numeric = field(metadata=_term("compute", "attention", busy=True))
     """Scores, softmax and values, or the scan of what stands in their place; the projections are
     matrix products.

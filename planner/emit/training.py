@@ -1,5 +1,5 @@
-"""What of a training no flag says: adapters, frozen parts, short samples, an optimizer that the
-script makes.
+"""What of a training no flag says: adapters, frozen parts, short samples, images, an optimizer that
+the script makes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ def left_to_the_script(recipe: Recipe) -> tuple[str, ...]:
         )
     if recipe.frozen:
         lines.append(f"the script must freeze {', '.join(recipe.frozen)}")
+    if recipe.images_per_sample is not None:
+        lines.append(
+            f"the script must build the vision tower of {recipe.model.name} in front of the first"
+            " stage, as Hugging Face's class and Megatron-Bridge's provider have it, and feed it"
+            f" {recipe.images_per_sample:,} images a sample{_sized(recipe)}: no script that is"
+            " written here has one"
+        )
     if recipe.mean_length:
         how = (
             f"pack samples, about {recipe.mean_length:,} tokens each, into"
@@ -40,6 +47,21 @@ def left_to_the_script(recipe: Recipe) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _sized(recipe: Recipe) -> str:
+    edge = recipe.image_size
+    return f" of {edge:,} x {edge:,} pixels" if edge else ""
+
+
+def _tower(recipe: Recipe) -> str:
+    """Its sizes, which no flag of a framework has, as a shell takes them without quotes:
+    `num_layers=27,full_layers=7+15`.
+    """
+    tower = recipe.model.vision
+    stated = tower.model_dump(exclude_defaults=True) if tower else {}
+    each = {name: x if isinstance(x, tuple) else (x,) for name, x in stated.items()}
+    return ",".join(f"{name}={'+'.join(map(str, x))}" for name, x in each.items())
+
+
 def variables(recipe: Recipe) -> tuple[tuple[str, str], ...]:
     """The same for the script to read, and for whoever reads the launch file back."""
     stated: dict[str, object] = {}
@@ -49,6 +71,11 @@ def variables(recipe: Recipe) -> tuple[tuple[str, str], ...]:
         stated["LORA_BASE"] = recipe.lora.base
     if recipe.frozen:
         stated["FROZEN"] = ",".join(recipe.frozen)
+    if recipe.images_per_sample is not None:
+        stated["VISION"] = _tower(recipe)
+        stated["IMAGES_PER_SAMPLE"] = recipe.images_per_sample
+        if recipe.image_size:
+            stated["IMAGE_SIZE"] = recipe.image_size
     if recipe.mean_length:
         stated["MEAN_LENGTH"] = recipe.mean_length
         stated["PACKING"] = int(bool(recipe.packing))

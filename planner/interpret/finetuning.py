@@ -10,7 +10,8 @@ from planner.errors import InputError
 from planner.intake.reading import Reading, Unresolved
 from planner.interpret.numbers import whole_number
 from planner.specs import tuning, workload
-from planner.specs.model import ModelSpec
+from planner.specs.documents import build, parse_yaml
+from planner.specs.model import ModelSpec, Vision
 from planner.specs.words import Question
 
 OPTIMIZERS = {
@@ -85,7 +86,7 @@ def trained(
 def _planned(
     plain: dict[str, Any], reading: Reading, spec: ModelSpec | None, seq_length: int
 ) -> Trained:
-    """What emit/training.py wrote: PLAN_LORA_RANK and its like."""
+    """What emit/training.py wrote: PLAN_LORA_RANK and its like; images may be restated."""
 
     def word(name: str) -> str | None:
         value = plain.get(f"env.PLAN_{name}")
@@ -98,6 +99,9 @@ def _planned(
         text = word(name)
         return tuple(text.split(",")) if text else None
 
+    def images(name: str) -> int | None:
+        return whole_number(plain, name) if name in plain else number(name.upper())
+
     rank, length = number("LORA_RANK"), number("MEAN_LENGTH")
     asked = Question(
         model="",
@@ -107,15 +111,30 @@ def _planned(
         frozen=several("FROZEN"),
         mean_length=length,
         packing=word("PACKING") == "1" if length else None,
+        images_per_sample=images("images_per_sample"),
+        image_size=images("image_size"),
         optimizer=word("OPTIMIZER"),
     )
     if spec is None or asked == Question(model=""):
         return Trained({})
+    if asked.images_per_sample is not None and spec.vision is None and plain.get("env.PLAN_VISION"):
+        spec = spec.model_copy(update={"vision": _tower(plain["env.PLAN_VISION"])})
     fields, assumed = tuning.words(asked, spec, reading.framework, seq_length)
     if asked.optimizer is None:
         del fields["optimizer"]
-    named = {name: value for name, value in fields.items() if value not in (None, ())}
+    named = {"model": spec} | fields if asked.images_per_sample is not None else fields
+    named = {name: value for name, value in named.items() if value not in (None, ())}
     return Trained(named, says="; ".join(assumed))
+
+
+def _tower(stated: object) -> Vision:
+    """The tower in front of a model that a framework's flags describe: `num_layers=27,...`."""
+    pairs = (pair.partition("=") for pair in str(stated)[:2000].split(","))
+    sizes = {name: parse_yaml(value) for name, _, value in pairs}
+    if "full_layers" in sizes:
+        layers = str(sizes["full_layers"]).split("+")
+        sizes["full_layers"] = tuple(int(layer) for layer in layers if layer.isdigit())
+    return build(Vision, sizes, "PLAN_VISION")
 
 
 def _stated(plain: dict[str, Any], reading: Reading, spec: ModelSpec | None) -> Trained:

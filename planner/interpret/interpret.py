@@ -123,7 +123,16 @@ def interpret(
     layout, batch = _layout(plain, reading, count.value, shaped.spec)
     spec = shaped.spec or architecture.stand_in(plain, layout, length)
     what = finetuning.trained(plain, reading, shaped.spec, length)
-    assumed = (count.says, machine.says, shaped.says, length_says, version_says, what.says)
+    left_out = shaped.spec.note if shaped.spec else ""
+    assumed = (
+        count.says,
+        machine.says,
+        shaped.says,
+        left_out,
+        length_says,
+        version_says,
+        what.says,
+    )
     recipe = _recipe(
         plain,
         reading,

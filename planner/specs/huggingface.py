@@ -106,8 +106,8 @@ def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpe
     """The model of a config.json; InputError for an architecture that is not understood and for
     missing or wrong fields.
 
-    Of a multimodal model the text part and its vision tower, whose cost no estimate has in; the
-    note says so.
+    Of a multimodal model the text part and its vision tower, which estimates have in where the
+    question states its images; the note says so.
     """
     text_model = architecture(config, where)
     family = text_model.family
@@ -423,9 +423,10 @@ def _expert_layers(read: _Config, where: str) -> list[bool]:
 
 def _note(read: _Config, text_model: TextModel, tower: Fields | None) -> str:
     """What of the released model is left out."""
-    notes = [f"the text part of {text_model.multimodal} alone"] if text_model.multimodal else []
-    if tower:
-        notes += ["its vision tower is read, but no part of the parameters or of an estimate"]
+    notes = []
+    if text_model.multimodal:
+        with_tower = ", and its vision tower where images_per_sample is stated"
+        notes += [f"the text part of {text_model.multimodal}{with_tower if tower else ' alone'}"]
     notes += (
         [f"without the {read.num_mtp_modules} multi-token-prediction modules that the file names"]
         if read.num_mtp_modules

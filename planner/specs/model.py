@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isqrt
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -148,8 +149,10 @@ class Window(FrozenDocument):
     when i < first_full_layers or (i + 1) % full_every == 0."""
 
     tokens: Width
-    kind: Literal["sliding", "chunked"] = "sliding"
-    """The last so many tokens, or those of the token's own chunk (Llama 4)."""
+    kind: Literal["sliding", "chunked", "both_ways"] = "sliding"
+    """The last so many tokens, those of the token's own chunk (Llama 4), or so many before and
+    after it together (vision towers).
+    """
     full_every: Count = 0
     """0: no layer but the first ones sees all."""
     first_full_layers: Count = 0
@@ -179,7 +182,7 @@ class PerLayerInputs(FrozenDocument):
 
 class Vision(FrozenDocument):
     """The vision tower in front of a text model and what projects its output (of `vision` in
-    ModelSpec). Time and memory of it are not part of estimates.
+    ModelSpec).
     """
 
     num_layers: Width
@@ -188,6 +191,10 @@ class Vision(FrozenDocument):
     num_heads: Width
     patch_size: Width
     """Pixels of a patch's edge."""
+    patch_values: Width
+    """Numbers that a patch is made of: its pixels, times channels, times frames."""
+    patches_per_image: Count = 0
+    """Of every image, or tile of one, where the tower takes one size; 0: it takes any."""
     gated_mlp: bool = False
     norm: Literal["rmsnorm", "layernorm"] = "layernorm"
     norms_per_layer: Annotated[int, Field(ge=1, le=7)] = 2
@@ -203,6 +210,18 @@ class Vision(FrozenDocument):
     outside_parameters: Annotated[int, Field(ge=0, le=10**12)]
     """Of what stands in no layer: patches, positions, last norm."""
     projector_parameters: Annotated[int, Field(ge=0, le=10**12)]
+
+    def patches(self, image_size: int) -> int:
+        """Of an image whose edge has so many pixels: whole tokens of it, one at least."""
+        if self.patches_per_image:
+            return self.patches_per_image
+        merge = isqrt(self.patches_per_token)
+        edge = max(image_size // (self.patch_size * merge), 1) * merge
+        return edge * edge
+
+    def tokens(self, image_size: int) -> int:
+        """Of the text model that such an image takes."""
+        return self.patches(image_size) // self.patches_per_token
 
 
 class Kind(FrozenDocument):
@@ -330,7 +349,9 @@ class ModelSpec(FrozenDocument):
     """Width of a product of two matrices beside attention (Laurel of Gemma 3n); 0: none."""
     per_layer_inputs: PerLayerInputs | None = None
     vision: Vision | None = None
-    """What stands in front; no count of the model's own parameters has it in."""
+    """What stands in front; no count of the model's own parameters has it in, and estimates where
+    the question states its images.
+    """
     kinds: tuple[Kind, ...] = ()
     """Kinds of layers where they are not alike; moe and window then say nothing of which layers."""
     pattern: str = ""

@@ -11,7 +11,7 @@ from planner.numeric import Numeric
 from planner.specs import layers
 from planner.specs.documents import FrozenDocument
 from planner.specs.hardware import HardwareProfile
-from planner.specs.model import ModelSpec
+from planner.specs.model import ModelSpec, Vision
 from planner.specs.software import Software
 from planner.specs.software_versions import SoftwareVersions
 from planner.specs.workload import Frozen, Lora, Optimizer
@@ -69,6 +69,10 @@ class Recipe(FrozenDocument):
     """
     mean_length: PositiveInt | None = None
     """Mean tokens of a sample; None: samples are as long as the sequence."""
+    images_per_sample: int | None = None
+    """What the vision tower has to do; None: the text part is trained without it."""
+    image_size: PositiveInt | None = None
+    """Pixels of an image's edge; None where the tower takes one size."""
     switches: dict[str, bool | int] = Field(default_factory=dict)
     """Overlap switches and bucket sizes that a software is told, by its own words
     (specs/switches.py); the cost model knows none.
@@ -120,6 +124,16 @@ class Recipe(FrozenDocument):
             if self.packing is False and self.mean_length
             else 1.0
         )
+
+    @property
+    def tower(self) -> Vision | None:
+        """The vision tower that stands in front of the layers; None: text alone."""
+        return self.model.vision if self.images_per_sample is not None else None
+
+    @property
+    def images_per_sequence(self) -> float:
+        """Images in a sequence of the batch, packed samples' together."""
+        return (self.images_per_sample or 0) * self.samples_per_sequence
 
     @property
     def tokens(self) -> int:

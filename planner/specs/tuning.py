@@ -17,6 +17,8 @@ from planner.specs.switches.table import parse, shown, with_switches
 from planner.specs.words import Question
 
 BITS = {"16bit": "16", "nf4": "4"}
+IMAGE_SIZE = 1024
+"""Pixels of an image's edge where the tower takes any and none is stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ def words(
     """The fields that are no document's, the model where less of it is trained, and what was
     assumed.
     """
+    images, seen = _images(question, model, seq_length)
     frozen = _frozen(question, model)
     lora = workload.lora(
         question.lora_rank, question.lora_targets, model, framework, frozen, question.lora_base
@@ -59,18 +62,58 @@ def words(
             ),
         )
     packing, length = _samples(question, seq_length)
-    fields |= {"lora": lora, "frozen": frozen, "packing": packing, "mean_length": length}
-    return fields, (*assumed, *_samples_said(packing, length, seq_length))
+    fields |= {"lora": lora, "frozen": frozen, "packing": packing, "mean_length": length} | images
+    return fields, (*assumed, *_samples_said(packing, length, seq_length), *seen)
 
 
 def _frozen(question: Question, model: ModelSpec) -> tuple[str, ...]:
-    parts = workload.frozen(question.frozen)
+    parts = workload.frozen(question.frozen, tower=question.images_per_sample is not None)
     if model.tied_embeddings and ("embedding" in parts) != ("head" in parts):
         raise InputError(
             f"embedding and head of {model.name} are one table: freeze both or none, but got frozen"
             f" {', '.join(parts)}"
         )
     return parts
+
+
+def _images(
+    question: Question, model: ModelSpec, seq_length: int
+) -> tuple[dict[str, int | None], tuple[str, ...]]:
+    """What the vision tower sees, and what is to be said of it; nothing of text alone."""
+    count, size, tower = question.images_per_sample, question.image_size, model.vision
+    if count is None:
+        if size is not None:
+            raise InputError(
+                "image_size must go with images_per_sample, but got none; add --images-per-sample N"
+            )
+        return {}, ()
+    if count < 0:
+        raise InputError(f"images_per_sample must be 0 or more, but got {count:,}; try 1")
+    if tower is None:
+        raise InputError(
+            f"images_per_sample needs a vision tower that is read, but {model.name} has none; leave"
+            " it out, or name the config.json of a Qwen-VL, Qwen3.5, Gemma 3 or 4, Mistral 3 or"
+            " Llama 4"
+        )
+    if tower.patches_per_image and size is not None:
+        raise InputError(
+            f"image_size must be left out for {model.name}, whose tower sees"
+            f" {tower.patches_per_image:,} patches of every image, but got {size:,}"
+        )
+    size = None if tower.patches_per_image else size or IMAGE_SIZE
+    patches, tokens = tower.patches(size or 0), tower.tokens(size or 0)
+    sample = question.mean_length or seq_length
+    if count * tokens > sample:
+        raise InputError(
+            f"images of a sample must fit it, but got {count:,} images of {tokens:,} tokens in"
+            f" {sample:,}; try --images-per-sample {sample // tokens}"
+        )
+    edge = f" of {size:,} x {size:,} pixels" if size else ""
+    says = (
+        f"vision: a tower in front on the first stage, whole on each rank of tp and cp, in 16 bits;"
+        f" images{edge} are {patches:,} patches, {tokens:,} tokens of the sequence each"
+    )
+    return {"images_per_sample": count, "image_size": size}, (says,)
 
 
 def _lora_said(question: Question, lora: workload.Lora) -> tuple[str, ...]:

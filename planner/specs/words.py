@@ -22,6 +22,7 @@ MAX_COUNT = 2**27
 and products stay exact.
 """
 MAX_LAYERS = 2**20
+MAX_IMAGES = 2**12
 Knob = int | str | None
 """A number fixes the knob, `LOW..HIGH` bounds it, None leaves it to the search (or to the default
 of explain).
@@ -173,11 +174,29 @@ class Question:
     ] = None
     frozen: Annotated[
         tuple[str, ...] | None,
-        Word("Not trained: embedding, attention, mlp, norms, head.", "NAME"),
+        Word("Not trained: embedding, attention, mlp, norms, head, vision.", "NAME"),
     ] = None
     packing: Annotated[bool | None, Word("Samples share a sequence, or are padded to it.")] = None
     mean_length: Annotated[
         int | None, _count("Mean tokens of a sample; default: the sequence.")
+    ] = None
+    images_per_sample: Annotated[
+        int | None,
+        Word(
+            "Images of a sample: the vision tower's work, with 0 its states alone; default: the"
+            " text part without a tower.",
+            "N",
+            low=0,
+            high=MAX_IMAGES,
+        ),
+    ] = None
+    image_size: Annotated[
+        int | None,
+        _count(
+            "Pixels of an image's edge, where the tower takes any; default 1,024.",
+            "PIXELS",
+            high=2**14,
+        ),
     ] = None
     mtbf_hours: Annotated[
         float | None,
@@ -278,6 +297,8 @@ class QuestionWords(TypedDict, total=False):
     frozen: Sequence[str] | None
     packing: bool | None
     mean_length: int | None
+    images_per_sample: int | None
+    image_size: int | None
     mtbf_hours: float | None
     checkpoint_s: float | None
     restart_s: float | None

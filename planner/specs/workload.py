@@ -30,9 +30,11 @@ Optimizer = Literal[
     "sgd",
 ]
 OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
-FROZEN = ("embedding", "attention", "mlp", "norms", "head")
-"""Parts of a model whose weights can be frozen; mlp: experts, shared experts and router too."""
-Frozen = Literal["embedding", "attention", "mlp", "norms", "head"]
+FROZEN = ("embedding", "attention", "mlp", "norms", "head", "vision")
+"""Parts of a model whose weights can be frozen; mlp: experts, shared experts and router too;
+vision: the tower and its projector.
+"""
+Frozen = Literal["embedding", "attention", "mlp", "norms", "head", "vision"]
 TARGETS = ("qkv", "proj", "fc1", "fc2")
 """Linears as Megatron has them, query, key and value (and both branches of a gated MLP) in one: one
 adapter for them all.
@@ -103,15 +105,20 @@ def optimizer(name: str | None) -> str:
     return plain
 
 
-def frozen(names: Sequence[str] | None) -> tuple[str, ...]:
+def frozen(names: Sequence[str] | None, tower: bool = False) -> tuple[str, ...]:
     """Frozen parts in one order; InputError for an unknown one, or when nothing is left to
-    train.
+    train. tower: whether there is a vision tower.
     """
     for name in names or ():
         if name not in FROZEN:
             raise unknown("a part to freeze", name, FROZEN)
     parts = tuple(part for part in FROZEN if part in (names or ()))
-    if len(parts) == len(FROZEN):
+    if "vision" in parts and not tower:
+        raise InputError(
+            "frozen vision must go with a vision tower, but got no images; add --images-per-sample"
+            " to a model that has one, or leave vision out"
+        )
+    if len(parts) == len(FROZEN) - (not tower):
         raise InputError(
             "something must be trained, but all parts are frozen; leave one out, or train adapters"
             " with --lora-rank"

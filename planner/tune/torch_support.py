@@ -73,6 +73,10 @@ def refused(recipe: Recipe, layout: Layout, devices: int | None = None) -> str:
             ),
         ),
         (
+            recipe.tower is not None,
+            f"the torch benchmark has no vision tower, but got images_per_sample; use {OTHER}",
+        ),
+        (
             layout.hpz > 1,
             (
                 f"the torch benchmark keeps no second copy of weights, but got hpz={layout.hpz};"

@@ -71,7 +71,7 @@ def test_parameters_of_vision_towers(case: dict[str, Any]) -> None:
     model = _read(case)
     assert model.vision is not None
     assert tower_params(model.vision) == case["total"] - case["text"]
-    assert "vision tower is read" in model.note
+    assert "its vision tower where images_per_sample is stated" in model.note
 
 
 @pytest.mark.parametrize("case", [case for case in CONFIGS if case["preset"]])

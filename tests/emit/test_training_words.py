@@ -13,6 +13,7 @@ ONE = {"tp": 1, "pp": 1, "mbs": 1}
 """One layout or a few: the search is not what is tested."""
 ADAPTERS = {"lora_rank": 16, "lora_base": "nf4", "mean_length": 1000, "packing": True}
 FROZEN = {"frozen": ["embedding", "norms"], "mean_length": 500}
+IMAGES = {"model": "qwen3-vl-8b", "images_per_sample": 2, "image_size": 448}
 CASES = [
     ("megatron", None, ADAPTERS | {"lora_base": None, "lora_targets": ["qkv", "fc2"]}, {}),
     ("deepspeed", None, FROZEN, {"pp": 2}),
@@ -20,6 +21,9 @@ CASES = [
     ("deepspeed", "accelerate", ADAPTERS, {}),
     ("torch", "accelerate", FROZEN, {}),
     ("torch", "accelerate", {"precision": "fp32"}, {}),
+    ("megatron", None, IMAGES | {"frozen": ["vision"]}, {"pp": 2}),
+    ("deepspeed", None, IMAGES, {}),
+    ("torch", "accelerate", {"model": "gemma4-31b", "images_per_sample": 1}, {}),
 ]
 
 
@@ -29,9 +33,8 @@ def test_launch_files_say_what_the_script_must_do(framework, form, words, sizes,
     script = tmp_path / "own.py"
     script.touch()
     asked = {**ONE, **sizes, **{name: word for name, word in words.items() if word is not None}}
-    question = api.question(
-        model="llama3-8b", gpus=64, cluster="h100-sxm", framework=framework, **asked
-    )
+    asked = {"model": "llama3-8b", "gpus": 64, "cluster": "h100-sxm", **asked}
+    question = api.question(framework=framework, **asked)
     own = None if form else str(script)
     plan = api.recommend(question, top=1, out=tmp_path / "out", format=form, script=own)
     assert plan.best is not None
@@ -41,7 +44,8 @@ def test_launch_files_say_what_the_script_must_do(framework, form, words, sizes,
     assert checked.launch.layout == plan.best.layout
     assert checked.estimate.step_s == pytest.approx(plan.best.estimate.step_s, rel=1e-9)
     assert checked.estimate.memory_bytes == pytest.approx(plan.best.estimate.memory_bytes, rel=1e-9)
-    for name in ("lora", "frozen", "packing", "mean_length", "optimizer", "attention"):
+    trained = ("lora", "frozen", "packing", "mean_length", "optimizer", "attention")
+    for name in (*trained, "images_per_sample", "image_size", "tower"):
         assert getattr(checked.launch.recipe, name) == getattr(plan.recipe, name), name
 
 

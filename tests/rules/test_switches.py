@@ -60,6 +60,26 @@ def test_cuda_graphs(model: str, graph: str, knobs: dict[str, Any], rules: set[s
     assert {breach.rule for breach in breaches(recipe, layout)} == rules
 
 
+@pytest.mark.parametrize(
+    ("stack", "switch", "value", "rules"),
+    [
+        ("megatron", "cuda_graph", "full_iteration", {"a graph of all has no vision tower"}),
+        ("megatron", "cuda_graph", "layers", set()),
+        ("torch-fsdp", "cuda_graphs", True, {"graphs take no images"}),
+    ],
+)
+def test_graphs_hold_no_images(stack: str, switch: str, value: Any, rules: set[str]) -> None:
+    """Model card of Qwen3.6-35B-A3B: layers of the text are captured, the tower is not."""
+    software = with_switches(library.stack(stack), {switch: value})
+    version = {"megatron": "0.19", "torch": "2.13"}[software.framework]
+    for images, broken in ((2, rules), (0, set()), (None, set())):
+        words = {"framework_version": version, "images_per_sample": images}
+        recipe = documents.recipe("qwen3-vl-8b", 64, stack=software, **words)
+        zero = software.default_stage
+        found = breaches(recipe, documents.layout(recipe, zero=zero))
+        assert {breach.rule for breach in found} == broken
+
+
 @pytest.mark.parametrize("graph", ["attn", "full_iteration"])
 def test_dropout_is_not_repeated_in_a_graph(graph: str) -> None:
     """TransformerConfig of 0.19: no attention dropout in graphed attention recomputation, where

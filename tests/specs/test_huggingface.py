@@ -365,8 +365,8 @@ def test_families_beyond_transformers_read_as_their_preset(preset: str, tmp_path
 def test_text_parts_say_so() -> None:
     note = library.model(str(CONFIGS / "Qwen--Qwen3-VL-8B-Instruct.json")).note
     assert note == (
-        "model: the text part of Qwen3VLForConditionalGeneration alone, its vision tower is read,"
-        " but no part of the parameters or of an estimate"
+        "model: the text part of Qwen3VLForConditionalGeneration, and its vision tower where"
+        " images_per_sample is stated"
     )
     assert (
         "3 multi-token-prediction modules"

@@ -98,9 +98,15 @@ STATED = {
     "frozen": ("norms",),
     "packing": True,
     "mean_length": 512,
+    "images_per_sample": 1,
+    "image_size": 448,
 }
 """A value that is not the default of every word that is also a field of the recipe."""
-NEEDS = {"packing": {"mean_length": 512}}
+NEEDS: dict[str, dict[str, Any]] = {
+    "packing": {"mean_length": 512},
+    "images_per_sample": {"model": "qwen3-vl-2b"},
+    "image_size": {"model": "qwen3-vl-2b", "images_per_sample": 1},
+}
 """Words that another must go with."""
 
 

@@ -74,7 +74,8 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
     if recipe.attention != "unfused":
         forward = fused_s(recipe, layout, heads, core_dim(model))
-        if model.window and model.window.tokens < attended(recipe):
+        window = model.window
+        if window and (window.tokens < attended(recipe) or window.kind == "both_ways"):
             forward = forward * windowed_share(recipe)
         return forward, flash_backward_s(hardware, forward)
     batch = layout.mbs * heads / layout.cp
@@ -126,14 +127,14 @@ def windowed_share(recipe: Recipe) -> float:
     """Time of a windowed layer's attention over that of a full one.
 
     Formula: seen_part() of the mean keys a token sees: w - w^2 / (2 s) where windows slide, w/2 in
-             chunks
+             chunks, w where they lie both ways
     Source:  [hf-transformers] sliding_window, attention_chunk_size
     Assumes: as seen_part().
     """
     window, s = recipe.model.window, attended(recipe)
     assert window is not None
     w = window.tokens
-    seen = w - w * w / (2 * s) if window.kind == "sliding" else w / 2
+    seen = {"sliding": w - w * w / (2 * s), "chunked": w / 2, "both_ways": w}[window.kind]
     return seen_part(seen, s)
 
 

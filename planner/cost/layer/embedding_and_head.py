@@ -4,17 +4,20 @@ loss on the last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from planner.cost.layer.gemms import accumulate_bytes
 from planner.cost.layer.kernels import gemm_s, memory_s
+from planner.cost.layer.layer import LayerTime
 from planner.cost.network import collectives
 from planner.cost.params.layer import padded_vocab
 from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
+
+NO_TOWER = LayerTime(**dict.fromkeys((f.name for f in fields(LayerTime)), 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class EndsTime:
     """Seconds per micro-batch."""
 
     embedding_forward_s: Numeric
+    """With the vision tower, where there is one."""
     embedding_backward_s: Numeric
     head_forward_s: Numeric
     head_backward_s: Numeric
@@ -29,6 +33,8 @@ class EndsTime:
     """Weight gradient of the head, within head_backward_s."""
     deferred_s: Numeric = 0.0
     """Of a step: weight gradients of the head that wait for the drain of the pipeline."""
+    tower: LayerTime = NO_TOWER
+    """The vision tower's part of embedding_forward_s and embedding_backward_s."""
 
 
 def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:

@@ -5,6 +5,7 @@ one rank.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from planner.cost.layer.chosen_operations import kept_operations_bytes
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
 from planner.cost.layer.mixers import scan
+from planner.cost.layer.vision import as_layout, as_recipe, tower_layers
 from planner.cost.memory.expert_activations import expert_parts
 from planner.cost.memory.host_activations import (
     HELD,
@@ -70,13 +72,15 @@ class Activations:
     kinds: tuple[Kept, ...]
     """Of a layer of each kind."""
     embedding_bytes: Numeric
-    """Kept by the embedding: its dropout mask."""
+    """Kept before the layers: the embedding's dropout mask, and what the vision tower keeps."""
     head_bytes: Numeric
     """Final norm, logits, loss and their gradients at the peak."""
     logits_bytes: Numeric
     """Of those, what stays while the layers of the last stage go backward."""
     mtp_bytes: Numeric
     """Kept by the layers of multi-token prediction."""
+    tower_bytes: Numeric = 0.0
+    """Peak inside the vision tower beyond what is kept."""
 
 
 def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
@@ -204,14 +208,39 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
         + software.states.dummy_gradient_bytes * vocab * h * trains(recipe, "head")
     )
     enters = 1.0 if has_backward(recipe) else 0.0
+    mask = wide * count * h / outside * (1.0 if software.dropout else 0.0) * enters
+    tower_kept, tower_inner = tower_kept_bytes(recipe, layout)
     return Activations(
         kinds,
-        embedding_bytes=wide * count * h / outside * (1.0 if software.dropout else 0.0) * enters,
+        embedding_bytes=mask + tower_kept,
         head_bytes=wide * head + last.hosted.freed_bytes * (software.offload.layers == 0),
         logits_bytes=wide * software.kept.unfused.logits * count * rows,
         mtp_bytes=model.mtp_layers
         * (depth.times(kind.layer_bytes for kind in kinds) + 2 * last.input_bytes),
+        tower_bytes=tower_inner,
     )
+
+
+def tower_kept_bytes(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
+    """What the layers of the vision tower keep of a micro-batch's images, and the peak inside one
+    of them beyond that.
+
+    Formula: kept() of each, patches in place of tokens; the input alone where it is recomputed;
+             nothing kept when frozen; inside temporaries and what recomputation brings back
+    Source:  [korthikanti2022] sec. 4.1: an encoder layer keeps what a decoder's does
+    Assumes: patches and projector keep little beside the layers.
+    """
+    tower = recipe.tower
+    if tower is None or not recipe.images_per_sample:
+        return 0.0, 0.0
+    question, own = as_recipe(recipe, tower), as_layout(recipe, layout)
+    each = [kept(kind, own) for kind in question.kinds]
+    held = [np.where(own.recomputes_all, one.input_bytes, one.layer_bytes) for one in each]
+    inner = [
+        one.temporary_bytes + one.whole_bytes - bytes_
+        for one, bytes_ in zip(each, held, strict=True)
+    ]
+    return tower_layers(question).times(held), reduce(np.maximum, inner)
 
 
 def kept(recipe: Recipe, layout: Layouts) -> Kept:

@@ -9,6 +9,7 @@ import numpy as np
 from planner.cost.params.layer import total_params
 from planner.cost.params.per_rank import instances
 from planner.cost.params.trained import trained_total
+from planner.cost.params.vision import tower_in
 from planner.layout import OFFLOAD_CODE, Layouts, Numeric
 from planner.specs.recipe import Recipe
 from planner.units import GIB
@@ -71,9 +72,9 @@ def host_bytes(recipe: Recipe, layout: Layouts, activations_bytes: Numeric = 0.0
     Assumes: even shards; buffers of half the states; activations go into buffers of their size.
     """
     trained = trained_total(recipe) * instances(recipe, layout)
-    held = optimizer_away(recipe, layout) * 16.0 * trained + weights_away(
-        layout
-    ) * 2.0 * total_params(recipe.model)
+    held = optimizer_away(recipe, layout) * 16.0 * trained + weights_away(layout) * 2.0 * (
+        total_params(recipe.model) + tower_in(recipe)
+    )
     states = BUFFERS * held * (1 - on_nvme(layout)) / nodes(recipe)
     return states + activations_bytes * min(recipe.gpus, recipe.hardware.node.gpus)
 

@@ -17,11 +17,12 @@ from planner.cost.memory.quantized_weights import beyond_16_bits
 from planner.cost.memory.states import Rank as Rank
 from planner.cost.memory.states import rank_holds, reduced_bytes
 from planner.cost.memory.states import state_bytes as state_bytes
-from planner.cost.params.layer import embedding_params, head_params, mtp_stage_params
+from planner.cost.params.layer import front_params, head_params, mtp_stage_params
 from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, layers_params, mtp_routed
 from planner.cost.params.stages import Layers, Split, one_of_each
 from planner.cost.params.trained import trained_layers
+from planner.cost.params.vision import tower_in
 from planner.cost.params.whole import whole_params
 from planner.cost.schedule_terms import in_flight
 from planner.cost.terms import Memory
@@ -62,7 +63,8 @@ def gathered_bytes(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
     beside them.
 
     Formula: 2 bytes (gathered_layers layers + gathered_params, at most what the rank has, +
-             embedding and head of the rank) + whole_params() of its layers, all the time
+             embedding and head of the rank) + whole_params() of its layers, all the time; a vision
+             tower layer by layer, which are smaller
     Source:  [torch-fsdp] limit_all_gathers; [deepspeed] stage3_max_live_parameters
     Assumes: 2-byte copies; tables stay gathered from forward to backward.
     """
@@ -75,6 +77,7 @@ def gathered_bytes(recipe: Recipe, layout: Layouts, rank: Rank) -> Numeric:
         + np.minimum(_gathered_params(software), inside - whole)
         + rank.params
         - inside
+        - rank.has_embedding * tower_in(recipe)
     )
     return (
         sent_bytes(recipe)
@@ -114,8 +117,8 @@ def kept_bytes(
 ) -> Numeric:
     """Activations of one micro-batch that a virtual stage of so many layers keeps.
 
-    Formula: recomputed layers * input + other layers * kept + embedding's; multi-token prediction's
-             with the head
+    Formula: recomputed layers * input + other layers * kept + embedding's and vision tower's;
+             multi-token prediction's with the head
     Source:  [korthikanti2022] sec. 5; [megatron-core] --recompute-num-layers counts within a
              virtual stage
     Assumes: as many of each kind are recomputed as of all layers of the stage.
@@ -207,8 +210,9 @@ def rank_memory(
 
     Formula: states + in flight * layers * kept, with more_in_flight() + max(head, backward's
              temporaries + kept logits, unit_gradient_bytes a parameter once one micro-batch's kept
-             is gone, update_bytes() once all is gone that passes hold) + buffers + graph_bytes() +
-             pipeline_bytes() + fragmentation + context + communicators
+             is gone, the vision tower's once that of the layers is, update_bytes() once all is gone
+             that passes hold) + buffers + graph_bytes() + pipeline_bytes() + fragmentation +
+             context + communicators
     Source:  [korthikanti2022] sec. 4; reserved over allocated from measured runs
     Assumes: with full recomputation one layer's working set at a time; the peak is at a backward
              pass.
@@ -237,6 +241,8 @@ def rank_memory(
     gathered = rank.layers.times(kind.gathered_bytes for kind in acts.kinds)
     kept = kept + gathered * ~layout.pipelined
     working = np.maximum(working, software.states.unit_gradient_bytes * states.trained - kept)
+    behind_tower = kept - rank.has_embedding * acts.embedding_bytes
+    working = np.maximum(working, rank.has_embedding * acts.tower_bytes - behind_tower)
     activation = (rank.in_flight + more_in_flight(recipe, layout, rank)) * kept
     activation = activation + rank.has_head * deferred_bytes(recipe, layout)
     if software.states.update_bytes:
@@ -362,7 +368,7 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
     model, pp = recipe.model, np.asarray(layout.pp)
     each = (layers.first, layers.middle, layers.last)
     dense, routed = zip(*(layers_params(model, layout, rank) for rank in each), strict=True)
-    table, head = embedding_params(model, layout.tp), head_params(model, layout)
+    front, head = front_params(recipe, layout.tp), head_params(model, layout)
     ahead, ahead_routed = (
         (mtp_stage_params(model, layout), mtp_routed(model, layout))
         if model.mtp_layers
@@ -373,7 +379,7 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
     return (
         Rank(
             layers.first,
-            dense[0] + routed[0] + table + (head + ahead) * alone,
+            dense[0] + routed[0] + front + (head + ahead) * alone,
             in_flight(layout, 0),
             1.0,
             alone,
@@ -381,7 +387,7 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
         ),
         Rank(
             layers.middle,
-            dense[1] + routed[1] + (table + head + ahead) * alone + table * (pp == 2),
+            dense[1] + routed[1] + (front + head + ahead) * alone + front * (pp == 2),
             middle_flight,
             pp <= 2,
             alone,
@@ -389,7 +395,7 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
         ),
         Rank(
             layers.last,
-            dense[2] + routed[2] + head + ahead + table * alone,
+            dense[2] + routed[2] + head + ahead + front * alone,
             in_flight(layout, layout.pp - 1),
             alone,
             1.0,

@@ -24,6 +24,7 @@ from planner.cost.params.trained import (
     trains,
     trains_all,
 )
+from planner.cost.params.vision import tower_in
 from planner.layout import Layouts, Mask, Numeric
 from planner.specs.layers import kinds
 from planner.specs.recipe import Recipe
@@ -82,6 +83,7 @@ def rank_holds(recipe: Recipe, layout: Layouts, rank: Rank) -> tuple[Held, Held]
     frozen = frozen + rank.has_embedding * embedding_params(recipe.model, layout.tp) * (
         not trains(recipe, "embedding")
     )
+    frozen = frozen + rank.has_embedding * tower_in(recipe) * (not trains(recipe, "vision"))
     frozen = frozen + rank.has_head * head_params(recipe.model, layout) * (
         not trains(recipe, "head")
     )

@@ -9,6 +9,7 @@ import numpy as np
 from planner.cost.network import collectives
 from planner.cost.params.layer import total_params
 from planner.cost.params.trained import trained_total
+from planner.cost.params.vision import tower_in
 from planner.layout import Layout, Layouts, Numeric
 from planner.specs.deepspeed import all_reduces
 from planner.specs.recipe import Recipe
@@ -29,7 +30,8 @@ def replicas_cross(recipe: Recipe, layout: Layouts) -> Numeric:
     fabric, software = recipe.hardware.fabric, recipe.software
     link, latency = fabric.site_gbytes_per_s * GB, fabric.site_latency_us * MICRO
     part = (fabric.sites - 1) / fabric.sites
-    weights, trained = total_params(recipe.model) * part, trained_total(recipe) * part
+    weights = (total_params(recipe.model) + tower_in(recipe)) * part
+    trained = trained_total(recipe) * part
     sharded, ranks_at_site = layout.sharded(1), layout.sharded(3)
     summed = software.states.grad_reduce_bytes * np.where(
         sharded & ~all_reduces(recipe, layout), 1.0, 2.0

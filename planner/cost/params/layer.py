@@ -15,6 +15,7 @@ from planner.cost.params.experts import (
     shared_params,
 )
 from planner.cost.params.mixers import mixer_params, outer_stream_params, stream_params
+from planner.cost.params.vision import tower_in
 from planner.layout import Layouts, Numeric
 from planner.specs.layers import counts, kinds, mtp_kinds
 from planner.specs.model import ModelSpec
@@ -130,15 +131,26 @@ def head_params(model: ModelSpec, layout: Layouts) -> Numeric:
     return table * stored + norm_params(model)
 
 
-def ends_params(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Parameters of embedding and, without a pipeline, of the head, on the first rank.
+def front_params(recipe: Recipe, tp: Numeric = 1) -> Numeric:
+    """What stands before the layers, on one rank of the first stage.
 
-    Formula: embedding_params + head_params where pp = 1
+    Formula: embedding_params + the vision tower, whole on each rank of tp
+    Source:  [megatron-core] core/models/multimodal/llava_model.py: the encoder is on the first
+             stage; [megatron-bridge] models/qwen_vl, gemma_vl: Hugging Face's class on each rank
+    Assumes: no framework splits the tower.
+    """
+    return embedding_params(recipe.model, tp) + tower_in(recipe)
+
+
+def ends_params(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Parameters before the layers and, without a pipeline, of the head, on the first rank.
+
+    Formula: front_params + head_params where pp = 1
     Source:  [megatron-core]; [rajbhandari2020]
     Assumes: tied tables are counted once.
     """
     alone = ~layout.pipelined
-    return embedding_params(recipe.model, layout.tp) + alone * head_params(recipe.model, layout)
+    return front_params(recipe, layout.tp) + alone * head_params(recipe.model, layout)
 
 
 def mtp_stage_params(model: ModelSpec, layout: Layouts) -> Numeric:

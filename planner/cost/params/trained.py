@@ -18,6 +18,7 @@ from planner.cost.params.lora import adapter_params, layer_adapters
 from planner.cost.params.mixers import mixer_params
 from planner.cost.params.per_rank import layers_params
 from planner.cost.params.stages import Layers
+from planner.cost.params.vision import tower_in
 from planner.layout import Layout, Layouts, Numeric
 from planner.specs.layers import counts, kinds
 from planner.specs.model import ModelSpec
@@ -90,9 +91,12 @@ def trained_layers(recipe: Recipe, layout: Layouts, layers: Layers) -> tuple[Num
     )  # all frozen, the sums differ by a rounding
 
 
-def trained_embedding(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Trained parameters of the embedding on one rank; 0 when frozen."""
-    return embedding_params(recipe.model, layout.tp) * trains(recipe, "embedding")
+def trained_front(recipe: Recipe, layout: Layouts) -> Numeric:
+    """Trained parameters before the layers on one rank, embedding and vision tower; 0 when
+    frozen.
+    """
+    table = embedding_params(recipe.model, layout.tp) * trains(recipe, "embedding")
+    return table + tower_in(recipe) * trains(recipe, "vision")
 
 
 def trained_head(recipe: Recipe, layout: Layouts) -> Numeric:
@@ -101,21 +105,23 @@ def trained_head(recipe: Recipe, layout: Layouts) -> Numeric:
 
 
 def trained_ends(recipe: Recipe, layout: Layouts) -> Numeric:
-    """Trained parameters of embedding and, without a pipeline, of the head, on the first rank."""
-    return trained_embedding(recipe, layout) + ~layout.pipelined * trained_head(recipe, layout)
+    """Trained parameters before the layers and, without a pipeline, of the head, on the first
+    rank.
+    """
+    return trained_front(recipe, layout) + ~layout.pipelined * trained_head(recipe, layout)
 
 
 def trained_total(recipe: Recipe) -> float:
-    """Trained parameters of the whole model.
+    """Trained parameters of the whole model, its vision tower too.
 
-    Formula: total_params less what is frozen, or the adapters of all layers
+    Formula: total_params and tower less what is frozen, or the adapters of all layers
     Source:  [hu2021] sec. 4.1
     Assumes: routed experts have an adapter a linear for each rank of expert parallelism, counted
              once.
     """
-    model = recipe.model
+    model, whole = recipe.model, total_params(recipe.model) + tower_in(recipe)
     if trains_all(recipe):
-        return total_params(model)
+        return whole
     unsplit, layers = Layout(), Layers(counts(model))
     if recipe.lora:
         return float(sum(adapters_params(recipe, unsplit, layers)))
@@ -123,7 +129,8 @@ def trained_total(recipe: Recipe) -> float:
     ends = table * (not trains(recipe, "embedding")) + table * (not trains(recipe, "head")) * (
         not model.tied_embeddings
     )
-    return float(total_params(model) - sum(frozen_params(recipe, unsplit, layers)) - ends)
+    ends += tower_in(recipe) * (not trains(recipe, "vision"))
+    return float(whole - sum(frozen_params(recipe, unsplit, layers)) - ends)
 
 
 def trains_all(recipe: Recipe) -> bool:
@@ -140,6 +147,9 @@ def has_backward(recipe: Recipe) -> bool:
     """Whether the backward pass enters the layers: something in them, or before them, is
     trained.
     """
+    before = (
+        ("embedding", "vision") if recipe.tower and recipe.images_per_sample else ("embedding",)
+    )
     return recipe.lora is not None or any(
-        trains(recipe, part) for part in ("embedding", "attention", "mlp", "norms")
+        trains(recipe, part) for part in (*before, "attention", "mlp", "norms")
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.specs.model import Vision
+from planner.specs.recipe import Recipe
 
 
 def tower_params(vision: Vision) -> int:
@@ -23,3 +24,10 @@ def tower_params(vision: Vision) -> int:
         + (2 * h // vision.num_heads if vision.qk_norm else 0)
     )
     return vision.num_layers * layer + vision.outside_parameters + vision.projector_parameters
+
+
+def tower_in(recipe: Recipe) -> int:
+    """Parameters of the tower that a question trains or runs, all of them on each rank of the first
+    stage; 0 of text alone.
+    """
+    return tower_params(recipe.tower) if recipe.tower else 0

@@ -20,8 +20,8 @@ from planner.cost.params.lora import sent_bytes
 from planner.cost.params.per_rank import expert_ranks, instances, layers_params, shard_copies
 from planner.cost.params.stages import Split, one
 from planner.cost.params.trained import (
-    trained_embedding,
     trained_ends,
+    trained_front,
     trained_layers,
     trains,
 )
@@ -294,7 +294,7 @@ def late_share(recipe: Recipe, layout: Layouts, layers: Split) -> Numeric:
     each = sum(trained_layers(recipe, layout, one(recipe.model, 0)))
     inside = sum(trained_layers(recipe, layout, layers.first))
     total = np.maximum(inside + trained_ends(recipe, layout), 1.0)
-    late = np.minimum(each + trained_embedding(recipe, layout), total) / total
+    late = np.minimum(each + trained_front(recipe, layout), total) / total
     sharding = recipe.software.sharding
     if not (sharding.buckets or sharding.bucket_params):
         return late

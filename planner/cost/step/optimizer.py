@@ -11,7 +11,7 @@ from planner.cost.memory.offload import optimizer_away
 from planner.cost.memory.optimizer_states import saved_bytes
 from planner.cost.params.per_rank import expert_ranks, instances
 from planner.cost.params.stages import Layers, Split
-from planner.cost.params.trained import trained_embedding, trained_layers
+from planner.cost.params.trained import trained_front, trained_layers
 from planner.layout import Layouts, Numeric
 from planner.specs.recipe import Recipe
 
@@ -88,7 +88,7 @@ def _update_s(recipe: Recipe, layout: Layouts, layers: Layers) -> Numeric:
     """
     software = recipe.software
     matrices, routed = trained_layers(recipe, layout, layers)
-    most = matrices + trained_embedding(recipe, layout)
+    most = matrices + trained_front(recipe, layout)
     copies = instances(recipe, layout)
     shards = layout.shards(1) / copies
     alike: Numeric = 1

@@ -36,6 +36,8 @@ class Pace:
     """Embedding and head time in slowest_s."""
     layer: LayerTime
     """Its mean layer."""
+    has_tower: Numeric = 0.0
+    """1 where it has the vision tower, which ends_s then holds too."""
 
 
 def rank_times(
@@ -87,6 +89,7 @@ def pace(layout: Layouts, layers: Split, layer: Times, ends: EndsTime, work: Chu
         ),
         ends_s=ends_s,
         layer=of_slowest(layer, is_first, is_last),
+        has_tower=np.where(is_last, alone, is_first),
     )
 
 
@@ -225,7 +228,8 @@ def step_time(
     ends: EndsTime,
     pipeline: Pipeline,
 ) -> StepTime:
-    """Every term of a step; `first` is the mean layer of the first rank.
+    """Every term of a step; `first` is the mean layer of the first rank. The vision tower's work
+    stands with that of the layers.
 
     Formula: m (slowest rank) + bubble + transfers + exposed data-parallel communication + optimizer
              + overhead, times stragglers
@@ -233,16 +237,22 @@ def step_time(
     Assumes: partial full recomputation is spread evenly over the layers.
     """
     work, layer = pipeline.work, pipeline.work.layer
-    count = layout.m * work.layers
+    count, images = layout.m * work.layers, layout.m * work.has_tower
+
+    def busy(*names: str) -> Numeric:
+        of_layer, of_tower = (sum(getattr(x, name) for name in names) for x in (layer, ends.tower))
+        return count * of_layer + images * of_tower
+
+    tower_s = work.has_tower * (ends.tower.forward_s + ends.tower.backward_s)
     exposed, hidden = dp_comm_s(recipe, layout, layers, first, ends)
     terms = {
-        "gemm_s": count * (layer.gemm_forward_s + layer.gemm_input_s + layer.gemm_weight_s),
-        "attention_s": count * (layer.attention_forward_s + layer.attention_backward_s),
-        "elementwise_s": count * (layer.elementwise_forward_s + layer.elementwise_backward_s),
-        "head_s": layout.m * work.ends_s + late_head_s(layout, work, ends),
-        "recompute_s": count * layer.recompute_s,
+        "gemm_s": busy("gemm_forward_s", "gemm_input_s", "gemm_weight_s"),
+        "attention_s": busy("attention_forward_s", "attention_backward_s"),
+        "elementwise_s": busy("elementwise_forward_s", "elementwise_backward_s"),
+        "head_s": layout.m * (work.ends_s - tower_s) + late_head_s(layout, work, ends),
+        "recompute_s": busy("recompute_s"),
         "adapter_s": count * (layer.adapter_forward_s + layer.adapter_backward_s),
-        "launch_s": count * (layer.launch_forward_s + layer.launch_backward_s),
+        "launch_s": busy("launch_forward_s", "launch_backward_s"),
         "tp_comm_s": count * (layer.tp_forward_s + layer.tp_backward_s),
         "cp_comm_s": count * (layer.cp_forward_s + layer.cp_backward_s),
         "ep_comm_s": count * (layer.ep_forward_s + layer.ep_backward_s),

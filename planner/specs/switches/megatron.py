@@ -25,6 +25,7 @@ from planner.specs.switches.switch import (
     Spelling,
     Switch,
     Value,
+    sees_no_images,
     setting,
 )
 from planner.specs.versions import version_of
@@ -650,6 +651,14 @@ SWITCHES = (
                 lambda recipe, layout: np.asarray(recipe.model.moe is None),
                 "a graph of the whole iteration needs shapes that do not change, but"
                 " {recipe.model.name} sends its experts as many tokens as they get",
+                "try cuda_graph layers",
+                values=("full_iteration",),
+            ),
+            Need(
+                "a graph of all has no vision tower",
+                sees_no_images,
+                "a graph of the whole iteration needs shapes that do not change, but images differ"
+                " in size and number",
                 "try cuda_graph layers",
                 values=("full_iteration",),
             ),

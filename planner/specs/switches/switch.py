@@ -94,6 +94,13 @@ def always(recipe: Recipe, layout: Layouts) -> Mask:
     return np.True_
 
 
+def sees_no_images(recipe: Recipe, layout: Layouts) -> Mask:
+    """Whether no vision tower works in front. Source: [megatron-bridge] model card of
+    Qwen3.6-35B-A3B: graphs of the text, none of the tower.
+    """
+    return np.asarray(not recipe.images_per_sample)
+
+
 @dataclass(frozen=True, slots=True)
 class Switch:
     """One switch of one framework."""

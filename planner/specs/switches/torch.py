@@ -13,7 +13,15 @@ from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
 from planner.specs.switches.allocator import EXPANDABLE_SEGMENTS
 from planner.specs.switches.deepspeed import LIGER
-from planner.specs.switches.switch import Need, Plain, Spelling, Switch, Value, setting
+from planner.specs.switches.switch import (
+    Need,
+    Plain,
+    Spelling,
+    Switch,
+    Value,
+    sees_no_images,
+    setting,
+)
 
 BENCHMARK = "planner.tune.benchmark.training"
 CHUNKS = 8
@@ -231,6 +239,13 @@ SWITCHES = (
                 _no_exchange,
                 "torchtitan captures experts of one rank alone (others wait for the host), but got"
                 " cuda_graphs on with ep={layout.ep}",
+                "turn cuda_graphs off (--training.disable_cuda_graphs)",
+            ),
+            Need(
+                "graphs take no images",
+                sees_no_images,
+                "a graph of the whole pass needs shapes that do not change, but images differ in"
+                " size and number",
                 "turn cuda_graphs off (--training.disable_cuda_graphs)",
             ),
         ),
