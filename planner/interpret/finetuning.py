@@ -4,6 +4,7 @@ samples or not.
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any, NamedTuple
 
 from planner.errors import InputError
@@ -62,6 +63,11 @@ micro-batch.
 """
 QUANTIZED = ("hf.quantization_bit", "hf.load_in_4bit", "hf.load_in_8bit", "hf.quant_bits")
 
+FROZEN_TOWER = ("hf.freeze_vision_tower", "hf.freeze_vit", "model.freeze_vision_model")
+"""Words of LLaMA-Factory, ms-swift and Megatron-Bridge for a tower that is not trained."""
+MOST_PIXELS = "hf.image_max_pixels"
+"""To which LLaMA-Factory shrinks an image."""
+
 
 class Trained(NamedTuple):
     """Fields of Recipe, and what remained open."""
@@ -102,17 +108,22 @@ def _planned(
     def images(name: str) -> int | None:
         return whole_number(plain, name) if name in plain else number(name.upper())
 
+    count, size, frozen = images("images_per_sample"), images("image_size"), several("FROZEN")
+    if count is not None and any(plain.get(name) is True for name in FROZEN_TOWER):
+        frozen = tuple(dict.fromkeys((*(frozen or ()), "vision")))
+    if count is not None and spec and spec.vision and not spec.vision.patches_per_image:
+        size = size or isqrt(max(whole_number(plain, MOST_PIXELS, 0), 0)) or None
     rank, length = number("LORA_RANK"), number("MEAN_LENGTH")
     asked = Question(
         model="",
         lora_rank=rank,
         lora_targets=several("LORA_TARGETS") if rank else None,
         lora_base=word("LORA_BASE") if rank else None,
-        frozen=several("FROZEN"),
+        frozen=frozen,
         mean_length=length,
         packing=word("PACKING") == "1" if length else None,
-        images_per_sample=images("images_per_sample"),
-        image_size=images("image_size"),
+        images_per_sample=count,
+        image_size=size,
         optimizer=word("OPTIMIZER"),
     )
     if spec is None or asked == Question(model=""):

@@ -49,6 +49,30 @@ def test_launch_files_say_what_the_script_must_do(framework, form, words, sizes,
         assert getattr(checked.launch.recipe, name) == getattr(plan.recipe, name), name
 
 
+def test_images_are_restated_and_the_tower_frozen_as_the_file_says(tmp_path: Path):
+    """LLaMA-Factory's words; 262,144 pixels are 512 x 512, 16 x 16 tokens of 32 pixels."""
+    stated = {
+        "model_name_or_path": "Qwen/Qwen3-VL-8B-Instruct",
+        "finetuning_type": "full",
+        "freeze_vision_tower": True,
+        "image_max_pixels": 262144,
+        "cutoff_len": 4096,
+        "deepspeed": "ds.json",
+        "per_device_train_batch_size": 1,
+    }
+    file = tmp_path / "sft.yaml"
+    file.write_text("".join(f"{name}: {value}\n" for name, value in stated.items()))
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
+    text = api.check(str(file), cluster="h100-sxm", gpus=8)
+    assert text.launch.recipe.tower is None
+    assert any("where images_per_sample is stated" in says for says in text.launch.assumed)
+    seen = api.check(str(file), cluster="h100-sxm", gpus=8, set=["images_per_sample=2"])
+    assert (seen.launch.recipe.frozen, seen.launch.recipe.image_size) == (("vision",), 512)
+    assert any("1,024 patches, 256 tokens" in says for says in seen.launch.assumed)
+    assert text.estimate is not None and seen.estimate is not None
+    assert seen.estimate.step_s > text.estimate.step_s
+
+
 def test_words_that_no_plan_writes_are_refused(tmp_path: Path):
     """A variable that is no number is named, with what was got."""
     text = (

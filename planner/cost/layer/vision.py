@@ -142,10 +142,12 @@ def tower_time(recipe: Recipe, layout: Layouts) -> LayerTime:
     enters = products_s(question, own, (Product(patches, tower.hidden_size, tower.patch_values),))
     leaves = products_s(question, own, (Product(rows, width, joined),))
     trained = trains(recipe, "vision")
-    summed["gemm_forward_s"] += enters[0] + leaves[0]
-    summed["gemm_input_s"] += leaves[1] * trained  # pixels get no gradient
-    summed["gemm_weight_s"] += (enters[2] + leaves[2]) * trained
-    return LayerTime(**summed)
+    around = {
+        "gemm_forward_s": enters[0] + leaves[0],
+        "gemm_input_s": leaves[1] * trained,  # pixels get no gradient
+        "gemm_weight_s": (enters[2] + leaves[2]) * trained,
+    }
+    return LayerTime(**summed | {name: summed[name] + more for name, more in around.items()})
 
 
 def with_tower(ends: EndsTime, tower: LayerTime) -> EndsTime:
