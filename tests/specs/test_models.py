@@ -132,6 +132,14 @@ def test_layers_stand_as_megatron_bridge_has_them(name: str, letters: str) -> No
         ("qwen3.5-27b", 460_730_096),
         ("qwen3.5-35b-a3b", 446_571_248),
         ("gemma4-26b-a4b", 572_792_112),
+        ("qwen3.5-0.8b", 100_592_896),
+        ("qwen3.5-2b", 331_416_576),
+        ("qwen3.5-4b", 333_514_240),
+        ("qwen3.5-9b", 456_010_480),
+        ("kimi-k2.5", 471_143_920),
+        ("gemma3-4b", 419_816_304),
+        ("gemma3-12b", 421_290_864),
+        ("gemma3-27b", 423_060_336),
     ],
 )
 def test_towers_as_transformers_builds_them(name: str, parameters: int) -> None:
