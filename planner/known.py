@@ -13,7 +13,7 @@ from planner.cost.params.layer import (
 )
 from planner.cost.params.vision import tower_params
 from planner.errors import unknown
-from planner.specs import library, uncosted
+from planner.specs import library
 from planner.specs.layers import counts, kinds
 from planner.specs.model import ModelSpec
 from planner.specs.software import Software
@@ -26,15 +26,7 @@ Documents = tuple[dict[str, Any], ...]
 def models(name: str | None = None) -> Documents:
     """Presets with their parameter counts; one of them (or a config.json) in full."""
     documents = map(library.model, library.models() if name is None else [name])
-    return tuple(
-        model.model_dump(mode="json") | _counts(model) | _refusal(model) for model in documents
-    )
-
-
-def _refusal(model: ModelSpec) -> dict[str, Any]:
-    """Why recommend and check refuse a model, where they do."""
-    says = uncosted.reason(model)
-    return {"not_estimated": says} if says else {}
+    return tuple(model.model_dump(mode="json") | _counts(model) for model in documents)
 
 
 def _counts(model: ModelSpec) -> dict[str, Any]:

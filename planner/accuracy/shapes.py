@@ -17,7 +17,6 @@ from planner.errors import InputError
 from planner.specs import library
 from planner.specs.megatron_letters import by_letters
 from planner.specs.model import ModelSpec
-from planner.specs.uncosted import uncosted
 
 Row = Mapping[str, Any]
 """The cells of a run; None where a cell is empty."""
@@ -136,9 +135,6 @@ def _modelled(row: Row, name: str, noted: Facts) -> None:
     mixture = (row["experts"] or 1) > 1 or (row["ep"] or 1) > 1 or MIXTURES.search(name)
     if preset and preset.vision and VISION.search(str(row["notes"] or "")):
         raise Skipped("a vision tower in front, and no images stated")
-    parts = uncosted(preset) if preset else ()
-    if parts:
-        raise Skipped(f"{parts[0]}: no formula of time and memory yet")
     known = preset if mixture else None
     if mixture and not (known and known.moe):
         raise Skipped(UNKNOWN_EXPERTS)

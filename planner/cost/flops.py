@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from planner.cost.layer.attention import absorbed, core_dim
 from planner.cost.layer.sparse import chosen_keys, core_width, index_loss, keys_of_latent
+from planner.cost.layer.streams import entry_matrices, exit_matrices, stream_matmul_params
 from planner.cost.layer.vision import as_recipe
 from planner.cost.params.attention import index_matmul_params
 from planner.cost.params.lora import adapter_params, layer_adapters
@@ -166,13 +167,14 @@ def layer_matmul_params(model: ModelSpec) -> float:
     """Parameters of one layer that take part in the matrix products of one token, of a model whose
     layers are alike.
 
-    Formula: attention's or its mixer's projections + (3 or 2) h f of a dense MLP, or of k experts
-             and the shared ones, + router h E; routed experts l wide behind a latent, + 2 h l
+    Formula: attention's or its mixer's projections, those of streams, + (3 or 2) h f of a dense
+             MLP, or of k experts and the shared ones, + router h E; routed experts l wide behind a
+             latent, + 2 h l
     Source:  [narayanan2021] eq. 3; [deepseek2024] activated parameters
     Assumes: every token uses experts_per_token experts.
     """
     moe, h = model.moe, float(model.hidden_size)
-    attention = attention_matmul_params(model)
+    attention = attention_matmul_params(model) + stream_matmul_params(model)
     if not model.has_mlp:
         return attention
     if moe is None:
@@ -187,13 +189,15 @@ def active_matmul_params(model: ModelSpec) -> float:
     """Parameters that take part in the matrix products of one token.
 
     Formula: layer_matmul_params() of each layer + V h of the head; mtp_layers more of each, with 2
-             h^2
+             h^2; what makes and joins streams
     Source:  [narayanan2021] eq. 3; [deepseek2024] sec. 2.2
     Assumes: the released vocabulary.
     """
     h = float(model.hidden_size)
     layers = _over_layers(model, [layer_matmul_params(kind) for kind in kinds(model).values()])
     ends = model.mtp_layers * (2 * h * h + model.vocab_size * h) + model.vocab_size * h
+    around = (*entry_matrices(model), *exit_matrices(model))
+    ends += float(sum(outputs * inputs for outputs, inputs in around))
     return layers + ends
 
 

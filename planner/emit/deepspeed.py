@@ -13,7 +13,6 @@ from planner.layout import RECOMPUTE_CODE, Layout
 from planner.specs.deepspeed import in_megatron
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
-from planner.specs.uncosted import uncosted
 
 CONFIG, SCRIPT = "ds_config.json", "train.py"
 ACTIVATIONS = ("silu", "gelu", "squared_relu")
@@ -21,16 +20,9 @@ ACTIVATIONS = ("silu", "gelu", "squared_relu")
 
 def missing_features(model: ModelSpec) -> list[str]:
     """What the model has and train.py does not build."""
-    other = [
-        name.replace("_", " ")
-        for name, plain in megatron_deepspeed.PLAIN.items()
-        if getattr(model, name, plain) != plain
-    ]
-    other += ["another norm of queries and keys"] * (
-        getattr(model, "qk_norm_kind", "per_head") != "per_head"
-    )
-    other += [model.activation] * (model.activation not in ACTIVATIONS)
-    return other + [part for part in uncosted(model) if part not in other]
+    other = megatron_deepspeed.unlike_plain(model)
+    other += ["another norm of queries and keys"] * (model.qk_norm_kind != "per_head")
+    return other + [model.activation] * (model.activation not in ACTIVATIONS)
 
 
 def model_flags(recipe: Recipe) -> list[Flag]:

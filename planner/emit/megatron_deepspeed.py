@@ -35,8 +35,23 @@ PLAIN: dict[str, Any] = {
     "no_rope_every": 0,
     "attention_sinks": False,
     "mtp_layers": 0,
+    "kinds": (),
+    "mixer": None,
+    "attention_gate": False,
+    "value_head_dim": None,
+    "keys_are_values": False,
+    "block_sparse": None,
+    "altup_streams": 0,
+    "laurel_rank": 0,
+    "per_layer_inputs": None,
 }
 """What every model here has, of each part that only one form of is built."""
+
+
+def unlike_plain(model: ModelSpec) -> list[str]:
+    """The parts that it has in another form."""
+    found = (name for name, plain in PLAIN.items() if getattr(model, name) != plain)
+    return [name.replace("_", " ").replace("kinds", "layers of several kinds") for name in found]
 
 
 def missing_features(model: ModelSpec) -> list[str]:
@@ -52,12 +67,7 @@ def missing_features(model: ModelSpec) -> list[str]:
         ),
         "norms of queries and keys": model.qk_norm,
     }
-    other = [
-        name.replace("_", " ")
-        for name, plain in PLAIN.items()
-        if getattr(model, name, plain) != plain
-    ]
-    return [feature for feature, is_missing in features.items() if is_missing] + other
+    return [feature for feature, is_missing in features.items() if is_missing] + unlike_plain(model)
 
 
 def model_flags(recipe: Recipe) -> list[Flag]:

@@ -12,7 +12,7 @@ from planner.intake.reading import Reading, Unresolved, Value
 from planner.interpret import megatron_model
 from planner.interpret.numbers import whole_number
 from planner.layout import Layout
-from planner.specs import library, uncosted
+from planner.specs import library
 from planner.specs.documents import build
 from planner.specs.model import ModelSpec
 from planner.specs.names import own_name
@@ -32,20 +32,10 @@ class Architecture(NamedTuple):
 
 
 def architecture(plain: dict[str, Any], reading: Reading, option: str | None) -> Architecture:
-    """The model, where enough is known of it and estimates take it. option: --model.
+    """The model, where enough is known of it. option: --model.
 
-    Raises InputError only for a model that the option names and nobody knows or estimates refuse.
+    Raises InputError only for a model that the option names and nobody knows.
     """
-    found = _described(plain, reading, option)
-    why = uncosted.reason(found.spec) if found.spec else ""
-    if not why:
-        return found
-    if option:
-        raise InputError(why)
-    return Architecture(None, found.origin, (Unresolved("model", why, reading.file),))
-
-
-def _described(plain: dict[str, Any], reading: Reading, option: str | None) -> Architecture:
     if option:
         return Architecture(library.model(option), Value(option, "option", "--model"))
     if megatron_model.describes_model(plain):

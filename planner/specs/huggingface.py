@@ -95,6 +95,7 @@ class _Config(BaseModel):
     moe_latent_size: Count | None = None
     num_nextn_predict_layers: Count | None = None
     num_mtp_modules: Count | None = None
+    mtp_use_repeated_layer: bool | None = None
     hidden_size_per_layer_input: Count | None = None
     vocab_size_per_layer_input: Count | None = None
     altup_num_inputs: Count | None = None
@@ -134,6 +135,7 @@ def model_from_config(config: dict[str, Any], name: str, where: str) -> ModelSpe
         "moe": experts,
         "window": window,
         "mtp_layers": read.num_nextn_predict_layers or 0,
+        "mtp_repeated": bool(read.mtp_use_repeated_layer),
         "vision": tower,
         "note": _note(read, text_model, tower),
     }

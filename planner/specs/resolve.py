@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from planner.errors import InputError, unknown
 from planner.layout import OFFLOAD_CODE, RECOMPUTE_CODE, SCHEDULE_CODE, Layout, module_mask
-from planner.specs import library, named_software, tuning, uncosted
+from planner.specs import library, named_software, tuning
 from planner.specs.distributions import named
 from planner.specs.hardware import AMPERE, Gpu, HardwareProfile
 from planner.specs.layers import has_indexer
@@ -134,7 +134,6 @@ def _recipe(question: Question, gpus: int, unit: int) -> Recipe:
     _recompute(question)  # words that contradict one another are refused before any search
     precision = _precision(question, hardware)
     seq_length = _seq_length(question, model)
-    uncosted.refuse(model)
     batch = _batch(question, seq_length.value, gpus, unit)
     version, versions = _versions(question, software.framework)
     software, not_available = _switched(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from planner.cost.flops import active_matmul_params, attention_matmul_params, model_flops
 from planner.cost.flops import attention_flops_per_token as core_flops
-from planner.cost.flops import attention_matmul_params, model_flops
 from planner.cost.flops import index_flops_per_token as index_flops
 from planner.cost.layer.sparse import chosen_keys, sparse_times
 from planner.cost.memory.activations import layer_parts
@@ -73,6 +73,23 @@ def test_flops_of_attention_are_those_of_torchs_counter(line: dict[str, Any]) ->
     core = core_flops(recipe) / 3 + index_flops(recipe)
     ours = line["s"] * (products + core) / alone.num_layers
     assert ours == pytest.approx(line["flops"], rel=1e-6)
+
+
+@pytest.mark.parametrize("line", [x for x in COUNTED if x["model"] == "gemma3n-e4b"])
+def test_flops_of_gemma_3n_are_those_of_torchs_counter(line: dict[str, Any]) -> None:
+    """tests/bench/oracle_flops.py: ten layers of the text model without its head, forward, windows
+    masked. The routers of streams and the table's inputs are in both.
+    """
+    last = {0: "(attention-sliding*4 attention)*2", 4: "attention-sliding*4 attention"}
+    shared = " attention-sliding shared-kv-sliding*3 shared-kv" * (line["shared"] > 0)
+    pattern = last[line["shared"]] + shared
+    model = library.model("gemma3n-e4b").model_copy(
+        update={"num_layers": line["layers"], "pattern": pattern}
+    )
+    recipe = asked(model, line["s"], library.stack("torch"))
+    head = model.vocab_size * model.hidden_size
+    ours = line["s"] * (2 * (active_matmul_params(model) - head) + core_flops(recipe) / 3)
+    assert ours == pytest.approx(line["flops"], rel=1e-3)
 
 
 def test_keys_that_are_chosen() -> None:

@@ -335,3 +335,8 @@ def test_recommend_searches_and_writes(tmp_path: Path) -> None:
     assert set(again.texts) == {"launch.deepspeed.sh", "ds_config.json", "train.py"}
     with pytest.raises(InputError, match="script"):
         api.recommend(asked, script=tmp_path / "none.py")
+
+
+@pytest.mark.parametrize("name", ["bamba-9b", "lfm2-1.2b", "gemma3n-e4b", "minimax-m3"])
+def test_its_script_builds_no_other_layers(name: str) -> None:
+    assert "layers of several kinds" in deepspeed.missing_features(library.model(name))

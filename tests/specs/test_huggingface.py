@@ -12,6 +12,7 @@ from planner.cost.params.layer import active_params, mtp_params, total_params
 from planner.errors import InputError
 from planner.specs import library
 from planner.specs.families import FAMILIES
+from planner.specs.huggingface import model_from_config
 
 CONFIGS = Path(__file__).parent.parent / "data" / "configs"
 
@@ -427,6 +428,16 @@ def test_multi_token_prediction_is_apart() -> None:
     model = library.model(str(CONFIGS / "deepseek-ai--DeepSeek-V3.json"))
     assert model.mtp_layers == 1
     assert mtp_params(model) / 1e9 == pytest.approx(11.6, abs=0.05)
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_one_set_of_weights_for_all_depths_of_prediction(repeated: bool) -> None:
+    """As Nemotron 3 has it: two depths share one layer's weights, or have one each."""
+    config = json.loads((CONFIGS / "deepseek-ai--DeepSeek-V3.json").read_text())
+    one = library.model(str(CONFIGS / "deepseek-ai--DeepSeek-V3.json"))
+    words = {"num_nextn_predict_layers": 2, "mtp_use_repeated_layer": repeated}
+    model = model_from_config(config | words, "two", "config.json")
+    assert mtp_params(model) == mtp_params(one) * (1 if repeated else 2)
     assert active_params(model) / 1e9 == pytest.approx(37.5, abs=0.1)
 
 

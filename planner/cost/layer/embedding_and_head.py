@@ -4,17 +4,20 @@ loss on the last.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.cost.layer.gemms import accumulate_bytes
+from planner.cost.layer.gemms import Product, accumulate_bytes, products_s
 from planner.cost.layer.kernels import gemm_s, memory_s
 from planner.cost.layer.layer import LayerTime
+from planner.cost.layer.streams import entry_matrices, exit_matrices
 from planner.cost.network import collectives
 from planner.cost.params.layer import padded_vocab
 from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
+from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 
 NO_TOWER = LayerTime(**dict.fromkeys((f.name for f in fields(LayerTime)), 0.0))
@@ -73,22 +76,47 @@ def ends_time(recipe: Recipe, layout: Layouts) -> EndsTime:
         else small
     )
     product = gemm_s(hardware, precision, count, vocab, h)
+    entry, leave = (_around(recipe, layout, x) for x in (entry_matrices, exit_matrices))
     again = (product + joined) * layout.recomputes_all * software.quirks.head_recomputed
     weight = gemm_s(hardware, precision, vocab, h, count) + memory_s(
         hardware, accumulate_bytes(recipe, layout) * vocab * h
     )
     weight = weight * trains(recipe, "head")
     return EndsTime(
-        embedding_forward_s=rows + crossed,
-        embedding_backward_s=(rows * 3 + np.where(sp, gather, 0.0)) * trains(recipe, "embedding"),
-        head_forward_s=product + loss / 2 + joined + np.where(sp, gather, 0.0),
+        embedding_forward_s=rows + crossed + entry[0],
+        embedding_backward_s=(rows * 3 + np.where(sp, gather, 0.0)) * trains(recipe, "embedding")
+        + entry[1],
+        head_forward_s=product + loss / 2 + joined + np.where(sp, gather, 0.0) + leave[0],
         head_backward_s=gemm_s(hardware, precision, count, h, vocab)
         + weight
         + loss / 2
         + crossed
-        + again,
+        + again
+        + leave[1],
         head_weight_s=weight,
     )
+
+
+def _around(
+    recipe: Recipe,
+    layout: Layouts,
+    matrices: Callable[[ModelSpec], tuple[tuple[int, int], ...]],
+) -> tuple[Numeric, Numeric]:
+    """Forward and backward time of the products that make streams and layers' inputs, or join
+    them, each with a norm of its output.
+
+    Formula: product of each; outputs written and read three times
+    Source:  [hf-transformers] Gemma3nTextModel
+    Assumes: nothing of it is split but by sp.
+    """
+    count = recipe.tokens_per_rank(layout) / layout.sequence_shards
+    products = tuple(Product(count, n, k, low=False) for n, k in matrices(recipe.model))
+    if not products:
+        return 0.0 * count, 0.0 * count
+    forward, inputs, weights, _ = products_s(recipe, layout, products)
+    wide = sum(product.n for product in products)
+    normed = memory_s(recipe.hardware, 6 * recipe.element_bytes * count * wide)
+    return forward + normed, inputs + weights + 2 * normed
 
 
 def deferred_count(recipe: Recipe, layout: Layouts) -> Numeric:

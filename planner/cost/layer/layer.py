@@ -21,6 +21,7 @@ from planner.cost.layer.kernels import is_low, memory_s
 from planner.cost.layer.lora import NO_ADAPTERS, AdapterTime, adapters_time
 from planner.cost.layer.mixers import context_times, scan, sequence_products, sequence_times
 from planner.cost.layer.sparse import INDEX_LAUNCH_US, index_gathered
+from planner.cost.layer.streams import stream_products, streams
 from planner.cost.network import collectives
 from planner.cost.params.layer import kv_heads_per_rank
 from planner.cost.params.lora import layer_adapters
@@ -153,14 +154,15 @@ def matrices(recipe: Recipe, layout: Layouts) -> tuple[tuple[Numeric, Numeric], 
 def dense(recipe: Recipe, layout: Layouts) -> Kind:
     """A layer with a dense MLP, or none.
 
-    Formula: sequence_products + mlp_products of ffn_size
+    Formula: sequence_products + stream_products + mlp_products of ffn_size
     Source:  [narayanan2021] sec. 2.3
     Assumes: activation over (3 or 2) / 2 f / tp elements a token.
     """
     model, count = recipe.model, recipe.tokens_per_rank(layout)
     ffn = model.ffn_size if model.has_mlp else 0
     mlp = mlp_products(recipe, layout, count, ffn) if ffn else ()
-    products = (*sequence_products(recipe, layout, count), *mlp)
+    beside = stream_products(recipe, layout, count)
+    products = (*sequence_products(recipe, layout, count), *beside, *mlp)
     return Kind(
         products=products,
         repeated=repeated_products(recipe, layout, ffn),
@@ -177,9 +179,13 @@ def sequence_launch_us(recipe: Recipe) -> tuple[float, float]:
     model, software = recipe.model, recipe.software
     latent = software.experts.latent_launch_us if model.mla and model.has_attention else 0.0
     share = software.launch.scan_share
-    forward, backward = scan(model.mixer, model.hidden_size).launch_us
-    index = INDEX_LAUNCH_US if model.chooses_keys else (0.0, 0.0)
-    return latent + (forward + index[0]) * share, latent + (backward + index[1]) * share
+    more = (
+        scan(model.mixer, model.hidden_size).launch_us,
+        INDEX_LAUNCH_US if model.chooses_keys else (0.0, 0.0),
+        streams(model).launch_us,
+    )
+    forward, backward = (sum(each) for each in zip(*more, strict=True))
+    return latent + forward * share, latent + backward * share
 
 
 def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Numeric, Numeric]:
@@ -188,7 +194,7 @@ def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Nume
 
     Formula: bytes moved / HBM; what is outside the tensor-parallel region is split only by sequence
              parallelism, half of it for each of mixer and MLP; a gate on attention's output reads 4
-             bytes of a unit of it and writes 2, twice as many backward
+             bytes of a unit of it and writes 2, twice as many backward; streams() likewise
     Source:  [korthikanti2022] sec. 4.2.2
     Assumes: the software's fusions.
     """
@@ -202,18 +208,19 @@ def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Nume
         * (model.position == "rope")
         * model.has_attention
     )
-    gated = 6 * count * model.output_size / layout.tp * model.gates_attention
+    beside = 6 * count * model.output_size / layout.tp * model.gates_attention
+    beside = beside + count / layout.sequence_shards * streams(model).streamed
     forward = (
         software.traffic.elementwise_bytes_forward * outside
         + software.traffic.activation_bytes_forward * inside
         + software.traffic.rope_bytes * rotated
-        + gated
+        + beside
     )
     backward = (
         software.traffic.elementwise_bytes_backward * outside
         + software.traffic.activation_bytes_backward * inside
         + software.traffic.rope_bytes * rotated
-        + 2 * gated
+        + 2 * beside
     )
     inputs, outputs = cast_bytes(recipe, layout, kind)
     more, wide = (

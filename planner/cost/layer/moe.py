@@ -12,6 +12,7 @@ from planner.cost.layer.gemms import Product, mlp_products, outside, weights
 from planner.cost.layer.layer import Kind, sequence_launch_us
 from planner.cost.layer.lora import adapters_time
 from planner.cost.layer.mixers import sequence_products
+from planner.cost.layer.streams import stream_products
 from planner.cost.params.lora import layer_adapters
 from planner.cost.params.trained import trains
 from planner.layout import Layouts, Numeric
@@ -97,6 +98,7 @@ def experts(recipe: Recipe, layout: Layouts, moe: Moe) -> Kind:
     launched = sequence_launch_us(recipe)
     products = (
         *sequence_products(recipe, layout, count),
+        *stream_products(recipe, layout, count),
         router,
         *latent,
         *shared,

@@ -15,6 +15,7 @@ from planner.cost.layer.chosen_operations import kept_operations_bytes
 from planner.cost.layer.kernels import is_low
 from planner.cost.layer.layer import matrices
 from planner.cost.layer.mixers import scan
+from planner.cost.layer.streams import entry_matrices, exit_matrices, streams
 from planner.cost.layer.vision import as_layout, as_recipe, tower_layers
 from planner.cost.memory.expert_activations import expert_parts
 from planner.cost.memory.host_activations import (
@@ -43,6 +44,9 @@ from planner.layout import Layouts, Numeric
 from planner.specs.layers import index_of_last, mtp_counts
 from planner.specs.mixers import NoMixer
 from planner.specs.recipe import Recipe
+
+ENTRY_BYTES = 6.0
+"""Kept of what a product outside of the layers makes: before and after its norm, and scaled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,7 @@ def layer_parts(recipe: Recipe, layout: Layouts) -> dict[str, Numeric]:
         "scan": count * scan(model.mixer, model.hidden_size).kept / tp,
         "scan_output": count * input_kept(recipe, "attention", (), kept) * scanned_size(model) / tp,
         "latents": count / outside * 4.0 * latents,
+        "streams": count * streams(model).kept / outside,
         "rotary": count
         * software.kept.unfused.rotary
         * (queries + kv)
@@ -190,8 +195,9 @@ def _input_shards(recipe: Recipe, layout: Layouts) -> Numeric:
 def activations(recipe: Recipe, layout: Layouts) -> Activations:
     """Activation memory of one micro-batch: a layer of each kind, and the model's ends.
 
-    Formula: kept(); head: 4 h / sp + 2 h a token, logits_bytes a token and row of the table; each
-             depth of multi-token prediction keeps what its layers do, and 2 inputs
+    Formula: kept(); head: 4 h / sp + 2 h a token, logits_bytes a token and row of the table;
+             ENTRY_BYTES of what makes streams and layers' inputs, and joins them; each depth of
+             multi-token prediction keeps what its layers do, and 2 inputs
     Source:  [korthikanti2022] sec. 4.1
     Assumes: while the head runs the last layer's tensors that go to the host are on the device.
     """
@@ -202,17 +208,19 @@ def activations(recipe: Recipe, layout: Layouts) -> Activations:
     wide, outside = recipe.element_bytes / 2, layout.sequence_shards
     vocab = padded_vocab(model, layout.tp) / layout.tp
     rows = vocab * (layout.tp if software.quirks.gathered_logits else 1) * (1 + model.mtp_layers)
+    entered = sum(outputs for outputs, _ in entry_matrices(model))
+    left = sum(outputs for outputs, _ in exit_matrices(model))
     head = (
-        count * (4 * h / outside + 2 * h)
+        count * (4 * h / outside + 2 * h + ENTRY_BYTES * left / outside)
         + software.kept.logits_bytes * count * rows
         + software.states.dummy_gradient_bytes * vocab * h * trains(recipe, "head")
     )
     enters = 1.0 if has_backward(recipe) else 0.0
-    mask = wide * count * h / outside * (1.0 if software.dropout else 0.0) * enters
+    front_width = h * (1.0 if software.dropout else 0.0) + ENTRY_BYTES * entered
     tower_kept, tower_inner = tower_kept_bytes(recipe, layout)
     return Activations(
         kinds,
-        embedding_bytes=mask + tower_kept,
+        embedding_bytes=wide * count / outside * front_width * enters + tower_kept,
         head_bytes=wide * head + last.hosted.freed_bytes * (software.offload.layers == 0),
         logits_bytes=wide * software.kept.unfused.logits * count * rows,
         mtp_bytes=model.mtp_layers
@@ -251,7 +259,8 @@ def kept(recipe: Recipe, layout: Layouts) -> Kept:
              as much in fp32; nothing where no backward pass enters the layers
     Source:  [korthikanti2022] sec. 5: of 2-byte elements; [megatron-core] --recompute-modules;
              [torchtitan] SelectiveAC
-    Assumes: full recomputation keeps the input of each layer, split over tp only by sp; under fp32
+    Assumes: full recomputation keeps the input of each layer, all its streams, split over tp only
+             by sp; under fp32
              masks of one byte are small beside the rest.
     """
     parts = layer_parts(recipe, layout)
@@ -265,6 +274,7 @@ def kept(recipe: Recipe, layout: Layouts) -> Kept:
     if model.mla and model.has_attention:
         dropped = dropped + layout.drops("mla_up_proj") * parts["qkv"]
     entering = recipe.tokens_per_rank(layout) * 2.0 * model.hidden_size / layout.sequence_shards
+    entering = entering * model.streams
     ffn = model.ffn_size if model.has_mlp else 0
     by_operation = entering + kept_operations_bytes(recipe, layout, ffn)
     hosted = sent(recipe, layout, attention_modules(recipe, layout, parts))
@@ -297,7 +307,8 @@ def _temporary_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """Peak of temporaries inside a layer's backward pass.
 
     Formula: max(T (4 h + gradients of the layer's last two products), 6 T h + scores), and what is
-             gathered of a ring's keys, the states of a scan, and the scores of an index
+             gathered of a ring's keys, the states of a scan, the scores of an index, and four
+             tensors of all streams
     Source:  [korthikanti2022] sec. 4.1
     Assumes: one product's gradients at a time.
     """
@@ -314,7 +325,12 @@ def _temporary_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
         * (core(recipe) in ("fused", "unfused") and model.has_attention)
     )
     products = count * (4 * h + 2.0 * n_in + 2.0 * k_out)
-    gathered = gathered_keys_bytes(recipe, layout) + states + index_temporary_bytes(recipe, layout)
+    gathered = (
+        gathered_keys_bytes(recipe, layout)
+        + states
+        + index_temporary_bytes(recipe, layout)
+        + 8 * count * h * model.altup_streams / layout.sequence_shards
+    )
     return gathered + np.maximum(products, count * 6 * h + scores)
 
 

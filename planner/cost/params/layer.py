@@ -14,7 +14,12 @@ from planner.cost.params.experts import (
     router_params,
     shared_params,
 )
-from planner.cost.params.mixers import mixer_params, outer_stream_params, stream_params
+from planner.cost.params.mixers import (
+    entry_stream_params,
+    exit_stream_params,
+    mixer_params,
+    stream_params,
+)
 from planner.cost.params.vision import tower_in
 from planner.layout import Layouts, Numeric
 from planner.specs.layers import counts, kinds, mtp_kinds
@@ -106,7 +111,7 @@ def embedding_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
     """Embedding table (split by rows) and learned positions (on every rank), on one rank of the
     first stage.
 
-    Formula: padded_vocab h / tp + position_rows h (+ norm)
+    Formula: padded_vocab h / tp + position_rows h (+ norm) + entry_stream_params()
     Source:  [megatron-core] VocabParallelEmbedding
     Assumes: Megatron's padding.
     """
@@ -115,6 +120,7 @@ def embedding_params(model: ModelSpec, tp: Numeric = 1) -> Numeric:
         padded_vocab(model, tp) // tp * model.hidden_size
         + model.position_rows * model.hidden_size
         + norm
+        + entry_stream_params(model)
     )
 
 
@@ -122,13 +128,13 @@ def head_params(model: ModelSpec, layout: Layouts) -> Numeric:
     """Output matrix and final norm on one rank of the last stage; tied tables are stored again when
     pp > 1.
 
-    Formula: padded_vocab h / tp (untied, or pp > 1) + norm
+    Formula: padded_vocab h / tp (untied, or pp > 1) + norm + exit_stream_params()
     Source:  [megatron-core] GPTModel
     Assumes: Megatron's padding.
     """
     table = padded_vocab(model, layout.tp) // layout.tp * model.hidden_size
     stored = 1 if not model.tied_embeddings else layout.pipelined.astype(np.int64)
-    return table * stored + norm_params(model)
+    return table * stored + norm_params(model) + exit_stream_params(model)
 
 
 def front_params(recipe: Recipe, tp: Numeric = 1) -> Numeric:
@@ -182,7 +188,8 @@ def total_params(model: ModelSpec) -> int:
         + table * (1 if model.tied_embeddings else 2)
         + model.position_rows * model.hidden_size
         + norm_params(model) * (2 if model.embedding_norm else 1)
-        + outer_stream_params(model)
+        + entry_stream_params(model)
+        + exit_stream_params(model)
     )
 
 

@@ -235,14 +235,24 @@ def stream_params(model: ModelSpec) -> int:
     )
 
 
-def outer_stream_params(model: ModelSpec) -> int:
-    """What AltUp and per-layer inputs add outside of the layers.
+def entry_stream_params(model: ModelSpec) -> int:
+    """What AltUp and per-layer inputs add before the first layer, on every rank.
 
-    Formula: AltUp 2 (n - 1) h^2; per-layer inputs V L p + h L p + p
+    Formula: AltUp (n - 1) h^2; per-layer inputs V L p + h L p + p
     Source:  [hf-transformers] Gemma3n, Gemma4
-    Assumes: the table of per-layer inputs is not padded.
+    Assumes: the table of per-layer inputs is neither padded nor split.
     """
-    h, layers, inputs = model.hidden_size, model.num_layers, model.per_layer_inputs
-    altup = 2 * (model.altup_streams - 1) * h * h if model.altup_streams else 0
-    table = (inputs.vocab_size + h) * layers * inputs.width + inputs.width if inputs else 0
-    return altup + table
+    layers, inputs = model.num_layers, model.per_layer_inputs
+    rows = inputs.vocab_size + model.hidden_size if inputs else 0
+    table = rows * layers * inputs.width + inputs.width if inputs else 0
+    return exit_stream_params(model) + table
+
+
+def exit_stream_params(model: ModelSpec) -> int:
+    """What AltUp adds behind the last layer, on every rank.
+
+    Formula: (n - 1) h^2
+    Source:  [hf-transformers] Gemma3n
+    Assumes: it is not split.
+    """
+    return (model.streams - 1) * model.hidden_size**2

@@ -15,7 +15,7 @@ from planner.cost.params.layer import (
     total_params,
 )
 from planner.cost.params.lora import adapter_params, layer_adapters
-from planner.cost.params.mixers import mixer_params
+from planner.cost.params.mixers import entry_stream_params, exit_stream_params, mixer_params
 from planner.cost.params.per_rank import layers_params
 from planner.cost.params.stages import Layers
 from planner.cost.params.vision import tower_in
@@ -126,9 +126,9 @@ def trained_total(recipe: Recipe) -> float:
     if recipe.lora:
         return float(sum(adapters_params(recipe, unsplit, layers)))
     table = model.vocab_size * model.hidden_size
-    ends = table * (not trains(recipe, "embedding")) + table * (not trains(recipe, "head")) * (
-        not model.tied_embeddings
-    )
+    first = table + entry_stream_params(model)
+    last = table * (not model.tied_embeddings) + exit_stream_params(model)
+    ends = first * (not trains(recipe, "embedding")) + last * (not trains(recipe, "head"))
     ends += tower_in(recipe) * (not trains(recipe, "vision"))
     return float(whole - sum(frozen_params(recipe, unsplit, layers)) - ends)
 

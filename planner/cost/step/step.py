@@ -9,6 +9,7 @@ import numpy as np
 from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.kinds import Times, of_slowest
 from planner.cost.layer.layer import LayerTime
+from planner.cost.layer.streams import between_stages
 from planner.cost.network import collectives, sites
 from planner.cost.params.stages import Layers, Split
 from planner.cost.schedule_terms import exposed_transfer_s, idle_s, messages
@@ -109,12 +110,12 @@ def recompute_share(layout: Layouts, layers: Split) -> Numeric:
 def tensor_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     """Size of one activation tensor between stages.
 
-    Formula: mbs s/cp h element_bytes, over tp with sp
+    Formula: mbs s/cp between_stages() element_bytes, over tp with sp
     Source:  [narayanan2021] sec. 2.2 and 4.1; [megatron-core]
     Assumes: per pipeline and tensor-parallel rank.
     """
     scattered = layout.sequence_split | recipe.software.quirks.p2p_scatter_over_tp
-    size = recipe.tokens_per_rank(layout) * recipe.model.hidden_size * recipe.element_bytes
+    size = recipe.tokens_per_rank(layout) * between_stages(recipe.model) * recipe.element_bytes
     return size / np.where(scattered, layout.tp, 1)
 
 
