@@ -1,5 +1,5 @@
 """Layers that must lie in one pipeline stage: those that take what an earlier layer made, its keys
-and values or its choice of keys.
+and values or its choice of keys, or what the vision tower on the first stage did.
 """
 
 from __future__ import annotations
@@ -16,6 +16,15 @@ from planner.specs.recipe import Recipe
 _KNOBS = ("pp", "v", "account_for_embedding", "account_for_loss", "first_layers", "last_layers")
 
 
+def _taking(recipe: Recipe) -> NDArray[np.bool_]:
+    """Which layers cannot begin a stage."""
+    layers = bound(recipe.model)
+    if recipe.tower is None or not recipe.images_per_sample:
+        return layers
+    first = np.arange(len(layers)) < recipe.tower.deepstack
+    return layers | (first & (np.arange(len(layers)) > 0))
+
+
 def _whole(layers: NDArray[np.bool_], layout: Layout) -> bool:
     """Whether no stage begins at a layer that takes from one before."""
     sizes = np.array(stage_layout.dealt(len(layers), layout))
@@ -25,7 +34,7 @@ def _whole(layers: NDArray[np.bool_], layout: Layout) -> bool:
 
 
 def _stay_together(recipe: Recipe, layout: Layouts) -> Mask:
-    layers = bound(recipe.model)
+    layers = _taking(recipe)
     if not layers.any():
         return True
     columns = np.array([np.broadcast_to(getattr(layout, name), len(layout)) for name in _KNOBS])
@@ -37,7 +46,7 @@ def _stay_together(recipe: Recipe, layout: Layouts) -> Mask:
 
 
 def _stay_together_out(recipe: Recipe, layout: Layout) -> str:
-    free = np.flatnonzero(~bound(recipe.model))
+    free = np.flatnonzero(~_taking(recipe))
     return f"try pp 1, or a stage layout whose stages begin at layers {_listed(free)}"
 
 
@@ -50,11 +59,12 @@ RULES = (
     Rule(
         "layers that share keys lie in one stage",
         _stay_together,
-        "a stage must not begin at a layer that takes keys, or a choice of keys, of one before, but"
-        " got pp={layout.pp}, v={layout.v} and {recipe.model.name}",
+        "a stage must not begin at a layer that takes keys, or a choice of keys, of one before, or"
+        " what the vision tower made, but got pp={layout.pp}, v={layout.v} and {recipe.model.name}",
         _stay_together_out,
     ),
 )
 """Source: [megatron-core] core/transformer/experimental_attention_variant/dsa.py: sharing across
-stages is not supported; [hf-transformers] Gemma3nTextAttention.
+stages is not supported; [hf-transformers] Gemma3nTextAttention; [megatron-bridge]
+modelling_qwen3_vl/transformer_block.py: deepstack on the first stage.
 """

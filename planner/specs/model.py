@@ -207,6 +207,8 @@ class Vision(FrozenDocument):
     window_pixels: Count = 0
     """Edge of the squares within which layers attend, but for full_layers; 0: all see all."""
     full_layers: tuple[Count, ...] = ()
+    deepstack: Count = 0
+    """First layers of the text model that take what earlier layers of the tower make (Qwen3-VL)."""
     outside_parameters: Annotated[int, Field(ge=0, le=10**12)]
     """Of what stands in no layer: patches, positions, last norm."""
     projector_parameters: Annotated[int, Field(ge=0, le=10**12)]

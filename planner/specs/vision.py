@@ -88,6 +88,7 @@ def _qwen3_vl(tower: Fields, config: Fields, out: int) -> Fields:
         "patch_size": patch,
         "patch_values": pixels,
         "patches_per_token": merge**2,
+        "deepstack": deep,
         "outside_parameters": (pixels + 1 + tower.get("num_position_embeddings", 2304)) * h,
         "projector_parameters": (
             _merger(h, merge, to, 2 * h) + deep * _merger(h, merge, to, 2 * h * merge**2)

@@ -80,6 +80,21 @@ def test_graphs_hold_no_images(stack: str, switch: str, value: Any, rules: set[s
         assert {breach.rule for breach in found} == broken
 
 
+def test_layers_that_take_from_the_tower_lie_on_its_stage() -> None:
+    """Megatron-Bridge's Qwen3-VL block asserts three layers on the first stage; 36 in all."""
+    rule = "layers that share keys lie in one stage"
+    for images, pp, v, first, holds in (
+        (1, 12, 1, 0, True),
+        (1, 18, 1, 0, False),
+        (1, 4, 9, 0, False),
+        (1, 34, 1, 3, True),
+        (None, 18, 1, 0, True),
+    ):
+        recipe = documents.recipe("qwen3-vl-8b", 612, images_per_sample=images)
+        layout = documents.layout(recipe, pp=pp, v=v, first_layers=first)
+        assert (rule not in {breach.rule for breach in breaches(recipe, layout)}) == holds
+
+
 @pytest.mark.parametrize("graph", ["attn", "full_iteration"])
 def test_dropout_is_not_repeated_in_a_graph(graph: str) -> None:
     """TransformerConfig of 0.19: no attention dropout in graphed attention recomputation, where
