@@ -250,6 +250,7 @@ def _switched(
         free["reduce_scatter"] = False  # Muon needs whole gradients of its matrices
     if software.framework == "megatron" and indexed and architecture != "cpu":
         free["dsa_kernel_backend"] = "cudnn" if architecture in FUSED_SPARSE else "tilelang"
+        free["rope_fusion"] = False  # no fused rotation beside an indexer
     software, notes = table.available(table.with_switches(software, free), version)
     if precision in NO_BF16 and software.switches.get(narrow) == "bf16":
         software = table.with_switches(software, {narrow: "fp32"})

@@ -130,6 +130,28 @@ def test_a_stack_falls_back_to_what_the_version_has() -> None:
     assert early.software.traffic.loss_bytes == 12.0 and late.software.traffic.loss_bytes == 36.0
 
 
+@pytest.mark.parametrize(
+    ("words", "kernels"),
+    [
+        ({"cluster": "h100-sxm"}, "cudnn"),
+        ({"cluster": "a100-80g-sxm"}, "tilelang"),
+        ({"cluster": "h100-sxm", "framework_version": "0.18"}, "none"),
+        ({"cluster": "h100-sxm", "switch": ("dsa_kernel_backend=none",)}, "none"),
+    ],
+)
+def test_sparse_attention_runs_its_kernels(words: dict[str, Any], kernels: str) -> None:
+    """What launch files say: [megatron-core] dsa_cudnn_kernels.py is for SM90 and later, there is
+    no backend before 0.19, and TransformerConfig takes no fused rotation beside an indexer.
+    """
+    recipe = resolve.recipe(from_words({"model": "glm5", "gpus": 64, **words}))
+    settings = settings_of(recipe.software)
+    assert (settings["dsa_kernel_backend"], settings["rope_fusion"]) == (kernels, False)
+    assert recipe.software.quirks.sparse_kernels == (kernels != "none")
+    plain = resolve.recipe(from_words({"model": "deepseek-v3", "gpus": 64, "cluster": "h100-sxm"}))
+    assert settings_of(plain.software)["dsa_kernel_backend"] == "none"
+    assert settings_of(plain.software)["rope_fusion"] is True
+
+
 def test_attention_of_fp32_keeps_its_scores() -> None:
     """FlashAttention takes fp16 and bf16 alone (its README); torch's own kernels take fp32 too."""
     question = {"model": "llama3-8b", "gpus": 8, "cluster": "h100-sxm", "precision": "fp32"}
