@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.cost.layer.attention import absorbed, core_dim
-from planner.cost.layer.sparse import chosen_keys, core_width, index_loss, keys_of_latent
+from planner.cost.layer.attention import absorbed, core_dim, core_width
+from planner.cost.layer.sparse import chosen_keys, index_loss, keys_of_latent
 from planner.cost.layer.streams import entry_matrices, exit_matrices, stream_matmul_params
 from planner.cost.layer.vision import as_recipe
 from planner.cost.params.attention import index_matmul_params

@@ -121,7 +121,9 @@ def test_without_kernels_scores_are_in_memory() -> None:
     plain = with_switches(KERNELS, {"dsa_kernel_backend": "none"})
     recipe = asked(library.model("deepseek-v3.2"), 4096, plain).kinds[0]
     parts = layer_parts(recipe, Layout(dp=64))
-    assert parts["core"] / 4096 >= 2 * 128 * 4096 and parts["latent_output"] == 0
+    assert parts["core"] / 4096 >= 2 * 128 * 4096 and parts["latent_output"] == 4096 * 131_072
+    before = layer_parts(recipe.model_copy(update={"framework_version": "0.18"}), Layout(dp=64))
+    assert before["core"] == parts["core"] and before["latent_output"] == 0  # not absorbed yet
     with_kernels = sparse_times(asked(library.model("deepseek-v3.2"), 4096), Layout(dp=64))
     assert sum(sparse_times(recipe, Layout(dp=64))) > 4 * sum(with_kernels)
 

@@ -14,8 +14,10 @@ from planner.cost.params.layer import kv_heads_per_rank
 from planner.layout import Layouts, Numeric
 from planner.specs.model import Indexer, Mla, ModelSpec
 from planner.specs.recipe import Recipe
+from planner.specs.versions import Version, version_of
 from planner.units import MICRO
 
+ABSORBED: Version = (0, 19)
 TILE = 128
 """Keys of a tile of flash attention."""
 
@@ -32,7 +34,7 @@ def core(recipe: Recipe) -> Literal["flash", "fused", "unfused", "masked", "chos
     """
     if recipe.model.index is None:
         return recipe.attention
-    if absorbed(recipe):
+    if absorbed(recipe) and recipe.software.quirks.sparse_kernels:
         return "chosen"
     return "unfused" if recipe.framework == "megatron" else _masked(recipe.attention)
 
@@ -43,10 +45,12 @@ def _masked(attention: str) -> Literal["masked", "unfused"]:
 
 def absorbed(recipe: Recipe) -> Mla | None:
     """Latent attention whose queries are projected into the latent, so that one key serves all
-    heads: that of kernels that read the chosen keys.
+    heads: Megatron-LM's behind an indexer since 0.19, as kernels of the chosen keys need it.
     """
-    kernels = recipe.software.quirks.sparse_kernels
-    return recipe.model.mla if kernels and isinstance(recipe.model.index, Indexer) else None
+    if recipe.framework != "megatron" or not isinstance(recipe.model.index, Indexer):
+        return None
+    version = version_of("megatron", recipe.framework_version)
+    return recipe.model.mla if version >= ABSORBED else None
 
 
 def core_dim(model: ModelSpec) -> float:
@@ -58,6 +62,17 @@ def core_dim(model: ModelSpec) -> float:
     """
     values = model.mla.v_head_dim if model.mla else model.value_head_dim or model.head_dim
     return (model.head_dim + values) / 2
+
+
+def core_width(recipe: Recipe) -> float:
+    """Width of a head as the core of a layer sees it.
+
+    Formula: core_dim(); of absorbed latents ((c + r) + c) / 2
+    Source:  [megatron-core] core/transformer/experimental_attention_variant/absorbed_mla.py
+    Assumes: scores and values cost alike.
+    """
+    mla = absorbed(recipe)
+    return mla.kv_lora_rank + mla.qk_rope_dim / 2 if mla else core_dim(recipe.model)
 
 
 def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
@@ -73,14 +88,14 @@ def attention_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     model, hardware, software = recipe.model, recipe.hardware, recipe.software
     heads, s = model.num_heads / layout.tp, float(recipe.seq_length)
     if recipe.attention != "unfused":
-        forward = fused_s(recipe, layout, heads, core_dim(model))
+        forward = fused_s(recipe, layout, heads, core_width(recipe))
         window = model.window
         if window and (window.tokens < attended(recipe) or window.kind == "both_ways"):
             forward = forward * windowed_share(recipe)
         return forward, flash_backward_s(hardware, forward)
     batch = layout.mbs * heads / layout.cp
     scores = batch * s * s
-    dim = core_dim(model)
+    dim = core_width(recipe)
     scores_s = gemm_s(hardware, recipe.precision, s, s, dim) * batch
     other = gemm_s(hardware, recipe.precision, s, dim, s) * batch
     fixed = (

@@ -15,7 +15,7 @@ from planner.cost.layer.attention import (
     attended,
     attention_times,
     core,
-    core_dim,
+    core_width,
     fused_s,
     seen_part,
 )
@@ -103,17 +103,6 @@ def sparse_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
     return forward + index[0], backward + index[1]
 
 
-def core_width(recipe: Recipe) -> float:
-    """Width of a head as the core sees it.
-
-    Formula: core_dim(); of absorbed latents ((c + r) + c) / 2
-    Source:  [megatron-core] core/transformer/experimental_attention_variant/absorbed_mla.py
-    Assumes: scores and values cost alike.
-    """
-    mla = absorbed(recipe)
-    return mla.kv_lora_rank + mla.qk_rope_dim / 2 if mla else core_dim(recipe.model)
-
-
 def _absorbed_s(recipe: Recipe, layout: Layouts, width: float) -> Numeric:
     """A fused kernel whose heads share a key: whole tiles of heads multiply it."""
     tile = TILE_HEADS.get(recipe.hardware.gpu.architecture, 64)
@@ -156,16 +145,18 @@ def index_times(recipe: Recipe, layout: Layouts) -> tuple[Numeric, Numeric]:
         return 0.0 * count, 0.0 * count
     projected, _, weights, _ = products_s(recipe, layout, index_products(recipe, count))
     pairs, loss, heads = count * s, index_loss(recipe), model.num_heads / layout.tp
-    if absorbed(recipe):
+    width = keys_of_latent(model) if absorbed(recipe) else model.head_dim
+    kernels = core(recipe) == "chosen"
+    if kernels:
         scores = fused_s(recipe, layout, index.num_heads, index.head_dim) / 2
-        teacher = _absorbed_s(recipe, layout, keys_of_latent(model)) / 2
+        teacher = _absorbed_s(recipe, layout, width) / 2
     else:
         scores = _naive_s(recipe, layout, index.num_heads, index.head_dim)
-        teacher = _naive_s(recipe, layout, heads, model.head_dim)
+        teacher = _naive_s(recipe, layout, heads, width)
     forward = projected + scores + memory_s(hardware, PASSES_BYTES * pairs)
     if loss == "none":
         return forward, 0.0 * forward
-    compared = _seen(recipe) if loss == "chosen" and absorbed(recipe) else 1.0
+    compared = _seen(recipe) if loss == "chosen" and kernels else 1.0
     return forward + teacher * compared, weights + 2 * scores * compared
 
 

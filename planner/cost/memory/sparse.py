@@ -74,6 +74,6 @@ def index_temporary_bytes(recipe: Recipe, layout: Layouts) -> Numeric:
     if index is None or not recipe.model.chooses_keys:
         return 0.0 * count
     s = attended(recipe)
-    if absorbed(recipe):
+    if core(recipe) == "chosen":
         return 2 * 4.0 * np.minimum(count, INDEX_ROWS) * s
     return 8.0 * count * s * index.num_heads
