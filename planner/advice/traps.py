@@ -10,9 +10,11 @@ from planner.interpret.interpret import Launch
 from planner.layout import MODULES, RECOMPUTE_CODE, module_mask, module_names
 from planner.rules.experts import idle_modules
 from planner.specs.hardware import AMPERE
+from planner.specs.layers import has_indexer
 from planner.specs.routing import kept_share
 from planner.specs.switches import table
 from planner.specs.switches.lossy import BENCHMARK
+from planner.specs.switches.megatron_kernels import FUSED_SPARSE, SPARSE_KERNELS
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of
 from planner.specs.versions import version_of
 
@@ -167,13 +169,16 @@ def _flash_in_fp32(launch: Launch) -> Finding | None:
 
 
 def _core_attn(launch: Launch) -> Finding | None:
-    """What core_attn would recompute, flash and fused attention never keep."""
+    """What core_attn would recompute, flash and fused attention never keep; sparse attention
+    does.
+    """
     only = launch.layout.recompute == SELECTIVE and launch.layout.recompute_modules == module_mask(
         ["core_attn"]
     )
     if (
         not only
         or launch.recipe.attention == "unfused"
+        or has_indexer(launch.recipe.model)
         or not _stated(launch, "recompute_granularity")
     ):
         return None
@@ -184,6 +189,24 @@ def _core_attn(launch: Launch) -> Finding | None:
         " keeps no scores: it costs attention's forward pass and frees next to nothing. Leave it"
         " out, or recompute what is kept (--recompute-modules mlp)",
         (Way(changed(launch, {"recompute": 0})),),
+    )
+
+
+def _without_sparse_kernels(launch: Launch) -> Finding | None:
+    """Sparse attention that computes everything, since no kernels of it are asked for."""
+    recipe = launch.recipe
+    if recipe.framework != "megatron" or not has_indexer(recipe.model):
+        return None
+    version = version_of("megatron", recipe.framework_version)
+    if version < SPARSE_KERNELS or recipe.software.quirks.sparse_kernels:
+        return None
+    library = "cudnn" if recipe.hardware.gpu.architecture in FUSED_SPARSE else "tilelang"
+    return Finding(
+        "warning",
+        "sparse attention without its kernels",
+        "without --dsa-kernel-backend sparse attention computes and keeps the scores of all keys in"
+        f" 32 bits, of attention and of the indexer. Add --dsa-kernel-backend {library}",
+        (Way({"dsa_kernel_backend": library}),),
     )
 
 
@@ -435,6 +458,7 @@ TRAPS = (
     _alone,
     _flash_in_fp32,
     _core_attn,
+    _without_sparse_kernels,
     _idle_modules,
     _offload_version,
     _starved,

@@ -29,6 +29,12 @@ MOE = (
     PLAIN + "--num-experts 8 --moe-router-topk 2 --disable-bias-linear --moe-token-dispatcher-type"
     " alltoall "
 )
+SPARSE = (
+    "--multi-latent-attention --q-lora-rank 64 --no-rope-fusion"
+    " --experimental-attention-variant dsa --dsa-indexer-n-heads 4"
+    " --dsa-indexer-head-dim 32 --dsa-indexer-topk 64"
+    " --disable-bias-linear --position-embedding-type rope "
+)
 
 
 def found(answer: Checked, rule: str) -> Finding | None:
@@ -65,6 +71,13 @@ MEGATRON = [
         PLAIN + "--recompute-granularity selective",
         "--recompute-granularity",
         PLAIN + "--recompute-granularity selective --attention-backend unfused",
+    ),
+    (
+        "sparse attention without its kernels",
+        "warning",
+        PLAIN + SPARSE,
+        "--dsa-kernel-backend",
+        PLAIN + SPARSE + "--dsa-kernel-backend cudnn",
     ),
     (
         "fewer micro-batches than stages",
