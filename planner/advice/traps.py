@@ -14,7 +14,7 @@ from planner.specs.layers import has_indexer
 from planner.specs.routing import kept_share
 from planner.specs.switches import table
 from planner.specs.switches.lossy import BENCHMARK
-from planner.specs.switches.megatron_kernels import FUSED_SPARSE, SPARSE_KERNELS
+from planner.specs.switches.megatron_kernels import SPARSE_KERNELS, sparse_kernels
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of
 from planner.specs.versions import version_of
 
@@ -200,7 +200,9 @@ def _without_sparse_kernels(launch: Launch) -> Finding | None:
     version = version_of("megatron", recipe.framework_version)
     if version < SPARSE_KERNELS or recipe.software.quirks.sparse_kernels:
         return None
-    library = "cudnn" if recipe.hardware.gpu.architecture in FUSED_SPARSE else "tilelang"
+    library = sparse_kernels(recipe.hardware.gpu.architecture)
+    if library == "none":
+        return None
     return Finding(
         "warning",
         "sparse attention without its kernels",

@@ -42,7 +42,7 @@ def _stay_together(recipe: Recipe, layout: Layouts) -> Mask:
     string = layout.stage_layout
     rows = (dict(zip(_KNOBS, map(int, row), strict=True)) for row in few.T)
     held = [_whole(layers, Layout(**knobs, stage_layout=string)) for knobs in rows]
-    return np.array(held)[which.ravel()]
+    return np.array(held, dtype=bool)[which.ravel()]
 
 
 def _stay_together_out(recipe: Recipe, layout: Layout) -> str:

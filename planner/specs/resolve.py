@@ -24,7 +24,7 @@ from planner.specs.software_versions import (
     of_run,
 )
 from planner.specs.switches import table
-from planner.specs.switches.megatron_kernels import FUSED_SPARSE
+from planner.specs.switches.megatron_kernels import sparse_kernels
 from planner.specs.switches.switch import Switches, Value
 from planner.specs.versions import OWN, numbers_of, version_of
 from planner.specs.words import Question
@@ -249,7 +249,7 @@ def _switched(
     if software.framework == "deepspeed" and question.optimizer == "muon":
         free["reduce_scatter"] = False  # Muon needs whole gradients of its matrices
     if software.framework == "megatron" and indexed and architecture != "cpu":
-        free["dsa_kernel_backend"] = "cudnn" if architecture in FUSED_SPARSE else "tilelang"
+        free["dsa_kernel_backend"] = sparse_kernels(architecture)
         free["rope_fusion"] = False  # no fused rotation beside an indexer
     software, notes = table.available(table.with_switches(software, free), version)
     if precision in NO_BF16 and software.switches.get(narrow) == "bf16":

@@ -67,10 +67,13 @@ def _stand_in_for_gpu(machine: Any) -> None:
     torch.cuda.get_device_capability = lambda *_: (machine.major, machine.minor)
 
     import megatron.core.models.common.embeddings.rope_utils as rope
+    import megatron.core.transformer.transformer_config as configuration
     import megatron.core.utils as core
     from packaging.version import Version
 
     core._te_version = Version("2.14.0")
+    # packages of a machine with GPUs, not what flags mean
+    configuration._validate_dsa_kernel_backend_dependencies = lambda *_: None
     for symbol in ("fused_apply_rotary_pos_emb", "fused_apply_rotary_pos_emb_thd"):
         if getattr(rope, symbol, None) is None:
             setattr(rope, symbol, lambda *_: None)

@@ -296,6 +296,8 @@ IN_OTHER_TESTS = {
     "sparse attention runs under cp since 0.19",
     "sparse attention gathers under cp",
     "sparse attention needs sequence parallelism",
+    "cuDNN's sparse attention is of Hopper and later",
+    "layers that share keys lie in one stage",
     "hybrids have even stages before 0.17",
     "hybrids predict on the last stage",
     "overlapped exchange is of plain models",

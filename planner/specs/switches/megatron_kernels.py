@@ -19,6 +19,15 @@ from planner.specs.versions import Version
 SPARSE_KERNELS: Version = (0, 19)
 FUSED_SPARSE = ("hopper", "blackwell", "blackwell-ultra")
 """Generations that cuDNN's kernels of sparse attention are for."""
+TILED_SPARSE = ("ampere", "ada", "cdna2", "cdna3", "cdna4")
+"""Others for which TileLang compiles its kernels. Source: [tilelang] its README."""
+
+
+def sparse_kernels(architecture: str) -> str:
+    """Whose kernels of sparse attention a GPU runs."""
+    if architecture in FUSED_SPARSE:
+        return "cudnn"
+    return "tilelang" if architecture in TILED_SPARSE else "none"
 
 
 def _fusion(name: str, *flags: str) -> tuple[Spelling, ...]:
