@@ -33,7 +33,8 @@ from planner.specs.residuals import residual_range
 from planner.units import GIB, TERA
 
 
-def _limit_bytes(recipe: Recipe) -> float:
+def limit_bytes(recipe: Recipe) -> float:
+    """Memory of a GPU that a layout may use."""
     own = recipe.hardware.gpu.usable_bytes
     return min(own, recipe.max_memory_gib * GIB) if recipe.max_memory_gib else own
 
@@ -169,7 +170,7 @@ def assemble(
     activations of a rank in host memory.
     """
     step_s = time.step_s
-    limit = _limit_bytes(recipe)
+    limit = limit_bytes(recipe)
     worst = memory_of(recipe)
     plain_recipes = [guesses.without(recipe, name) for name in guesses.guessed(recipe)]
     guessed = guesses.deviation_bytes(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from planner.cost.named import named
 from planner.cost.pipeline import refused
 from planner.cost.terms import Estimate
 from planner.enumerate import layouts
-from planner.enumerate.balanced import cuts
+from planner.enumerate.balanced import faster, undealt
 from planner.estimate import closed_form, estimate
 from planner.layout import SCHEDULES, Layout, Layouts
 from planner.rules.table import SCHEDULE_RULES, mask, nearest_refusal
@@ -197,21 +196,51 @@ def _finalists(recipe: Recipe, ranked: Ranked, top: int) -> tuple[Plan, ...]:
     """The best of each split of the GPUs and batch by closed form, simulated, ranked again."""
     other = requested(recipe)
     chosen = _best_splits(ranked, top + (REQUESTED if other else FINALISTS))
-    chosen += [] if other else cuts(recipe, ranked.layout, ranked.step_s, ranked.fits)
     if other:
         chosen = [layout for layout in chosen if not refused(recipe, layout)]
     exact = [(layout, estimate(recipe, layout, exact=True)) for layout in chosen]
+    if not other:
+        exact += _dealt(recipe, ranked, exact, top)
     fits = [pair for pair in exact if pair[1].fits]
     splits: dict[tuple[int, ...], tuple[Layout, Estimate]] = {}
-    split = attrgetter(*SPLIT)
-    for pair in sorted(fits, key=lambda pair: (pair[1].step_s, pair[1].memory_bytes)):
-        splits.setdefault(split(pair[0]), pair)
+    for pair in sorted(fits, key=lambda pair: (_ranked_s(*pair), pair[1].memory_bytes)):
+        splits.setdefault(_split(pair[0]), pair)
     best = list(splits.values())[:top]
     ladder = interleaving(recipe, ranked, best[0][0]) if best else ()
     return tuple(
         Plan(rank + 1, layout, estimate, reasons.why(recipe, best, rank, ladder))
         for rank, (layout, estimate) in enumerate(best)
     )
+
+
+def _ranked_s(layout: Layout, estimate: Estimate) -> float:
+    """Step time for ranking: a layout that is harder to write has to pay."""
+    return float(estimate.step_s) * (1 + ALIKE * bool(layout.stage_layout))
+
+
+def _dealt(
+    recipe: Recipe, ranked: Ranked, known: list[tuple[Layout, Estimate]], top: int
+) -> list[tuple[Layout, Estimate]]:
+    """Layouts with their layers dealt to the stages that are faster than the known ones of their
+    split of the GPUs, and than the slowest of the best.
+    """
+    fastest = {_split(layout): float(each.step_s) for layout, each in known if each.fits}
+    found = []
+    for candidate in undealt(recipe, ranked.layout, ranked.step_s, ranked.fits):
+        slowest_s = sorted(fastest.values())[top - 1] if len(fastest) >= top else np.inf
+        split = _split(candidate.layout)
+        limit_s = min(fastest.get(split, np.inf), slowest_s) / (1 + ALIKE)
+        for layout in faster(recipe, candidate, limit_s):
+            exact = estimate(recipe, layout, exact=True)
+            found.append((layout, exact))
+            if exact.fits:
+                fastest[split] = min(fastest.get(split, np.inf), float(exact.step_s))
+    return found
+
+
+def _split(layout: Layout) -> tuple[int, ...]:
+    """What a layout is told apart by."""
+    return tuple(getattr(layout, name) for name in SPLIT)
 
 
 def _best_splits(ranked: Ranked, count: int) -> list[Layout]:

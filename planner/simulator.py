@@ -113,6 +113,23 @@ def peak_in_flight(
     return np.array([_peak(rows, weight, released) for rows in order.actions])
 
 
+def fullest_moments(order: Order) -> tuple[Ints, ...]:
+    """Of each rank (n, chunks): activations of each of its stages that it holds together, at the
+    moments when at no other it holds as many of each. Backwards are fused.
+    """
+    return tuple(map(_fullest, order.actions))
+
+
+def _fullest(rows: Ints) -> Ints:
+    stages, chunk = np.unique(rows[:, STAGE], return_inverse=True)
+    forward = rows[:, KIND] == F
+    change = np.eye(len(stages), dtype=int)[chunk] * np.where(forward, 1, -1)[:, None]
+    held = np.unique(np.cumsum(change, axis=0)[forward], axis=0)
+    as_full = (held[:, None, :] <= held).all(axis=2).sum(axis=1)
+    moments: Ints = held[as_full == 1]
+    return moments
+
+
 def _peak(rows: Ints, weight: Floats, released: Floats) -> float:
     if not len(rows):
         return 0.0

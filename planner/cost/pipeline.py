@@ -11,10 +11,9 @@ from planner.cost import schedule_terms
 from planner.cost.layer.embedding_and_head import EndsTime
 from planner.cost.layer.kinds import Times, mean_time
 from planner.cost.memory.activations import Activations
-from planner.cost.memory.rank_memory import Rank, kept_bytes
+from planner.cost.memory.rank_memory import Rank, kept_bytes, rank_of
 from planner.cost.network.sites import between_ranks
-from planner.cost.params.layer import front_params, head_params, mtp_stage_params, norm_params
-from planner.cost.params.per_rank import layers_params, mtp_routed
+from planner.cost.params.layer import norm_params
 from planner.cost.params.stages import Layers, chunk_kinds, chunk_layers
 from planner.cost.step.step import Pace, Pipeline, near_transfer_s, tensor_bytes
 from planner.errors import InputError
@@ -133,10 +132,10 @@ def simulated(
         value + more * (value - other)
         for value, other in ((run.free_s, runs[0].free_s), (run.slow_s, runs[0].slow_s))
     )
-    rank_of, pp = run.sequence.rank_of_stage, layout.pp
+    rank_of_stage, pp = run.sequence.rank_of_stage, layout.pp
     copies = run.sequence.stages // (pp * layout.v)  # DualPipe holds the model twice
     counts = Layers(tuple(np.tile(of, copies) for of in stage_layers(recipe, layout).of))
-    layers = _by_rank(counts, rank_of, pp)
+    layers = _by_rank(counts, rank_of_stage, pp)
     each = run.work.sum(axis=1)
     busiest = int(np.argmax(each))
     own = Layers(tuple(np.asarray(of)[busiest] for of in layers.of)) / copies
@@ -147,7 +146,7 @@ def simulated(
         (stages < 0).astype(float)
         for stages in (run.sequence.previous_stage, run.sequence.next_stage)
     )
-    fronts = np.bincount(rank_of, first, minlength=pp)
+    fronts = np.bincount(rank_of_stage, first, minlength=pp)
     pace = Pace(each[busiest], own.total, ends_s, layer, float(fronts[busiest] > 0))
     # What rounding leaves of sums over many micro-batches is no time.
     pipeline = Pipeline(
@@ -242,31 +241,20 @@ def _ranks(
     kept: np.ndarray,
     peak: np.ndarray,
 ) -> Rank:
-    rank_of = sequence.rank_of_stage
+    rank_of_stage = sequence.rank_of_stage
     first = (sequence.previous_stage < 0).astype(float)
     last = (sequence.next_stage < 0).astype(float)
-    kept_by_rank = np.bincount(rank_of, kept, minlength=layout.pp)
-    layers = _by_rank(counts, rank_of, layout.pp)
+    kept_by_rank = np.bincount(rank_of_stage, kept, minlength=layout.pp)
+    layers = _by_rank(counts, rank_of_stage, layout.pp)
     has_first, has_last = (
-        np.bincount(rank_of, column, minlength=layout.pp) for column in (first, last)
+        np.bincount(rank_of_stage, column, minlength=layout.pp) for column in (first, last)
     )
-    shared, routed = layers_params(recipe.model, layout, layers)
-    routed = routed + has_last * mtp_routed(recipe.model, layout)
-    params = (
-        shared
-        + routed
-        + has_first * front_params(recipe, layout.tp)
-        + has_last * head_params(recipe.model, layout)
-    )
+    in_flight = peak / np.maximum(kept_by_rank, 1.0)
+    rank = rank_of(recipe, layout, layers, in_flight, has_first, has_last)
     if (
         layout.stage_layout and not np.asarray(counts.total)[-1]
     ):  # then the final norm stands behind the last layer, wherever that is
-        params = params + norm_params(recipe.model) * (
-            np.arange(layout.pp) == rank_of[np.flatnonzero(counts.total)[-1]]
-        )
-        params = params - norm_params(recipe.model) * has_last
-    if recipe.model.mtp_layers:
-        params = params + has_last * (
-            mtp_stage_params(recipe.model, layout) - mtp_routed(recipe.model, layout)
-        )
-    return Rank(layers, params, peak / np.maximum(kept_by_rank, 1.0), has_first, has_last, routed)
+        norm = norm_params(recipe.model)
+        behind = rank_of_stage[np.flatnonzero(counts.total)[-1]] == np.arange(layout.pp)
+        rank = replace(rank, params=rank.params + norm * behind - norm * has_last)
+    return rank

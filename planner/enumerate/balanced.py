@@ -1,5 +1,4 @@
-"""Stage layouts for models whose layers no even split fits: layers dealt one by one to the rank
-that has the least work.
+"""Stage layouts: layers dealt to the stages by what they take, where no even split is as fast.
 
 Columns cannot hold them (a layout string belongs to one layout), so they are made of the best
 layouts that a search has found.
@@ -7,25 +6,33 @@ layouts that a search has found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import accumulate, combinations
+from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
-from planner.estimate import parts
+from planner.cost.memory.activations import Activations
+from planner.cost.memory.rank_memory import most_allocated_bytes, rank_memory, rank_of
+from planner.cost.params.stages import Layers
+from planner.cost.pipeline import order
+from planner.cost.schedule_terms import in_flight
+from planner.cost.unique_rows import broadcast, unique_rows
+from planner.enumerate.deal import Floats, Ints, Space, Work, deals
+from planner.estimate import closed_form, estimate, limit_bytes, parts
 from planner.layout import SCHEDULE_CODE, Layout, Layouts
 from planner.rules.table import breaches
-from planner.specs.layers import kinds, layer_kinds
-from planner.specs.model import ModelSpec
+from planner.simulator import fullest_moments
+from planner.specs.layers import counts, kinds, layer_kinds
+from planner.specs.megatron_letters import by_letters
 from planner.specs.recipe import Recipe
 from planner.specs.stage_layout import written
 
 VIRTUAL = (1, 2, 4)
-"""Virtual stages that are tried."""
+"""Virtual stages that are tried, beside those of the even split up to MOST_VIRTUAL."""
+MOST_VIRTUAL = 4
 BASES = 2
-"""Layouts that are cut anew for each number of pipeline ranks."""
+"""Layouts that are dealt anew for each number of pipeline ranks."""
 _LAYOUT_KNOBS = (
     "stage_layout",
     "first_layers",
@@ -33,134 +40,193 @@ _LAYOUT_KNOBS = (
     "account_for_embedding",
     "account_for_loss",
 )
+_PLAIN: dict[str, Any] = dict.fromkeys(_LAYOUT_KNOBS[1:], 0)
+"""Layouts that say nothing of how their layers are split."""
+_WAYS = ("tp", "cp", "ep", "etp", "mbs", "recompute", "recompute_modules")
+"""How layouts use the GPUs, however their layers are split."""
+_ROUNDS = 3
+"""Groups of micro-batches after which no more are in flight."""
 
 
-def cuts(recipe: Recipe, legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> Iterator[Layout]:
-    """The fastest fitting layouts of every pp that does not divide the layers, with their layers
-    dealt anew; only those that hold.
+@dataclass(frozen=True, slots=True)
+class Undealt:
+    """A layout whose layers are still to be dealt, and what decides how."""
+
+    layout: Layout
+    work: Work
+    kinds: Ints
+    """(L,) of each layer, by index."""
+    state_bytes: Floats
+    """(p, kinds) of a layer on each rank, whatever is in flight."""
+    kept_bytes: Floats
+    """(p, kinds) of a layer on each rank and micro-batch in flight."""
+    room: Floats
+    """(p,) bytes for layers."""
+    other_s: float
+    """Of a step, beside the work of the busiest rank."""
+
+    def step_s(self, busiest_s: float) -> float:
+        """Seconds of a step, about, whose busiest rank works so long on a micro-batch."""
+        return self.other_s + self.layout.m * busiest_s
+
+    @property
+    def least_s(self) -> float:
+        """Seconds of a step, about, that no deal falls below."""
+        return self.step_s(self.work.least_s)
+
+    @property
+    def space(self) -> Space:
+        """Memory by rank, with what the order has in flight."""
+        layout = replace(self.layout, m=min(self.layout.m, _ROUNDS * self.layout.pp))
+        moments = fullest_moments(order(layout, np.zeros((0, 4)), 0.0))
+        held = [
+            state[self.kinds] + count[:, :, None] * kept[self.kinds]
+            for state, kept, count in zip(self.state_bytes, self.kept_bytes, moments, strict=True)
+        ]
+        return Space(tuple(held), self.room)
+
+
+def undealt(recipe: Recipe, legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> list[Undealt]:
+    """The fastest fitting layouts of every pp with several numbers of virtual stages, to be dealt,
+    those that may be fastest first.
 
     legal: columns; step_s, fits: of each of them.
     """
     if recipe.framework != "megatron" or any(knob in recipe.knobs for knob in _LAYOUT_KNOBS):
-        return
-    layers = recipe.model.num_layers
-    stages = np.broadcast_to(legal.pp, len(fits))
-    for pp in np.unique(stages[fits]).tolist():
-        if layers % pp == 0:
-            continue
-        rows = np.flatnonzero(fits & (stages == pp) & (legal.recompute_layers == 0))
-        best = rows[np.argsort(step_s[rows], kind="stable")]
-        for base in _different([legal[int(row)] for row in best[: 8 * BASES]]):
-            yield from _cut(recipe, base)
+        return []
+    rows = _bases(legal, step_s, fits)
+    if not len(rows) or not any(recipe.allows("v", v) for v in VIRTUAL):
+        return []
+    return sorted(to_deal(recipe, _with_chunks(recipe, legal[rows])), key=attrgetter("least_s"))
 
 
-def _different(layouts: list[Layout]) -> list[Layout]:
-    """The first of each way to use the GPUs: how its layers are split does not matter here."""
-    key = attrgetter("tp", "cp", "ep", "etp", "mbs", "recompute", "recompute_modules")
-    out: dict[tuple[int, ...], Layout] = {}
-    for layout in layouts:
-        out.setdefault(key(layout), layout)
-    return list(out.values())[:BASES]
+def _bases(legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> Ints:
+    """Rows of the BASES fastest layouts of each pp that use the GPUs in different ways."""
+    rows = np.flatnonzero(fits & np.greater(legal.pp, 1) & np.equal(legal.recompute_layers, 0))
+    rows = rows[np.argsort(step_s[rows], kind="stable")]
+    ways = unique_rows(legal[rows], ("pp", *_WAYS)) if len(rows) else None
+    if ways is None:
+        return rows
+    rows = rows[np.sort(ways[0])]
+    pp = np.broadcast_to(legal.pp, len(fits))[rows]
+    return np.concatenate([rows[pp == each][:BASES] for each in np.unique(pp)])
 
 
-def _cut(recipe: Recipe, base: Layout) -> Iterator[Layout]:
-    plain = replace(
-        base,
-        v=1,
-        schedule=SCHEDULE_CODE["1f1b"],
-        first_layers=0,
-        last_layers=0,
-        account_for_embedding=0,
-        account_for_loss=0,
-    )
-    model = recipe.model
-    _, times, ends, _ = parts(recipe, plain)
-    each = [float(layer.forward_s + layer.backward_s) for layer in times.kinds]
+def _with_chunks(recipe: Recipe, layouts: Layouts) -> Layouts:
+    """Each layout with every number of virtual stages; nothing said yet of how its layers are
+    split.
+    """
+    pairs = [
+        (row, v)
+        for row, own in enumerate(np.broadcast_to(layouts.v, len(layouts)).tolist())
+        for v in sorted({*VIRTUAL, min(own, MOST_VIRTUAL)})
+        if recipe.allows("v", v)
+    ]
+    rows, v = np.array(pairs, int).reshape(-1, 2).T
+    schedule = np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"])
+    return replace(layouts[rows], **_PLAIN, v=v, schedule=schedule)
+
+
+def dealt(recipe: Recipe, layout: Layout) -> Layout | None:
+    """The layout with its layers dealt to its stages, the simulated step as short as may be; None
+    where memory holds no deal or a rule forbids it.
+    """
+    [found] = to_deal(recipe, replace(layout, **_PLAIN, stage_layout=""))
+    made = [(estimate(recipe, each, exact=True), each) for each in faster(recipe, found)]
+    held = [pair for pair in made if pair[0].fits]
+    return min(held, key=lambda pair: pair[0].step_s)[1] if held else None
+
+
+def faster(recipe: Recipe, undealt: Undealt, limit_s: float = np.inf) -> list[Layout]:
+    """The layout with its layers dealt, in the ways in which a step may then take less; without a
+    limit in all ways.
+    """
+    if undealt.least_s >= limit_s:
+        return []
+    texts = [
+        written(each.sizes, recipe.model.mtp_layers)
+        for each in deals(undealt.work, undealt.space, all_ways=limit_s == np.inf)
+        if undealt.step_s(each.busiest_s) < limit_s
+    ]
+    made = [replace(undealt.layout, stage_layout=text) for text in dict.fromkeys(texts)]
+    return [layout for layout in made if not breaches(recipe, layout)]
+
+
+def to_deal(recipe: Recipe, layouts: Layouts) -> list[Undealt]:
+    """What is dealt, of each layout.
+
+    Formula: forward + backward of each layer's kind; embedding on the first rank, head, loss and
+             multi-token prediction on the last
+    Source:  [narayanan2021] sec. 2.2
+    Assumes: what stands before the first layer, a vision tower too, is in the embedding's time and
+             in the memory of a rank that has it.
+    """
+    model, count = recipe.model, len(layouts)
     named = list(kinds(model))
-    weights = [each[named.index(name)] for name in layer_kinds(model)]
-    work = sum(weights) / len(weights)
-    head = float(ends.head_forward_s + ends.head_backward_s)
-    embedding = float(ends.embedding_forward_s + ends.embedding_backward_s)
-    for v in VIRTUAL:
-        if not recipe.allows("v", v):
-            continue
-        texts = [stage_layout(model, base.pp, v, embedding / work, head / work)]
-        if v == 1:
-            stages = contiguous(weights, base.pp, embedding, head)
-            texts.append(written(stages, model.mtp_layers) if 0 not in stages[:-1] else "")
-        schedule = SCHEDULE_CODE["interleaved" if v > 1 else "1f1b"]
-        for text in dict.fromkeys(texts):
-            made = replace(plain, v=v, schedule=schedule, stage_layout=text)
-            if text and not breaches(recipe, made):
-                yield made
+    of_layer = np.array([named.index(name) for name in layer_kinds(model)])
+    closed = closed_form(recipe, layouts)
+    _, times, ends, acts = parts(recipe, layouts)
+    columns = [layer.forward_s + layer.backward_s for layer in times.kinds]
+    columns += [
+        ends.embedding_forward_s + ends.embedding_backward_s,
+        ends.head_forward_s + ends.head_backward_s,
+        closed.step_s - closed.time.busy_s,
+    ]
+    *each, first, last, other = (np.broadcast_to(column, count) for column in columns)
+    seconds = np.array(each)
+    out = []
+    for row, bytes_ in enumerate(_bytes(recipe, layouts, acts)):
+        layout = layouts[row]
+        beside: Floats = np.zeros(layout.pp)
+        beside[0], beside[-1] = first[row], last[row] + beside[-1]
+        fewest: Ints = np.ones(layout.pp * layout.v, np.int64)
+        fewest[0], fewest[-1] = int(by_letters(model)), 0
+        work = Work(seconds[of_layer, row], beside, fewest)
+        out.append(Undealt(layout, work, of_layer, *bytes_, float(other[row])))
+    return out
 
 
-def contiguous(weights: list[float], stages: int, embedding: float, head: float) -> list[int]:
-    """How many layers each stage has, so that the busiest has the least work; of such splits that
-    with most in the last stages, since the first hold more micro-batches.
+def _bytes(
+    recipe: Recipe, layouts: Layouts, acts: Activations
+) -> list[tuple[Floats, Floats, Floats]]:
+    """state_bytes, kept_bytes and room of each layout.
 
-    weights: work of each layer, in order; embedding, head: of the ends, in the same unit.
+    Formula: rank_memory() of a rank with an even share of each kind; what it grows by with one
+             layer more of a kind, and with one more in flight; room: most_allocated_bytes() less
+             what is left without layers
+    Source:  planner.cost.memory
+    Assumes: bytes of a rank are linear in its layers and in what is in flight, as all but working
+             sets and buckets are.
     """
-    bounds = sorted(_sums(weights, embedding, head))
-    low, high = 0, len(bounds) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _filled(weights, stages, embedding, head, bounds[middle]) is None:
-            low = middle + 1
-        else:
-            high = middle
-    split = _filled(weights, stages, embedding, head, bounds[low])
-    assert split is not None, "one stage holds all within the largest bound"
-    return split
-
-
-def _sums(weights: list[float], embedding: float, head: float) -> set[float]:
-    """Every work that a stage may have."""
-    through = [0.0, *accumulate(weights)]
-    inside = {end - begin for begin, end in combinations(through, 2)}
-    first = {total + embedding for total in through}
-    last = {through[-1] - total + head for total in through}
-    return inside | first | last | {through[-1] + embedding + head}
-
-
-def _filled(
-    weights: list[float], stages: int, embedding: float, head: float, bound: float
-) -> list[int] | None:
-    """Stages filled up to the bound from the last one on; None where they do not hold all."""
-    left, slack = list(weights), bound * (1 + 1e-12)
-    split: list[int] = []
-    for stage in reversed(range(stages)):
-        load = head * (stage == stages - 1) + embedding * (stage == 0)
-        count = 0
-        while len(left) > stage and load + left[-1] <= slack:
-            load += left.pop()
-            count += 1
-        if load > slack:
-            return None
-        split.append(count)
-    return None if left else split[::-1]
-
-
-def stage_layout(model: ModelSpec, pp: int, v: int, embedding: float, head: float) -> str:
-    """The layout string of stages as even as can be; empty when a stage before the last would have
-    no layer.
-
-    embedding, head: their work over that of a layer; the head's with all that the last stage does
-    beside layers.
-    """
-    load = [0.0] * pp
-    load[0] += embedding
-    load[-1] += head
-    stages = [0] * (pp * v)
-    work = [0.0] * (pp * v)
-    work[0] += embedding
-    work[-1] += head
-    for _ in range(model.num_layers):
-        rank = min(range(pp), key=lambda rank: (load[rank], rank == pp - 1, rank == 0))
-        stage = min(range(rank, pp * v, pp), key=lambda stage: (work[stage], stage))
-        stages[stage] += 1
-        work[stage] += 1.0
-        load[rank] += 1.0
-    if 0 in stages[:-1]:
-        return ""
-    return written(stages, model.mtp_layers)
+    held = np.array(counts(recipe.model), float)
+    samples = np.vstack([np.zeros(len(held)), np.eye(len(held))])
+    pp = np.broadcast_to(layouts.pp, len(layouts))
+    size = 2 * len(samples)  # of a rank: with what is in flight, and with one more
+    row = np.repeat(np.arange(len(pp)), pp * size)
+    place = np.concatenate([np.arange(ranks * size) for ranks in pp.tolist()])
+    rank, sample, more = place // size, place % size // 2, place % 2
+    columns = len(layouts) > 1
+    several = layouts[row] if columns else layouts
+    share = held[:, None] / pp[row]
+    flying = in_flight(several, rank)
+    of_rank = rank_of(
+        recipe,
+        several,
+        Layers(tuple(share + samples[sample].T)),
+        flying + more,
+        (rank == 0).astype(float),
+        (rank == pp[row] - 1).astype(float),
+    )
+    kept = broadcast(acts, row) if columns else acts
+    memory = rank_memory(recipe, several, kept, of_rank)
+    most = most_allocated_bytes(recipe, memory, limit_bytes(recipe))
+    values = [np.broadcast_to(x, len(row)) for x in (memory.allocated_bytes, most, flying)]
+    out = []
+    for layout, ranks in enumerate(pp.tolist()):
+        shape = (ranks, len(samples), 2)
+        taken, most, flying = (x[row == layout].reshape(shape) for x in values)
+        layer, one_more = (taken[:, 1:, at] - taken[:, :1, at] for at in (0, 1))
+        room = most[:, 0, 0] - (taken[:, 0, 0] - layer @ (held / ranks))
+        kept_bytes = one_more - layer
+        out.append((layer - kept_bytes * flying[:, 1:, 0], kept_bytes, room))
+    return out

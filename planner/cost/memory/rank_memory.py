@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from statistics import NormalDist
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from planner.cost.params.trained import trained_layers
 from planner.cost.params.vision import tower_in
 from planner.cost.params.whole import whole_params
 from planner.cost.schedule_terms import in_flight
-from planner.cost.terms import Memory
+from planner.cost.terms import ACCEPTED_OOM_PROBABILITY, Memory
 from planner.cost.unique_rows import REPLICA_KNOBS, once_per
 from planner.layout import Layouts, Numeric
 from planner.specs.megatron import exchange_overlaps
@@ -365,43 +366,37 @@ def ranks(recipe: Recipe, layout: Layouts, layers: Split) -> tuple[Rank, Rank, R
     Source:  [megatron-core]
     Assumes: middle ranks alike.
     """
-    model, pp = recipe.model, np.asarray(layout.pp)
-    each = (layers.first, layers.middle, layers.last)
-    dense, routed = zip(*(layers_params(model, layout, rank) for rank in each), strict=True)
-    front, head = front_params(recipe, layout.tp), head_params(model, layout)
-    ahead, ahead_routed = (
-        (mtp_stage_params(model, layout), mtp_routed(model, layout))
-        if model.mtp_layers
-        else (0, 0.0)
-    )
-    alone = pp == 1
-    middle_flight = in_flight(layout, np.minimum(1, np.maximum(layout.pp - 2, 0)))
+    alone, two = np.asarray(layout.pp) == 1, np.asarray(layout.pp) <= 2
+    second = np.minimum(1, np.maximum(layout.pp - 2, 0))
     return (
-        Rank(
-            layers.first,
-            dense[0] + routed[0] + front + (head + ahead) * alone,
-            in_flight(layout, 0),
-            1.0,
-            alone,
-            routed[0] + ahead_routed * alone,
-        ),
-        Rank(
-            layers.middle,
-            dense[1] + routed[1] + (front + head + ahead) * alone + front * (pp == 2),
-            middle_flight,
-            pp <= 2,
-            alone,
-            routed[1] + ahead_routed * alone,
-        ),
-        Rank(
-            layers.last,
-            dense[2] + routed[2] + head + ahead + front * alone,
-            in_flight(layout, layout.pp - 1),
-            alone,
-            1.0,
-            routed[2] + ahead_routed,
-        ),
+        rank_of(recipe, layout, layers.first, in_flight(layout, 0), 1.0, alone),
+        rank_of(recipe, layout, layers.middle, in_flight(layout, second), two, alone),
+        rank_of(recipe, layout, layers.last, in_flight(layout, layout.pp - 1), alone, 1.0),
     )
+
+
+def rank_of(
+    recipe: Recipe,
+    layout: Layouts,
+    layers: Layers,
+    in_flight: Numeric,
+    has_embedding: Numeric,
+    has_head: Numeric,
+) -> Rank:
+    """A rank of so many layers; multi-token prediction is where the head is.
+
+    Formula: layers + front_params() (has_embedding) + head and prediction (has_head)
+    Source:  [megatron-core] GPTModel
+    Assumes: the final norm is counted with the head.
+    """
+    model = recipe.model
+    dense, routed = layers_params(model, layout, layers)
+    routed = routed + has_head * mtp_routed(model, layout)
+    front, last = front_params(recipe, layout.tp), head_params(model, layout)
+    if model.mtp_layers:
+        last = last + mtp_stage_params(model, layout) - mtp_routed(model, layout)
+    params = dense + routed + has_embedding * front + has_head * last
+    return Rank(layers, params, in_flight, has_embedding, has_head, routed)
 
 
 def worst(memories: list[Memory]) -> Memory:
@@ -446,3 +441,17 @@ def oom_probability(
     spread = np.hypot(allocator.reserved_spread_share, guessed)
     z = (allocator.reserved_share - room / memory.allocated_bytes) / spread
     return 0.5 * (1 + erf(z / np.sqrt(2.0)))
+
+
+def most_allocated_bytes(recipe: Recipe, memory: Memory, limit_bytes: float) -> Numeric:
+    """What tensors may take for a layout to fit: the inverse of oom_probability().
+
+    Formula: (limit - rest) / (reserved_share + z reserved_spread_share), z the normal quantile of
+             1 - ACCEPTED_OOM_PROBABILITY
+    Source:  derived from oom_probability()
+    Assumes: guesses take nothing.
+    """
+    allocator = recipe.software.allocator
+    deviations = NormalDist().inv_cdf(1 - ACCEPTED_OOM_PROBABILITY)
+    room = limit_bytes - memory.context_bytes - memory.nccl_bytes
+    return room / (allocator.reserved_share + deviations * allocator.reserved_spread_share)
