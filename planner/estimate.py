@@ -23,7 +23,7 @@ from planner.cost.params.layer import layer_params, routed_layer_params
 from planner.cost.params.stages import Split, split
 from planner.cost.params.vision import tower_in
 from planner.cost.step import step
-from planner.cost.terms import Estimate, Memory, Stage, StepTime
+from planner.cost.terms import ACCEPTED_OOM_PROBABILITY, Estimate, Memory, Stage, StepTime
 from planner.cost.unique_rows import once_per
 from planner.layout import Layout, Layouts, Numeric
 from planner.specs import guesses
@@ -34,7 +34,7 @@ from planner.units import GIB, TERA
 
 
 def limit_bytes(recipe: Recipe) -> float:
-    """Memory of a GPU that a layout may use."""
+    """Device memory that a layout may take: the device's, or less where the question says so."""
     own = recipe.hardware.gpu.usable_bytes
     return min(own, recipe.max_memory_gib * GIB) if recipe.max_memory_gib else own
 
@@ -121,7 +121,10 @@ def tower_of_first_stage(recipe: Recipe, layout: Layout) -> tuple[KindOfLayer, .
     return (KindOfLayer("vision tower", 1, tower_in(recipe), *costs),)
 
 
-def parts(recipe: Recipe, layout: Layouts) -> tuple[Split, Times, EndsTime, Activations]:
+Parts = tuple[Split, Times, EndsTime, Activations]
+
+
+def parts(recipe: Recipe, layout: Layouts) -> Parts:
     """What every estimate is built from: the split of layers, layers' times, the ends' time, a
     micro-batch's activations.
     """
@@ -138,17 +141,18 @@ def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
     return replace(layer, recompute_s=layer.recompute_s * repeated)
 
 
+def closed_time(recipe: Recipe, layout: Layouts, known: Parts) -> StepTime:
+    """The step of one layout or of a batch by closed form. known: its parts()."""
+    layers, layer, ends, _ = known
+    pipeline = step.closed_pipeline(recipe, layout, layers, layer, ends)
+    return step.step_time(recipe, layout, layers, layer.first, ends, pipeline)
+
+
 def closed_form(recipe: Recipe, layout: Layouts) -> Estimate:
     """Estimate of one layout or of a batch, every field a number or a column."""
-    layers, layer, ends, acts = parts(recipe, layout)
-    time = step.step_time(
-        recipe,
-        layout,
-        layers,
-        layer.first,
-        ends,
-        step.closed_pipeline(recipe, layout, layers, layer, ends),
-    )
+    known = parts(recipe, layout)
+    layers, _, _, acts = known
+    time = closed_time(recipe, layout, known)
     ranks = rank_memory.ranks(recipe, layout, layers)
     hosted = rank_memory.hosted_bytes(acts, ranks)
 
@@ -156,6 +160,35 @@ def closed_form(recipe: Recipe, layout: Layouts) -> Estimate:
         return rank_memory.worst(rank_memory.rank_memories(other, layout, acts, ranks))
 
     return assemble(recipe, layout, time, memory_of, hosted)
+
+
+def oom_probability(
+    recipe: Recipe, worst: Memory, memory_of: Callable[[Recipe], Memory]
+) -> Numeric:
+    """Chance that the worst rank runs out of memory. memory_of: as assemble()."""
+    plain_recipes = [guesses.without(recipe, name) for name in guesses.guessed(recipe)]
+    guessed = guesses.deviation_bytes(
+        [worst.allocated_bytes - memory_of(other).allocated_bytes for other in plain_recipes]
+    )
+    return rank_memory.oom_probability(recipe, worst, limit_bytes(recipe), guessed)
+
+
+def closed_memory(recipe: Recipe, layout: Layouts, known: Parts) -> tuple[Numeric, Numeric]:
+    """Bytes of the worst rank of one layout or of a batch, and whether it fits, on the device and
+    in host memory. known: its parts().
+    """
+    layers, _, _, acts = known
+    ranks = rank_memory.ranks(recipe, layout, layers)
+
+    def memory_of(other: Recipe) -> Memory:
+        return rank_memory.worst(rank_memory.rank_memories(other, layout, acts, ranks))
+
+    worst = memory_of(recipe)
+    chance = oom_probability(recipe, worst, memory_of)
+    hosted = rank_memory.hosted_bytes(acts, ranks)
+    host_bytes = offload.host_bytes(recipe, layout, hosted)
+    in_host = host_bytes <= offload.host_limit_bytes(recipe)
+    return worst.device_bytes, (chance < ACCEPTED_OOM_PROBABILITY) & in_host
 
 
 def assemble(
@@ -170,12 +203,7 @@ def assemble(
     activations of a rank in host memory.
     """
     step_s = time.step_s
-    limit = limit_bytes(recipe)
-    worst = memory_of(recipe)
-    plain_recipes = [guesses.without(recipe, name) for name in guesses.guessed(recipe)]
-    guessed = guesses.deviation_bytes(
-        [worst.allocated_bytes - memory_of(other).allocated_bytes for other in plain_recipes]
-    )
+    limit, worst = limit_bytes(recipe), memory_of(recipe)
     causal, full = (
         model_flops(recipe, full_attention=full_attention) for full_attention in (False, True)
     )
@@ -203,7 +231,7 @@ def assemble(
         bubble_share=time.bubble_s / (time.busy_s + time.bubble_s + time.pp_comm_s),
         memory_bytes=worst.device_bytes,
         memory_limit_bytes=limit,
-        oom_probability=rank_memory.oom_probability(recipe, worst, limit, guessed),
+        oom_probability=oom_probability(recipe, worst, memory_of),
         host_bytes=offload.host_bytes(recipe, layout, hosted_bytes),
         host_limit_bytes=offload.host_limit_bytes(recipe),
         used_share=recipe.used_share,

@@ -147,6 +147,11 @@ def zero(layout: Layout) -> str:
 
 def _ahead(best: tuple[Layout, Estimate], second: tuple[Layout, Estimate]) -> str:
     gap = float(second[1].step_s / best[1].step_s - 1)
+    if gap < 0:
+        return (
+            f"{-gap:.1%} behind the fastest ({describe(second[0])}), less than the model can tell:"
+            " this one is simpler"
+        )
     saved = []
     for name, seconds in _differences(best[1], second[1])[:2]:
         if seconds > 0.001 * best[1].step_s:

@@ -156,7 +156,7 @@ def test_an_answer_is_the_document_of_the_command(
     assert code(["recommend", *words, "--json"]) == 0
     document, said = json.loads(capsys.readouterr().out), answer.to_dict()
     for timed in (document["search"], said["search"]):
-        del timed["seconds"], timed["estimate_seconds"]
+        del timed["seconds"]
     assert said == document
     assert answer.best is not None and answer.best.to_dict() == document["plans"][0]
     assert answer.best.estimate.memory_gib == document["plans"][0]["estimate"]["memory_gib"]
@@ -169,13 +169,14 @@ def test_an_answer_prints_as_the_command(
     printed = capsys.readouterr().out.splitlines()
     timed = [line for line in printed if not line.startswith("Search:")]
     assert [line for line in str(answer).splitlines() if not line.startswith("Search:")] == timed
-    assert len(repr(answer)) < 100 and len(repr(answer.best)) < 100
+    assert len(repr(answer)) < 100 and len(repr(answer.best)) < 120
 
 
 def test_frame_of_a_search(answer: Recommendation) -> None:
     """512 sequences of 8,192 tokens a step, the default batch of llama3-70b."""
     table = answer.to_frame()
-    assert answer.search is not None and len(table) == answer.search.legal
+    assert answer.search is not None and answer.search.computed is not None
+    assert len(table) == len(answer.search.computed.step_s)
     assert set(table["schedule"]) <= {"1f1b", "interleaved"}
     assert set(table["recompute"]) == {"none", "selective", "full"}
     assert (table["tp"] * table["pp"] * table["dp"] * table["cp"] == 32).all()
@@ -183,7 +184,7 @@ def test_frame_of_a_search(answer: Recommendation) -> None:
     rate = 512 * 8192 / 32 / table["step_s"]
     assert table["tokens_per_s_per_gpu"].to_numpy() == pytest.approx(rate.to_numpy())
     fitting = table[table["fits"]]
-    assert len(fitting) == answer.search.fit and fitting["step_s"].is_monotonic_increasing
+    assert len(fitting) >= len(answer.plans) and fitting["step_s"].is_monotonic_increasing
     for plan in answer.plans:
         row = table[table["rank"] == plan.rank].iloc[0]
         named = plan.layout.named()

@@ -14,7 +14,6 @@ import numpy as np
 from planner.accuracy import recomputed
 from planner.accuracy.shapes import Row, facts_of
 from planner.accuracy.skipped import Skipped
-from planner.enumerate.experts import modules as expert_modules
 from planner.errors import InputError
 from planner.layout import (
     MODULES,
@@ -281,7 +280,8 @@ def _selective(recipe: Recipe) -> list[int]:
     """What a tuned run may recompute: the scores of unfused attention; beside flash attention what
     Megatron of today can name.
     """
-    if sets := expert_modules(recipe):
+    sets = _nested_modules(recipe)
+    if sets:
         return [RECOMPUTE_CODE["selective"] + 4 * module_mask(modules) for modules in sets]
     if recipe.attention == "unfused":
         names: tuple[tuple[str, ...], ...] = (("core_attn",),)
@@ -317,3 +317,20 @@ def _sharding(row: Row, recipe: Recipe) -> list[int]:
         own,
         *(stage for stage in recipe.software.sharding_stages if stage <= 1 and stage != own),
     ]
+
+
+def _nested_modules(recipe: Recipe) -> list[list[str]]:
+    """Sets of modules of experts and latent attention, each saving more for more time than the one
+    before.
+    """
+    model = recipe.model
+    if not (model.moe or model.mla) or recipe.framework != "megatron":
+        return []
+    light = ["layernorm"]
+    sets = [light] + [[*light, "moe_act"]] * (model.moe is not None)
+    if model.mla:
+        sets.append([*sets[-1], "mla_up_proj"])
+    if model.moe:
+        rest = [name for name in sets[-1] if name != "moe_act"]
+        sets += [[*sets[-1], "shared_experts"]] * (model.moe.shared_ffn_size > 0) + [[*rest, "moe"]]
+    return sets

@@ -54,11 +54,13 @@ def best_plans(question: Question, top: int) -> Answered:
 
 
 def _offers(question: Question, recipe: Recipe, result: SearchResult) -> tuple[Offer, ...]:
-    ranked = result.ranked
-    if ranked is None or not len(ranked.step_s):
+    computed = result.computed
+    if computed is None or not result.legal:
         return ()
-    figures = (ranked.step_s, ranked.memory_bytes, ranked.fits)
-    return numerics.offers(question, recipe, ranked.layout, figures)
+    if not result.plans:
+        computed = search.some(recipe)
+    figures = (computed.step_s, computed.memory_bytes, computed.fits)
+    return numerics.offers(question, recipe, computed.layout, figures)
 
 
 def _changes(question: Question, offers: tuple[Offer, ...]) -> list[Change]:

@@ -14,11 +14,11 @@ from planner.advice.flag_names import changed, flag_line, switch_words
 from planner.advice.legality import way_to
 from planner.advice.memory import MAX_OOM_PROBABILITY
 from planner.cost.terms import Estimate
-from planner.estimate import closed_form, estimate
+from planner.estimate import closed_form
 from planner.interpret.interpret import Launch
 from planner.layout import Layout
 from planner.reasons import describe, limit
-from planner.search import fitting
+from planner.search import best_plan
 
 PAYS = 0.01
 """Of a step: a smaller gain is none, given the model's error."""
@@ -40,13 +40,11 @@ def best(launch: Launch, now: Estimate | None) -> Best | None:
     """The best layout of all for the same model, GPUs and batch; None where none fits, or none is
     better than what is stated.
     """
-    match = fitting(launch.recipe, launch.recipe.gpus)
-    if match is None:
+    plan = best_plan(launch.recipe)
+    if plan is None:
         return None
-    layout, estimated = match
-    exact = estimate(launch.recipe, layout, exact=True)
-    better = now is None or not now.fits or exact.step_s < now.step_s * (1 - PAYS)
-    return Best(layout, exact if exact.fits else estimated) if better else None
+    better = now is None or not now.fits or plan.estimate.step_s < now.step_s * (1 - PAYS)
+    return Best(plan.layout, plan.estimate) if better else None
 
 
 def best_finding(launch: Launch, plan: Best | None, now: Estimate | None) -> list[Finding]:

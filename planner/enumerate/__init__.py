@@ -1,7 +1,3 @@
-"""Every layout worth asking about, as one batch of columns."""
-
-from __future__ import annotations
-
-from planner.enumerate.product import layouts
-
-__all__ = ["layouts"]
+"""What layouts are made of: menus of splits, stages, shardings and recomputations, and layers dealt
+to stages by their times.
+"""

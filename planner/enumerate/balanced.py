@@ -116,11 +116,12 @@ def _with_chunks(recipe: Recipe, layouts: Layouts) -> Layouts:
     """Each layout with every number of virtual stages; nothing said yet of how its layers are
     split.
     """
+    turns = np.broadcast_to(np.equal(np.mod(layouts.m, layouts.pp), 0), len(layouts)).tolist()
     pairs = [
         (row, v)
         for row, own in enumerate(np.broadcast_to(layouts.v, len(layouts)).tolist())
         for v in sorted({*VIRTUAL, min(own, MOST_VIRTUAL)})
-        if recipe.allows("v", v)
+        if recipe.allows("v", v) and (v == 1 or turns[row])
     ]
     rows, v = np.array(pairs, int).reshape(-1, 2).T
     schedule = np.where(v > 1, SCHEDULE_CODE["interleaved"], SCHEDULE_CODE["1f1b"])

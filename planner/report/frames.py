@@ -30,26 +30,26 @@ NAMES = {
 
 
 def recommend(answer: Recommendation) -> pd.DataFrame:
-    """Every legal layout of the search, those that fit first, fastest first; times and memory by
-    the closed form. `rank` is the place among answer.plans, whose pipelines were simulated.
+    """Every layout that the search computed, those that fit first, fastest first; times and memory
+    by the closed form. `rank` is the place among answer.plans, whose pipelines were simulated.
     """
     search = answer.search
-    if search is None or search.ranked is None:
+    if search is None or search.computed is None:
         return pd.DataFrame()
-    ranked = search.ranked
-    count = len(ranked.step_s)
+    computed = search.computed
+    count = len(computed.step_s)
     table = pd.DataFrame(
-        {"rank": pd.array([None] * count, dtype="Int64"), **_layouts(ranked.layout, count)}
+        {"rank": pd.array([None] * count, dtype="Int64"), **_layouts(computed.layout, count)}
     )
     for plan in search.plans:
         same = np.full(count, True)
         for field in fields(Layout):
-            same &= getattr(ranked.layout, field.name) == getattr(plan.layout, field.name)
+            same &= getattr(computed.layout, field.name) == getattr(plan.layout, field.name)
         table.loc[same, "rank"] = plan.rank
-    table["step_s"] = ranked.step_s
-    table["tokens_per_s_per_gpu"] = answer.recipe.tokens / ranked.step_s / answer.recipe.gpus
-    table["memory_gib"] = ranked.memory_bytes / GIB
-    table["fits"] = ranked.fits
+    table["step_s"] = computed.step_s
+    table["tokens_per_s_per_gpu"] = answer.recipe.tokens / computed.step_s / answer.recipe.gpus
+    table["memory_gib"] = computed.memory_bytes / GIB
+    table["fits"] = computed.fits
     return table.sort_values(["fits", "step_s"], ascending=[False, True], ignore_index=True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.layout import Layout, Layouts
+from planner.layout import Layout, Layouts, Numeric
 from planner.rules import deepspeed, megatron, sizes, switches, together, torch, training
 from planner.rules.rule import Breach, Rule, breach
 from planner.specs.recipe import Recipe
@@ -79,6 +79,55 @@ def mask(
         if now < left:
             removed[rule.name] = left - now
         left = now
+    return ok, removed
+
+
+Reads = tuple[tuple[Rule, frozenset[str]], ...]
+"""Rules with the knobs that each reads."""
+
+
+def reads(recipe: Recipe, waived: tuple[str, ...] = ()) -> Reads:
+    """The rules of a recipe but the waived ones, each with the knobs of columns that it reads: with
+    these decided it can be asked.
+    """
+    seen: set[str] = set()
+
+    class Watched(Layout[Numeric]):
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> Any:
+            seen.add(name)
+            return super().__getattribute__(name)
+
+    names = [f.name for f in fields(Layout) if f.name != "stage_layout"]
+    columns: dict[str, Any] = {name: np.array([1, 2]) for name in names}
+    watched = Watched(**columns)
+    found = []
+    for rule in rules_for(recipe):
+        if rule.name not in waived:
+            seen.clear()
+            rule.holds(recipe, watched)
+            found.append((rule, frozenset(seen.intersection(names))))
+    return tuple(found)
+
+
+def decided_mask(
+    rules: Reads, recipe: Recipe, layout: Layouts, decided: tuple[str, ...], each: np.ndarray
+) -> tuple[np.ndarray, dict[str, int]]:
+    """As mask(), of the rules that read no other knobs than those decided. each: how many layouts a
+    row stands for, which are counted at the rule that removes it.
+    """
+    narrow = replace(layout, **{f.name: _narrow(getattr(layout, f.name)) for f in fields(layout)})
+    ok = np.ones(len(each), dtype=bool)
+    removed: dict[str, int] = {}
+    for rule, knobs in rules:
+        if not knobs <= set(decided):
+            continue
+        holds = np.broadcast_to(rule.holds(recipe, narrow), len(each))
+        gone = int(each[ok & ~holds].sum())
+        if gone:
+            removed[rule.name] = removed.get(rule.name, 0) + gone
+            ok = ok & holds
     return ok, removed
 
 

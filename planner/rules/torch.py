@@ -12,6 +12,7 @@ import numpy as np
 from planner.layout import SCHEDULE_CODE, Layout, Layouts, Mask
 from planner.rules.rule import Rule, divides, try_knob
 from planner.specs.recipe import Recipe
+from planner.specs.software_versions import TORCHTITANS
 
 
 def _splits_kv_heads(recipe: Recipe, layout: Layouts) -> Mask:
@@ -37,7 +38,21 @@ def _fills_the_pipeline(recipe: Recipe, layout: Layouts) -> Mask:
     return ~(layout.pipelined & one_by_one) | (np.asarray(layout.m) >= layout.pp)
 
 
+def _every_nth(recipe: Recipe, layout: Layouts) -> Mask:
+    of_stage = recipe.model.num_layers // np.maximum(layout.pp * layout.v, 1)
+    some = np.asarray(layout.recompute_layers) > 0
+    older = recipe.versions.torchtitan == TORCHTITANS[0]
+    return ~(some & older) | divides(layout.recompute_layers, of_stage)
+
+
 RULES = (
+    Rule(
+        "some layers are every n-th",
+        _every_nth,
+        "torchtitan 0.2 recomputes all layers of a stage or every n-th, but got"
+        " {layout.recompute_layers} of them",
+        lambda recipe, layout: "try all of them, or --software torchtitan@0.3",
+    ),
     Rule(
         "tp divides the key-value heads",
         _splits_kv_heads,

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # llama3-70b on 128 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 128 GPUs = tp 4 x pp 4 x dp 1 x cp 8, v 20
-# 32 sequences of 131,072 tokens = dp 1 x mbs 1 x m 32
-# expected: 79.093 s a step (69.365 to 84.314), 386 TFLOP/s/GPU, 414 tokens/s/GPU
-# expected: 69.9 of 79.1 GiB a GPU, out of memory with probability 0%
+# 128 GPUs = tp 8 x pp 1 x dp 2 x cp 8, v 1
+# 32 sequences of 131,072 tokens = dp 2 x mbs 1 x m 16
+# expected: 76.351 s a step (66.960 to 81.390), 400 TFLOP/s/GPU, 429 tokens/s/GPU
+# expected: 71.4 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -29,7 +29,7 @@ SAVE=${SAVE:-}
 
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
-export CUDA_DEVICE_MAX_CONNECTIONS=1
+export CUDA_DEVICE_MAX_CONNECTIONS=8
 
 # Versions that the plan was computed for: what is installed in another one is said.
 python3 - "${MEGATRON_PATH:-}" \
@@ -58,24 +58,22 @@ MODEL_FLAGS=(
   --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --kv-channels 128
   --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope
   --max-position-embeddings 131072 --rotary-base 500000 --disable-bias-linear --untie-embeddings-and-output-weights
-  --padded-vocab-size 128512 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 131072
+  --padded-vocab-size 129024 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 131072
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --context-parallel-size 8
-  --num-virtual-stages-per-pipeline-rank 20 --sequence-parallel --use-distributed-optimizer
+  --tensor-model-parallel-size 8 --pipeline-model-parallel-size 1 --context-parallel-size 8 --sequence-parallel
+  --use-distributed-optimizer --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads
+  --ckpt-format fsdp_dtensor
 )
 BATCH_FLAGS=(
   --micro-batch-size 1 --global-batch-size 32
-)
-RECOMPUTE_FLAGS=(
-  --recompute-granularity selective --recompute-modules mlp
 )
 PRECISION_FLAGS=(
   --bf16 --attention-backend flash
 )
 SWITCHES_FLAGS=(
   --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --cp-comm-type p2p
+  --accumulate-allreduce-grads-in-fp32 --megatron-fsdp-main-grads-dtype fp32 --cp-comm-type p2p
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
@@ -105,7 +103,6 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE
   "${MODEL_FLAGS[@]}" \
   "${PARALLEL_FLAGS[@]}" \
   "${BATCH_FLAGS[@]}" \
-  "${RECOMPUTE_FLAGS[@]}" \
   "${PRECISION_FLAGS[@]}" \
   "${SWITCHES_FLAGS[@]}" \
   "${OPTIMIZER_FLAGS[@]}" \

@@ -3,13 +3,29 @@
 torchtitan 0.3 reads this: `--module torchtitan_plan --config plan`.
 """
 
+from dataclasses import dataclass
+
 from torchtitan.components.loss import CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+from torchtitan.distributed.activation_checkpoint import FullAC
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.models.llama3 import model_registry
 from torchtitan.trainer import Trainer
+
+
+class FirstLayers(FullAC):
+    """Recomputes the first layers of every stage, the others keep their activations."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(FullAC.Config):
+        layers: int = 1
+
+    def apply(self, model):
+        blocks = model.get_submodule("layers")
+        for name, block in list(blocks.named_children())[: self.config.layers]:
+            blocks.register_module(name, self._wrap_block(block, base_fqn=f"layers.{name}"))
 
 
 def plan() -> Trainer.Config:
@@ -30,13 +46,13 @@ def plan() -> Trainer.Config:
         parallelism=ParallelismConfig(
             data_parallel_replicate_degree=1,
             data_parallel_shard_degree=8,
-            fsdp_reshard_after_forward="always",
+            fsdp_reshard_after_forward="never",
             tensor_parallel_degree=1,
             context_parallel_degree=1,
             expert_parallel_degree=1,
             enable_sequence_parallel=False,
         ),
-        activation_checkpoint=None,
+        activation_checkpoint=FirstLayers.Config(layers=3),
         compile=CompileConfig(enable=True),
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
     )

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # qwen3-235b-a22b on 256 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 256 GPUs = tp 1 x pp 8 x dp 32 x cp 1, v 12
-# 1,024 sequences of 4,096 tokens = dp 32 x mbs 4 x m 8
-# expected: 10.557 s a step (8.825 to 15.149), 230 TFLOP/s/GPU, 1,552 tokens/s/GPU
-# expected: 62.2 of 79.1 GiB a GPU, out of memory with probability 0%
+# 256 GPUs = tp 1 x pp 1 x dp 256 x cp 1, v 1
+# 1,024 sequences of 4,096 tokens = dp 256 x mbs 4 x m 1
+# expected: 8.480 s a step (7.090 to 12.169), 287 TFLOP/s/GPU, 1,932 tokens/s/GPU
+# expected: 75.6 of 79.1 GiB a GPU, out of memory with probability 5%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -29,6 +29,7 @@ SAVE=${SAVE:-}
 
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
+export CUDA_DEVICE_MAX_CONNECTIONS=8
 
 # Versions that the plan was computed for: what is installed in another one is said.
 python3 - "${MEGATRON_PATH:-}" \
@@ -65,23 +66,23 @@ EXPERTS_FLAGS=(
   --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --moe-grouped-gemm
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 8 --context-parallel-size 1
-  --num-virtual-stages-per-pipeline-rank 12 --account-for-embedding-in-pipeline-split
-  --account-for-loss-in-pipeline-split --expert-model-parallel-size 8 --expert-tensor-parallel-size 1
-  --use-distributed-optimizer
+  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1
+  --expert-model-parallel-size 1 --expert-tensor-parallel-size 1 --use-distributed-optimizer --use-megatron-fsdp
+  --data-parallel-sharding-strategy optim_grads_params --ckpt-format fsdp_dtensor
 )
 BATCH_FLAGS=(
   --micro-batch-size 4 --global-batch-size 1024
 )
 RECOMPUTE_FLAGS=(
-  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+  --recompute-granularity full --recompute-method block --recompute-num-layers 85
 )
 PRECISION_FLAGS=(
   --bf16 --attention-backend flash
 )
 SWITCHES_FLAGS=(
   --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --moe-token-dispatcher-type alltoall --moe-permute-fusion --moe-router-fusion
+  --accumulate-allreduce-grads-in-fp32 --megatron-fsdp-main-grads-dtype fp32 --moe-token-dispatcher-type alltoall
+  --moe-permute-fusion --moe-router-fusion
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine

@@ -29,11 +29,11 @@ QUESTION = {
 
 
 def test_gains_are_of_the_step_that_is_stated() -> None:
-    """A layout string, whose closed form is 14% above its simulation: what another value gives is
-    the stated step less what it saves.
+    """The step is simulated, gains are by closed form: what another value gives is the stated step
+    less what it saves.
     """
     answer = api.recommend(api.question(**QUESTION, switch=SWITCHES), top=1)
-    assert answer.best is not None and answer.best.layout.stage_layout
+    assert answer.best is not None
     stated = float(answer.best.estimate.step_s)
     assert answer.switches
     for gain in answer.switches:
@@ -182,6 +182,7 @@ def test_where_nothing_fits_the_stated_switch_goes_first() -> None:
     (core/transformer/transformer_config.py), and 70 B parameters do not fit on 32 GPUs so.
     """
     question = {"model": "llama3-70b", "gpus": 32, "cluster": "h100-sxm"}
+    question |= {"zero": 1, "offload": "none", "tp": 8}
     answer = api.recommend(**question, switch=("cpu_offloading_num_layers=4",))
     assert answer.search is not None and answer.search.nearest
     nearest = answer.search.nearest

@@ -53,7 +53,9 @@ def test_layers_that_stand_for_embedding_and_loss_are_named(ppplan: Ppplan) -> N
 
 def test_a_starved_pipeline_says_that_the_batch_is_small(ppplan: Ppplan) -> None:
     said = " ".join(
-        ppplan("recommend", *LLAMA_405B, "--tp", "8", "--pp", "8", "--top", "1").out.split()
+        ppplan(
+            "recommend", *LLAMA_405B, "--tp", "8", "--pp", "8", "--cp", "1", "--top", "1"
+        ).out.split()
     )
     assert "only 2 micro-batches; a larger --global-batch-size" in said  # 512 sequences over dp 256
     fed = ppplan(

@@ -76,10 +76,10 @@ def test_json_holds_the_contract(ppplan) -> None:
         answer["question"]["seq_length"],
         answer["question"]["global_batch_size"],
     ) == (32, 8192, 512)
-    assert answer["search"]["enumerated"] == answer["search"]["legal"] + sum(
-        answer["search"]["removed"].values()
-    )
-    assert answer["search"]["legal"] >= answer["search"]["fit"] >= 3
+    searched = answer["search"]
+    ruled_out = sum(searched["removed"].values()) + searched["too_large"] + searched["slower"]
+    assert searched["covered"] == ruled_out + searched["computed"] > 1_000_000
+    assert searched["computed"] >= searched["simulated"] >= 3 and searched["proved"]
     assert answer["nearest"] is None and answer["min_gpus"] is None and answer["files"] == []
     assert [plan["rank"] for plan in answer["plans"]] == [1, 2, 3]
 
@@ -104,17 +104,16 @@ def test_json_adds_up(ppplan) -> None:
         )
         assert sum(stage["layers"] for stage in said["stages"]) == 80
         assert plan["why"]
-    assert [plan["estimate"]["step_s"] for plan in plans] == sorted(
-        plan["estimate"]["step_s"] for plan in plans
-    )
+    best, *others = [plan["estimate"]["step_s"] for plan in plans]
+    assert others == sorted(others) and best <= min(others) * 1.02
 
 
 def test_text_shows_the_arithmetic_on_100_columns(ppplan) -> None:
     ran = ppplan(*QUESTION)
-    assert ran.code == 0 and "32 = tp x pp x dp" in ran.out and "512 = dp x mbs x m" in ran.out
+    assert ran.code == 0 and "32 = tp*pp*dp*cp" in ran.out and "512 = dp*mbs*m" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 100
     assert "…" not in ran.out
-    assert "Why plan 1" in ran.out and "Assumed:" in ran.out and "legal" in ran.out
+    assert "Why plan 1" in ran.out and "Assumed:" in ran.out and "cannot be" in ran.out
 
 
 def test_text_with_context_parallelism_keeps_to_the_width(ppplan) -> None:

@@ -46,6 +46,7 @@ QWEN: dict[str, Any] = LLAMA | {
     "pp": 2,
     "ep": 8,
     "etp": 1,
+    "schedule": "1f1b",
     "switch": ("moe_dispatcher=deepep",),
 }
 

@@ -146,15 +146,14 @@ def test_too_few_layers_are_not_dealt() -> None:
     assert dealt(recipe, documents.layout(recipe, pp=4, v=2)) is None
 
 
-def test_layers_that_do_not_divide_get_virtual_stages() -> None:
-    """61 layers: even splits reach pp 2 alone; the best plan on 1,024 GPUs interleaves a deeper
-    pipeline, and may be saved and read.
-    """
+def test_layers_that_do_not_divide_are_split_unevenly() -> None:
+    """61 layers: even splits reach pp 2 alone; a deeper pipeline has other ends or a layout."""
     recipe = resolve.recipe(
         api.question(model="deepseek-v3", gpus=1024, cluster="h800-sxm", pp="4..16")
     )
     best = search(recipe, top=1).plans[0].layout
-    assert best.stage_layout and best.v > 1 and breaches(recipe, best) == ()
+    assert best.stage_layout or best.first_layers
+    assert breaches(recipe, best) == ()
     fixed = api.question(
         model="deepseek-v3", gpus=1024, cluster="h800-sxm", tp=best.tp, pp=best.pp, ep=best.ep, v=1
     )

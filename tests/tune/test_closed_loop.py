@@ -120,6 +120,7 @@ def test_layouts_that_do_the_same_are_one_candidate(
             v=1,
             mbs=1,
             tp=1,
+            cp=1,
             recompute="none",
             seq_length=1024,
             global_batch_size=8,

@@ -250,6 +250,8 @@ def test_for_real_on_two_processes(tmp_path: Path, capsys: pytest.CaptureFixture
         "torch",
         "--pp",
         "1",
+        "--cp",
+        "1",
     ]
     assert (
         code(

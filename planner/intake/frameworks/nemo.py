@@ -206,7 +206,7 @@ def _special(key: str, path: Path, leaf: Leaf) -> list[Named]:
     if key == "num_query_groups":
         return [named(key, leaf), Named("group_query_attention", leaf, value is not None)]
     if key == "grad_reduce_in_fp32":
-        narrow = True if value is False else None
+        narrow = not value if isinstance(value, bool) else None
         wide = named("accumulate_allreduce_grads_in_fp32", leaf)
         return [wide, Named("grad_reduce_in_bf16", leaf, narrow)]
     if key in STATES:

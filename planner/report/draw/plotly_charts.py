@@ -12,7 +12,7 @@ from planner.cost.terms import Estimate
 from planner.layout import Layout
 from planner.report.draw import gantt_chart
 from planner.report.draw.chart import Chart
-from planner.search import Ranked
+from planner.search import Computed
 from planner.units import GIB
 
 PALETTE = (
@@ -107,17 +107,17 @@ def memory_by_stage(estimate: Estimate) -> Chart:
 
 
 def search_cloud(
-    ranked: Ranked, plans: Sequence[tuple[Layout, Estimate]], tokens: int, gpus: int
+    computed: Computed, plans: Sequence[tuple[Layout, Estimate]], tokens: int, gpus: int
 ) -> Chart:
-    """Throughput against memory of all legal layouts by closed form, the Pareto front, and the
-    plans as simulated.
+    """Throughput against memory of the layouts that were computed, by closed form, the Pareto
+    front, and the plans as simulated.
     """
-    rate, memory = tokens / ranked.step_s / gpus, ranked.memory_bytes / GIB
+    rate, memory = tokens / computed.step_s / gpus, computed.memory_bytes / GIB
     front = _front(rate, memory)
     shown = _sample(len(rate), front)
     groups = (
-        ("fits", ranked.fits[shown], "#4c78a8"),
-        ("does not fit", ~ranked.fits[shown], "#c9ccd3"),
+        ("fits", computed.fits[shown], "#4c78a8"),
+        ("does not fit", ~computed.fits[shown], "#c9ccd3"),
     )
     data = [
         _scatter(
@@ -125,7 +125,7 @@ def search_cloud(
             memory[rows],
             rate[rows],
             colour,
-            [_knobs(ranked.layout[int(row)]) for row in rows],
+            [_knobs(computed.layout[int(row)]) for row in rows],
         )
         for name, chosen, colour in groups
         if len(rows := shown[chosen])

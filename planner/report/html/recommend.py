@@ -46,15 +46,15 @@ def page(answer: Recommendation) -> Page:
 
 def _searched(answer: Recommendation, result: SearchResult) -> list[Section]:
     """All layouts that were looked at, and the rules that removed others."""
-    if result.ranked is None or not result.legal:
+    if result.computed is None or not len(result.computed.step_s):
         return []
     plans = [(plan.layout, plan.estimate) for plan in result.plans]
     cloud = plotly_charts.search_cloud(
-        result.ranked, plans, answer.recipe.tokens, answer.recipe.gpus
+        result.computed, plans, answer.recipe.tokens, answer.recipe.gpus
     )
     removed = Grid(
         ("rule", "layouts removed"),
-        tuple((rule, f"{count:,}") for rule, count in result.removed.items()),
+        tuple((rule, f"{count:,}") for rule, count in result.counts.removed.most_common()),
     )
     return [
         Section(

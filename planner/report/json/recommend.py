@@ -48,13 +48,16 @@ def _switches(answer: Recommendation) -> dict[str, Any]:
 
 
 def _search(result: SearchResult) -> dict[str, Any]:
+    counts = result.counts
     return {
-        "enumerated": result.enumerated,
+        "covered": counts.covered,
+        "removed": dict(counts.removed),
+        "too_large": counts.too_large,
+        "slower": counts.slower,
+        "computed": counts.computed,
+        "simulated": result.simulated,
+        "proved": result.proved,
         "legal": result.legal,
-        "fit": result.fit,
-        "removed": dict(result.removed),
-        "estimated": result.estimated,
-        "estimate_seconds": result.estimate_seconds,
         "seconds": result.seconds,
     }
 

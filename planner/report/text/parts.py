@@ -88,7 +88,7 @@ def _plans(rows: Sequence[tuple[str, Layout, Estimate]], first: str, cp: bool, t
             *[experts(layout)] * split,
             product(layout, BATCH, times),
             str(layout.v),
-            zero(layout),
+            zero(layout).replace("optimizer-", ""),  # 13 letters are too many for a column
             layout.recomputation.replace(",", ", "),
             *figures(estimate),
         )

@@ -130,16 +130,24 @@ def nothing_fits(recipe: Recipe, result: SearchResult) -> list[Any]:
 
 
 def counts(result: SearchResult) -> str:
-    """How many layouts were looked at, and the rules that removed most of them."""
-    removed = sorted(result.removed.items(), key=lambda item: -item[1])
+    """How many layouts were covered and how, and the rules that remove most of them."""
+    known = result.counts
+    removed = known.removed.most_common()
     rules = [f"{rule} {count:,}" for rule, count in removed[:MAX_RULES]]
     if len(removed) > MAX_RULES:
         rules.append(f"{len(removed) - MAX_RULES} more rules")
-    gone = f" Removed: {'; '.join(rules)}." * bool(rules)
+    ways = [
+        f"{sum(known.removed.values()):,} break a rule" * bool(rules),
+        f"{known.too_large:,} cannot fit" * bool(known.too_large),
+        f"{known.slower:,} cannot be faster" * bool(known.slower),
+        f"{known.computed:,} computed, {result.simulated:,} of them simulated",
+    ]
+    proof = "None is faster than the fastest by the model. " * result.proved
+    gone = f"Rules: {'; '.join(rules)}." * bool(rules)
     return (
-        f"{result.enumerated:,} layouts in {result.seconds:.2f} s: {result.legal:,} legal,"
-        f" {result.fit:,} fit.{gone}"
-    )
+        f"{known.covered:,} layouts in {result.seconds:.2f} s: {', '.join(filter(None, ways))}."
+        f" {proof}{gone}"
+    ).strip()
 
 
 def files(answer: Recommendation) -> Text:

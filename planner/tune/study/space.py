@@ -12,12 +12,12 @@ from operator import attrgetter
 import numpy as np
 
 from planner.cost.terms import Estimate, StepTime
-from planner.enumerate import layouts
 from planner.errors import InputError
 from planner.estimate import closed_form, estimate
-from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULE_CODE, SCHEDULES, Layout, Layouts
-from planner.rules.table import breaches, mask
+from planner.layout import OFFLOADS, RECOMPUTE, SCHEDULE_CODE, SCHEDULES, Layout
+from planner.rules.table import breaches
 from planner.schedules.table import schedule
+from planner.search.branch import Computed, explore
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import Switches
 
@@ -29,6 +29,8 @@ seldom off by as much.
 """
 MAX_CANDIDATES = 512
 """Layouts of a study."""
+MAX_EXPLORED = 64
+"""Splits of GPUs and batch whose fastest layout is known for certain."""
 MAX_CHECKED = 4 * MAX_CANDIDATES
 """Of the fastest, how many the runner is asked about."""
 MAX_SIMULATED = 24
@@ -104,9 +106,8 @@ def space(
     for certain.
     """
     first = _plan(recipe, plan, refused)
-    every = layouts(recipe)
-    ok, removed = mask(recipe, every)
-    fastest, certain_oom = _fastest(recipe, every[np.flatnonzero(ok)]) if ok.any() else ([], 0)
+    explored = explore(recipe, MAX_EXPLORED)
+    fastest, certain_oom = _fastest(recipe, explored.computed)
     runnable: list[Candidate] = []
     for candidate in fastest:
         if len(runnable) < most and not refused(candidate.layout):
@@ -118,7 +119,10 @@ def space(
     others = {_acts(candidate.layout): candidate for candidate in reversed(runnable)}
     others.pop(_acts(first.layout), None)
     ranked = sorted(others.values(), key=lambda candidate: candidate.predicted_s)[: most - 1]
-    return Space((first, *ranked), int(ok.sum()), certain_oom, removed)
+    counts = explored.counts
+    return Space(
+        (first, *ranked), counts.computed, counts.too_large + certain_oom, dict(counts.removed)
+    )
 
 
 def _acts(layout: Layout) -> str:
@@ -147,16 +151,19 @@ def _plan(recipe: Recipe, plan: Layout, refused: Refused) -> Candidate:
     return first
 
 
-def _fastest(recipe: Recipe, legal: Layouts) -> tuple[list[Candidate], int]:
+def _fastest(recipe: Recipe, computed: Computed) -> tuple[list[Candidate], int]:
     """The fastest by closed form, and how many were left out since they would not fit."""
-    estimates = _columns(closed_form(recipe, legal), len(legal))
+    if not computed.fits.any():
+        return [], 0
+    fastest_s = float(computed.step_s[computed.fits].min())
+    near = computed.layout[np.flatnonzero(computed.step_s <= MAX_SLOWDOWN * fastest_s)]
+    estimates = _columns(closed_form(recipe, near), len(near))
     step_s, _, oom, *_ = estimates
     fitting = np.flatnonzero(oom <= MAX_OOM_PROBABILITY)
-    order = fitting[np.argsort(step_s[fitting], kind="stable")]
-    order = order[step_s[order] <= MAX_SLOWDOWN * step_s[order[:1]]][:MAX_CHECKED]
-    layouts = legal[order]
+    order = fitting[np.argsort(step_s[fitting], kind="stable")][:MAX_CHECKED]
+    layouts = near[order]
     candidates = [_candidate(layouts[row], estimates[:, at]) for row, at in enumerate(order)]
-    return candidates, len(legal) - len(fitting)
+    return candidates, len(near) - len(fitting)
 
 
 def _columns(estimate: Estimate, count: int) -> np.ndarray:

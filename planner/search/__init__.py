@@ -1,0 +1,24 @@
+"""The fastest layouts that fit, out of all that the menus of planner.enumerate combine to; and what
+to say where none does.
+"""
+
+from __future__ import annotations
+
+from planner.enumerate.menus import requested
+from planner.search.answer import Change, Plan, SearchResult
+from planner.search.branch import Computed
+from planner.search.nearest import fitting, min_gpus, some
+from planner.search.plans import best_plan, search
+
+__all__ = [
+    "Change",
+    "Computed",
+    "Plan",
+    "SearchResult",
+    "best_plan",
+    "fitting",
+    "min_gpus",
+    "requested",
+    "search",
+    "some",
+]

@@ -1,0 +1,75 @@
+"""What a search answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from planner.cost.named import named
+from planner.cost.terms import Estimate
+from planner.layout import Layout
+from planner.search.branch import Computed, Counts
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan:
+    """A layout with its estimate and rank."""
+
+    rank: int
+    layout: Layout
+    estimate: Estimate
+    why: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    """best, fastest: what it is shown for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: names in place of codes, memory in GiB."""
+        return {
+            "rank": self.rank,
+            "roles": list(self.roles),
+            "layout": self.layout.named(),
+            "estimate": named(self.estimate),
+            "why": list(self.why),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.rank}: {self.layout}: {self.estimate.step_s:.3f} s a step"
+
+    def __repr__(self) -> str:
+        return f"<Plan {self}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the question that would let a layout fit."""
+
+    change: str
+    layout: Layout
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer, and what was looked at on the way."""
+
+    counts: Counts
+    seconds: float
+    plans: tuple[Plan, ...]
+    simulated: int = 0
+    """Layouts whose pipeline was simulated."""
+    proved: bool = False
+    """Whether no other combination of the menus is faster than the fastest plan by the model."""
+    legal: bool = True
+    """Whether any layout is legal."""
+    nearest: tuple[Change, ...] | None = None
+    min_gpus: int | None = None
+    limits: str = ""
+    """Where the best plan's time goes beyond the model's products; where no layout is legal, what
+    refuses the one that is nearest to it.
+    """
+    computed: Computed | None = None
+    """Layouts by closed form: what a picture of the search shows."""
+
+    @property
+    def fastest(self) -> Plan:
+        return min(self.plans, key=lambda plan: plan.estimate.step_s)

@@ -1,0 +1,258 @@
+"""The search: what is explored by closed form is simulated until nothing that is left can be
+faster, and the best is what is simple among the fastest.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from planner import reasons
+from planner.cost.pipeline import refused
+from planner.cost.terms import Estimate
+from planner.enumerate import menus
+from planner.enumerate.balanced import faster, undealt
+from planner.enumerate.menus import requested
+from planner.estimate import estimate
+from planner.layout import Layout
+from planner.rules.table import breaches
+from planner.search.answer import Plan, SearchResult
+from planner.search.branch import SHOWN, Explored, explore
+from planner.search.nearest import min_gpus, nearest, nearest_refusal
+from planner.specs.recipe import Recipe
+
+FINALISTS = 2
+"""More splits than asked for that are simulated, since the simulation may reorder them."""
+LISTED = 5
+"""Up to so many plans the first SURE splits are known to be the fastest; of more plans all are."""
+SURE = 2
+REQUESTED = 16
+"""The same for a schedule without a closed form of its own, which ranks as 1F1B does until it is
+simulated.
+"""
+ALIKE = 0.005
+"""Plans that the model does not tell apart: of those so little behind the fastest the simplest is
+the best.
+"""
+OFFLOAD_UNSURE = 0.38
+"""Of the time that offload takes, what the model may be off by: the most that it is on published
+runs with the optimizer in host memory (README, mlengineering_h200_b200). No plan is the best for
+less.
+"""
+MAX_SIMULATED = 64
+"""Pipelines simulated at most to prove which is the fastest."""
+
+
+def search(recipe: Recipe, top: int = 5) -> SearchResult:
+    """The fastest layouts that fit. An empty answer carries the nearest changes that would let one
+    fit, and the fewest GPUs.
+    """
+    started = time.perf_counter()
+    other = requested(recipe)
+    explored = explore(recipe, REQUESTED if other else top if top > LISTED else SURE)
+    finalists = _Finalists(recipe, explored)
+    plans = finalists.plans(top)
+    known: dict[str, Any] = {
+        "counts": explored.counts,
+        "computed": explored.computed,
+        "simulated": len(finalists.known),
+        "proved": finalists.proved,
+    }
+    if plans:
+        known["limits"] = reasons.limit(plans[0].estimate)
+    else:
+        fewest = min_gpus(recipe)
+        refusal = nearest_refusal(recipe)
+        known |= {
+            "nearest": nearest(recipe, fewest),
+            "min_gpus": fewest,
+            "legal": not refusal,
+            "limits": refusal,
+        }
+    return SearchResult(**known, seconds=time.perf_counter() - started, plans=plans)
+
+
+def best_plan(recipe: Recipe) -> Plan | None:
+    """The best plan alone; None where nothing fits."""
+    return next(iter(_Finalists(recipe, explore(recipe, 1)).plans(1)), None)
+
+
+def simplicity(layout: Layout) -> tuple[int, ...]:
+    """How far a layout is from a plain one: offload, shards of weights or gradients, uneven stages,
+    virtual stages.
+    """
+    uneven = layout.first_layers + layout.last_layers > 0
+    counted = layout.account_for_embedding + layout.account_for_loss
+    return (
+        int(layout.offload > 0),
+        int(layout.zero > 1),
+        int(bool(layout.stage_layout)) + int(uneven) + counted,
+        int(layout.group > 0),
+        layout.v,
+    )
+
+
+class _Finalists:
+    """Layouts whose pipeline was simulated, of what was explored."""
+
+    def __init__(self, recipe: Recipe, explored: Explored) -> None:
+        self.recipe, self.explored = recipe, explored
+        self.known: dict[Layout, Estimate] = {}
+        self.other, self.proved = requested(recipe), False
+
+    def simulated(self, layout: Layout) -> Estimate | None:
+        """A layout's estimate; None where it does not fit, or its order cannot be made."""
+        if layout not in self.known:
+            if self.other and refused(self.recipe, layout):
+                return None
+            self.known[layout] = estimate(self.recipe, layout, exact=True)
+        said = self.known[layout]
+        return said if said.fits else None
+
+    def plans(self, top: int) -> tuple[Plan, ...]:
+        """The best first, then the fastest of each split of the GPUs and batch."""
+        for layout in self._best_splits(REQUESTED if self.other else top + FINALISTS):
+            self.simulated(layout)
+        fastest = self._prove(self._fastest())
+        if fastest is None:
+            return ()
+        fastest = fastest if self.other else self._dealt(fastest)
+        best = self._simplest(self._without_offload(fastest))
+        split = attrgetter(*SHOWN)
+        chosen, seen = [best], {split(best)}
+        for layout in [fastest, *self._in_order()]:
+            if layout not in chosen and (layout == fastest or split(layout) not in seen):
+                chosen.append(layout)
+                seen.add(split(layout))
+        return self._ranked(chosen[:top], fastest)
+
+    def _dealt(self, fastest: Layout) -> Layout:
+        """Layouts with their layers dealt to the stages one by one, where they are faster by more
+        than ALIKE; the fastest then.
+        """
+        found = self.explored.computed
+        if {"schedule", "group"} & self.recipe.knobs.keys():
+            return fastest
+        for candidate in undealt(self.recipe, found.layout, found.step_s, found.fits):
+            limit = float(self.known[fastest].step_s) / (1 + ALIKE)
+            for layout in faster(self.recipe, candidate, limit):
+                self.simulated(layout)
+            fastest = self._fastest() or fastest
+        return fastest
+
+    def _ranked(self, chosen: list[Layout], fastest: Layout) -> tuple[Plan, ...]:
+        pairs = [(layout, self.known[layout]) for layout in chosen]
+        ladder = interleaving(self.recipe, chosen[0])
+        return tuple(
+            Plan(
+                rank + 1,
+                layout,
+                said,
+                reasons.why(self.recipe, pairs, rank, ladder),
+                ("best",) * (rank == 0) + ("fastest",) * (layout == fastest),
+            )
+            for rank, (layout, said) in enumerate(pairs)
+        )
+
+    def _in_order(self) -> list[Layout]:
+        fit = [layout for layout, said in self.known.items() if said.fits]
+        return sorted(fit, key=lambda one: (self.known[one].step_s, self.known[one].memory_bytes))
+
+    def _fastest(self) -> Layout | None:
+        return next(iter(self._in_order()), None)
+
+    def _best_splits(self, count: int) -> list[Layout]:
+        """The fastest layout of each of so many splits by closed form."""
+        found = self.explored.computed
+        fits = np.flatnonzero(found.fits)
+        order = fits[np.lexsort((found.memory_bytes[fits], found.step_s[fits]))]
+        columns = np.stack([getattr(found.layout, name)[order] for name in SHOWN], axis=1)
+        _, first = np.unique(columns, axis=0, return_index=True)
+        return [found.layout[int(order[at])] for at in sorted(first.tolist())[:count]]
+
+    def _prove(self, fastest: Layout | None) -> Layout | None:
+        """Simulates what could be faster than the fastest, by the lower bounds, until nothing is
+        left.
+        """
+        if fastest is None or self.other:
+            return fastest
+        found = self.explored.computed
+        limit = float(self.known[fastest].step_s)
+        if limit > self.explored.complete_s:
+            self.explored = explore(self.recipe, 1, limit)
+            found = self.explored.computed
+        could = np.flatnonzero(found.fits & (found.floor_s < limit))
+        could = could[np.argsort(found.floor_s[could], kind="stable")]
+        for row in could[:MAX_SIMULATED].tolist():
+            if found.floor_s[row] >= limit:
+                break
+            said = self.simulated(found.layout[row])
+            if said is not None and said.step_s < limit:
+                fastest, limit = found.layout[row], float(said.step_s)
+        self.proved = int(np.count_nonzero(found.floor_s[could] < limit)) <= MAX_SIMULATED
+        return self._fastest()
+
+    def _without_offload(self, fastest: Layout) -> Layout:
+        """The fastest layout without offload, where that of the fastest gains less than it may be
+        off.
+        """
+        said, found = self.known[fastest], self.explored.computed
+        limit = said.step_s * (1 + ALIKE) + OFFLOAD_UNSURE * said.time.offload_s
+        plain = np.flatnonzero(
+            found.fits & (found.step_s <= limit) & (np.asarray(found.layout.offload) == 0)
+        )
+        if not fastest.offload or not len(plain):
+            return fastest
+        layout = found.layout[int(plain[np.argmin(found.step_s[plain])])]
+        other = self.simulated(layout)
+        return layout if other is not None and other.step_s <= limit else fastest
+
+    def _simplest(self, fastest: Layout) -> Layout:
+        """The simplest of the layouts that are as fast but for ALIKE, of those the roomiest."""
+        found, limit = self.explored.computed, self.known[fastest].step_s * (1 + ALIKE)
+        near = np.flatnonzero(found.fits & (found.step_s <= limit))
+        near = near[np.argsort(found.memory_bytes[near], kind="stable")]
+        layouts = [found.layout[int(row)] for row in near]
+        own = simplicity(fastest)
+        tried: set[tuple[int, ...]] = set()
+        for layout in sorted(layouts, key=simplicity):
+            key = simplicity(layout)
+            if key >= own:
+                break
+            if key in tried:
+                continue
+            tried.add(key)
+            said = self.simulated(layout)
+            if said is not None and said.step_s <= limit:
+                return layout
+        return fastest
+
+
+def interleaving(recipe: Recipe, best: Layout) -> reasons.Ladder:
+    """The best plan over legal numbers of virtual stages, the pipeline simulated: where raising v
+    stops paying.
+
+    The fewest, the most, the plan's own and its neighbours.
+    """
+    if best.pp == 1 or best.recompute_layers or best.stage_layout:
+        return ()
+    table = menus.stagings(recipe, best.pp)
+    ends = menus.STAGING[2:]
+    same = np.logical_and.reduce([table[name] == getattr(best, name) for name in ends])
+    rungs: dict[int, Layout] = {}
+    for row in np.flatnonzero(same).tolist():
+        v, code = int(table["v"][row]), int(table["schedule"][row])
+        group = recipe.fixed("group") or menus.group(recipe, best.pp, best.m)
+        layout = replace(best, v=v, schedule=code, group=group * (v > 1))
+        if v not in rungs and not breaches(recipe, layout):
+            rungs[v] = layout
+    rungs[best.v] = best
+    legal = sorted(rungs)
+    own = legal.index(best.v)
+    shown = sorted({legal[0], *legal[max(own - 1, 0) : own + 2], legal[-1]})
+    estimates = [(v, estimate(recipe, rungs[v], exact=True)) for v in shown]
+    return tuple((v, float(said.step_s), bool(said.fits)) for v, said in estimates)
