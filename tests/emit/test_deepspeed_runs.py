@@ -41,6 +41,10 @@ TINY = ModelSpec(
     source="made for this test",
 )
 FULL = 2
+ABORTED_AT_EXIT = "terminate called without an active exception"
+"""torch's own threads, joined by nobody when a process ends on a busy machine: all steps are done
+then, but torchrun says that the rank failed.
+"""
 
 
 def question(**changes: Any) -> Recipe:
@@ -74,6 +78,8 @@ def test_zero(zero: int, tmp_path: Path) -> None:
     layout = documents.layout(recipe, zero=zero, mbs=2, sp=0, recompute=FULL * (zero == 3))
     assert not breaches(recipe, layout)
     done = start(tmp_path, recipe, layout, by_torchrun=zero == 3)
+    if ABORTED_AT_EXIT in done.text:
+        done = start(tmp_path, recipe, layout, by_torchrun=zero == 3)
     assert done.code == 0 and len(done.losses) == 3, done.text[-3000:]
     assert (done.zero, done.micro_batches) == ({zero}, {(2, 2)})
     assert done.parameters == [total_params(TINY)] * 2
