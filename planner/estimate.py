@@ -51,7 +51,7 @@ class MicroBatch:
     """In front of the first stage."""
 
 
-def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
+def layer_knobs(recipe: Recipe) -> tuple[str, ...]:
     """What a layer's time and memory depend on."""
     layer = ("tp", "cp", "cp_a2a", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
     megatron = recipe.framework == "megatron"  # its FSDP copies gradients
@@ -59,7 +59,7 @@ def _layer_knobs(recipe: Recipe) -> tuple[str, ...]:
     return (*knobs, "pp") if recipe.software.launch.collective_us_crossing else knobs
 
 
-@once_per(_layer_knobs)
+@once_per(layer_knobs)
 def micro_batch(recipe: Recipe, layout: Layouts) -> MicroBatch:
     """A layer of each kind that the model has, and the model's ends."""
     acts = activations(recipe, layout)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from planner.enumerate import menus
+from planner.enumerate.menus import crossed
 from planner.layout import RECOMPUTE_CODE, Layouts
-from planner.search.branch import crossed, joined
+from planner.search.branch import joined
 from planner.specs.recipe import Recipe
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from planner import api
 from planner.cost.terms import Estimate
+from planner.enumerate import menus
 from planner.estimate import closed_form, closed_time, estimate, parts
 from planner.layout import SCHEDULES, Layouts
 from planner.rules.table import breaches, mask
@@ -50,10 +51,10 @@ def fitting_estimates(asked: Recipe, every: Layouts) -> Iterator[Estimate]:
     legal = every[np.flatnonzero(ok)]
     for at in range(0, int(ok.sum()), branch.CHUNK):
         part = legal[at : at + branch.CHUNK]
-        said = closed_form(asked, part)
-        fits = np.broadcast_to(said.fits, len(part))
+        closed = closed_form(asked, part)
+        fits = np.broadcast_to(closed.fits, len(part))
         if fits.any():
-            row = int(np.argmin(np.where(fits, said.step_s, np.inf)))
+            row = int(np.argmin(np.where(fits, closed.step_s, np.inf)))
             yield closed_form(asked, part[row])
 
 
@@ -78,7 +79,7 @@ def test_the_fastest_is_that_of_a_brute_force(asked: Recipe) -> None:
     as many are covered.
     """
     every = all_combinations(asked)
-    fastest = min((said.step_s for said in fitting_estimates(asked, every)), default=np.inf)
+    fastest = min((each.step_s for each in fitting_estimates(asked, every)), default=np.inf)
     explored = explore(asked, 1)
     found = explored.computed
     assert np.min(found.step_s[found.fits], initial=np.inf) <= fastest * (1 + 1e-9)
@@ -94,13 +95,13 @@ def test_bounds_are_below_what_they_bound(asked: Recipe, random: Random) -> None
     for row in random.sample(legal.tolist(), min(len(legal), 4)):
         layout, column = every[int(row)], every[np.array([row])]
         known = parts(asked, column)
-        said = estimate(asked, layout, exact=True)
+        exact = estimate(asked, layout, exact=True)
         bound = floors.simulated_s(asked, column, known, closed_time(asked, column, known))
-        assert float(bound[0]) <= said.step_s * (1 + 1e-9)
+        assert float(bound[0]) <= exact.step_s * (1 + 1e-9)
         plain = replace(column, recompute=np.zeros(1, int), recompute_modules=0, recompute_layers=0)
         split = floors.split_s(asked, replace(plain, v=1, zero=1))
-        assert float(np.ravel(split)[0]) <= said.step_s * (1 + 1e-9)
-        if said.fits and closed_form(asked, column).fits.all():
+        assert float(np.ravel(split)[0]) <= exact.step_s * (1 + 1e-9)
+        if exact.fits and closed_form(asked, column).fits.all():
             assert floors.split_may_fit(asked, plain).all()
             assert floors.may_fit(asked, plain, parts(asked, plain)).all()
 
@@ -114,6 +115,23 @@ def test_a_bound_that_is_too_high_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     wrong = explore(asked, 1).computed
     fastest = [np.min(found.step_s[found.fits], initial=np.inf) for found in (right, wrong)]
     assert fastest[0] < fastest[1]
+
+
+def test_an_odd_number_of_layers_on_two_ranks_is_split_either_way() -> None:
+    """61 layers: 30 and 31 with the embedding counted, 31 and 30 with the loss; with both nothing
+    divides ([megatron-core] get_num_layers_to_build).
+    """
+    table = menus.stagings(recipe("deepseek-v3", 8), 2)
+    plain = table["v"] == 1
+    names = ("account_for_embedding", "account_for_loss")
+    pairs = zip(*(table[name][plain].tolist() for name in names), strict=True)
+    assert sorted(pairs) == [(0, 1), (1, 0)]
+
+
+def test_a_fixed_group_bounds_by_layouts_that_have_it() -> None:
+    asked = recipe("llama3-8b", 16, knobs={"group": Bounds(low=8, high=8)})
+    found = explore(asked, 1).computed
+    assert found.fits.any() and (np.asarray(found.layout.group) == 8).all()
 
 
 def test_counts_add_up() -> None:

@@ -58,7 +58,7 @@ def _offers(question: Question, recipe: Recipe, result: SearchResult) -> tuple[O
     if computed is None or not result.legal:
         return ()
     if not result.plans:
-        computed = search.some(recipe)
+        computed = search.legal_sample(recipe)
     figures = (computed.step_s, computed.memory_bytes, computed.fits)
     return numerics.offers(question, recipe, computed.layout, figures)
 

@@ -178,11 +178,11 @@ def to_deal(recipe: Recipe, layouts: Layouts) -> list[Undealt]:
     out = []
     for row, bytes_ in enumerate(_bytes(recipe, layouts, acts)):
         layout = layouts[row]
-        beside: Floats = np.zeros(layout.pp)
-        beside[0], beside[-1] = first[row], last[row] + beside[-1]
+        ends_s: Floats = np.zeros(layout.pp)
+        ends_s[0], ends_s[-1] = first[row], last[row] + ends_s[-1]
         fewest: Ints = np.ones(layout.pp * layout.v, np.int64)
         fewest[0], fewest[-1] = int(by_letters(model)), 0
-        work = Work(seconds[of_layer, row], beside, fewest)
+        work = Work(seconds[of_layer, row], ends_s, fewest)
         out.append(Undealt(layout, work, of_layer, *bytes_, float(other[row])))
     return out
 

@@ -238,8 +238,8 @@ def _stage_s(work: Work, rank: int, begins: Ints, ends: Ints) -> list[Floats]:
     each = [
         done[end][None, :] - done[begin][:, None] for begin, end in zip(begins, ends, strict=True)
     ]
-    beside = -1 if rank == work.ranks - 1 else 0
-    each[beside] = each[beside] + work.ends_s[rank]
+    chunk = -1 if rank == work.ranks - 1 else 0
+    each[chunk] = each[chunk] + work.ends_s[rank]
     return each
 
 

@@ -6,6 +6,7 @@ Nothing here asks whether a choice is worth it: the search discards by bounds (p
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -62,16 +63,17 @@ def within(recipe: Recipe, knob: str, values: Column) -> Column:
     return values[recipe.allows(knob, values)] if knob in recipe.knobs else values
 
 
-def crossed(columns: dict[str, Any], more: dict[str, Column]) -> dict[str, Any]:
-    """Every row of the columns with every row of the others."""
-    count = max((len(x) for x in columns.values()), default=1)
-    others = max((len(x) for x in more.values()), default=1)
-    rows = {name: np.repeat(column, others) for name, column in columns.items()}
-    return rows | {name: np.tile(column, count) for name, column in more.items()}
+def crossed(rows: Layouts, more: dict[str, Column]) -> Layouts:
+    """Every row with every row of a menu, the menu's changing fastest."""
+    others = len(next(iter(more.values())))
+    repeated = rows[np.repeat(np.arange(len(rows)), others)]
+    columns: dict[str, Any] = {name: np.tile(x, len(rows)) for name, x in more.items()}
+    return replace(repeated, **columns)
 
 
-def kept(columns: dict[str, Any], rows: NDArray[np.bool_]) -> dict[str, Any]:
-    return {name: column[rows] for name, column in columns.items()}
+def kept(rows: Layouts, which: Any) -> Layouts:
+    """The rows where a column is true; all or none of them where it is one truth."""
+    return rows[np.flatnonzero(np.broadcast_to(which, len(rows)))]
 
 
 def splits(recipe: Recipe, whole: bool = True) -> Layouts:
@@ -81,65 +83,57 @@ def splits(recipe: Recipe, whole: bool = True) -> Layouts:
     what is wrong.
     """
     gpus, batch = recipe.gpus, recipe.global_batch_size
-    columns: dict[str, Any] = {}
+    stages = divisors(gpus)
     degrees = {
         "tp": divisors(recipe.model.num_heads),
-        "pp": divisors(gpus),
+        "pp": stages[stages <= recipe.model.num_layers + 2],
         "cp": divisors(gpus),
     }
-    degrees["pp"] = degrees["pp"][degrees["pp"] <= recipe.model.num_layers + 2]
+    ones: Any = np.ones(1, int)
+    rows: Layouts = Layout(**dict.fromkeys(SPLIT, ones))
     for name, values in degrees.items():
-        columns = crossed(columns, {name: within(recipe, name, values[values <= gpus])})
-        if whole:
-            product = np.prod([columns[n] for n in degrees if n in columns], axis=0)
-            columns = kept(columns, gpus % product == 0)
-    rest = columns["tp"] * columns["pp"] * columns["cp"]
-    columns["dp"] = np.maximum(gpus // rest, 1)
-    columns = crossed(columns, {"mbs": within(recipe, "mbs", divisors(batch))})
-    if whole:
-        columns = kept(columns, batch % (columns["dp"] * columns["mbs"]) == 0)
-    columns["m"] = np.maximum(batch // (columns["dp"] * columns["mbs"]), 1)
+        rows = crossed(rows, {name: within(recipe, name, values[values <= gpus])})
+        rows = kept(rows, gpus % (rows.tp * rows.pp * rows.cp) == 0) if whole else rows
+    rows = replace(rows, dp=np.maximum(gpus // (rows.tp * rows.pp * rows.cp), 1))
+    rows = crossed(rows, {"mbs": within(recipe, "mbs", divisors(batch))})
+    rows = kept(rows, batch % (rows.dp * rows.mbs) == 0) if whole else rows
+    rows = replace(rows, m=np.maximum(batch // (rows.dp * rows.mbs), 1))
     for name in ("dp", "m"):
-        if name in recipe.knobs:
-            columns = kept(columns, recipe.allows(name, columns[name]))
-    columns = _sequence_parallel(recipe, columns)
-    columns = _exchanged_heads(recipe, columns)
-    return Layout(**_experts(recipe, columns, whole))
+        rows = kept(rows, recipe.allows(name, getattr(rows, name)))
+    rows = _exchanged_heads(recipe, _sequence_parallel(recipe, rows))
+    return _experts(recipe, rows, whole)
 
 
-def _sequence_parallel(recipe: Recipe, columns: dict[str, Any]) -> dict[str, Any]:
+def _sequence_parallel(recipe: Recipe, rows: Layouts) -> Layouts:
     """With and without sequence parallelism, where there is a tensor split; torchtitan always has
-    it.
+    it there.
     """
     both = np.array([1, 0]) if recipe.software.sequence_parallel else np.array([0])
+    rows = crossed(rows, {"sp": within(recipe, "sp", both)})
     if recipe.versions.torchtitan and recipe.software.sequence_parallel:
-        columns["sp"] = np.minimum(columns["tp"] - 1, 1)
-        return kept(columns, np.ones(len(columns["sp"]), bool) & recipe.allows("sp", columns["sp"]))
-    columns = crossed(columns, {"sp": within(recipe, "sp", both)})
-    return kept(columns, (columns["tp"] > 1) | (columns["sp"] == 0))
+        return kept(rows, rows.sequence_split == rows.tensor_split)
+    return kept(rows, rows.tensor_split | ~rows.sequence_split)
 
 
-def _exchanged_heads(recipe: Recipe, columns: dict[str, Any]) -> dict[str, Any]:
+def _exchanged_heads(recipe: Recipe, rows: Layouts) -> Layouts:
     """Of the cp ranks how many exchange heads all to all: Megatron's alone."""
-    ranks = divisors(int(np.max(columns["cp"], initial=1)))
+    ranks = divisors(int(np.max(rows.cp, initial=1)))
     values = within(recipe, "cp_a2a", ranks if recipe.framework == "megatron" else ranks[:1])
-    columns = crossed(columns, {"cp_a2a": values})
-    divide = columns["cp"] % columns["cp_a2a"] == 0
-    return columns if recipe.fixed("cp_a2a") is not None else kept(columns, divide)
+    rows = crossed(rows, {"cp_a2a": values})
+    return rows if recipe.fixed("cp_a2a") is not None else kept(rows, rows.cp % rows.cp_a2a == 0)
 
 
-def _experts(recipe: Recipe, columns: dict[str, Any], whole: bool) -> dict[str, Any]:
+def _experts(recipe: Recipe, rows: Layouts, whole: bool) -> Layouts:
     """Every way to split the experts: ep divides them, etp divides tp, both with pp the GPUs."""
     moe, none = recipe.model.moe, np.array([1])
-    experts = divisors(moe.num_experts) if moe else none
-    columns = crossed(columns, {"ep": within(recipe, "ep", experts[experts <= recipe.gpus])})
+    each = divisors(moe.num_experts) if moe else none
+    rows = crossed(rows, {"ep": within(recipe, "ep", each[each <= recipe.gpus])})
     apart = moe is not None and recipe.framework == "megatron"
-    widths = np.unique(columns["tp"]) if apart else none
-    columns = crossed(columns, {"etp": within(recipe, "etp", np.union1d(none, widths))})
+    widths = np.unique(rows.tp) if apart else none
+    rows = crossed(rows, {"etp": within(recipe, "etp", np.union1d(none, widths))})
     if recipe.fixed("etp") is None:
-        columns = kept(columns, columns["tp"] % columns["etp"] == 0)
-    product = columns["ep"] * columns["etp"] * columns["pp"]
-    return kept(columns, recipe.gpus % product == 0) if whole else columns
+        rows = kept(rows, rows.tp % rows.etp == 0)
+    return kept(rows, recipe.gpus % (rows.ep * rows.etp * rows.pp) == 0) if whole else rows
 
 
 def shardings(recipe: Recipe) -> dict[str, Column]:
@@ -167,8 +161,7 @@ def shardings(recipe: Recipe) -> dict[str, Column]:
             low = recipe.knobs[name].low
             allowed = [(z, low, hpz) if at == 1 else (z, place, low) for z, place, hpz in choices]
         choices = allowed
-    table = np.array(choices, int).reshape(-1, len(SHARDING))
-    return {name: table[:, at] for at, name in enumerate(SHARDING)}
+    return _table(SHARDING, choices)
 
 
 def stagings(recipe: Recipe, pp: int) -> dict[str, Column]:
@@ -239,8 +232,8 @@ def _ends(recipe: Recipe, pp: int, v: int) -> list[tuple[int, ...]]:
         return [(0, 0, 0, 0)] * (layers // pp % v == 0)
     counted = [(0, 0), (1, 1), (1, 0), (0, 1)]
     even = [(*pair, 0, 0) for pair in counted if (layers + sum(pair)) % (pp * v) == 0]
-    if (pp, v) == (2, 1) and len(even) > 1:
-        even = even[:1]  # both ends counted, the two stages are as even as without
+    if (pp, v) == (2, 1):  # with both ends counted, two stages are as without
+        even = [row for row in even if row[:2] != (1, 1)]
     uneven = _own_ends(layers, pp, v) if recipe.framework == "megatron" else []
     return even + [(0, 0, *own) for own in uneven]
 

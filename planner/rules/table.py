@@ -4,6 +4,7 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -70,16 +71,8 @@ def mask(
     A layout is counted at the first rule, in the order of rules_for, that removes it: the counts
     add up to what is gone. Rules that removed nothing are left out.
     """
-    narrow = replace(layout, **{f.name: _narrow(getattr(layout, f.name)) for f in fields(layout)})
-    ok = np.ones(len(layout), dtype=bool)
-    left, removed = len(layout), {}
-    for rule in (rule for rule in rules_for(recipe) if rule.name not in waived):
-        ok &= rule.holds(recipe, narrow)
-        now = int(np.count_nonzero(ok))
-        if now < left:
-            removed[rule.name] = left - now
-        left = now
-    return ok, removed
+    rules = (rule for rule in rules_for(recipe) if rule.name not in waived)
+    return _held(rules, recipe, layout, np.ones(len(layout), int))
 
 
 Reads = tuple[tuple[Rule, frozenset[str]], ...]
@@ -117,17 +110,25 @@ def decided_mask(
     """As mask(), of the rules that read no other knobs than those decided. each: how many layouts a
     row stands for, which are counted at the rule that removes it.
     """
+    asked = (rule for rule, knobs in rules if knobs <= set(decided))
+    return _held(asked, recipe, layout, each)
+
+
+def _held(
+    rules: Iterable[Rule], recipe: Recipe, layout: Layouts, each: np.ndarray
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Which layouts hold the rules, and how many each rule removed, of those that a row stands
+    for.
+    """
     narrow = replace(layout, **{f.name: _narrow(getattr(layout, f.name)) for f in fields(layout)})
     ok = np.ones(len(each), dtype=bool)
     removed: dict[str, int] = {}
-    for rule, knobs in rules:
-        if not knobs <= set(decided):
-            continue
-        holds = np.broadcast_to(rule.holds(recipe, narrow), len(each))
-        gone = int(each[ok & ~holds].sum())
+    for rule in rules:
+        before = ok
+        ok = ok & rule.holds(recipe, narrow)
+        gone = int(each[before & ~ok].sum())
         if gone:
             removed[rule.name] = removed.get(rule.name, 0) + gone
-            ok = ok & holds
     return ok, removed
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from planner.enumerate.menus import requested
 from planner.search.answer import Change, Plan, SearchResult
 from planner.search.branch import Computed
-from planner.search.nearest import fitting, min_gpus, some
+from planner.search.nearest import fitting, legal_sample, min_gpus
 from planner.search.plans import best_plan, search
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "SearchResult",
     "best_plan",
     "fitting",
+    "legal_sample",
     "min_gpus",
     "requested",
     "search",
-    "some",
 ]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from planner.cost.unique_rows import unique_rows
 from planner.enumerate import menus
-from planner.estimate import closed_memory, closed_time, micro_batch, parts
+from planner.enumerate.menus import crossed
+from planner.estimate import closed_memory, closed_time, layer_knobs, micro_batch, parts
 from planner.layout import RECOMPUTE_CODE, Layout, Layouts
 from planner.rules.table import SCHEDULE_RULES, decided_mask, reads
 from planner.search import floors
@@ -28,8 +29,6 @@ SAMPLE = 16_384
 FULL = RECOMPUTE_CODE["full"]
 SHOWN = ("tp", "pp", "dp", "cp", "mbs")
 """Of layouts that agree in these only the best is shown."""
-LAYER_KNOBS = ("tp", "pp", "cp", "cp_a2a", "ep", "etp", "mbs", "sp", "zero")
-"""What the time and memory of a layer depend on, but for recomputation."""
 KNOBS = tuple(f.name for f in fields(Layout) if f.name != "stage_layout")
 
 Rows = NDArray[np.int64]
@@ -140,23 +139,21 @@ class _Exploration:
         """The splits whose layouts are fastest in a sample with plain stages, FIRST_BLOCK at most:
         looked at first, they give the bound that discards the others.
         """
-        ends = np.isin(self.recomputations["recompute"], (RECOMPUTE_CODE["none"], FULL))
-        table = {name: column[ends] for name, column in self.recomputations.items()}
-        each = 2 * max(int(ends.sum()), 1) * max(len(self.shardings["zero"]), 1)
+        plain = np.isin(self.recomputations["recompute"], (RECOMPUTE_CODE["none"], FULL))
+        table = {name: column[plain] for name, column in self.recomputations.items()}
+        each = 2 * int(plain.sum()) * len(self.shardings["zero"])
+        if not each:
+            return order[:0]
         rows = order[:: max(len(order) * each // SAMPLE, 1)]
         sample, row = [], []
         ranks = np.asarray(splits.pp)[rows]
         for pp in np.unique(ranks).tolist():
-            same = rows[ranks == pp]
-            few = np.unique([0, max(len(self.stagings[pp]["v"]) - 1, 0)])
-            few = few[: len(self.stagings[pp]["v"])]
-            stages = {name: column[few] for name, column in self.stagings[pp].items()}
-            menus_ = (self.shardings, stages, table)
-            if not all(len(next(iter(menu.values()))) for menu in menus_):
+            same, count = rows[ranks == pp], len(self.stagings[pp]["v"])
+            if not count:
                 continue
-            layouts = splits[same]
-            for menu in menus_:
-                layouts = crossed(layouts, menu)
+            first_and_last = sorted({0, count - 1})
+            layouts = self._staged(crossed(splits[same], self.shardings), pp, first_and_last)
+            layouts = crossed(layouts, table)
             sample.append(layouts)
             row.append(np.repeat(same, len(layouts) // len(same)))
         if not sample:
@@ -223,8 +220,12 @@ class _Exploration:
         if staged:
             self._stages(joined(staged), np.concatenate(combinations))
 
-    def _staged(self, rows: Layouts, pp: int) -> Layouts:
-        staged = crossed(rows, self.stagings[pp])
+    def _staged(self, rows: Layouts, pp: int, which: list[int] | None = None) -> Layouts:
+        """Every row with the stagings of so many ranks, or with some of them."""
+        stagings = self.stagings[pp]
+        if which is not None:
+            stagings = {name: column[which] for name, column in stagings.items()}
+        staged = crossed(rows, stagings)
         fixed = self.recipe.fixed("group")
         if fixed is not None:
             return replace(staged, group=np.where(staged.v > 1, fixed, 0))
@@ -357,7 +358,8 @@ def undominated(
     """(rows, choices) whether no other choice takes no more time and keeps no more of any kind of
     layer; of choices that are alike the first stays.
     """
-    known = unique_rows(rows, LAYER_KNOBS)
+    knobs = tuple(name for name in layer_knobs(recipe) if name not in menus.RECOMPUTATION)
+    known = unique_rows(rows, knobs)
     first, inverse = known if known else (np.zeros(1, int), np.zeros(len(rows), int))
     count, choices = len(first), len(recomputations["recompute"])
     each = micro_batch(recipe, crossed(rows[first], recomputations))
@@ -373,14 +375,6 @@ def undominated(
     beaten = np.any(better & (~alike | earlier), axis=1)
     stays: np.ndarray = ~beaten[inverse]
     return stays
-
-
-def crossed(rows: Layouts, more: dict[str, menus.Column]) -> Layouts:
-    """Every row with every row of a menu, the menu's changing fastest."""
-    others = len(next(iter(more.values())))
-    repeated = rows[np.repeat(np.arange(len(rows)), others)]
-    columns: dict[str, Any] = {name: np.tile(x, len(rows)) for name, x in more.items()}
-    return replace(repeated, **columns)
 
 
 def joined(batches: list[Layouts]) -> Layouts:

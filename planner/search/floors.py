@@ -128,15 +128,15 @@ def may_fit(recipe: Recipe, layout: Layouts, known: Parts) -> Mask:
 def split_may_fit(recipe: Recipe, layout: Layouts) -> Mask:
     """Whether splits with a sharding could fit with some stages and some recomputation.
 
-    Formula: rank_memory() of the mean rank's layers without embedding and head, inputs alone, one
-             micro-batch in flight
+    Formula: rank_memory() of the mean rank, 1/p of all layers, inputs alone, one micro-batch in
+             flight; without the parameters of embedding and head
     Source:  the fullest rank holds no less than the mean of them
     Assumes: kinds of layers shared evenly by the mean rank.
     """
     layers = Layers(counts(recipe.model)) / layout.pp
     dense, routed = layers_params(recipe.model, layout, layers)
-    alone = np.asarray(layout.pp == 1) * 1.0
-    mean = Rank(layers, dense + routed, 1.0, alone, alone, routed)
+    end = np.asarray(1 / layout.pp)
+    mean = Rank(layers, dense + routed, 1.0, end, end, routed)
     acts = _thriftiest(parts(recipe, layout)[3])
     [memory] = rank_memory.rank_memories(recipe, layout, acts, (mean,))
     chance = rank_memory.oom_probability(recipe, memory, limit_bytes(recipe))

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.cost.terms import Estimate
 from planner.enumerate import menus
+from planner.enumerate.menus import crossed
 from planner.estimate import closed_form
 from planner.layout import Layout, Layouts
 from planner.rules import table
@@ -18,7 +19,6 @@ from planner.search.branch import (
     NOTHING,
     Computed,
     computed,
-    crossed,
     explore,
     fits_somehow,
     joined,
@@ -64,21 +64,21 @@ def nearest_refusal(recipe: Recipe) -> str:
     """Where no layout is legal, what refuses one that breaks the fewest rules; else empty."""
     if fits_somehow(_roomy(recipe)):
         return ""
-    every = plainest(recipe, JUDGED)
+    every = sampled(recipe, JUDGED)
     return table.nearest_refusal(recipe, every) if every is not None else ""
 
 
-def plainest(recipe: Recipe, count: int) -> Layouts | None:
-    """Layouts of so many splits, legal or not, with so many stages of each, every sharding and
-    recomputation; None where the question leaves none.
+def sampled(recipe: Recipe, count: int) -> Layouts | None:
+    """Layouts of so many splits, evenly taken, with so many stages of each, every sharding and
+    recomputation, legal or not; None where the question leaves none.
     """
     splits = menus.splits(recipe)
     splits = splits if len(splits) else menus.splits(recipe, whole=False)
     shardings, recomputations = menus.shardings(recipe), menus.recomputations(recipe)
     if not (len(splits) and len(shardings["zero"]) and len(recomputations["recompute"])):
         return None
-    some = splits[np.unique(np.linspace(0, len(splits) - 1, count).astype(int))]
-    rows, staged = crossed(some, shardings), []
+    few = splits[np.unique(np.linspace(0, len(splits) - 1, count).astype(int))]
+    rows, staged = crossed(few, shardings), []
     for pp in np.unique(rows.pp).tolist():
         stages = {name: column[:count] for name, column in menus.stagings(recipe, pp).items()}
         same = rows[np.flatnonzero(rows.pp == pp)]
@@ -86,11 +86,11 @@ def plainest(recipe: Recipe, count: int) -> Layouts | None:
     return crossed(joined(staged), recomputations)
 
 
-def some(recipe: Recipe) -> Computed:
+def legal_sample(recipe: Recipe) -> Computed:
     """Legal layouts all over the space, with few stages of each split: of what does not fit, what
     may with less.
     """
-    every = plainest(recipe, SAMPLED)
+    every = sampled(recipe, SAMPLED)
     if every is None:
         return NOTHING
     ok, _ = table.mask(recipe, every)

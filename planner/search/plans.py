@@ -25,14 +25,14 @@ from planner.search.branch import SHOWN, Explored, explore
 from planner.search.nearest import min_gpus, nearest, nearest_refusal
 from planner.specs.recipe import Recipe
 
-FINALISTS = 2
-"""More splits than asked for that are simulated, since the simulation may reorder them."""
 LISTED = 5
 """Up to so many plans the first SURE splits are known to be the fastest; of more plans all are."""
 SURE = 2
+FINALISTS = 2
+"""More splits than asked for that are simulated, since the simulation may reorder them."""
 REQUESTED = 16
-"""The same for a schedule without a closed form of its own, which ranks as 1F1B does until it is
-simulated.
+"""Splits that are simulated under a schedule without a closed form of its own, which ranks as 1F1B
+does until it is simulated.
 """
 ALIKE = 0.005
 """Plans that the model does not tell apart: of those so little behind the fastest the simplest is
@@ -52,13 +52,12 @@ def search(recipe: Recipe, top: int = 5) -> SearchResult:
     fit, and the fewest GPUs.
     """
     started = time.perf_counter()
-    other = requested(recipe)
-    explored = explore(recipe, REQUESTED if other else top if top > LISTED else SURE)
-    finalists = _Finalists(recipe, explored)
+    sure = REQUESTED if requested(recipe) else top if top > LISTED else SURE
+    finalists = _Finalists(recipe, explore(recipe, sure))
     plans = finalists.plans(top)
     known: dict[str, Any] = {
-        "counts": explored.counts,
-        "computed": explored.computed,
+        "counts": finalists.explored.counts,
+        "computed": finalists.explored.computed,
         "simulated": len(finalists.known),
         "proved": finalists.proved,
     }
@@ -110,8 +109,8 @@ class _Finalists:
             if self.other and refused(self.recipe, layout):
                 return None
             self.known[layout] = estimate(self.recipe, layout, exact=True)
-        said = self.known[layout]
-        return said if said.fits else None
+        simulated = self.known[layout]
+        return simulated if simulated.fits else None
 
     def plans(self, top: int) -> tuple[Plan, ...]:
         """The best first, then the fastest of each split of the GPUs and batch."""
@@ -151,15 +150,15 @@ class _Finalists:
             Plan(
                 rank + 1,
                 layout,
-                said,
+                estimate,
                 reasons.why(self.recipe, pairs, rank, ladder),
                 ("best",) * (rank == 0) + ("fastest",) * (layout == fastest),
             )
-            for rank, (layout, said) in enumerate(pairs)
+            for rank, (layout, estimate) in enumerate(pairs)
         )
 
     def _in_order(self) -> list[Layout]:
-        fit = [layout for layout, said in self.known.items() if said.fits]
+        fit = [layout for layout, estimate in self.known.items() if estimate.fits]
         return sorted(fit, key=lambda one: (self.known[one].step_s, self.known[one].memory_bytes))
 
     def _fastest(self) -> Layout | None:
@@ -190,9 +189,9 @@ class _Finalists:
         for row in could[:MAX_SIMULATED].tolist():
             if found.floor_s[row] >= limit:
                 break
-            said = self.simulated(found.layout[row])
-            if said is not None and said.step_s < limit:
-                fastest, limit = found.layout[row], float(said.step_s)
+            simulated = self.simulated(found.layout[row])
+            if simulated is not None:
+                limit = min(limit, float(simulated.step_s))
         self.proved = int(np.count_nonzero(found.floor_s[could] < limit)) <= MAX_SIMULATED
         return self._fastest()
 
@@ -200,8 +199,8 @@ class _Finalists:
         """The fastest layout without offload, where that of the fastest gains less than it may be
         off.
         """
-        said, found = self.known[fastest], self.explored.computed
-        limit = said.step_s * (1 + ALIKE) + OFFLOAD_UNSURE * said.time.offload_s
+        found, its = self.explored.computed, self.known[fastest]
+        limit = its.step_s * (1 + ALIKE) + OFFLOAD_UNSURE * its.time.offload_s
         plain = np.flatnonzero(
             found.fits & (found.step_s <= limit) & (np.asarray(found.layout.offload) == 0)
         )
@@ -226,8 +225,8 @@ class _Finalists:
             if key in tried:
                 continue
             tried.add(key)
-            said = self.simulated(layout)
-            if said is not None and said.step_s <= limit:
+            simulated = self.simulated(layout)
+            if simulated is not None and simulated.step_s <= limit:
                 return layout
         return fastest
 
@@ -255,4 +254,4 @@ def interleaving(recipe: Recipe, best: Layout) -> reasons.Ladder:
     own = legal.index(best.v)
     shown = sorted({legal[0], *legal[max(own - 1, 0) : own + 2], legal[-1]})
     estimates = [(v, estimate(recipe, rungs[v], exact=True)) for v in shown]
-    return tuple((v, float(said.step_s), bool(said.fits)) for v, said in estimates)
+    return tuple((v, float(each.step_s), bool(each.fits)) for v, each in estimates)

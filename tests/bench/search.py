@@ -51,12 +51,12 @@ def cold() -> None:
             subprocess.run(command, check=True, capture_output=True)
             seconds.append(time.perf_counter() - started)
         found = search(recipe(model, gpus))
-        said = (
+        times = (
             f"best {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s (at most"
             f" {bar} s)"
         )
         print(
-            f"cold recommend {model} on {gpus:,} GPUs: {said}; {found.counts.covered:,} covered,"
+            f"cold recommend {model} on {gpus:,} GPUs: {times}; {found.counts.covered:,} covered,"
             f" {found.counts.computed:,} computed, proved: {found.proved}"
         )
 

@@ -164,10 +164,11 @@ def test_columns_are_the_layouts_one_by_one() -> None:
     names = ("tp", "pp", "dp", "m", "mbs")
     columns: Any = Layout(**{n: np.array([getattr(x, n) for x in each]) for n in names})
     many = closed_form(recipe, columns)
+    step_s, memory_bytes = np.asarray(many.step_s), np.asarray(many.memory_bytes)
     for row, one in enumerate(each):
         alone = closed_form(recipe, one)
-        assert many.step_s[row] == pytest.approx(float(alone.step_s), rel=1e-12)  # type: ignore[index]
-        assert many.memory_bytes[row] == pytest.approx(float(alone.memory_bytes), rel=1e-12)  # type: ignore[index]
+        assert step_s[row] == pytest.approx(float(alone.step_s), rel=1e-12)
+        assert memory_bytes[row] == pytest.approx(float(alone.memory_bytes), rel=1e-12)
     exact = estimate(recipe, each[0], exact=True)
     assert exact.step_s == pytest.approx(float(closed_form(recipe, each[0]).step_s))
 

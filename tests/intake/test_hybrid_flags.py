@@ -182,15 +182,20 @@ def test_linear_attention_between_full_layers() -> None:
     assert kinds(found)["attention"].attention_gate
 
 
+INDEXER: dict[str, Any] = {
+    "multi_latent_attention": True,
+    "q_lora_rank": 64,
+    "experimental_attention_variant": "dsa",
+    "dsa_indexer_n_heads": 4,
+    "dsa_indexer_head_dim": 32,
+    "dsa_indexer_topk": 128,
+}
+
+
 def test_sparse_attention_shares_its_choice() -> None:
     """Which layers choose for themselves: [megatron-core] is_dsa_skip_topk_layer of 0.19.2."""
     found = read(
-        multi_latent_attention=True,
-        q_lora_rank=64,
-        experimental_attention_variant="dsa",
-        dsa_indexer_n_heads=4,
-        dsa_indexer_head_dim=32,
-        dsa_indexer_topk=128,
+        **INDEXER,
         dsa_indexer_topk_freq=3,
         dsa_indexer_skip_topk_offset=2,
     )
@@ -212,12 +217,7 @@ def test_what_trains_an_indexer_and_predicts_behind_it(words: dict[str, Any], lo
     from 1 and choose for themselves.
     """
     found = read(
-        multi_latent_attention=True,
-        q_lora_rank=64,
-        experimental_attention_variant="dsa",
-        dsa_indexer_n_heads=4,
-        dsa_indexer_head_dim=32,
-        dsa_indexer_topk=128,
+        **INDEXER,
         dsa_indexer_topk_freq=2,
         mtp_num_layers=1,
         **words,

@@ -161,8 +161,8 @@ def dense(recipe: Recipe, layout: Layouts) -> Kind:
     model, count = recipe.model, recipe.tokens_per_rank(layout)
     ffn = model.ffn_size if model.has_mlp else 0
     mlp = mlp_products(recipe, layout, count, ffn) if ffn else ()
-    beside = stream_products(recipe, layout, count)
-    products = (*sequence_products(recipe, layout, count), *beside, *mlp)
+    streamed = stream_products(recipe, layout, count)
+    products = (*sequence_products(recipe, layout, count), *streamed, *mlp)
     return Kind(
         products=products,
         repeated=repeated_products(recipe, layout, ffn),
@@ -208,19 +208,19 @@ def elementwise_times(recipe: Recipe, layout: Layouts, kind: Kind) -> tuple[Nume
         * (model.position == "rope")
         * model.has_attention
     )
-    beside = 6 * count * model.output_size / layout.tp * model.gates_attention
-    beside = beside + count / layout.sequence_shards * streams(model).streamed
+    extra = 6 * count * model.output_size / layout.tp * model.gates_attention
+    extra = extra + count / layout.sequence_shards * streams(model).streamed
     forward = (
         software.traffic.elementwise_bytes_forward * outside
         + software.traffic.activation_bytes_forward * inside
         + software.traffic.rope_bytes * rotated
-        + beside
+        + extra
     )
     backward = (
         software.traffic.elementwise_bytes_backward * outside
         + software.traffic.activation_bytes_backward * inside
         + software.traffic.rope_bytes * rotated
-        + 2 * beside
+        + 2 * extra
     )
     inputs, outputs = cast_bytes(recipe, layout, kind)
     more, wide = (
