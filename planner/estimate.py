@@ -12,7 +12,7 @@ from planner.cost import pipeline
 from planner.cost.flops import model_flops
 from planner.cost.layer.embedding_and_head import EndsTime, ends_time, with_deferred
 from planner.cost.layer.kernels import peak_flops_per_s
-from planner.cost.layer.kinds import Times, layer_time, times
+from planner.cost.layer.kinds import Times, layer_time
 from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.multi_token import with_mtp
 from planner.cost.layer.vision import tower_time, with_tower
@@ -24,7 +24,7 @@ from planner.cost.params.stages import Split, split
 from planner.cost.params.vision import tower_in
 from planner.cost.step import step
 from planner.cost.terms import ACCEPTED_OOM_PROBABILITY, Estimate, Memory, Stage, StepTime
-from planner.cost.unique_rows import once_per
+from planner.cost.unique_rows import remembered
 from planner.layout import Layout, Layouts, Numeric
 from planner.specs import guesses
 from planner.specs.layers import counts, kinds
@@ -55,11 +55,11 @@ def layer_knobs(recipe: Recipe) -> tuple[str, ...]:
     """What a layer's time and memory depend on."""
     layer = ("tp", "cp", "cp_a2a", "ep", "etp", "mbs", "sp", "recompute", "recompute_modules")
     megatron = recipe.framework == "megatron"  # its FSDP copies gradients
-    knobs = (*layer, "zero") if megatron else layer
+    knobs = (*layer, "shards_gradients") if megatron else layer
     return (*knobs, "pp") if recipe.software.launch.collective_us_crossing else knobs
 
 
-@once_per(layer_knobs)
+@remembered(layer_knobs)
 def micro_batch(recipe: Recipe, layout: Layouts) -> MicroBatch:
     """A layer of each kind that the model has, and the model's ends."""
     acts = activations(recipe, layout)
@@ -133,7 +133,7 @@ def parts(recipe: Recipe, layout: Layouts) -> Parts:
     kinds = tuple(_partly(layer, repeated) for layer in each.layers)
     waiting = with_deferred(recipe, layout, each.ends)
     ends = with_tower(with_mtp(recipe, layout, waiting, kinds), each.tower)
-    return layers, times(kinds, layers), ends, each.activations
+    return layers, Times(kinds, layers), ends, each.activations
 
 
 def _partly(layer: LayerTime, repeated: Numeric) -> LayerTime:
@@ -173,15 +173,32 @@ def oom_probability(
     return rank_memory.oom_probability(recipe, worst, limit_bytes(recipe), guessed)
 
 
-def closed_memory(recipe: Recipe, layout: Layouts, known: Parts) -> tuple[Numeric, Numeric]:
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Pipeline ranks that can need most memory, with what they hold whatever is recomputed."""
+
+    ranks: tuple[rank_memory.Rank, ...]
+    states: tuple[rank_memory.Resident, ...]
+
+
+def fullest_ranks(recipe: Recipe, layout: Layouts, known: Parts) -> Ranks:
+    """Of one layout or of a batch. known: its parts()."""
+    ranks = rank_memory.ranks(recipe, layout, known[0])
+    return Ranks(ranks, rank_memory.resident_of(recipe, layout, ranks))
+
+
+def closed_memory(
+    recipe: Recipe, layout: Layouts, known: Parts, held: Ranks | None = None
+) -> tuple[Numeric, Numeric]:
     """Bytes of the worst rank of one layout or of a batch, and whether it fits, on the device and
-    in host memory. known: its parts().
+    in host memory. known: its parts(); held: its fullest_ranks(), where they are known.
     """
-    layers, _, _, acts = known
-    ranks = rank_memory.ranks(recipe, layout, layers)
+    held, acts = held or fullest_ranks(recipe, layout, known), known[3]
+    ranks = held.ranks
 
     def memory_of(other: Recipe) -> Memory:
-        return rank_memory.worst(rank_memory.rank_memories(other, layout, acts, ranks))
+        states = held.states if other is recipe else None
+        return rank_memory.worst(rank_memory.rank_memories(other, layout, acts, ranks, states))
 
     worst = memory_of(recipe)
     chance = oom_probability(recipe, worst, memory_of)

@@ -112,16 +112,14 @@ class Layout(Generic[Knob]):
     def __getitem__(self, row: slice | NDArray[Any]) -> Layouts: ...
     def __getitem__(self, row: int | slice | NDArray[Any]) -> Layouts:
         """An int gives one layout of plain ints; a mask, slice or index array gives a batch."""
-        knobs = {f.name: getattr(self, f.name) for f in fields(self)}
-        picked = {k: x[row] if isinstance(x, np.ndarray) else x for k, x in knobs.items()}
-        plain: dict[str, Any] = {
-            k: x.item() if isinstance(x, np.generic) else x for k, x in picked.items()
-        }
-        return Layout(**plain)
+        knobs = (getattr(self, name) for name in FIELDS)
+        picked = (x[row] if isinstance(x, np.ndarray) else x for x in knobs)
+        plain: list[Any] = [x.item() if isinstance(x, np.generic) else x for x in picked]
+        return Layout(*plain)
 
     def __len__(self) -> int:
         """Number of layouts in the batch (1 when every field is a plain number)."""
-        knobs = [getattr(self, f.name) for f in fields(self)]
+        knobs = (getattr(self, name) for name in FIELDS)
         return max((len(knob) for knob in knobs if isinstance(knob, np.ndarray)), default=1)
 
     @property
@@ -165,6 +163,10 @@ class Layout(Generic[Knob]):
         2 gradients, 3 weights.
         """
         return np.asarray(self.zero) >= stage
+
+    @property
+    def shards_gradients(self) -> NDArray[np.bool_]:
+        return self.sharded(2)
 
     def shards(self, stage: int) -> Numeric:
         """Over how many ranks what that ZeRO stage shards is split: dp cp, or 1."""
@@ -255,5 +257,6 @@ class Layout(Generic[Knob]):
         return Layout(**plain)
 
 
+FIELDS = tuple(f.name for f in fields(Layout))
 Layouts = Layout[Numeric]
 """One layout, or many: every field a number or a column with one value a layout."""

@@ -11,3 +11,10 @@ Numeric = float | NDArray[Any]
 """One number, or a numpy column with one value a layout: formulas never ask which."""
 Mask = bool | np.bool_ | NDArray[np.bool_]
 """Whether something holds: of one layout, or a column with one answer a layout."""
+
+
+def distinct(values: Any) -> list[Any]:
+    """The different values of a column, ascending. numpy's unique would import its masked arrays
+    first, which takes as long as a search over some hundred splits.
+    """
+    return sorted(set(np.ravel(values).tolist()))

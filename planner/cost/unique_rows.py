@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import cache, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,77 @@ def once_per(
     return decorate
 
 
+def remembered(
+    knobs: Callable[[Recipe], tuple[str, ...]],
+) -> Callable[[Formula[[], T]], Formula[[], T]]:
+    """As once_per, of a formula without further arguments; of the last recipe it is not evaluated
+    again for combinations that it was evaluated for.
+    """
+
+    def decorate(formula: Formula[[], T]) -> Formula[[], T]:
+        memo: list[_Memo[T]] = []
+
+        @wraps(formula)
+        def evaluate(recipe: Recipe, layout: Layouts, /) -> T:
+            names = knobs(recipe)
+            rows = unique_rows(layout, names)
+            if rows is None:
+                return formula(recipe, layout)
+            first, inverse = rows
+            few = layout[first]
+            if len(first) > REMEMBERED:
+                return broadcast(formula(recipe, few), inverse)
+            if not memo or memo[0].recipe is not recipe:
+                memo[:] = [_Memo(recipe, formula)]
+            value, at = memo[0].value(few, names)
+            return broadcast(value, at[inverse])
+
+        return evaluate
+
+    return decorate
+
+
+REMEMBERED = 2**15
+"""Combinations, at most, whose values are kept."""
+
+
+class _Memo(Generic[T]):
+    """What a formula gave for a recipe, row by row."""
+
+    def __init__(self, recipe: Recipe, formula: Formula[[], T]) -> None:
+        self.recipe, self.formula = recipe, formula
+        self._row: dict[tuple[int, ...], int] = {}
+        self._values: Any = None
+
+    def value(self, layout: Layouts, knobs: tuple[str, ...]) -> tuple[T, NDArray[np.int64]]:
+        """Values of different combinations of the knobs, and the row of each layout among them."""
+        columns = [np.broadcast_to(getattr(layout, name), len(layout)) for name in knobs]
+        keys = list(zip(*(column.tolist() for column in columns), strict=True))
+        missing = [at for at, key in enumerate(keys) if key not in self._row]
+        if len(self._row) + len(missing) > REMEMBERED:
+            self._row, missing = {}, list(range(len(keys)))
+        if missing:
+            known = len(self._row)
+            more = self.formula(self.recipe, layout[np.array(missing)])
+            self._values = _joined(self._values, more, known, len(missing)) if known else more
+            self._row |= {keys[at]: known + row for row, at in enumerate(missing)}
+        return self._values, np.array([self._row[key] for key in keys])
+
+
+def _joined(one: Any, other: Any, rows: int, more: int) -> Any:
+    """Two values with every column of the second, however deep, below that of the first."""
+    if isinstance(one, tuple):
+        return tuple(_joined(*each, rows, more) for each in zip(one, other, strict=True))
+    kind: Any = type(one)
+    names = _fields(kind)
+    if names:
+        pairs = ((getattr(one, name), getattr(other, name)) for name in names)
+        return kind(*(_joined(*pair, rows, more) for pair in pairs))
+    if np.ndim(one) == np.ndim(other) == 0:
+        return one
+    return np.concatenate((np.broadcast_to(one, rows), np.broadcast_to(other, more)))
+
+
 def unique_rows(
     layout: Layouts, knobs: tuple[str, ...]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
@@ -85,7 +156,14 @@ def broadcast(value: T, rows: NDArray[np.int64]) -> T:
         picked = value[rows] if value.ndim else value
     elif isinstance(value, tuple):
         picked = tuple(broadcast(each, rows) for each in value)
-    elif is_dataclass(value) and not isinstance(value, type):
-        columns = {f.name: broadcast(getattr(value, f.name), rows) for f in fields(value)}
-        picked = type(value)(**columns)
+    elif not isinstance(value, float | int):
+        kind: Any = type(value)
+        columns = [broadcast(getattr(value, name), rows) for name in _fields(kind)]
+        picked = kind(*columns) if columns else value
     return picked
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    """Names of the fields of a dataclass, in order; of another type none."""
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()

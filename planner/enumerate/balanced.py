@@ -21,6 +21,7 @@ from planner.cost.unique_rows import broadcast, unique_rows
 from planner.enumerate.deal import Floats, Ints, Space, Work, deals
 from planner.estimate import closed_form, estimate, limit_bytes, parts
 from planner.layout import SCHEDULE_CODE, Layout, Layouts
+from planner.numeric import distinct
 from planner.rules.table import breaches
 from planner.simulator import fullest_moments
 from planner.specs.layers import counts, kinds, layer_kinds
@@ -109,7 +110,7 @@ def _bases(legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> Ints:
         return rows
     rows = rows[np.sort(ways[0])]
     pp = np.broadcast_to(legal.pp, len(fits))[rows]
-    return np.concatenate([rows[pp == each][:BASES] for each in np.unique(pp)])
+    return np.concatenate([rows[pp == each][:BASES] for each in distinct(pp)])
 
 
 def _with_chunks(recipe: Recipe, layouts: Layouts) -> Layouts:

@@ -7,6 +7,7 @@ Nothing here asks whether a choice is worth it: the search discards by bounds (p
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -23,6 +24,7 @@ from planner.layout import (
     module_mask,
     module_names,
 )
+from planner.numeric import distinct
 from planner.rules import experts
 from planner.schedules.table import schedule
 from planner.specs.recipe import Recipe
@@ -129,8 +131,8 @@ def _experts(recipe: Recipe, rows: Layouts, whole: bool) -> Layouts:
     each = divisors(moe.num_experts) if moe else none
     rows = crossed(rows, {"ep": within(recipe, "ep", each[each <= recipe.gpus])})
     apart = moe is not None and recipe.framework == "megatron"
-    widths = np.unique(rows.tp) if apart else none
-    rows = crossed(rows, {"etp": within(recipe, "etp", np.union1d(none, widths))})
+    widths = np.array(distinct(np.append(rows.tp, 1))) if apart else none
+    rows = crossed(rows, {"etp": within(recipe, "etp", widths)})
     if recipe.fixed("etp") is None:
         rows = kept(rows, rows.tp % rows.etp == 0)
     return kept(rows, recipe.gpus % (rows.ep * rows.etp * rows.pp) == 0) if whole else rows
@@ -188,7 +190,7 @@ def _virtual_stages(recipe: Recipe, pp: int) -> list[int]:
     """
     layers = recipe.model.num_layers
     most = {schedule(name).chunks[1] for name in recipe.software.schedules}
-    every = np.unique(np.concatenate([divisors(layers + more) for more in range(3)]))
+    every = np.array(distinct(np.concatenate([divisors(layers + more) for more in range(3)])))
     every = every[every * pp <= layers + 2]
     if pp == 1 or most == {1}:
         every = np.array([1])
@@ -238,6 +240,7 @@ def _ends(recipe: Recipe, pp: int, v: int) -> list[tuple[int, ...]]:
     return even + [(0, 0, *own) for own in uneven]
 
 
+@lru_cache(maxsize=4096)
 def _own_ends(layers: int, pp: int, v: int) -> list[tuple[int, int]]:
     """Layers of a first and a last rank that hold no more than each of the others between, the
     first no less than LEAST_END_SHARE of it.

@@ -1,7 +1,8 @@
 """Lower bounds of a step and of a rank's memory, by the cost model's own formulas with what is not
 decided yet at its best: what cannot be faster, or cannot fit, is not looked at.
 
-They hold for the simulated pipeline, whose stages are what they are, as for the closed form.
+They hold for the simulated pipeline, whose stages are what they are, as for the closed form; but
+that of virtual stages beside ends of their own can be less than any order takes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def split_s(recipe: Recipe, splits: Layouts) -> Numeric:
     Assumes: neither sharding nor recomputation makes a layer faster.
     """
     _, times, ends, _ = parts(recipe, splits)
-    whole = times.total(Layers(counts(recipe.model)), lambda x: x.forward_s + x.backward_s)
+    whole = Layers(counts(recipe.model)).times(times.seconds)
     work = splits.m * (whole + _all_s(ends)) / splits.pp
     rest = recipe.software.launch.step_overhead_us * MICRO
     return (work + rest) * (1 + step.straggler_share(recipe, splits))
@@ -79,9 +80,9 @@ def simulated_s(recipe: Recipe, layout: Layouts, known: Parts, time: StepTime) -
 def length_s(recipe: Recipe, layout: Layouts, known: Parts) -> Numeric:
     """Seconds that the pipeline takes at least.
 
-    Formula: m (the busiest of first, last and mean middle rank); m times the last rank, and a
-             forward and a backward pass of the first chunk of each rank before it with their
-             transfers, where stages take turns
+    Formula: m (the busiest of first, last and mean middle rank); where stages take turns m times
+             the last rank, or the one before it, and a forward and a backward pass of the first
+             chunk of each rank before that with their transfers
     Source:  [narayanan2021] sec. 2.2
     Assumes: chunks of a rank alike but for what counts for the embedding.
     """
@@ -90,15 +91,24 @@ def length_s(recipe: Recipe, layout: Layouts, known: Parts) -> Numeric:
     ranks = forward + backward
     counted = layout.account_for_embedding
     first = np.maximum((layers.first.total + counted) / layout.v - counted, 0.0)
-    before = first + layers.middle.total / layout.v * np.maximum(layout.pp - 2, 0)
-    fill = times.total(
-        Layers(below(recipe.model, before)), lambda kind: kind.forward_s + kind.backward_s
-    )
-    fill = fill + ends.embedding_forward_s + ends.embedding_backward_s
-    fill = fill + 2 * (layout.pp - 1) * step.transfer_s(recipe, layout)
-    fill = fill * np.isin(layout.schedule, IN_TURN) * layout.pipelined
-    last = np.where(layout.pipelined, layout.m * ranks.last + fill, 0.0)
-    return np.maximum(layout.m * ranks.slowest(layout.pp), last)
+    each = times.seconds
+    hop = 2 * step.transfer_s(recipe, layout)
+    entered = ends.embedding_forward_s + ends.embedding_backward_s
+
+    def after(others: Numeric) -> Numeric:
+        """The first rank's pass and those of so many others before a rank's own work begins, and
+        after it ends.
+        """
+        before = first + layers.middle.total / layout.v * others
+        passed = Layers(below(recipe.model, before)).times(each) + entered
+        return passed + (others + 1) * hop
+
+    turns = np.isin(layout.schedule, IN_TURN)
+    last = layout.m * ranks.last + after(np.maximum(layout.pp - 2, 0)) * turns
+    inner = layout.m * layers.middle.times(each) + after(np.maximum(layout.pp - 3, 0)) * turns
+    several = turns & (np.asarray(layout.pp) > 2)
+    longest = np.maximum(np.where(layout.pipelined, last, 0.0), np.where(several, inner, 0.0))
+    return np.maximum(layout.m * ranks.slowest(layout.pp), longest)
 
 
 def _thriftiest(acts: Activations) -> Activations:

@@ -5,6 +5,7 @@ fit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice, starmap
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from planner.enumerate import menus
 from planner.enumerate.menus import crossed
 from planner.estimate import closed_form
 from planner.layout import Layout, Layouts
+from planner.numeric import distinct
 from planner.rules import table
 from planner.search.answer import Change
 from planner.search.branch import (
@@ -35,6 +37,8 @@ JUDGED = 24
 SAMPLED = 12
 """The same, among which what fits with less is looked for."""
 ENDLESS_GIB = 1e12
+CHANGES = 5
+"""Of what would let a layout fit, as many as an answer names."""
 
 
 def min_gpus(recipe: Recipe) -> int | None:
@@ -79,7 +83,7 @@ def sampled(recipe: Recipe, count: int) -> Layouts | None:
         return None
     few = splits[np.unique(np.linspace(0, len(splits) - 1, count).astype(int))]
     rows, staged = crossed(few, shardings), []
-    for pp in np.unique(rows.pp).tolist():
+    for pp in distinct(rows.pp):
         stages = {name: column[:count] for name, column in menus.stagings(recipe, pp).items()}
         same = rows[np.flatnonzero(rows.pp == pp)]
         staged.append(crossed(same, stages) if len(stages["v"]) else same)
@@ -130,25 +134,27 @@ def _fewest(recipe: Recipe, failed: int, fits: int) -> int:
     return first if step == unit else _fewest(recipe, max(first - step, failed), first)
 
 
-def nearest(recipe: Recipe, fewest: int | None) -> tuple[Change, ...]:
-    """Changes that let a layout fit, cheapest first: a limit of the question lifted, another number
-    of GPUs.
+def nearest(recipe: Recipe, fewest: int | None, count: int = CHANGES) -> tuple[Change, ...]:
+    """Changes that let a layout fit, cheapest first, so many at most: a limit of the question
+    lifted, another number of GPUs.
     """
-    changes = []
-    for name, value, without in _without_switches(recipe):
-        says = f"leave out switch {name}={shown(value)}"
-        changes += _change(says, without, recipe.gpus)
+    lifted = [
+        (f"leave out switch {name}={shown(value)}", without, recipe.gpus)
+        for name, value, without in _without_switches(recipe)
+    ]
     for name in recipe.knobs:
         others = dict(recipe.knobs)
         del others[name]
         freed = recipe.model_copy(update={"knobs": others})
-        changes += _change(f"leave {name} to the search", freed, recipe.gpus)
+        lifted.append((f"leave {name} to the search", freed, recipe.gpus))
     if recipe.max_memory_gib:
         freed = recipe.model_copy(update={"max_memory_gib": None})
-        changes += _change("lift the memory limit", freed, recipe.gpus)
-    for gpus in sorted({*_usable(recipe), fewest or recipe.gpus} - {recipe.gpus}):
-        changes += _change(f"use {gpus:,} GPUs", recipe, gpus)
-    return tuple(sorted(changes, key=lambda change: abs(change.layout.gpus - recipe.gpus))[:5])
+        lifted.append(("lift the memory limit", freed, recipe.gpus))
+    counts = sorted({*_usable(recipe), fewest or recipe.gpus} - {recipe.gpus})
+    counts.sort(key=lambda gpus: abs(gpus - recipe.gpus))
+    tried = [*lifted, *((f"use {gpus:,} GPUs", recipe, gpus) for gpus in counts)]
+    fits = filter(None, starmap(_change, tried))
+    return tuple(islice(fits, count))
 
 
 def _without_switches(recipe: Recipe) -> Iterator[tuple[str, Value, Recipe]]:
@@ -174,6 +180,6 @@ def _usable(recipe: Recipe) -> list[int]:
     return sorted(n for n in near if 0 < n <= MAX_GPUS and n != recipe.gpus)
 
 
-def _change(says: str, recipe: Recipe, gpus: int) -> list[Change]:
+def _change(says: str, recipe: Recipe, gpus: int) -> Change | None:
     best = fitting(recipe, gpus)
-    return [Change(says, *best)] if best else []
+    return Change(says, *best) if best else None

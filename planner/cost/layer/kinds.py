@@ -32,31 +32,49 @@ def _kind(recipe: Recipe, layout: Layouts) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Time of a layer: of each kind, and the mean on the first, the middle and the last rank."""
+    """Time of a layer: of each kind, and the mean on the first, the middle and the last rank, made
+    where it is asked for.
+    """
 
     kinds: tuple[LayerTime, ...]
-    first: LayerTime
-    middle: LayerTime
-    last: LayerTime
+    layers: Split
+
+    @property
+    def first(self) -> LayerTime:
+        return mean_time(self.kinds, self.layers.first)
+
+    @property
+    def middle(self) -> LayerTime:
+        return mean_time(self.kinds, self.layers.middle)
+
+    def of_slowest(self, is_first: Numeric, is_last: Numeric) -> LayerTime:
+        """The mean layer of the rank that sets the pace."""
+        ranks = zip(self.layers.first.of, self.layers.middle.of, self.layers.last.of, strict=True)
+        slowest = Layers(
+            tuple(
+                np.where(is_last, last, np.where(is_first, first, middle))[()]
+                for first, middle, last in ranks
+            )
+        )
+        return mean_time(self.kinds, slowest)
+
+    @property
+    def seconds(self) -> tuple[Numeric, ...]:
+        """Forward and backward pass of a layer of each kind."""
+        return tuple(kind.forward_s + kind.backward_s for kind in self.kinds)
 
     def total(self, layers: Layers, of: Callable[[LayerTime], Numeric]) -> Numeric:
         """A time of so many layers."""
         return layers.times(of(layer) for layer in self.kinds)
 
 
-def times(kinds: tuple[LayerTime, ...], layers: Split) -> Times:
-    """The mean layer of each kind of rank.
+def mean_time(kinds: tuple[LayerTime, ...], layers: Layers) -> LayerTime:
+    """The mean of so many layers of each kind.
 
-    Formula: mean_time() of the rank's layers
+    Formula: sum over kinds of layers of the kind / all layers * its time
     Source:  [megatron-core] --moe-layer-freq
     Assumes: nothing beyond the split.
     """
-    ranks = (layers.first, layers.middle, layers.last)
-    return Times(kinds, *(mean_time(kinds, rank) for rank in ranks))
-
-
-def mean_time(kinds: tuple[LayerTime, ...], layers: Layers) -> LayerTime:
-    """The mean of so many layers of each kind."""
     if len(kinds) == 1:
         return kinds[0]
     share = layers / np.maximum(layers.total, 1e-9)
@@ -66,14 +84,3 @@ def mean_time(kinds: tuple[LayerTime, ...], layers: Layers) -> LayerTime:
             for f in fields(LayerTime)
         }
     )
-
-
-def of_slowest(known: Times, is_first: Numeric, is_last: Numeric) -> LayerTime:
-    """The mean layer of the rank that sets the pace."""
-    if len(known.kinds) == 1:
-        return known.first
-    picked = {}
-    for f in fields(LayerTime):
-        first, middle, last = (getattr(x, f.name) for x in (known.first, known.middle, known.last))
-        picked[f.name] = np.where(is_last, last, np.where(is_first, first, middle))[()]
-    return LayerTime(**picked)

@@ -192,10 +192,14 @@ def resident(recipe: Recipe, layout: Layouts, rank: Rank) -> Resident:
 
 
 def rank_memories(
-    recipe: Recipe, layout: Layouts, acts: Activations, ranks: tuple[Rank, ...]
+    recipe: Recipe,
+    layout: Layouts,
+    acts: Activations,
+    ranks: tuple[Rank, ...],
+    states: tuple[Resident, ...] | None = None,
 ) -> list[Memory]:
-    """Memory terms of several pipeline ranks."""
-    states = resident_of(recipe, layout, ranks)
+    """Memory terms of several pipeline ranks; states: resident_of() them, where it is known."""
+    states = states or resident_of(recipe, layout, ranks)
     pairs = zip(ranks, states, strict=True)
     return [rank_memory(recipe, layout, acts, rank, state) for rank, state in pairs]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.layer.embedding_and_head import EndsTime
-from planner.cost.layer.kinds import Times, of_slowest
+from planner.cost.layer.kinds import Times
 from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.streams import between_stages
 from planner.cost.network import collectives, sites
@@ -76,8 +76,9 @@ def pace(layout: Layouts, layers: Split, layer: Times, ends: EndsTime, work: Chu
     embedding = ends.embedding_forward_s + ends.embedding_backward_s
     head = ends.head_forward_s + ends.head_backward_s
     alone = np.equal(layout.pp, 1)
-    each_middle = layer.middle.forward_s + layer.middle.backward_s
-    middle = np.where(np.greater(layout.pp, 2), layers.middle.total * each_middle, 0.0)
+    mean = layer.middle
+    each_s = mean.forward_s + mean.backward_s
+    middle = np.where(np.greater(layout.pp, 2), layers.middle.total * each_s, 0.0)
     slowest = np.maximum(np.maximum(work.first, work.last), middle)
     is_first, is_last = work.first >= slowest, alone | (work.last >= slowest)
     ends_s = np.where(is_last, head + embedding * alone, np.where(is_first, embedding, 0.0))
@@ -89,7 +90,7 @@ def pace(layout: Layouts, layers: Split, layer: Times, ends: EndsTime, work: Chu
             np.where(is_first, layers.first.total, layers.middle.total),
         ),
         ends_s=ends_s,
-        layer=of_slowest(layer, is_first, is_last),
+        layer=layer.of_slowest(is_first, is_last),
         has_tower=np.where(is_last, alone, is_first),
     )
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from planner import estimate
 from planner.cost import pipeline
 from planner.cost.layer.embedding_and_head import EndsTime, ends_time
-from planner.cost.layer.kinds import layer_time, times
+from planner.cost.layer.kinds import Times, layer_time
 from planner.cost.layer.layer import LayerTime
 from planner.cost.layer.multi_token import with_mtp
 from planner.cost.step import step
@@ -110,7 +110,7 @@ def step_of(
         scaled(layer_time(each, layout), measured[proxy.kind(each.model)], *how)
         for each in recipe.kinds
     )
-    of_ranks = times(kinds, layers)
+    of_ranks = Times(kinds, layers)
     both = with_mtp(recipe, layout, scaled_ends(ends_time(recipe, layout), *ends), kinds)
     stages: list[dict[str, float]] = []
     if pipeline.refused(recipe, layout):
