@@ -98,6 +98,34 @@ def simulate(
     return _timeline(graph, start, end, spent, peak, int(crossing.sum()))
 
 
+def makespans(
+    order: Order, durations: Floats, transfer: float | Floats = 0.0, blocking: bool = False
+) -> Floats:
+    """(C,) makespan of one order under each of many durations, (C, S, 4): what simulate() says of
+    each, all at once. The order has no pairs.
+    """
+    graph = _graph(order)
+    lag, crossing = _lag(order, graph, transfer)
+    hold = np.zeros(len(lag))
+    if blocking:
+        np.maximum.at(hold, graph.needs[crossing], lag[crossing])
+    late = (lag - np.append(hold, 0.0)[graph.needs]).tolist()
+    took = durations[:, graph.rows[:, STAGE], graph.rows[:, KIND]].T + hold[:, None]
+    nothing = np.zeros(len(lag))
+    one_each = _run(order, graph, np.ones(len(lag)), nothing, nothing)[:-1]
+    end = np.zeros((len(lag) + 1, len(durations)))
+    clock = np.zeros((order.ranks, len(durations)))
+    needs, ranks = graph.needs.tolist(), graph.rank.tolist()
+    for row in np.argsort(one_each, kind="stable").tolist():
+        came = end[needs[row]] + late[row]
+        own = clock[ranks[row]]
+        np.maximum(came, own, out=own)
+        own += took[row]
+        end[row] = own
+    makespan: Floats = (end[:-1] - hold[:, None]).max(axis=0)
+    return makespan
+
+
 def peak_in_flight(
     order: Order, weight_retained: float = 1.0, stage_weight: Floats | None = None
 ) -> Floats:

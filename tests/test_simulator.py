@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.action import KIND, MICROBATCH, PAIR, STAGE, B, F, I, W, from_rows, from_text, looped
 from planner.errors import InputError
 from planner.schedules import durations, table
-from planner.simulator import peak_in_flight, simulate
+from planner.simulator import makespans, peak_in_flight, simulate
 
 FUSED = np.array([[1.0, 2.0, 1.0, 1.0]])
 
@@ -326,3 +326,12 @@ def test_a_rank_without_actions_is_idle():
 def test_an_empty_order_is_refused():
     with pytest.raises(InputError, match="at least one action"):
         simulate(from_rows([[], []], looped(2)), np.ones((2, 4)))
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("name", "v"), [("1f1b", 1), ("interleaved", 2), ("zb-h1", 1)])
+def test_many_durations_at_once_are_as_each_alone(name, v, blocking):
+    order = table.order(name, 4, 8, v)
+    spent = np.random.default_rng(1).uniform(0.0, 2.0, (5, 4 * v, 4))
+    alone = [simulate(order, each, 0.3, blocking).makespan for each in spent]
+    assert makespans(order, spent, 0.3, blocking) == pytest.approx(alone)

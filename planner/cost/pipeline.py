@@ -45,7 +45,7 @@ class Simulated:
 
 def refused(recipe: Recipe, layout: Layout) -> str:
     """Why the order of a layout is not simulated; empty when it is."""
-    count = 2 * layout.pp * layout.v * max(_lengths(layout))
+    count = 2 * layout.pp * layout.v * max(lengths(layout))
     if count > MOST_ACTIONS:
         return (
             f"pipeline by closed form: {count:,} actions are more than the {MOST_ACTIONS:,} that"
@@ -192,12 +192,12 @@ def _runs(recipe: Recipe, layout: Layout, spent: np.ndarray) -> tuple[list[_Run]
         float(near_transfer_s(recipe, layout)),
         float(tensor_bytes(recipe, layout)),
     )
-    lengths = _lengths(layout)
-    runs = [_once(recipe, replace(layout, m=m), spent, transfer) for m in lengths]
-    return runs, (layout.m - lengths[-1]) / (lengths[1] - lengths[0]) if len(lengths) == 2 else 0.0
+    counts = lengths(layout)
+    runs = [_once(recipe, replace(layout, m=m), spent, transfer) for m in counts]
+    return runs, (layout.m - counts[-1]) / (counts[1] - counts[0]) if len(counts) == 2 else 0.0
 
 
-def _lengths(layout: Layout) -> tuple[int, ...]:
+def lengths(layout: Layout) -> tuple[int, ...]:
     """Numbers of micro-batches to simulate: all of them, or two that are long after the fill and
     leave the same remainder.
     """

@@ -15,14 +15,17 @@ import numpy as np
 from planner.cost.memory.activations import Activations
 from planner.cost.memory.rank_memory import most_allocated_bytes, rank_memory, rank_of
 from planner.cost.params.stages import Layers
-from planner.cost.pipeline import order
+from planner.cost.pipeline import blocking, order
 from planner.cost.schedule_terms import in_flight
+from planner.cost.step.step import transfer_s
 from planner.cost.unique_rows import broadcast, unique_rows
 from planner.enumerate.deal import Floats, Ints, Space, Work, deals
+from planner.enumerate.quickest import Pipe, quickest
 from planner.estimate import closed_form, estimate, limit_bytes, parts
 from planner.layout import SCHEDULE_CODE, Layout, Layouts
 from planner.numeric import distinct
 from planner.rules.table import breaches
+from planner.rules.together import taking
 from planner.simulator import fullest_moments
 from planner.specs.layers import counts, kinds, layer_kinds
 from planner.specs.megatron_letters import by_letters
@@ -54,9 +57,13 @@ class Undealt:
     """A layout whose layers are still to be dealt, and what decides how."""
 
     layout: Layout
+    pipe: Pipe
     work: Work
+    """Its layers are runs of the model's layers that lie together."""
+    runs: Ints
+    """(L,) the first layer of each run."""
     kinds: Ints
-    """(L,) of each layer, by index."""
+    """Of each layer of the model, by index."""
     state_bytes: Floats
     """(p, kinds) of a layer on each rank, whatever is in flight."""
     kept_bytes: Floats
@@ -84,7 +91,12 @@ class Undealt:
             state[self.kinds] + count[:, :, None] * kept[self.kinds]
             for state, kept, count in zip(self.state_bytes, self.kept_bytes, moments, strict=True)
         ]
-        return Space(tuple(held), self.room)
+        return Space(tuple(np.add.reduceat(each, self.runs, axis=2) for each in held), self.room)
+
+    def layers(self, sizes: list[int]) -> list[int]:
+        """The model's layers of each stage, from its runs."""
+        bounds = np.append(self.runs, len(self.kinds))[np.cumsum([0, *sizes])]
+        return [int(size) for size in np.diff(bounds)]
 
 
 def undealt(recipe: Recipe, legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> list[Undealt]:
@@ -134,24 +146,23 @@ def dealt(recipe: Recipe, layout: Layout) -> Layout | None:
     where memory holds no deal or a rule forbids it.
     """
     [found] = to_deal(recipe, replace(layout, **_PLAIN, stage_layout=""))
-    made = [(estimate(recipe, each, exact=True), each) for each in faster(recipe, found)]
-    held = [pair for pair in made if pair[0].fits]
-    return min(held, key=lambda pair: pair[0].step_s)[1] if held else None
+    held = [made for made in faster(recipe, found) if estimate(recipe, made, exact=True).fits]
+    return held[0] if held else None
 
 
 def faster(recipe: Recipe, undealt: Undealt, limit_s: float = np.inf) -> list[Layout]:
-    """The layout with its layers dealt, in the ways in which a step may then take less; without a
-    limit in all ways.
+    """The layout with its layers dealt, where a step may take less than the limit; none where it
+    cannot, memory holds no deal, or a rule forbids it.
     """
     if undealt.least_s >= limit_s:
         return []
-    texts = [
-        written(each.sizes, recipe.model.mtp_layers)
-        for each in deals(undealt.work, undealt.space, all_ways=limit_s == np.inf)
-        if undealt.step_s(each.busiest_s) < limit_s
-    ]
-    made = [replace(undealt.layout, stage_layout=text) for text in dict.fromkeys(texts)]
-    return [layout for layout in made if not breaches(recipe, layout)]
+    work, space = undealt.work, undealt.space
+    found = [each for each in deals(work, space) if undealt.step_s(each.busiest_s) < limit_s]
+    if not found:
+        return []
+    sizes = undealt.layers(quickest(undealt.pipe, work, space, [each.sizes for each in found]))
+    made = replace(undealt.layout, stage_layout=written(sizes, recipe.model.mtp_layers))
+    return [] if breaches(recipe, made) else [made]
 
 
 def to_deal(recipe: Recipe, layouts: Layouts) -> list[Undealt]:
@@ -168,24 +179,45 @@ def to_deal(recipe: Recipe, layouts: Layouts) -> list[Undealt]:
     of_layer = np.array([named.index(name) for name in layer_kinds(model)])
     closed = closed_form(recipe, layouts)
     _, times, ends, acts = parts(recipe, layouts)
-    columns = [layer.forward_s + layer.backward_s for layer in times.kinds]
-    columns += [
-        ends.embedding_forward_s + ends.embedding_backward_s,
-        ends.head_forward_s + ends.head_backward_s,
-        closed.step_s - closed.time.busy_s,
-    ]
-    *each, first, last, other = (np.broadcast_to(column, count) for column in columns)
-    seconds = np.array(each)
+    forward, backward = (
+        np.array([np.broadcast_to(seconds, count) for seconds in passes])
+        for passes in (
+            (*(of.forward_s for of in times.kinds), ends.embedding_forward_s, ends.head_forward_s),
+            (
+                *(of.backward_s for of in times.kinds),
+                ends.embedding_backward_s,
+                ends.head_backward_s,
+            ),
+        )
+    )
+    other = np.broadcast_to(closed.step_s - closed.time.busy_s, count)
+    runs = np.flatnonzero(~taking(recipe))
     out = []
     for row, bytes_ in enumerate(_bytes(recipe, layouts, acts)):
         layout = layouts[row]
-        ends_s: Floats = np.zeros(layout.pp)
-        ends_s[0], ends_s[-1] = first[row], last[row] + ends_s[-1]
         fewest: Ints = np.ones(layout.pp * layout.v, np.int64)
         fewest[0], fewest[-1] = int(by_letters(model)), 0
-        work = Work(seconds[of_layer, row], ends_s, fewest)
-        out.append(Undealt(layout, work, of_layer, *bytes_, float(other[row])))
+        (forward_s, ends_forward_s), (backward_s, ends_backward_s) = (
+            (np.add.reduceat(seconds[of_layer, row], runs), _ends(seconds[-2:, row], layout.pp))
+            for seconds in (forward, backward)
+        )
+        pipe = Pipe(
+            layout,
+            forward_s,
+            ends_forward_s,
+            float(transfer_s(recipe, layout)),
+            blocking(recipe, layout),
+        )
+        work = Work(forward_s + backward_s, ends_forward_s + ends_backward_s, fewest)
+        out.append(Undealt(layout, pipe, work, runs, of_layer, *bytes_, float(other[row])))
     return out
+
+
+def _ends(first_and_last: Floats, pp: int) -> Floats:
+    """(p,) what each rank does beside its layers."""
+    ends: Floats = np.zeros(pp)
+    np.add.at(ends, [0, pp - 1], first_and_last)
+    return ends
 
 
 def _bytes(

@@ -102,17 +102,17 @@ class Deal(NamedTuple):
     busiest_s: float
 
 
-def deals(work: Work, space: Space, all_ways: bool = True) -> list[Deal]:
+def deals(work: Work, space: Space) -> list[Deal]:
     """Of the deals whose busiest rank has the least work, which decides where micro-batches are
-    many, the one whose stages differ least, and the one with less work behind; and that with the
-    most even stages of all, which fills and drains faster. None where memory holds none that is
-    found. all_ways: off, only the first of them where a rank has several chunks.
+    many, the one whose stages differ least, and the one with less work behind, which goes first
+    where ranks have one chunk; and that with the most even stages of all, which fills and drains
+    faster. None where memory holds none that is found.
     """
     if work.fewest.sum() > len(work.seconds):
         return []
-    ways: tuple[tuple[Cost, bool], ...] = ((_uneven, False), (_behind, False), (_uneven, True))
-    tried = ways if all_ways or work.chunks == 1 else ways[:1]
-    found = (_deal(work, space, cost, alone) for cost, alone in tried)
+    costs: list[Cost] = [_behind, _uneven] if work.chunks == 1 else [_uneven, _behind]
+    ways = [*((cost, False) for cost in costs), (_uneven, True)]
+    found = (_deal(work, space, cost, alone) for cost, alone in ways)
     return [each for each in found if each.busiest_s < _LACKS * work.mean_s]
 
 

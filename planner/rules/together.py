@@ -16,7 +16,7 @@ from planner.specs.recipe import Recipe
 _KNOBS = ("pp", "v", "account_for_embedding", "account_for_loss", "first_layers", "last_layers")
 
 
-def _taking(recipe: Recipe) -> NDArray[np.bool_]:
+def taking(recipe: Recipe) -> NDArray[np.bool_]:
     """Which layers cannot begin a stage."""
     layers = bound(recipe.model)
     if recipe.tower is None or not recipe.images_per_sample:
@@ -34,19 +34,19 @@ def _whole(layers: NDArray[np.bool_], layout: Layout) -> bool:
 
 
 def _stay_together(recipe: Recipe, layout: Layouts) -> Mask:
-    layers = _taking(recipe)
+    layers = taking(recipe)
     if not layers.any():
         return True
-    columns = np.array([np.broadcast_to(getattr(layout, name), len(layout)) for name in _KNOBS])
-    few, which = np.unique(columns, axis=1, return_inverse=True)
+    columns = np.broadcast_arrays(*(getattr(layout, name) for name in _KNOBS))
+    few, which = np.unique(np.atleast_2d(np.stack(columns, axis=-1)), axis=0, return_inverse=True)
     string = layout.stage_layout
-    rows = (dict(zip(_KNOBS, map(int, row), strict=True)) for row in few.T)
+    rows = (dict(zip(_KNOBS, map(int, row), strict=True)) for row in few)
     held = [_whole(layers, Layout(**knobs, stage_layout=string)) for knobs in rows]
     return np.array(held, dtype=bool)[which.ravel()]
 
 
 def _stay_together_out(recipe: Recipe, layout: Layout) -> str:
-    free = np.flatnonzero(~_taking(recipe))
+    free = np.flatnonzero(~taking(recipe))
     return f"try pp 1, or a stage layout whose stages begin at layers {_listed(free)}"
 
 

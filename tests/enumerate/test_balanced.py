@@ -22,7 +22,8 @@ from planner.schedules.table import order
 from planner.search import search
 from planner.simulator import fullest_moments, peak_in_flight
 from planner.specs import library, resolve
-from planner.specs.stage_layout import layers, stages
+from planner.specs.recipe import Bounds, Recipe
+from planner.specs.stage_layout import layers, stages, written
 from tests import documents
 from tests.examples import examples
 
@@ -163,3 +164,40 @@ def test_layers_that_do_not_divide_are_split_unevenly() -> None:
 def test_layers_that_divide_are_left_alone_where_a_string_does_not_pay() -> None:
     plans = search(documents.recipe("llama3-70b", 32), top=5).plans
     assert not any(plan.layout.stage_layout for plan in plans)
+
+
+SHARED = "attention-dense (shared-index-experts*3 attention-experts)*2 shared-index-experts*2"
+"""11 layers of GLM-5.2's kinds: stages begin at layers 0, 4 and 8 alone, those with own choices."""
+
+
+def few_layers_that_share() -> Recipe:
+    model = library.model("glm5.2").model_copy(update={"num_layers": 11, "pattern": SHARED})
+    return documents.recipe(model, 16, hardware="b200-sxm", global_batch_size=64)
+
+
+@pytest.mark.parametrize(("pp", "v"), [(2, 1), (3, 1), (2, 2)])
+def test_layers_that_share_lie_together_in_the_best_of_all_cuts(pp: int, v: int) -> None:
+    recipe = few_layers_that_share()
+    layout = documents.layout(recipe, pp=pp, v=v, ep=4, dp=4, m=16)
+    assert breaches(recipe, layout), "no even split is legal"
+    best = math.inf
+    for inner in combinations_with_replacement(range(12), pp * v - 1):
+        text = written(np.diff((0, *inner, 11)).tolist(), recipe.model.mtp_layers)
+        cut = replace(layout, stage_layout=text)
+        if not breaches(recipe, cut):
+            assert set(inner) <= {0, 4, 8, 11}
+            best = min(best, estimate(recipe, cut, exact=True).step_s)
+    found = dealt(recipe, layout)
+    if math.isinf(best):
+        assert found is None
+        return
+    assert found is not None and not breaches(recipe, found)
+    assert estimate(recipe, found, exact=True).step_s == pytest.approx(best)
+
+
+def test_no_plan_begins_a_stage_at_keys_of_another() -> None:
+    """Gemma 3n: the last 15 of 35 layers take keys and values of the layers 18 and 19."""
+    recipe = documents.recipe("gemma3n-e4b", 8, global_batch_size=64)
+    fixed = recipe.model_copy(update={"knobs": {"pp": Bounds(low=2, high=2)}})
+    plans = search(fixed, top=5).plans
+    assert plans and not any(breaches(fixed, plan.layout) for plan in plans)
