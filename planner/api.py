@@ -145,7 +145,7 @@ def recommend(
         if fewest is None and question.gpus is None:
             return Recommendation(question, recipe, None)
         question = question if question.gpus else replace(question, gpus=fewest)
-    answered = best_plans(question, top)
+    answered = best_plans(question, top, format or "")
     question, recipe, result = answered.question, answered.recipe, answered.result
     _check_searched(recipe, result.plans)
     fewest = fewest or result.min_gpus

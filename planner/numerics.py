@@ -4,7 +4,7 @@ dropped tokens, quantized exchanges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,12 @@ from planner.rules.table import mask
 from planner.specs import resolve
 from planner.specs.question import changed
 from planner.specs.recipe import Recipe
+from planner.specs.switches.alternatives import alternatives
 from planner.specs.switches.lossy import LOSSY, MOMENT, in_force
-from planner.specs.switches.numbers import MOMENTS, STATES, is_precise
+from planner.specs.switches.numbers import MOMENTS, STATES
 from planner.specs.switches.precision import PRECISE
-from planner.specs.switches.switch import Switch, Value
-from planner.specs.switches.table import BY_FRAMEWORK, is_guess, parse, settings_of, shown
-from planner.specs.versions import version_of
+from planner.specs.switches.switch import Switches
+from planner.specs.switches.table import is_guess, parse, restated, settings_of, shown
 from planner.specs.words import Question
 
 PAYS = 0.001
@@ -42,8 +42,10 @@ class Offer:
 
     name: str
     value: str
+    settings: Switches
+    """The switches that take it, with what they require."""
     words: dict[str, Any]
-    """Words of the question that take it."""
+    """Other words of the question that take it."""
     layout: Layout
     step_s: float
     """In closed form."""
@@ -53,6 +55,10 @@ class Offer:
     """Whether the layout fits with it alone."""
     guessed: bool
     """Whether the effect is a guess, by its source."""
+
+    def taken(self, question: Question) -> Question:
+        """The question with it."""
+        return _with(question, self.settings, self.words)
 
     def __str__(self) -> str:
         gain = "" if self.saved_s is None else f"{self.saved_s:.2g} s"
@@ -77,9 +83,11 @@ def offers(
     recipe: Recipe,
     legal: Layouts,
     figures: tuple[np.ndarray, np.ndarray, np.ndarray],
+    fixed: Collection[str],
 ) -> tuple[Offer, ...]:
     """What would be faster than the fastest of the legal layouts, the most first; of each switch
-    its best value. figures: seconds, bytes and whether it fits, of each layout.
+    its best value. figures: seconds, bytes and whether it fits, of each layout; fixed: switches
+    that stay as the question has them.
     """
     step_s, memory_bytes, fits = figures
     best_s = float(step_s[fits].min()) if fits.any() else float("inf")
@@ -89,9 +97,9 @@ def offers(
     fitting = fitting[np.argsort(step_s[fitting], kind="stable")[:LOOKED_AT]]
     looked_at = np.concatenate((fitting, others))
     found = []
-    for name, value, words, guessed in _lossy(question, recipe):
+    for name, value, settings, words in _lossy(question, recipe, fixed):
         try:
-            other = resolve.recipe(changed(question, words))
+            other = resolve.recipe(_with(question, settings, words))
         except InputError:  # it contradicts another word, or the version lacks it
             continue
         holds, _ = mask(other, legal[looked_at])
@@ -106,7 +114,9 @@ def offers(
         saved = best_s - float(seconds[row]) if fits.any() else None
         gates = not bool(fits[rows[row]])
         layout = legal[int(rows[row])]
-        found.append(Offer(name, value, words, layout, float(seconds[row]), saved, gates, guessed))
+        guessed = is_guess(recipe.framework, name)
+        figures_of = (float(seconds[row]), saved, gates, guessed)
+        found.append(Offer(name, value, settings, words, layout, *figures_of))
     by_name: dict[str, Offer] = {}
     for offer in sorted(found, key=lambda offer: offer.step_s):
         by_name.setdefault(offer.name, offer)
@@ -115,9 +125,10 @@ def offers(
 
 def all_taken(question: Question, recipe: Recipe) -> Question:
     """The question with everything that changes the numbers: what the fewest GPUs need."""
-    for _, _, words, _ in _lossy(question, recipe):
+    fixed = parse(question.switch, recipe.framework)
+    for _, _, settings, words in _lossy(question, recipe, fixed):
         try:
-            other = changed(question, words)
+            other = _with(question, settings, words)
             resolve.recipe(other)
         except InputError:
             continue
@@ -125,34 +136,24 @@ def all_taken(question: Question, recipe: Recipe) -> Question:
     return question
 
 
-def _lossy(question: Question, recipe: Recipe) -> Iterator[tuple[str, str, dict[str, Any], bool]]:
-    """Name, value, the words that take it, and whether its effect is a guess; what the question
-    fixes is left alone.
-    """
-    fixed = parse(question.switch, recipe.framework)
+def _with(question: Question, settings: Switches, words: dict[str, Any]) -> Question:
+    return changed(question, {**words, "switch": restated(question.switch, settings)})
+
+
+def _lossy(
+    question: Question, recipe: Recipe, fixed: Collection[str]
+) -> Iterator[tuple[str, str, Switches, dict[str, Any]]]:
+    """Name, value, and the switches and other words that take it; what is fixed is left alone."""
     now = settings_of(recipe.software)
-    version = version_of(recipe.framework, recipe.framework_version)
-    for switch in BY_FRAMEWORK[recipe.framework].values():
-        if switch.name in (*fixed, *STATES) or switch.arithmetic_of(now[switch.name]) == LOSSY:
+    for other in alternatives(recipe, fixed):
+        switch = other.switch
+        lossy_now = switch.arithmetic_of(now[switch.name]) == LOSSY
+        if switch.name in STATES or lossy_now or other.arithmetic != LOSSY:
             continue
-        for value in switch.values:
-            if switch.arithmetic_of(value) != LOSSY or switch.spelled(value, version) is None:
-                continue
-            settings = _together(switch, value, now)
-            if not settings.keys() & fixed.keys():
-                words = tuple(f"{name}={shown(setting)}" for name, setting in settings.items())
-                guessed = is_guess(recipe.framework, switch.name)
-                switches = {"switch": (*question.switch, *words)}
-                yield switch.name, shown(value), switches, guessed
-    whole = not is_precise(recipe) and not fixed.keys() & {PRECISE, *STATES}
+        yield switch.name, shown(other.value), other.settings, {}
+    whole = all(now.get(name) == "fp32" for name in MOMENTS) and not {*fixed} & {PRECISE, *STATES}
     if recipe.framework == "megatron" and whole and question.optimizer is None:
-        yield MOMENT, "bf16", {"optimizer": NARROW_MOMENTS}, False
-
-
-def _together(switch: Switch, value: Value, now: dict[str, Value]) -> dict[str, Value]:
-    """The settings that turn a switch to a value: others that it requires, then its own."""
-    required = {name: needed for name, needed in switch.requires if now[name] != needed}
-    return {**required, switch.name: value}
+        yield MOMENT, "bf16", {}, {"optimizer": NARROW_MOMENTS}
 
 
 @dataclass(frozen=True, slots=True)

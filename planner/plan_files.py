@@ -111,6 +111,7 @@ def launch_texts(
     """
     from planner.emit.table import files
 
+    recipe = recipe.model_copy(update={"launched_by": form or ""})
     _check_legal(recipe, layout)
     return files(
         recipe, layout, estimate or estimated(recipe, layout, exact=True), launcher, script, form

@@ -12,16 +12,9 @@ from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.specs import guesses
 from planner.specs.recipe import Recipe
-from planner.specs.switches.lossy import BENCHMARK
-from planner.specs.switches.switch import Switch, Switches, Value, setting
-from planner.specs.switches.table import (
-    BY_FRAMEWORK,
-    is_guess,
-    settings_of,
-    shown,
-    with_switches,
-)
-from planner.specs.versions import version_of
+from planner.specs.switches.alternatives import KEEPS_ARITHMETIC, Alternative, alternatives
+from planner.specs.switches.switch import Switches, Value, setting
+from planner.specs.switches.table import BY_FRAMEWORK, is_guess, settings_of, shown
 
 PAYS = 0.001
 """Of a step: less is not worth a word."""
@@ -56,7 +49,7 @@ class SwitchGain:
 
     @property
     def keeps_arithmetic(self) -> bool:
-        return self.arithmetic in ("same", "reassociated")
+        return self.arithmetic in KEEPS_ARITHMETIC
 
     @property
     def doubt(self) -> str:
@@ -91,37 +84,18 @@ def other_values(
     base = closed_form(recipe, layout)
     scale = 1.0 if step_s is None else step_s / float(base.step_s)
     gains = []
-    for switch in BY_FRAMEWORK[recipe.framework].values():
-        for value in switch.values:
-            gain = _gain(recipe, layout, switch, value, base, accepted)
-            if gain is not None:
-                gains.append(
-                    replace(gain, step_s=gain.step_s * scale, saved_s=gain.saved_s * scale)
-                )
+    for other in alternatives(recipe):
+        gain = _gain(recipe, layout, other, base, accepted)
+        if gain is not None:
+            gains.append(replace(gain, step_s=gain.step_s * scale, saved_s=gain.saved_s * scale))
     return gains
 
 
 def _gain(
-    recipe: Recipe,
-    layout: Layout,
-    switch: Switch,
-    value: Value,
-    base: Estimate,
-    accepted: float,
+    recipe: Recipe, layout: Layout, other: Alternative, base: Estimate, accepted: float
 ) -> SwitchGain | None:
-    now = settings_of(recipe.software)
-    version = version_of(recipe.framework, recipe.framework_version)
-    spelling = switch.spelled(value, version)
-    if value == now[switch.name] or spelling is None:
-        return None
-    if not spelling.in_torchtitan(recipe.versions.torchtitan):
-        return None
-    if switch.arithmetic_of(value) == BENCHMARK:
-        return None
-    needed = dict(switch.requires) if value else {}
-    settings: dict[str, Value] = {n: v for n, v in needed.items() if now[n] != v}
-    settings[switch.name] = value
-    changed = recipe.model_copy(update={"software": with_switches(recipe.software, settings)})
+    switch, now = other.switch, settings_of(recipe.software)[other.switch.name]
+    changed = other.taken(recipe)
     acts = switch.exists(changed, layout) & switch.acts(changed, layout)
     if not acts or breaches(changed, layout):
         return None
@@ -131,15 +105,15 @@ def _gain(
     step_s = float(estimate.step_s)
     return SwitchGain(
         switch.name,
-        now[switch.name],
-        value,
-        settings,
+        now,
+        other.value,
+        other.settings,
         step_s,
         float(base.step_s) - step_s,
         float(base.memory_gib) - float(estimate.memory_gib),
-        switch.arithmetic_of(value),
-        value == switch.values[0],
-        now[switch.name] == switch.default,
+        other.arithmetic,
+        other.value == switch.first,
+        now == switch.default,
         is_guess(recipe.framework, switch.name),
     )
 

@@ -20,8 +20,10 @@ from planner.rules.table import breaches, mask
 from planner.search import branch, fitting, floors, min_gpus, search
 from planner.search.branch import explore
 from planner.search.plans import simplicity
+from planner.search.switches import differing
 from planner.specs import resolve
 from planner.specs.recipe import Bounds, Recipe
+from planner.specs.switches.table import settings_of, with_switches
 from tests.combinations import all_combinations
 from tests.documents import recipe
 
@@ -152,6 +154,41 @@ def test_no_fixed_knob_beats_the_free_search(knobs: dict[str, int]) -> None:
     bounds = {name: Bounds(low=value, high=value) for name, value in knobs.items()}
     fixed = search(recipe("llama3-70b", 64, global_batch_size=128, knobs=bounds), top=1).plans
     assert all(plan.estimate.step_s >= free.step_s * (1 - 1e-9) for plan in fixed)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cuda_graph": "layers"},
+        {"cuda_graph": "none", "moe_dispatcher": "deepep"},
+        {"overlap_moe_expert_parallel_comm": True},
+        {"moe_shared_expert_overlap": True},
+        {"tp_comm_overlap": False, "cp_comm_type": "all_gather"},
+    ],
+)
+def test_no_fixed_switch_beats_the_free_search(settings: dict[str, str | bool]) -> None:
+    asked = recipe("deepseek-v2-lite", 16, global_batch_size=64)
+    free = search(asked, fixed=()).fastest.estimate
+    other = asked.model_copy(update={"software": with_switches(asked.software, settings)})
+    fixed = search(other, top=1, fixed=settings).plans
+    assert all(plan.estimate.step_s >= free.step_s * (1 - 1e-9) for plan in fixed)
+
+
+def test_a_plan_has_no_more_switches_turned_than_it_needs() -> None:
+    """With any of them as the software has it, the step is longer than what cannot be told apart
+    from the fastest; or it does not fit, or breaks a rule.
+    """
+    asked = recipe("deepseek-v3", 256, hardware="gb200-nvl72", global_batch_size=2048)
+    found = search(asked, fixed=())
+    best, own = found.plans[0], settings_of(asked.software)
+    assert found.turned and found.turned["moe_dispatcher"] == "hybridep"
+    turned = differing(found.recipe, asked)
+    for name in turned:
+        software = with_switches(found.recipe.software, {name: own[name]})
+        without = found.recipe.model_copy(update={"software": software})
+        if not breaches(without, best.layout):
+            other = estimate(without, best.layout, exact=True)
+            assert not other.fits or other.step_s > found.fastest.estimate.step_s * 1.005
 
 
 def test_the_best_is_the_simplest_of_what_cannot_be_told_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from planner import numerics, search
@@ -11,6 +12,7 @@ from planner.search import Change, SearchResult
 from planner.specs import resolve
 from planner.specs.question import changed
 from planner.specs.recipe import Recipe
+from planner.specs.switches.table import parse, restated
 from planner.specs.words import Question
 
 NEAREST = 5
@@ -31,43 +33,49 @@ class Answered:
     """What --allow-numerics took for it, the first first."""
 
 
-def best_plans(question: Question, top: int) -> Answered:
+def best_plans(question: Question, top: int, launched_by: str = "") -> Answered:
     """The fastest plans that keep the numbers; where the question allows others, one lossy setting
     after another is taken, as long as the fastest plan gains.
+
+    launched_by: other software that must be able to express them; Recipe.launched_by.
     """
     taken: list[Offer] = []
+    stated = parse(question.switch, resolve.recipe(question).framework)
     while True:
-        recipe = resolve.recipe(question)
-        result = search.search(recipe, top)
-        offers = _offers(question, recipe, result)
+        recipe = resolve.recipe(question).model_copy(update={"launched_by": launched_by})
+        fixed = {*stated, *(name for offer in taken for name in offer.settings)}
+        result = search.search(recipe, top, None if question.own_switches else fixed)
+        turned = search.differing(result.recipe, recipe)
+        answered = changed(question, {"switch": restated(question.switch, turned)})
+        offers = _offers(answered, result, fixed)
         if not question.allow_numerics or not offers:
             break
         taken.append(offers[0])
-        question = changed(question, offers[0].words)
+        question = offers[0].taken(question)
     if taken and result.plans:
         says = f"changes the numbers, as allowed: {', '.join(map(str, taken))}"
         first, *others = result.plans
         result = replace(result, plans=(replace(first, why=(*first.why, says)), *others))
     if offers and not result.plans:
-        result = replace(result, nearest=(*_changes(question, offers), *(result.nearest or ())))
-    return Answered(question, recipe, result, offers, tuple(taken))
+        result = replace(result, nearest=(*_changes(answered, offers), *(result.nearest or ())))
+    return Answered(answered, result.recipe, result, offers, tuple(taken))
 
 
-def _offers(question: Question, recipe: Recipe, result: SearchResult) -> tuple[Offer, ...]:
-    computed = result.computed
+def _offers(question: Question, result: SearchResult, fixed: Collection[str]) -> tuple[Offer, ...]:
+    computed, recipe = result.computed, result.recipe
     if computed is None or not result.legal:
         return ()
     if not result.plans:
         computed = search.legal_sample(recipe)
     figures = (computed.step_s, computed.memory_bytes, computed.fits)
-    return numerics.offers(question, recipe, computed.layout, figures)
+    return numerics.offers(question, recipe, computed.layout, figures, fixed)
 
 
 def _changes(question: Question, offers: tuple[Offer, ...]) -> list[Change]:
     """What would let a layout fit, among the changes that an answer names where nothing does."""
     changes = []
     for offer in offers[:NEAREST]:
-        other = resolve.recipe(changed(question, offer.words))
+        other = resolve.recipe(offer.taken(question))
         says = f"{offer.name} {offer.value}, which changes the numbers (--allow-numerics)"
         changes.append(Change(says, offer.layout, closed_form(other, offer.layout)))
     return changes

@@ -12,7 +12,6 @@ from planner.emit import comments, deepspeed, deepspeed_config, switches, traini
 from planner.emit.program import Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.deepspeed import in_megatron
 from planner.specs.recipe import Recipe
 
 FILE = "accelerate_config.yaml"
@@ -29,32 +28,13 @@ def check(recipe: Recipe, layout: Layout) -> None:
             f"Accelerate starts DeepSpeed or torch's FSDP, but got {recipe.framework}; try"
             " --framework deepspeed, or leave --format out"
         )
-    if layout.pp > 1:
-        raise InputError(
-            f"Accelerate has no pipeline, but got pp={layout.pp}; try --pp 1, or leave --format out"
-        )
     if recipe.precision not in PRECISIONS:
         raise InputError(
             f"precision under Accelerate must be one of {', '.join(PRECISIONS)} here, but got"
             f" {recipe.precision}; try bf16"
         )
-    if recipe.framework == "torch":
-        if layout.dp * layout.cp == 1:
-            raise InputError(
-                "Accelerate's FSDP shards over dp and cp, but both are 1; try dp 2 or more"
-            )
-        if layout.ep > 1:
-            raise InputError(
-                f"Accelerate's FSDP splits no experts, but got ep={layout.ep}; try ep 1, or"
-                " --framework deepspeed"
-            )
-    elif in_megatron(recipe, layout):
-        raise InputError(
-            f"tp under DeepSpeed {recipe.framework_version} is Megatron-DeepSpeed's, which"
-            f" Accelerate does not start, but got tp={layout.tp}; try --tp 1, or a later"
-            " --framework-version"
-        )
-    elif layout.cp > 1 and recipe.attention not in ATTENTIONS:
+    deepspeed_cp = recipe.framework == "deepspeed" and layout.cp > 1
+    if deepspeed_cp and recipe.attention not in ATTENTIONS:
         raise InputError(
             f"attention under Ulysses must be one of {', '.join(ATTENTIONS)}, but got"
             f" {recipe.attention}; try flash"

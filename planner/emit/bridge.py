@@ -14,7 +14,6 @@ from planner.emit.megatron import FSDP_STRATEGIES, NAMES
 from planner.emit.program import Program, escaped, gpus_per_node
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout, module_names
-from planner.specs.megatron import sharded_by_torch
 from planner.specs.model import ModelSpec
 from planner.specs.recipe import Recipe
 from planner.specs.switches.numbers import STATES
@@ -94,11 +93,6 @@ def check(recipe: Recipe, layout: Layout) -> None:
         raise InputError(
             f"Megatron-Bridge computes in {', '.join(PRECISIONS)}, but got {recipe.precision}; try"
             " bf16"
-        )
-    if sharded_by_torch(recipe, layout):
-        raise InputError(
-            "zero 2 and 3 under Megatron-Bridge are Megatron-FSDP, but got torch's FSDP2; try stack"
-            " megatron-bridge"
         )
     if recipe.optimizer not in NAMES:
         raise InputError(

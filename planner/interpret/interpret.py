@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from planner.errors import InputError
 from planner.intake.frameworks.megatron_flags import Flag
@@ -48,6 +48,8 @@ LENGTHS = (
     "hf.block_size",
 )
 HARDWARE = ("gpu.", "node.", "fabric.", "kernels.")
+LAUNCHERS: dict[str, Literal["bridge", "trainer"]] = {"bridge": "bridge", "huggingface": "trainer"}
+"""By kind of reading the software that starts the framework and may express less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +283,7 @@ def _recipe(
         precision=precision,
         framework_version=version,
         attention=kernel,
+        launched_by=LAUNCHERS.get(reading.kind, ""),
     )
 
 

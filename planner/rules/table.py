@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner.layout import Layout, Layouts, Numeric
-from planner.rules import deepspeed, megatron, sizes, switches, together, torch, training
+from planner.rules import deepspeed, launch, megatron, sizes, switches, together, torch, training
 from planner.rules.rule import Breach, Rule, breach
 from planner.specs.recipe import Recipe
 from planner.specs.versions import version_of
@@ -38,9 +38,8 @@ def rules_for(recipe: Recipe) -> tuple[Rule, ...]:
     version.
     """
     version = version_of(recipe.framework, recipe.framework_version)
-    return tuple(
-        rule for rule in BY_FRAMEWORK[recipe.framework] if rule.since <= version < rule.before
-    )
+    rules = BY_FRAMEWORK[recipe.framework] + (launch.RULES if recipe.launched_by else ())
+    return tuple(rule for rule in rules if rule.since <= version < rule.before)
 
 
 def _narrow(value: Any) -> Any:

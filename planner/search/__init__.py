@@ -9,6 +9,7 @@ from planner.search.answer import Change, Plan, SearchResult
 from planner.search.branch import Computed
 from planner.search.nearest import fitting, legal_sample, min_gpus
 from planner.search.plans import best_plan, search
+from planner.search.switches import differing
 
 __all__ = [
     "Change",
@@ -16,6 +17,7 @@ __all__ = [
     "Plan",
     "SearchResult",
     "best_plan",
+    "differing",
     "fitting",
     "legal_sample",
     "min_gpus",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from planner.cost.named import named
 from planner.cost.terms import Estimate
 from planner.layout import Layout
 from planner.search.branch import Computed, Counts
+from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import Switches
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -21,6 +23,8 @@ class Plan:
     why: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     """best, fastest: what it is shown for."""
+    switches: Switches = field(default_factory=dict)
+    """That it has at other values than the answer's recipe."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: names in place of codes, memory in GiB."""
@@ -29,6 +33,7 @@ class Plan:
             "roles": list(self.roles),
             "layout": self.layout.named(),
             "estimate": named(self.estimate),
+            "switches": dict(self.switches),
             "why": list(self.why),
         }
 
@@ -52,6 +57,8 @@ class Change:
 class SearchResult:
     """The answer, and what was looked at on the way."""
 
+    recipe: Recipe
+    """With the switches of the best plan."""
     counts: Counts
     seconds: float
     plans: tuple[Plan, ...]
@@ -59,6 +66,8 @@ class SearchResult:
     """Layouts whose pipeline was simulated."""
     proved: bool = False
     """Whether no other combination of the menus is faster than the fastest plan by the model."""
+    turned: Switches | None = None
+    """What the search of the switches turned for the fastest plan; None: they were not searched."""
     legal: bool = True
     """Whether any layout is legal."""
     nearest: tuple[Change, ...] | None = None

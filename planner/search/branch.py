@@ -5,6 +5,7 @@ each with its shardings, stages and recomputations, until no split that is left 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -78,8 +79,13 @@ class Explored:
 def fits_somehow(recipe: Recipe) -> bool:
     """Whether any layout fits, by closed form."""
     exploration = _Exploration(recipe, 1, 0.0)
-    exploration.run(any_will_do=True)
+    exploration.run(lambda: bool(exploration.best))
     return bool(exploration.best)
+
+
+def glance(recipe: Recipe) -> Computed:
+    """The layouts of the splits that are most promising, by a sample and by their lower bounds."""
+    return _Exploration(recipe, 1, 0.0).run(lambda: True).computed
 
 
 def explore(recipe: Recipe, wanted: int, beyond_s: float = 0.0) -> Explored:
@@ -111,7 +117,8 @@ class _Exploration:
             return float("inf")
         return max(sorted(self.best.values())[self.wanted - 1], self.beyond_s)
 
-    def run(self, any_will_do: bool = False) -> Explored:
+    def run(self, enough: Callable[[], bool] = lambda: False) -> Explored:
+        """Blocks of splits one after another. enough: asked after each."""
         splits = menus.splits(self.recipe)
         for pp in np.unique(splits.pp).tolist():
             self.stagings[pp] = menus.stagings(self.recipe, pp)
@@ -124,7 +131,7 @@ class _Exploration:
         order = np.concatenate((self._promising(splits, order), order))
         order = order[np.sort(np.unique(order, return_index=True)[1])]
         done, size = 0, FIRST_BLOCK
-        while done < len(order) and not (any_will_do and self.best):
+        while done < len(order) and not (done and enough()):
             rows = order[done : done + size]
             if bound[rows].min() > self.limit_s:
                 break

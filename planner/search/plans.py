@@ -5,6 +5,7 @@ faster, and the best is what is simple among the fastest.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -20,10 +21,12 @@ from planner.enumerate.menus import requested
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.rules.table import breaches
+from planner.search import switches
 from planner.search.answer import Plan, SearchResult
-from planner.search.branch import SHOWN, Explored, explore
+from planner.search.branch import NOTHING, SHOWN, Computed, Explored, explore, glance, joined
 from planner.search.nearest import min_gpus, nearest, nearest_refusal
 from planner.specs.recipe import Recipe
+from planner.specs.switches.switch import Switches
 
 LISTED = 5
 """Up to so many plans the first SURE splits are known to be the fastest; of more plans all are."""
@@ -47,15 +50,23 @@ MAX_SIMULATED = 64
 """Pipelines simulated at most to prove which is the fastest."""
 
 
-def search(recipe: Recipe, top: int = 5) -> SearchResult:
+def search(recipe: Recipe, top: int = 5, fixed: Collection[str] | None = None) -> SearchResult:
     """The fastest layouts that fit. An empty answer carries the nearest changes that would let one
     fit, and the fewest GPUs.
+
+    fixed: switches that the question sets; the others are searched where they keep the arithmetic.
+    None: all switches stay as they are.
     """
     started = time.perf_counter()
     sure = REQUESTED if requested(recipe) else top if top > LISTED else SURE
-    finalists = _Finalists(recipe, explore(recipe, sure))
+    searched, explored = _explored(recipe, sure, fixed)
+    finalists = _Finalists(searched, explored, recipe)
     plans = finalists.plans(top)
+    turned = switches.differing(searched, recipe)
+    recipe = finalists.plain
     known: dict[str, Any] = {
+        "recipe": recipe,
+        "turned": None if fixed is None else turned,
         "counts": finalists.explored.counts,
         "computed": finalists.explored.computed,
         "simulated": len(finalists.known),
@@ -75,9 +86,30 @@ def search(recipe: Recipe, top: int = 5) -> SearchResult:
     return SearchResult(**known, seconds=time.perf_counter() - started, plans=plans)
 
 
+def _explored(recipe: Recipe, sure: int, fixed: Collection[str] | None) -> tuple[Recipe, Explored]:
+    """What is explored under the switches that make the fastest layouts fastest: those of a first
+    glance, then until no switch at another value makes a layout that is near faster.
+    """
+    if fixed is None:
+        return recipe, explore(recipe, sure)
+    first = switches.near(glance(recipe))
+
+    def better(found: Computed) -> Recipe:
+        rows = [rows for rows in (first, switches.near(found)) if len(rows)]
+        return switches.faster(recipe, joined(rows), fixed) if rows else recipe
+
+    recipe = better(NOTHING)
+    while True:
+        explored = explore(recipe, sure)
+        changed = better(explored.computed)
+        if not switches.differing(changed, recipe):
+            return recipe, explored
+        recipe = changed
+
+
 def best_plan(recipe: Recipe) -> Plan | None:
-    """The best plan alone; None where nothing fits."""
-    return next(iter(_Finalists(recipe, explore(recipe, 1)).plans(1)), None)
+    """The best plan alone, the switches as they are; None where nothing fits."""
+    return next(iter(_Finalists(recipe, explore(recipe, 1), recipe).plans(1)), None)
 
 
 def simplicity(layout: Layout) -> tuple[int, ...]:
@@ -98,8 +130,10 @@ def simplicity(layout: Layout) -> tuple[int, ...]:
 class _Finalists:
     """Layouts whose pipeline was simulated, of what was explored."""
 
-    def __init__(self, recipe: Recipe, explored: Explored) -> None:
-        self.recipe, self.explored = recipe, explored
+    def __init__(self, recipe: Recipe, explored: Explored, own: Recipe) -> None:
+        self.recipe, self.explored, self.own = recipe, explored, own
+        self.plain = recipe
+        """With as few of its switches changed from the software's own as the best plan needs."""
         self.known: dict[Layout, Estimate] = {}
         self.other, self.proved = requested(recipe), False
 
@@ -144,18 +178,41 @@ class _Finalists:
         return fastest
 
     def _ranked(self, chosen: list[Layout], fastest: Layout) -> tuple[Plan, ...]:
-        pairs = [(layout, self.known[layout]) for layout in chosen]
-        ladder = interleaving(self.recipe, chosen[0])
+        rows = self._plainer(chosen, fastest)
+        pairs = [(layout, its) for layout, its, _ in rows]
+        ladder = interleaving(self.plain, chosen[0])
+        searched = switches.differing(self.recipe, self.plain)
         return tuple(
             Plan(
                 rank + 1,
                 layout,
-                estimate,
-                reasons.why(self.recipe, pairs, rank, ladder),
-                ("best",) * (rank == 0) + ("fastest",) * (layout == fastest),
+                its,
+                reasons.why(self.plain, pairs, rank, ladder),
+                ("best",) * (rank == 0)
+                + ("fastest",) * (layout == fastest and settings == searched),
+                settings,
             )
-            for rank, (layout, estimate) in enumerate(pairs)
+            for rank, (layout, its, settings) in enumerate(rows)
         )
+
+    def _plainer(
+        self, chosen: list[Layout], fastest: Layout
+    ) -> list[tuple[Layout, Estimate, Switches]]:
+        """Every layout with the switches of the best, which has as few as it needs; the fastest,
+        and what does not fit so, with all that was found, which stand beside it.
+        """
+        best, count = chosen[0], len(chosen)
+        limit = max(self.known[fastest].step_s * (1 + ALIKE), self.known[best].step_s)
+        self.plain, its = switches.plainer(self.recipe, self.own, best, float(limit))
+        more = switches.differing(self.recipe, self.plain)
+        if not more:
+            return [(layout, self.known[layout], {}) for layout in chosen]
+        rows: list[tuple[Layout, Estimate, Switches]] = [(best, its, {})]
+        for layout in chosen[1:] if fastest != best else [best, *chosen[1:]]:
+            its = estimate(self.plain, layout, exact=True)
+            plain = layout != fastest and its.fits and not breaches(self.plain, layout)
+            rows.append((layout, its, {}) if plain else (layout, self.known[layout], more))
+        return rows[:count]
 
     def _in_order(self) -> list[Layout]:
         fit = [layout for layout, estimate in self.known.items() if estimate.fits]

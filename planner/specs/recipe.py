@@ -77,6 +77,10 @@ class Recipe(FrozenDocument):
     """Overlap switches and bucket sizes that a software is told, by its own words
     (specs/switches.py); the cost model knows none.
     """
+    launched_by: Literal["", "accelerate", "bridge", "trainer"] = ""
+    """Other software that starts the framework and may express less: Accelerate, Megatron-Bridge,
+    scripts of Hugging Face's Trainer.
+    """
     versions: SoftwareVersions = SoftwareVersions()
     """Of the framework and what stands below it, as far as they are known."""
     assumed: tuple[str, ...] = ()

@@ -140,6 +140,13 @@ class Question:
         bool | None,
         Word("Takes what changes the numbers too (16-bit gradients, ...) where it is faster."),
     ] = None
+    own_switches: Annotated[
+        bool | None,
+        Word(
+            "Leaves switches as the software has them; else recommend searches what keeps the"
+            " arithmetic."
+        ),
+    ] = None
     container: Annotated[
         str | None,
         Word(
@@ -287,6 +294,7 @@ class QuestionWords(TypedDict, total=False):
     stack: str | None
     switch: Sequence[str]
     allow_numerics: bool | None
+    own_switches: bool | None
     container: str | None
     attention: str | None
     max_memory_gib: float | None

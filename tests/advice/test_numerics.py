@@ -46,8 +46,9 @@ def test_an_offer_that_gates_is_a_layout_that_fits_with_it_alone() -> None:
 
 
 def test_allowed_it_is_taken_and_listed(tmp_path: Path) -> None:
-    plain = api.recommend(**LLAMA, top=1)
-    answer = api.recommend(**LLAMA, allow_numerics=True, top=1, out=tmp_path)
+    own = {**LLAMA, "own_switches": True, "top": 1}
+    plain = api.recommend(**own)
+    answer = api.recommend(**own, allow_numerics=True, out=tmp_path)
     assert plain.best is not None and answer.best is not None
     assert answer.best.estimate.step_s < plain.best.estimate.step_s
     held = {held.name: (held.value, held.by) for held in answer.held}

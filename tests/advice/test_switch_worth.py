@@ -123,7 +123,7 @@ def test_check_says_which_switches_it_read(tmp_path: Path, ppplan: Callable[...,
 def test_compare_says_what_it_guesses(ppplan: Callable[..., Ran]) -> None:
     """nemo's published runs had userbuffers, megatron-bridge has none of its own."""
     words = ("--model", "llama3-70b", "--gpus", "64", "--cluster", "h100-sxm")
-    ran = ppplan("compare", *words, "--stack", "nemo,megatron-bridge,megatron")
+    ran = ppplan("compare", *words, "--stack", "nemo,megatron-bridge,megatron", "--own-switches")
     out = " ".join(ran.out.split())
     assert "counts on a guess: tp_comm_overlap on (its published runs had it)" in out
     assert "tp_comm_overlap on (widens the range), cuda_graph layers (widens the range)" in out

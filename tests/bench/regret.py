@@ -1,6 +1,7 @@
 """What the free search loses to a fixed knob: `python -m tests.bench.regret 300 1` asks so many
 random questions by a seed over presets, clusters and frameworks, each with 12 random fixings of one
-to three knobs, and prints every one that beats the free answer, and how far plan 1 is from it.
+to three knobs or switches, and prints every one that beats the free answer, and how far plan 1 is
+from it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from planner.search import SearchResult, search
 from planner.specs import library, resolve
 from planner.specs.question import from_words
 from planner.specs.recipe import Bounds, Recipe
+from planner.specs.switches.alternatives import keeping_arithmetic
 
 FIXINGS = 12
 KNOBS = ("tp", "pp", "cp", "mbs", "sp", "ep", "v", "zero", "offload", "recompute", "dp")
@@ -38,15 +40,30 @@ def question(draw: random.Random) -> Recipe | None:
         return None
 
 
-def fixed(recipe: Recipe, free: SearchResult, draw: random.Random) -> Recipe:
-    """Knobs as a layout has them that was looked at, each alone or up to three together."""
+def fixed(
+    recipe: Recipe, free: SearchResult, draw: random.Random
+) -> tuple[Recipe, dict[str, Any], set[str]]:
+    """Knobs as a layout has them that was looked at, and switches at any value that keeps the
+    arithmetic, each alone or up to three together: the question, what is fixed, and which of it
+    are switches.
+    """
     computed = free.computed
     assert computed is not None
     layout = computed.layout[draw.randrange(len(computed.step_s))]
-    knobs = draw.sample(KNOBS, draw.choice((1, 1, 2, 3)))
-    values = {name: int(getattr(layout, name)) for name in knobs}
-    bounds = {name: Bounds(low=value, high=value) for name, value in values.items()}
-    return recipe.model_copy(update={"knobs": bounds})
+    switches = [other.switch.name for other in keeping_arithmetic(recipe)]
+    bounds, said, stated = {}, {}, set[str]()
+    for name in draw.sample([*KNOBS, *switches], draw.choice((1, 1, 2, 3))):
+        if name in KNOBS:
+            said[name] = value = int(getattr(layout, name))
+            bounds[name] = Bounds(low=value, high=value)
+            continue
+        others = [one for one in keeping_arithmetic(recipe, stated) if one.switch.name == name]
+        if not others:
+            continue
+        other = draw.choice(others)
+        recipe, stated = other.taken(recipe), stated | {*other.settings}
+        said |= other.settings
+    return recipe.model_copy(update={"knobs": bounds}), said, stated
 
 
 def main(count: int, seed: int) -> None:
@@ -57,7 +74,7 @@ def main(count: int, seed: int) -> None:
         recipe = question(draw)
         if recipe is None:
             continue
-        free = search(recipe, 2)
+        free = search(recipe, 2, ())
         seconds.append(free.seconds)
         if not free.plans:
             continue
@@ -66,17 +83,16 @@ def main(count: int, seed: int) -> None:
         fastest = float(free.fastest.estimate.step_s)
         behind.append(float(free.plans[0].estimate.step_s) / fastest - 1)
         for _ in range(FIXINGS):
-            other = fixed(recipe, free, draw)
-            found = search(other, 2)
+            other, said, stated = fixed(recipe, free, draw)
+            found = search(other, 2, stated)
             compared += 1
             if found.plans and found.fastest.estimate.step_s < fastest * (1 - 1e-9):
                 lost += free.proved
                 gain = 1 - float(found.fastest.estimate.step_s) / fastest
-                knobs = {name: bounds.low for name, bounds in other.knobs.items()}
                 name = f"{recipe.model.name} {recipe.gpus} {recipe.hardware.name}"
                 print(
                     f"{name} {recipe.software.name} {recipe.seq_length} {recipe.global_batch_size}:"
-                    f" {knobs} is {gain:.3%} faster ({found.fastest.layout} before"
+                    f" {said} is {gain:.3%} faster ({found.fastest.layout} before"
                     f" {free.fastest.layout}; proved: {free.proved})",
                     flush=True,
                 )

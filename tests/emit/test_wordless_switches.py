@@ -26,7 +26,7 @@ def test_a_switch_without_words_is_refused(tmp_path: Path, form: str | None, swi
 
 @pytest.mark.parametrize("form", [None, "accelerate"])
 def test_a_switch_that_was_measured_with_is_said(form: str | None) -> None:
-    answer = api.recommend(api.question(**QUESTION), top=1)
+    answer = api.recommend(api.question(**QUESTION), top=1, own_switches=True)
     assert answer.best is not None
     measured = {"bucket_cap_mb": 100, "training_dtype": "bf16"}
     recipe = answer.recipe.model_copy(update={"switches": measured})

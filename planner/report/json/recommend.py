@@ -57,6 +57,7 @@ def _search(result: SearchResult) -> dict[str, Any]:
         "computed": counts.computed,
         "simulated": result.simulated,
         "proved": result.proved,
+        "switches": None if result.turned is None else dict(result.turned),
         "legal": result.legal,
         "seconds": result.seconds,
     }

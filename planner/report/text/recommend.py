@@ -23,7 +23,7 @@ from planner.report.text.parts import (
 )
 from planner.search import SearchResult
 from planner.specs.recipe import Recipe
-from planner.specs.switches.table import parse
+from planner.specs.switches import table
 from planner.switch_gains import acting, stated, worth
 from planner.units import GIB
 
@@ -94,13 +94,18 @@ def switches(answer: Recommendation) -> list[Any]:
     """What the switches of plan 1 are worth, and what others would save."""
     plan, recipe = answer.plans[0], answer.recipe
     on, off = worth(list(answer.switches), float(plan.estimate.step_s))
-    settings = parse(answer.question.switch or (), recipe.framework)
+    settings = table.parse(answer.question.switch or (), recipe.framework)
     _, idle = stated(settings, recipe, plan.layout)
     on = ", ".join(filter(None, [on, acting(recipe, plan.layout, on)]))
     offers = ", ".join(map(str, answer.offers))
     sentences = [
         f"on: {on}." * bool(on),
         f"Left off: {off}; --switch NAME=VALUE sets one." * bool(off),
+        *(
+            f"Plan {other.rank} also has {table.text(other.switches)}."
+            for other in answer.plans
+            if other.switches
+        ),
         f"Without effect in plan 1: {', '.join(idle)}." * bool(idle),
         f"Would change the numbers: {offers}; --allow-numerics takes what helps." * bool(offers),
     ]
@@ -143,6 +148,8 @@ def counts(result: SearchResult) -> str:
         f"{known.computed:,} computed, {result.simulated:,} of them simulated",
     ]
     proof = "None is faster than the fastest by the model. " * result.proved
+    if result.turned is not None:
+        proof += "Nor does a switch that keeps the arithmetic make one of the near ones faster. "
     gone = f"Rules: {'; '.join(rules)}." * bool(rules)
     return (
         f"{known.covered:,} layouts in {result.seconds:.2f} s: {', '.join(filter(None, ways))}."

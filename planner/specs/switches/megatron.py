@@ -19,6 +19,7 @@ from planner.specs.switches import (
     precision,
 )
 from planner.specs.switches.allocator import EXPANDABLE_SEGMENTS
+from planner.specs.switches.libraries import SEND_TOKENS, has_nvlink
 from planner.specs.switches.switch import (
     Need,
     Plain,
@@ -58,6 +59,12 @@ def _sends_tokens(recipe: Recipe, layout: Layouts) -> Mask:
 
 def _exchanges_by_nccl(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(setting(recipe, "moe_dispatcher", "allgather") not in ("deepep", "hybridep"))
+
+
+def _splits_within_nvlink(recipe: Recipe, layout: Layouts) -> Mask:
+    """Tensor-parallel ranks reach each other's buffers."""
+    domain = recipe.hardware.node.domain_gpus if has_nvlink(recipe) else 1
+    return np.asarray(layout.tp) <= domain
 
 
 def _exchanges(recipe: Recipe, layout: Layouts) -> Mask:
@@ -281,6 +288,15 @@ SWITCHES = (
         " guess within what torchtitan's async tp gains",
         "[megatron-core] core/model_parallel_config.py",
         acts=_splits_sequence,
+        needs=(
+            Need(
+                "user buffers lie within an NVLink domain",
+                _splits_within_nvlink,
+                "tp_comm_overlap writes to the buffers of other tensor-parallel ranks over NVLink,"
+                " but got tp={layout.tp} on {recipe.hardware.name}",
+                "turn tp_comm_overlap off",
+            ),
+        ),
     ),
     Switch(
         "overlap_p2p_comm",
@@ -430,6 +446,7 @@ SWITCHES = (
         "DeepEP README; DeepSeek-V3 on GB200: DeepEP -4.6% of a step, HybridEP -12.0% more",
         exists=_has_experts,
         acts=_dispatches,
+        needs=(SEND_TOKENS,),
         read=_read_dispatcher,
     ),
     Switch(

@@ -64,6 +64,12 @@ class Spelling:
         """
         return (self.toml if version == TORCHTITANS[0] else self.titan) is not None
 
+    def in_file_of(self, launched_by: str) -> bool:
+        """Whether the file of other software that starts the framework says the value."""
+        if launched_by == "bridge":
+            return bool(self.bridge) or not self.flags
+        return not launched_by or self.accelerate is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -145,6 +151,8 @@ class Switch:
     """Of a switch without values: the words of which any may stand in it, joined by +; NO_WORDS
     where none does.
     """
+    searched: Callable[[Recipe], tuple[Value, ...]] = lambda recipe: ()
+    """Of a switch without values those that a search tries."""
 
     @property
     def first(self) -> Value:

@@ -64,6 +64,12 @@ def parse(words: Iterable[str], framework: str) -> dict[str, Value]:
     return settings
 
 
+def restated(words: Iterable[str], settings: Switches) -> tuple[str, ...]:
+    """Words of a question with settings in place of what they say of the same switches."""
+    others = (word for word in words if word.partition("=")[0].replace("-", "_") not in settings)
+    return (*others, *(f"{name}={shown(value)}" for name, value in settings.items()))
+
+
 def no_such(name: str, frameworks: Iterable[str]) -> InputError:
     """Why none of the frameworks has a switch: it is not modelled, another's, or unknown."""
     frameworks = tuple(frameworks)

@@ -13,6 +13,7 @@ from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
 from planner.specs.switches.allocator import EXPANDABLE_SEGMENTS
 from planner.specs.switches.deepspeed import LIGER
+from planner.specs.switches.libraries import SEND_TOKENS
 from planner.specs.switches.switch import (
     Need,
     Plain,
@@ -353,6 +354,7 @@ SWITCHES = (
         exists=_has_experts,
         acts=_exchanges,
         needs=(
+            SEND_TOKENS,
             Need(
                 "the dispatcher's tokens split evenly",
                 lambda recipe, layout: np.asarray(recipe.seq_length % (layout.cp * layout.tp) == 0),

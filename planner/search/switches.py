@@ -1,0 +1,157 @@
+"""The switches of the software that keep the arithmetic, searched with the layouts: what makes the
+fastest of them faster is turned, and turned back where a plan hardly needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from planner.cost.terms import Estimate
+from planner.estimate import closed_memory, closed_time, estimate, parts
+from planner.layout import Layout, Layouts
+from planner.rules.table import breaches, mask
+from planner.search.branch import Computed
+from planner.specs.recipe import Recipe
+from planner.specs.switches.alternatives import keeping_arithmetic
+from planner.specs.switches.switch import FIRST, Switches
+from planner.specs.switches.table import BY_FRAMEWORK, is_guess, settings_of, with_switches
+from planner.specs.versions import Version, version_of
+
+NEAR = 128
+"""Layouts that are timed with each setting: the fastest that fit, and as many that are faster and
+do not fit, those that lack least.
+"""
+GAIN = 1e-9
+"""Of a step: less is rounding."""
+
+Score = tuple[int, float]
+"""0 with what is to be small; 1 with bytes where nothing fits."""
+NOTHING: Score = (2, 0.0)
+"""Of layouts none of which is legal."""
+
+
+def near(found: Computed) -> Layouts:
+    """Of what was computed the layouts that a switch may make the fastest."""
+    fitting = np.flatnonzero(found.fits)
+    fitting = fitting[np.argsort(found.step_s[fitting], kind="stable")[:NEAR]]
+    best_s = found.step_s[fitting[0]] if len(fitting) else np.inf
+    others = np.flatnonzero(~found.fits & (found.step_s < best_s))
+    others = others[np.argsort(found.memory_bytes[others], kind="stable")[:NEAR]]
+    return found.layout[np.concatenate((fitting, others))]
+
+
+def faster(recipe: Recipe, rows: Layouts, fixed: Collection[str]) -> Recipe:
+    """The recipe with the switches under which the fastest of the layouts is fastest, or where
+    none fits the one that lacks least lacks less.
+
+    fixed: switches that the question sets.
+    """
+    return _ascended(recipe, rows, fixed, _seconds)
+
+
+def roomier(recipe: Recipe, rows: Layouts, fixed: Collection[str]) -> Recipe:
+    """The recipe with the switches under which the smallest of the layouts is smallest."""
+    return _ascended(recipe, rows, fixed, _bytes)
+
+
+def _ascended(
+    recipe: Recipe,
+    rows: Layouts,
+    fixed: Collection[str],
+    scored: Callable[[Recipe, Layouts, Score], Score],
+) -> Recipe:
+    """One switch after another is set where it gains, the one that gains most first."""
+    best = scored(recipe, rows, NOTHING)
+    gaining = []
+    for other in keeping_arithmetic(recipe, fixed):
+        changed = other.taken(recipe)
+        acts = other.switch.exists(changed, rows) & other.switch.acts(changed, rows)
+        score = scored(changed, rows, best) if np.any(acts) else NOTHING
+        if _better(score, best):
+            gaining.append((score, other))
+    for _, other in sorted(gaining, key=lambda pair: pair[0]):
+        changed = other.taken(recipe)
+        score = scored(changed, rows, best)
+        if _better(score, best):
+            recipe, best = changed, score
+    return recipe
+
+
+def _seconds(recipe: Recipe, rows: Layouts, best: Score) -> Score:
+    """Of the fastest that fits, as far as it is better than the best."""
+    legal = rows[np.flatnonzero(mask(recipe, rows)[0])]
+    if not len(legal):
+        return NOTHING
+    known = parts(recipe, legal)
+    step_s = np.broadcast_to(closed_time(recipe, legal, known).step_s, len(legal))
+    if best[0] == 0 and np.min(step_s) >= best[1]:
+        return NOTHING
+    memory_bytes, fits = closed_memory(recipe, legal, known)
+    if not np.any(fits):
+        return 1, float(np.min(memory_bytes))
+    return 0, float(np.min(np.where(fits, step_s, np.inf)))
+
+
+def _bytes(recipe: Recipe, rows: Layouts, best: Score) -> Score:
+    legal = rows[np.flatnonzero(mask(recipe, rows)[0])]
+    if not len(legal):
+        return NOTHING
+    return 0, float(np.min(closed_memory(recipe, legal, parts(recipe, legal))[0]))
+
+
+def _better(score: Score, best: Score) -> bool:
+    return score[0] < best[0] or (score[0] == best[0] and score[1] < best[1] * (1 - GAIN))
+
+
+def plainer(recipe: Recipe, own: Recipe, layout: Layout, limit_s: float) -> tuple[Recipe, Estimate]:
+    """The recipe with as many switches as its software has them as the layout needs to fit and to
+    take no longer than limit_s; and the layout's estimate then. Guesses go first, then what is
+    youngest.
+
+    own: the recipe with the software's switches as the question has them.
+    """
+    simulated = estimate(recipe, layout, exact=True)
+    for name in _by_youth(recipe, settings_of(own.software)):
+        settings = _back(recipe, settings_of(own.software), name)
+        software = with_switches(recipe.software, settings)
+        changed = recipe.model_copy(update={"software": software})
+        if not settings or breaches(changed, layout):
+            continue
+        other = estimate(changed, layout, exact=True)
+        if other.fits and other.step_s <= limit_s:
+            recipe, simulated = changed, other
+    return recipe, simulated
+
+
+def _by_youth(recipe: Recipe, own: Switches) -> list[str]:
+    """The switches that are not as the software has them, guesses first, then the youngest."""
+    version = version_of(recipe.framework, recipe.framework_version)
+
+    def since(name: str) -> Version:
+        spelling = BY_FRAMEWORK[recipe.framework][name].spelled(now[name], version)
+        return spelling.since if spelling else FIRST
+
+    now = settings_of(recipe.software)
+    differing = [name for name in now if now[name] != own[name]]
+    by_youth = sorted(differing, key=since, reverse=True)
+    return sorted(by_youth, key=lambda name: not is_guess(recipe.framework, name))
+
+
+def _back(recipe: Recipe, own: Switches, name: str) -> Switches:
+    """A switch as the software has it, with those that require its value now; none where it is so
+    already.
+    """
+    now = settings_of(recipe.software)
+    if now[name] == own[name]:
+        return {}
+    table = BY_FRAMEWORK[recipe.framework]
+    requiring = [other for other in now if (name, now[name]) in table[other].requires]
+    return {other: own[other] for other in (name, *requiring)}
+
+
+def differing(recipe: Recipe, own: Recipe) -> Switches:
+    """The switches of a recipe that another has at other values."""
+    others = settings_of(own.software)
+    return {n: value for n, value in settings_of(recipe.software).items() if value != others[n]}
