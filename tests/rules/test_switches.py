@@ -284,3 +284,42 @@ def test_copies_of_shards(copies: int, knobs: dict[str, Any], legal: bool) -> No
     layout = documents.layout(recipe, **{"zero": 3, **knobs})
     rules = {breach.rule for breach in breaches(recipe, layout)}
     assert ("copies divide the data parallelism" not in rules) == legal
+
+
+@pytest.mark.parametrize("library_of_tokens", ["deepep", "hybridep"])
+@pytest.mark.parametrize(
+    ("hardware", "legal"),
+    [
+        ("a100-80g-sxm", True),
+        ("h100-sxm", True),
+        ("b200-sxm", True),
+        ("gb200-nvl72", True),
+        ("l40s-pcie", False),
+        ("mi300x-oam", False),
+        ("v100-32g-sxm2", False),
+    ],
+)
+def test_libraries_that_send_tokens(library_of_tokens: str, hardware: str, legal: bool) -> None:
+    """validate_flex_dispatcher_backend of Megatron-Bridge 0.3.1: compute capability 8 to 10."""
+    stack = with_switches(library.stack("megatron"), {"moe_dispatcher": library_of_tokens})
+    recipe = documents.recipe("mixtral-8x7b", 64, stack=stack, hardware=hardware, precision="fp16")
+    broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe, ep=8))}
+    assert ("libraries that send tokens have their kernels" not in broken) == legal
+
+
+@pytest.mark.parametrize(
+    ("hardware", "tp", "legal"),
+    [
+        ("h100-sxm", 8, True),
+        ("h100-sxm", 16, False),
+        ("gb200-nvl72", 16, True),
+        ("l40s-pcie", 2, False),
+        ("l40s-pcie", 1, True),
+    ],
+)
+def test_user_buffers(hardware: str, tp: int, legal: bool) -> None:
+    """Ranks write to each other's memory over NVLink: 8 GPUs of an HGX box, 72 of an NVL72."""
+    stack = with_switches(library.stack("megatron"), {"tp_comm_overlap": True})
+    recipe = documents.recipe("llama3-70b", 64, stack=stack, hardware=hardware)
+    broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe, tp=tp))}
+    assert ("user buffers lie within an NVLink domain" not in broken) == legal
