@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost import pipeline
-from planner.cost.flops import model_flops
+from planner.cost.flops import layer_flops, model_flops, tower_flops
 from planner.cost.layer.embedding_and_head import EndsTime, ends_time, with_deferred
 from planner.cost.layer.kernels import peak_flops_per_s
 from planner.cost.layer.kinds import Times, layer_time
@@ -85,6 +85,8 @@ class KindOfLayer:
     """With what is recomputed."""
     kept_bytes: float
     """Of one micro-batch, between forward and backward."""
+    flops: float
+    """Of one micro-batch, forward and backward, over the GPUs that share it."""
 
 
 def kinds_of_layers(recipe: Recipe, layout: Layout) -> tuple[KindOfLayer, ...]:
@@ -92,6 +94,7 @@ def kinds_of_layers(recipe: Recipe, layout: Layout) -> tuple[KindOfLayer, ...]:
     known = parts(recipe, layout)
     layers, each, acts = known[0], known[1].kinds, known[3]
     share = float(step.recompute_share(layout, layers))
+    micro_batches = recipe.global_batch_size / layout.mbs
     costs = []
     for index, (name, model) in enumerate(kinds(recipe.model).items()):
         params = layer_params(model, layout.tp) + routed_layer_params(model, layout.ep, layout.etp)
@@ -105,6 +108,7 @@ def kinds_of_layers(recipe: Recipe, layout: Layout) -> tuple[KindOfLayer, ...]:
                 float(time.forward_s),
                 float(time.backward_s),
                 float(share * whole + (1 - share) * kept.layer_bytes),
+                layer_flops(recipe.kinds[index]) / micro_batches,
             )
         )
     return (*costs, *tower_of_first_stage(recipe, layout))
@@ -117,7 +121,8 @@ def tower_of_first_stage(recipe: Recipe, layout: Layout) -> tuple[KindOfLayer, .
     if recipe.tower is None:
         return ()
     time, (held, _) = tower_time(recipe, layout), tower_kept_bytes(recipe, layout)
-    costs = (float(time.forward_s), float(time.backward_s), float(held))
+    flops = tower_flops(recipe, full_attention=False) * layout.mbs / recipe.global_batch_size
+    costs = (float(time.forward_s), float(time.backward_s), float(held), flops)
     return (KindOfLayer("vision tower", 1, tower_in(recipe), *costs),)
 
 

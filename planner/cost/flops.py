@@ -280,3 +280,15 @@ def model_flops(recipe: Recipe, *, full_attention: bool) -> float:
     )
     tower = tower_flops(recipe, full_attention=full_attention)
     return recipe.tokens * recipe.used_share * (products + attention + mixed) + tower
+
+
+def layer_flops(kind: Recipe) -> float:
+    """Model FLOPs of one layer of a kind in one step over all GPUs, causal.
+
+    Formula: model_flops() with a layer more - without
+    Source:  [narayanan2021] eq. 3
+    Assumes: as model_flops. kind: one of Recipe.kinds.
+    """
+    more = kind.model.model_copy(update={"num_layers": kind.model.num_layers + 1})
+    longer = kind.model_copy(update={"model": more})
+    return model_flops(longer, full_attention=False) - model_flops(kind, full_attention=False)

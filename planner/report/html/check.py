@@ -108,6 +108,7 @@ def _costs(answer: Checked) -> list[Section]:
             more=(More("Every term of the stated layout", grid=parts.time_terms(answer.estimate)),),
         ),
         parts.memory(answer.estimate),
+        *parts.by_kind(answer.launch.recipe, answer.launch.layout),
     ]
 
 

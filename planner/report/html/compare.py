@@ -8,6 +8,7 @@ from planner.report.draw.chart import Chart
 from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text import compare
+from planner.report.text.parts import KIND, kind_rows
 
 
 def page(answer: Comparison) -> Page:
@@ -41,6 +42,7 @@ def page(answer: Comparison) -> Page:
         ),
         *([Section("Throughput", charts=(_throughput(there), *_scaling(there)))] if there else []),
         *([Section("Time and memory", charts=graphs)] if graphs else []),
+        Section("Layers by kind", more=_kinds(there)),
         Section(
             "What changes, and why", more=tuple(More(name, (("", text),)) for name, text in changes)
         ),
@@ -72,6 +74,16 @@ def _table(answer: Comparison) -> Grid:
         (*compare.cells(row, True, True, True), row.limits or row.fault) for row in answer.rows
     )
     return Grid(head, rows)
+
+
+def _kinds(rows: list[Row]) -> tuple[More, ...]:
+    """One layer of each kind, where there are several, of each row."""
+    tables = [
+        (row.name, tuple(kind_rows(row.recipe, row.layout)))
+        for row in rows
+        if row.recipe and row.layout
+    ]
+    return tuple(More(name, grid=Grid(KIND, table)) for name, table in tables if len(table) > 1)
 
 
 def _throughput(rows: list[Row]) -> Chart:

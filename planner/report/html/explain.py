@@ -44,6 +44,7 @@ def page(answer: Explanation) -> Page:
             more=(More("Every term", grid=parts.time_terms(estimate)),),
         ),
         parts.memory(estimate),
+        *parts.by_kind(recipe, layout),
         *parts.timeline(recipe, layout),
         Section(
             "Switches of the software",

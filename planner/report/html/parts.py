@@ -14,7 +14,16 @@ from planner.report.draw import plotly_charts
 from planner.report.formulas import Formula, cost_formulas, keys
 from planner.report.html.page import Grid, More, Section
 from planner.report.text import explain, simulate
-from planner.report.text.parts import BATCH, GPUS, experts, figures, product, tflops
+from planner.report.text.parts import (
+    BATCH,
+    GPUS,
+    KIND,
+    experts,
+    figures,
+    kind_rows,
+    product,
+    tflops,
+)
 from planner.report.text.parts import goodput as goodput_lines
 from planner.report.text.parts import question as question_line
 from planner.specs.recipe import Recipe
@@ -129,6 +138,13 @@ def memory(estimate: Estimate) -> Section:
     chart = plotly_charts.memory_by_stage(estimate)
     more = (terms, More("Stage by stage", grid=stages(estimate)))
     return Section("Memory by stage", charts=(chart,), more=more)
+
+
+def by_kind(recipe: Recipe, layout: Layout) -> tuple[Section, ...]:
+    """One layer of each kind, where there are several."""
+    rows = tuple(kind_rows(recipe, layout))
+    says = "One layer and one micro-batch; FLOPs over the GPUs that share it."
+    return (Section("Layer by kind", (says,), Grid(KIND, rows)),) * (len(rows) > 1)
 
 
 def timeline(recipe: Recipe, layout: Layout) -> tuple[Section, ...]:

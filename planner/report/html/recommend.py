@@ -36,6 +36,7 @@ def page(answer: Recommendation) -> Page:
             more=(More("Terms of plan 1", grid=parts.time_terms(best.estimate)),),
         ),
         parts.memory(best.estimate),
+        *parts.by_kind(recipe, best.layout),
         *parts.timeline(recipe, best.layout),
         *_searched(answer, result),
         parts.assumed(recipe, best.estimate, answer.goodput),

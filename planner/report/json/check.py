@@ -8,6 +8,7 @@ from planner.advice.findings import Checked, Finding
 from planner.advice.flag_names import flags
 from planner.cost.named import named
 from planner.intake.reading import Value
+from planner.report.json.parts import kinds
 from planner.specs.named_software import spelled
 
 BIG = 400
@@ -42,6 +43,7 @@ def document(answer: Checked) -> dict[str, Any]:
         "assumed": list(launch.assumed),
         "findings": [finding_document(finding, kind) for finding in answer.findings],
         "estimate": None if answer.estimate is None else named(answer.estimate),
+        "kinds": [] if answer.estimate is None else kinds(launch.recipe, launch.layout),
         "best": (
             None
             if answer.best is None

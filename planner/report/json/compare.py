@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.advice.comparison import Comparison, Row
 from planner.cost.named import named
-from planner.report.json.parts import goodput
+from planner.report.json.parts import goodput, kinds
 from planner.specs.switches.table import settings_of
 
 
@@ -33,6 +33,7 @@ def row_document(row: Row) -> dict[str, Any]:
         "global_batch_size": recipe.global_batch_size if recipe else None,
         "layout": row.layout.named() if row.layout else None,
         "estimate": named(row.estimate) if row.estimate else None,
+        "kinds": kinds(recipe, row.layout) if recipe and row.layout else [],
         "limits": row.limits or None,
         "days_per_trillion_tokens": spent.days if spent else None,
         "gpu_hours_per_trillion_tokens": spent.gpu_hours if spent else None,

@@ -9,6 +9,8 @@ from math import inf
 from typing import Any
 
 from planner.cost.goodput import Goodput
+from planner.estimate import kinds_of_layers
+from planner.layout import Layout
 from planner.rules.rule import Breach
 from planner.specs.named_software import spelled
 from planner.specs.recipe import Recipe
@@ -58,3 +60,8 @@ def goodput(goodput: Goodput | None) -> dict[str, Any] | None:
 
 def breaches(breaches: tuple[Breach, ...]) -> list[dict[str, str]]:
     return [{"rule": breach.rule, "message": breach.message} for breach in breaches]
+
+
+def kinds(recipe: Recipe, layout: Layout) -> list[dict[str, Any]]:
+    """What one layer of each kind costs."""
+    return [asdict(kind) for kind in kinds_of_layers(recipe, layout)]

@@ -15,7 +15,7 @@ from planner.advice.findings import Checked, Finding
 from planner.advice.flag_names import flag_line
 from planner.cost.terms import Estimate
 from planner.layout import SCHEDULES, Layout
-from planner.report.text.parts import heading, paragraph, plans
+from planner.report.text.parts import by_kind, heading, paragraph, plans
 from planner.units import GIB
 
 STYLE = {"error": "bold red", "warning": "yellow", "hint": "cyan"}
@@ -40,6 +40,7 @@ def text(answer: Checked) -> Group:
         if answer.best:
             rows.append(("best", answer.best.layout, answer.best.estimate))
         parts += [plans(rows), *_stages(answer.estimate)]
+        parts += by_kind(launch.recipe, launch.layout)
     if answer.switches:
         parts.append(paragraph("Switches", f"on: {answer.switches}."))
     parts += [*_oom(answer), *_measured(answer), *_open(answer), _values(answer)]

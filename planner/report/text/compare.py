@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.advice.comparison import Comparison, Row
 from planner.reasons import zero
-from planner.report.text.parts import NO_PROGRESS, bullets, grid, product, sentences
+from planner.report.text.parts import NO_PROGRESS, bullets, by_kind, grid, product, sentences
 from planner.switch_gains import guesses_on
 from planner.units import GIB
 
@@ -49,6 +49,9 @@ def text(answer: Comparison) -> Group:
         changes.append(Text.assemble(("\n" + row.name, "bold"), ": ", "; ".join(reasons)))
         if row.changes:
             changes.append(bullets(row.changes))
+    for row in answer.rows:
+        if row.recipe is not None and row.layout is not None:
+            changes += by_kind(row.recipe, row.layout, f"{row.name}: ")
     means = (
         "T: a trillion tokens, failures counted where they are stated. scaling: tokens/s a GPU over"
         " those of the fewest."

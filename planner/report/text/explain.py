@@ -18,7 +18,17 @@ from planner.estimate import estimate
 from planner.layout import SCHEDULES
 from planner.references import REFERENCES
 from planner.report.formulas import Formula, formulas_of, keys, meanings
-from planner.report.text.parts import goodput, grid, heading, more_assumed, plans, splits, unusual
+from planner.report.text.parts import (
+    by_kind,
+    goodput,
+    grid,
+    heading,
+    more_assumed,
+    plans,
+    splits,
+    title,
+    unusual,
+)
 from planner.report.text.recommend import numerics
 from planner.specs.switches.lossy import BENCHMARK
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of, shown
@@ -44,8 +54,7 @@ def text(answer: Explanation, formulas: bool = True) -> Group:
     stages: list[Any] = []
     if estimate.stages:
         stages = [title("Stage by stage"), stage_table(estimate)]
-    if len(answer.kinds) > 1:
-        stages += [title("Layer by kind"), kind_table(answer)]
+    stages += by_kind(answer.recipe, answer.layout)
     return Group(
         heading(answer.recipe),
         plans([(unusual(answer.layout), answer.layout, estimate)]),
@@ -68,10 +77,6 @@ def text(answer: Explanation, formulas: bool = True) -> Group:
         *goodput(answer.goodput),
         *(written(*used_formulas(answer)) if formulas else ()),
     )
-
-
-def title(text: str) -> Text:
-    return Text(f"\n{text}", "bold cyan")
 
 
 def time_table(estimate: Estimate) -> Table:
@@ -152,36 +157,6 @@ def stage_rows(estimate: Estimate) -> list[tuple[str, ...]]:
             f"{stage.memory_bytes / GIB:.2f}",
         )
         for stage in estimate.stages
-    ]
-
-
-KIND = ("kind", "layers", "parameters a GPU", "forward ms", "backward ms", "of the layers", "MiB")
-
-
-def kind_table(answer: Explanation) -> Table:
-    """One layer of each kind: parameters, time of a micro-batch, its share of all layers' time, MiB
-    that it keeps.
-    """
-    table = grid(*KIND)
-    for row in kind_rows(answer):
-        table.add_row(*row)
-    return table
-
-
-def kind_rows(answer: Explanation) -> list[tuple[str, ...]]:
-    """A row a kind, in the order of the model."""
-    seconds = [kind.layers * (kind.forward_s + kind.backward_s) for kind in answer.kinds]
-    return [
-        (
-            kind.name,
-            str(kind.layers),
-            f"{kind.params:,}",
-            f"{kind.forward_s * MILLI:.3f}",
-            f"{kind.backward_s * MILLI:.3f}",
-            f"{own / sum(seconds):.0%}",
-            f"{kind.kept_bytes / MIB:,.1f}",
-        )
-        for kind, own in zip(answer.kinds, seconds, strict=True)
     ]
 
 

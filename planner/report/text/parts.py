@@ -5,6 +5,7 @@ paragraphs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group
@@ -13,11 +14,12 @@ from rich.text import Text
 
 from planner.cost.goodput import Goodput
 from planner.cost.terms import Estimate
+from planner.estimate import kinds_of_layers
 from planner.layout import SCHEDULES, Layout, Numeric
 from planner.reasons import zero
 from planner.specs.megatron_letters import by_letters
 from planner.specs.recipe import Recipe
-from planner.units import GIB
+from planner.units import GIB, MIB, TERA
 
 GPUS = ("tp", "pp", "dp", "cp")
 BATCH = ("dp", "mbs", "m")
@@ -26,6 +28,7 @@ ENDS = ("embedding", "loss")
 """What may count as a layer of the first, of the last stage."""
 NO_PROGRESS = 5e-4
 """A share of the time that prints as 0.0%."""
+MILLI = 1e3
 WIDTH = 100
 """Columns that a table must not pass, since rich cuts what does."""
 
@@ -50,6 +53,45 @@ def question(recipe: Recipe, batch: str = "") -> Text:
         f" {recipe.framework} {recipe.framework_version}{recipe.versions.with_torchtitan}"
         f" ({recipe.software.name}{container})",
     )
+
+
+def title(text: str) -> Text:
+    return Text(f"\n{text}", "bold cyan")
+
+
+KIND = ("kind", "layers", "params a GPU", "forward ms", "backward ms", "share", "MiB", "TFLOP")
+
+
+def by_kind(recipe: Recipe, layout: Layout, name: str = "") -> list[Any]:
+    """One layer of each kind, where there are several, under a title that begins with a name."""
+    rows = kind_rows(recipe, layout)
+    if len(rows) < 2:
+        return []
+    table = grid(*KIND)
+    for row in rows:
+        table.add_row(*row)
+    return [title(f"{name}Layer by kind"), table]
+
+
+def kind_rows(recipe: Recipe, layout: Layout) -> list[tuple[str, ...]]:
+    """Of one layer of each kind, in the order of the model: parameters, time of a micro-batch, the
+    kind's share of all layers' time, MiB that it keeps, and FLOPs over the GPUs that share it.
+    """
+    kinds = kinds_of_layers(recipe, layout)
+    seconds = [kind.layers * (kind.forward_s + kind.backward_s) for kind in kinds]
+    return [
+        (
+            kind.name,
+            str(kind.layers),
+            f"{kind.params:,}",
+            f"{kind.forward_s * MILLI:.3f}",
+            f"{kind.backward_s * MILLI:.3f}",
+            f"{own / sum(seconds):.0%}",
+            f"{kind.kept_bytes / MIB:,.1f}",
+            f"{kind.flops / TERA:,.2f}",
+        )
+        for kind, own in zip(kinds, seconds, strict=True)
+    ]
 
 
 def plans(rows: Sequence[tuple[str, Layout, Estimate]], first: str = "") -> Table:
