@@ -11,6 +11,7 @@ from planner.estimate import KindOfLayer
 from planner.layout import Layout
 from planner.numerics import Held, Offer
 from planner.rules.rule import Breach
+from planner.schedule_options import ScheduleOption
 from planner.search import Plan, SearchResult
 from planner.specs.recipe import Recipe
 from planner.specs.words import Question
@@ -41,6 +42,8 @@ class Recommendation(TableViews):
     """What of the first plan changes the numbers."""
     goodput: Goodput | None = None
     """Of the first plan, with failures and checkpoints, when the question states some."""
+    schedules: tuple[ScheduleOption, ...] = ()
+    """What each schedule would give for the first plan; none without a pipeline."""
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -53,17 +56,6 @@ class Recommendation(TableViews):
         return self.plans[0] if self.plans else None
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The same layout under a plain schedule, v = 1: what that keeps in flight."""
-
-    schedule: str
-    in_flight: float
-    """Micro-batches whose activations the first stage holds."""
-    estimate: Estimate
-    """Simulated as the plan's own, closed form where the pipeline is very long."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(TableViews):
     """One layout: what the cost model says of it and which rules it breaks."""
@@ -73,7 +65,8 @@ class Explanation(TableViews):
     layout: Layout
     estimate: Estimate
     breaches: tuple[Breach, ...] = ()
-    baselines: tuple[Baseline, ...] = ()
+    schedules: tuple[ScheduleOption, ...] = ()
+    """What each schedule would give; none without a pipeline."""
     held: tuple[Held, ...] = ()
     """What of it changes the numbers."""
     goodput: Goodput | None = None

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.errors import InputError, check_installed
-from planner.layout import SCHEDULE_CODE
 from planner.specs import plan as plan_file
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from planner.advice.comparison import Comparison
     from planner.advice.findings import Checked
     from planner.answers import (
-        Baseline,
         Emitted,
         Explanation,
         Known,
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     )
     from planner.calibrate.calibrate import Calibration
     from planner.launch.capabilities import Diagnosis
-    from planner.layout import Layout
     from planner.pipeline.answer import Answer
     from planner.search import Plan
     from planner.specs.recipe import Recipe
@@ -78,13 +75,6 @@ __all__ = [
     "tune",
     "validate",
 ]
-
-BASELINES = ("1f1b", "gpipe")
-"""Plain schedules whose activations in flight are set beside those of a plan."""
-SIMULATED = 16_384
-"""Micro-batches times ranks up to which their pipelines are simulated as the plan's is; of larger
-ones the closed form is as close.
-"""
 
 
 @checked
@@ -118,6 +108,7 @@ def recommend(
     from planner.advice.goodput import of_plan
     from planner.answers import Recommendation
     from planner.plan_files import out_folder, training_script, write_plan
+    from planner.schedule_options import schedule_options
     from planner.switch_gains import other_values
 
     if not 1 <= top <= 1000:
@@ -170,6 +161,7 @@ def recommend(
         offers=answered.offers,
         held=numerics.held(question, recipe, best.layout, answered.taken),
         goodput=goodput,
+        schedules=schedule_options(recipe, best.layout, best.estimate),
     )
 
 
@@ -186,6 +178,7 @@ def explain(
     from planner.estimate import estimate, kinds_of_layers
     from planner.numerics import held
     from planner.rules.table import breaches
+    from planner.schedule_options import schedule_options
     from planner.switch_gains import other_values
 
     question = plan_file.restated(question, words, layout=True)
@@ -204,7 +197,7 @@ def explain(
         layout,
         exact,
         broken,
-        _baselines(recipe, layout),
+        schedule_options(recipe, layout, exact),
         held(question, recipe, layout),
         of_plan(question, recipe, exact),
         tuple(other_values(recipe, layout, accepted, float(exact.step_s))),
@@ -476,22 +469,6 @@ def switches(name: str | None = None, framework: str | None = None) -> Known:
     from planner.answers import Known
 
     return Known("switches", known.switches(name, framework), name is not None)
-
-
-def _baselines(recipe: Recipe, layout: Layout) -> tuple[Baseline, ...]:
-    from planner.answers import Baseline
-    from planner.cost.schedule_terms import in_flight
-    from planner.estimate import estimate
-
-    plain = {
-        name: replace(layout, schedule=SCHEDULE_CODE[name], v=1, group=0, stage_layout="")
-        for name in BASELINES
-    }
-    exact = layout.pp * layout.m <= SIMULATED
-    return tuple(
-        Baseline(name, float(in_flight(variant, 0)), estimate(recipe, variant, exact=exact))
-        for name, variant in plain.items()
-    )
 
 
 def _check_searched(recipe: Recipe, plans: tuple[Plan, ...]) -> None:

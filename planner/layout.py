@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, overload
 
@@ -260,3 +261,13 @@ class Layout(Generic[Knob]):
 FIELDS = tuple(f.name for f in fields(Layout))
 Layouts = Layout[Numeric]
 """One layout, or many: every field a number or a column with one value a layout."""
+
+
+def columns(layouts: Sequence[Layout]) -> Layouts:
+    """Layouts as one batch, without their stage layouts."""
+    knobs: dict[str, Any] = {
+        knob.name: np.array([getattr(layout, knob.name) for layout in layouts])
+        for knob in fields(Layout)
+        if knob.name != "stage_layout"
+    }
+    return Layout(**knobs)

@@ -37,6 +37,7 @@ FLOOR = {
     "advice": 5,
     "search": 4,
     "switch_gains": 4,
+    "schedule_options": 4,
     "numerics": 4,
     "pipeline": 4,
     "interpret": 4,

@@ -36,6 +36,7 @@ from planner.intake.logs.read_log import Log
 from planner.intake.reading import Reading, Value
 from planner.interpret.interpret import Launch, computes, interpret, reinterpret
 from planner.rules.table import breaches
+from planner.schedule_options import ScheduleOption, schedule_options
 
 ROUNDS = 3
 """Times that a changed launch is asked again."""
@@ -128,6 +129,7 @@ def check_reading(
         figures,
         matched,
         switches=_switches(launch, estimated, verdict),
+        schedules=_schedules(launch, estimated, verdict),
         guessed=guessed,
     )
 
@@ -137,6 +139,15 @@ def _switches(launch: Launch, estimated: Estimate | None, verdict: Verdict) -> s
     if estimated is None or verdict == "invalid":
         return switch_gains.acting(launch.recipe, launch.layout)
     return switch_gains.turned_on(launch.recipe, launch.layout, float(estimated.step_s))
+
+
+def _schedules(
+    launch: Launch, estimated: Estimate | None, verdict: Verdict
+) -> tuple[ScheduleOption, ...]:
+    """What each schedule would give, of a launch that runs."""
+    if estimated is None or verdict == "invalid":
+        return ()
+    return schedule_options(launch.recipe, launch.layout, estimated)
 
 
 Judged = tuple[list[Finding], Estimate | None, Best | None, Verdict]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from planner.cost.terms import Estimate
 from planner.interpret.interpret import Launch
 from planner.layout import Layout
+from planner.schedule_options import ScheduleOption
 from planner.specs.recipe import Recipe
 from planner.views import Views
 
@@ -69,6 +70,8 @@ class Checked(Views):
     """Files written by --fix."""
     switches: str = ""
     """What of the software's switches is on, in a line."""
+    schedules: tuple[ScheduleOption, ...] = ()
+    """What each schedule would give for a launch that runs; none without a pipeline."""
     diff: str = ""
     edits: dict[str, Any] = field(default_factory=dict)
     """What --fix changed, as flags."""

@@ -20,6 +20,7 @@ from planner.intake.read import read
 from planner.interpret.interpret import Launch, interpret
 from planner.layout import Layout
 from planner.plan_files import launch_texts
+from planner.schedule_options import schedule_options
 from planner.specs import resolve
 from planner.specs.question import changed, from_words
 from planner.specs.recipe import Recipe
@@ -88,7 +89,10 @@ def check_proof(
         *_other_versions(proof, recipe),
         *memory.findings(launch, judged, max(more_bytes, 0.0)),
     )
-    return Checked(str(file), launch, verdict, findings, predicted, None, figures)
+    schedules = schedule_options(recipe, layout, predicted)
+    return Checked(
+        str(file), launch, verdict, findings, predicted, None, figures, schedules=schedules
+    )
 
 
 def as_proved(recipe: Recipe, predicted: Estimate, proof: Proof) -> Estimate:

@@ -68,7 +68,7 @@ def _layouts(layout: Layouts, count: int) -> dict[str, Any]:
 
 def explain(answer: Explanation) -> pd.DataFrame:
     """One row: the layout, and every term of its time and memory."""
-    return _frame([answer.to_dict()], leave_out=("question", "beside", "goodput"))
+    return _frame([answer.to_dict()], leave_out=("question", "schedules", "goodput"))
 
 
 def sweep(answer: Sweep) -> pd.DataFrame:

@@ -109,6 +109,7 @@ def _costs(answer: Checked) -> list[Section]:
         ),
         parts.memory(answer.estimate),
         *parts.by_kind(answer.launch.recipe, answer.launch.layout),
+        parts.schedules(answer.schedules),
     ]
 
 

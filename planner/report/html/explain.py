@@ -8,7 +8,7 @@ from planner.report.draw import plotly_charts
 from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
 from planner.report.text.explain import in_flight, switch_rows, used_formulas
-from planner.units import GIB, MIB
+from planner.units import MIB
 
 
 def page(answer: Explanation) -> Page:
@@ -20,16 +20,6 @@ def page(answer: Explanation) -> Page:
         [Section("It breaks a rule", tuple(row.message for row in answer.breaches), alert=True)]
         if answer.breaches
         else []
-    )
-    plain_rows = tuple(
-        (
-            row.schedule,
-            f"{row.in_flight:.2f}",
-            f"{row.estimate.memory_bytes / GIB:.1f}",
-            f"{row.estimate.bubble_share:z.1%}",
-            f"{row.estimate.step_s:.3f}",
-        )
-        for row in answer.baselines
     )
     sent = estimate.p2p
     sections = (
@@ -50,13 +40,7 @@ def page(answer: Explanation) -> Page:
             "Switches of the software",
             grid=Grid(("switch", "value", "what it is worth, or does"), tuple(switch_rows(answer))),
         ),
-        Section(
-            "Activations in flight",
-            (in_flight(answer),),
-            Grid(
-                ("plain schedule, v 1", "in flight", "memory, GiB", "bubble", "step, s"), plain_rows
-            ),
-        ),
+        parts.schedules(answer.schedules, (in_flight(answer),)),
         Section(
             "Transfers between stages",
             (

@@ -26,6 +26,8 @@ from planner.report.text.parts import (
 )
 from planner.report.text.parts import goodput as goodput_lines
 from planner.report.text.parts import question as question_line
+from planner.report.text.schedule_options import HEAD, rows, sentences
+from planner.schedule_options import ScheduleOption
 from planner.specs.recipe import Recipe
 from planner.units import GIB
 
@@ -145,6 +147,15 @@ def by_kind(recipe: Recipe, layout: Layout) -> tuple[Section, ...]:
     rows = tuple(kind_rows(recipe, layout))
     says = "One layer and one micro-batch; FLOPs over the GPUs that share it."
     return (Section("Layer by kind", (says,), Grid(KIND, rows)),) * (len(rows) > 1)
+
+
+def schedules(options: Sequence[ScheduleOption], more: tuple[str, ...] = ()) -> Section:
+    """What each schedule would give, the plan's own in bold; not drawn without a pipeline."""
+    if not options:
+        return Section("Under each schedule")
+    shown = [option.own for option in options if not option.refused]
+    grid = Grid(HEAD, tuple(rows(options)), strong=(shown.index(True),))
+    return Section("Under each schedule", (*sentences(options), *more), grid)
 
 
 def timeline(recipe: Recipe, layout: Layout) -> tuple[Section, ...]:

@@ -38,6 +38,7 @@ def page(answer: Recommendation) -> Page:
         parts.memory(best.estimate),
         *parts.by_kind(recipe, best.layout),
         *parts.timeline(recipe, best.layout),
+        parts.schedules(answer.schedules),
         *_searched(answer, result),
         parts.assumed(recipe, best.estimate, answer.goodput),
         parts.formulas(),

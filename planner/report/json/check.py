@@ -8,7 +8,7 @@ from planner.advice.findings import Checked, Finding
 from planner.advice.flag_names import flags
 from planner.cost.named import named
 from planner.intake.reading import Value
-from planner.report.json.parts import kinds
+from planner.report.json.parts import kinds, schedules
 from planner.specs.named_software import spelled
 
 BIG = 400
@@ -49,6 +49,7 @@ def document(answer: Checked) -> dict[str, Any]:
             if answer.best is None
             else {"layout": answer.best.layout.named(), "estimate": named(answer.best.estimate)}
         ),
+        "schedules": schedules(answer.schedules),
         "measured": answer.measured,
         "oom": answer.oom,
         "verdict": answer.verdict,

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.answers import Explanation
 from planner.cost.named import named
-from planner.report.json.parts import breaches, goodput, question
+from planner.report.json.parts import breaches, goodput, question, schedules
 from planner.specs.switches.table import settings_of
 
 
@@ -24,13 +24,6 @@ def document(answer: Explanation) -> dict[str, Any]:
             "others": [gain.to_dict() for gain in answer.switches],
         },
         "breaches": breaches(answer.breaches),
-        "beside": [
-            {
-                "schedule": baseline.schedule,
-                "in_flight": baseline.in_flight,
-                "estimate": named(baseline.estimate),
-            }
-            for baseline in answer.baselines
-        ],
+        "schedules": schedules(answer.schedules),
         "goodput": goodput(answer.goodput),
     }

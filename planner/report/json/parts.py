@@ -12,6 +12,7 @@ from planner.cost.goodput import Goodput
 from planner.estimate import kinds_of_layers
 from planner.layout import Layout
 from planner.rules.rule import Breach
+from planner.schedule_options import ScheduleOption, pays_up_to, verdict
 from planner.specs.named_software import spelled
 from planner.specs.recipe import Recipe
 from planner.specs.words import Question, declared
@@ -56,6 +57,18 @@ def goodput(goodput: Goodput | None) -> dict[str, Any] | None:
         number = value.item() if hasattr(value, "item") else value
         document[name] = None if number == inf else number
     return document
+
+
+def schedules(options: tuple[ScheduleOption, ...]) -> dict[str, Any] | None:
+    """What each schedule would give; None without a pipeline."""
+    if not options:
+        return None
+    enough = pays_up_to(options)
+    return {
+        "options": [option.to_dict() for option in options],
+        "v_pays_up_to": None if enough is None else enough.v,
+        "says": verdict(options) or None,
+    }
 
 
 def breaches(breaches: tuple[Breach, ...]) -> list[dict[str, str]]:

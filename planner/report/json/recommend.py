@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.answers import Recommendation
 from planner.cost.named import named
-from planner.report.json.parts import goodput, question
+from planner.report.json.parts import goodput, question, schedules
 from planner.search import Change, SearchResult
 from planner.specs.switches.table import settings_of
 
@@ -36,6 +36,7 @@ def document(answer: Recommendation) -> dict[str, Any]:
         "files": list(answer.files),
         "refused": answer.refused or None,
         "goodput": goodput(answer.goodput),
+        "schedules": schedules(answer.schedules),
     }
 
 

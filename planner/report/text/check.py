@@ -16,6 +16,7 @@ from planner.advice.flag_names import flag_line
 from planner.cost.terms import Estimate
 from planner.layout import SCHEDULES, Layout
 from planner.report.text.parts import by_kind, heading, paragraph, plans
+from planner.report.text.schedule_options import tabled
 from planner.units import GIB
 
 STYLE = {"error": "bold red", "warning": "yellow", "hint": "cyan"}
@@ -41,6 +42,9 @@ def text(answer: Checked) -> Group:
             rows.append(("best", answer.best.layout, answer.best.estimate))
         parts += [plans(rows), *_stages(answer.estimate)]
         parts += by_kind(launch.recipe, launch.layout)
+    if answer.schedules:
+        heading_text = Text("The stated layout under each schedule:", "bold")
+        parts += [heading_text, *tabled(answer.schedules)]
     if answer.switches:
         parts.append(paragraph("Switches", f"on: {answer.switches}."))
     parts += [*_oom(answer), *_measured(answer), *_open(answer), _values(answer)]

@@ -30,6 +30,7 @@ from planner.report.text.parts import (
     unusual,
 )
 from planner.report.text.recommend import numerics
+from planner.report.text.schedule_options import tabled
 from planner.specs.switches.lossy import BENCHMARK
 from planner.specs.switches.table import BY_FRAMEWORK, settings_of, shown
 from planner.switch_gains import PAYS, saving
@@ -67,9 +68,7 @@ def text(answer: Explanation, formulas: bool = True) -> Group:
         *stages,
         title("Switches of the software"),
         switch_table(answer),
-        title("Activations in flight"),
-        in_flight_table(answer),
-        Text(in_flight(answer)),
+        *under_each_schedule(answer),
         title("Transfers between stages"),
         p2p_table(estimate),
         *numerics(answer.held),
@@ -197,30 +196,11 @@ def switch_rows(answer: Explanation) -> list[tuple[str, str, str]]:
     return rows
 
 
-def in_flight_table(answer: Explanation) -> Table:
-    """This plan's schedule beside the plain ones on the same layout: O(p) of 1F1B, O(m) of
-    GPipe.
-    """
-    table = grid(
-        "schedule", "in flight", "activations GiB", "memory GiB", "limit GiB", "bubble", "step s"
-    )
-    schedule, v = SCHEDULES[answer.layout.schedule], answer.layout.v
-    in_flight = max((stage.in_flight for stage in answer.estimate.stages), default=0.0)
-    rows = [(f"{schedule}, v {v} (this plan)", in_flight, answer.estimate)]
-    for plain in answer.baselines:
-        if (plain.schedule, 1) != (schedule, v):
-            rows.append((f"{plain.schedule}, v 1", plain.in_flight, plain.estimate))
-    for name, in_flight, plan in rows:
-        table.add_row(
-            name,
-            f"{in_flight:.2f}",
-            f"{plan.memory.activations_bytes / GIB:,.2f}",
-            f"{plan.memory_bytes / GIB:,.2f}",
-            f"{plan.memory_limit_bytes / GIB:.2f}",
-            f"{plan.bubble_share:z.1%}",
-            f"{plan.step_s:.3f}",
-        )
-    return table
+def under_each_schedule(answer: Explanation) -> list[Any]:
+    """Seconds beside activations in flight: O(p) of 1F1B, O(m) of GPipe."""
+    if not answer.schedules:
+        return []
+    return [title("Under each schedule"), *tabled(answer.schedules), Text(in_flight(answer))]
 
 
 def in_flight(answer: Explanation) -> str:

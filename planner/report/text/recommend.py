@@ -21,6 +21,7 @@ from planner.report.text.parts import (
     splits,
     unusual,
 )
+from planner.report.text.schedule_options import tabled
 from planner.search import SearchResult
 from planner.specs.recipe import Recipe
 from planner.specs.switches import table
@@ -50,6 +51,7 @@ def text(answer: Recommendation) -> Group:
             *reasons(result),
             *switches(answer),
             *more_assumed(answer.recipe, result.plans[0].estimate),
+            *schedules(answer),
             *goodput(answer.goodput),
         ]
     else:
@@ -111,6 +113,12 @@ def switches(answer: Recommendation) -> list[Any]:
     ]
     text = " ".join(filter(None, sentences))
     return [*([paragraph("Switches", text)] if text else []), *numerics(answer.held)]
+
+
+def schedules(answer: Recommendation) -> list[Any]:
+    """What each schedule would give for plan 1."""
+    table = tabled(answer.schedules)
+    return [Text("Plan 1 under each schedule:", "bold"), *table] if table else []
 
 
 def numerics(held: tuple[Held, ...]) -> list[Any]:

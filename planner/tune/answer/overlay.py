@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from planner.estimate import closed_form
-from planner.layout import SCHEDULE_CODE, Layout
+from planner.layout import SCHEDULE_CODE, Layout, Layouts, columns
 from planner.specs.documents import parse_yaml
 from planner.specs.hardware import HardwareProfile, Link
 from planner.specs.recipe import Recipe
@@ -88,7 +88,7 @@ def overlay(
     if len(rows) < MIN_LAYOUTS:
         return None
     layouts, times = zip(*rows, strict=True)
-    factors = fitted(recipe, _batch(layouts), np.log(times))
+    factors = fitted(recipe, columns(layouts), np.log(times))
     before = refined_plan.error(trials)
     after = refined_plan.error(_predicted_anew(recipe, factors, trials))
     if before is None or after is None:
@@ -135,15 +135,7 @@ def _predicted_anew(recipe: Recipe, factors: dict[str, float], trials: Sequence[
     return out
 
 
-def _batch(layouts: Sequence[Layout]) -> Layout:
-    columns: dict[str, Any] = {}
-    for field in fields(Layout):
-        if field.name != "stage_layout":
-            columns[field.name] = np.array([getattr(layout, field.name) for layout in layouts])
-    return Layout(**columns)
-
-
-def fitted(recipe: Recipe, batch: Layout, real: np.ndarray) -> dict[str, float]:
+def fitted(recipe: Recipe, batch: Layouts, real: np.ndarray) -> dict[str, float]:
     """Factor of each figure of FIGURES, by nonlinear least squares over their logarithms.
 
     batch: columns of the layouts; real: (layouts,) logarithms of their measured seconds.
@@ -179,7 +171,7 @@ def fitted(recipe: Recipe, batch: Layout, real: np.ndarray) -> dict[str, float]:
     return {name: FIGURES[name](applied) / FIGURES[name](recipe.hardware) for name in FIGURES}
 
 
-def _residual(recipe: Recipe, batch: Layout, real: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _residual(recipe: Recipe, batch: Layouts, real: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Errors of the times, and below them how far the factors are apart; the sum of squares is what
     fitted() lowers.
     """
@@ -193,7 +185,7 @@ def _factors(x: np.ndarray) -> dict[str, float]:
     return dict(zip(FIGURES, np.exp(x).tolist(), strict=True))
 
 
-def _predicted(recipe: Recipe, batch: Layout, factors: dict[str, float]) -> np.ndarray:
+def _predicted(recipe: Recipe, batch: Layouts, factors: dict[str, float]) -> np.ndarray:
     """Logarithms of the predicted steps with a scaled profile."""
     tried = recipe.model_copy(update={"hardware": scaled(recipe.hardware, factors)})
     return np.asarray(np.log(np.broadcast_to(closed_form(tried, batch).step_s, (len(batch),))))
