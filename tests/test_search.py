@@ -18,6 +18,7 @@ from planner.estimate import closed_form, closed_time, estimate, parts
 from planner.layout import SCHEDULES, Layouts
 from planner.rules.table import breaches, mask
 from planner.search import branch, fitting, floors, min_gpus, search
+from planner.search.answer import COSTS
 from planner.search.branch import explore
 from planner.search.plans import simplicity
 from planner.search.switches import differing
@@ -246,6 +247,18 @@ def test_nothing_fits_answers_with_changes_that_do() -> None:
         assert change.estimate.fits
     fewest = found.min_gpus or 0
     assert fitting(asked, fewest) is not None and fitting(asked, fewest - 8) is None
+
+
+def test_what_would_let_it_fit_comes_cheapest_first() -> None:
+    """A knob left to the search costs nothing, bf16 moments cost digits, GPUs cost money."""
+    asked = api.question(model="llama3-70b", gpus=16, cluster="h100-sxm", offload="none")
+    found = api.recommend(asked).search
+    assert found is not None and not found.plans
+    costs = [change.costs for change in found.nearest or ()]
+    assert costs == sorted(costs, key=COSTS.index) and costs[0] == "nothing"
+    assert costs[-1] == "more GPUs" and "other numbers" in costs
+    gpus = [change.layout.gpus for change in found.nearest or () if change.costs == "more GPUs"]
+    assert gpus == sorted(gpus)
 
 
 def test_a_schedule_of_other_software_is_planned_on_request_and_marked() -> None:

@@ -57,7 +57,8 @@ def best_plans(question: Question, top: int, launched_by: str = "") -> Answered:
         first, *others = result.plans
         result = replace(result, plans=(replace(first, why=(*first.why, says)), *others))
     if offers and not result.plans:
-        result = replace(result, nearest=(*_changes(answered, offers), *(result.nearest or ())))
+        changes = (*_changes(answered, offers), *(result.nearest or ()))
+        result = replace(result, nearest=search.cheapest_first(changes))
     return Answered(answered, result.recipe, result, offers, tuple(taken))
 
 
@@ -77,5 +78,6 @@ def _changes(question: Question, offers: tuple[Offer, ...]) -> list[Change]:
     for offer in offers[:NEAREST]:
         other = resolve.recipe(offer.taken(question))
         says = f"{offer.name} {offer.value}, which changes the numbers (--allow-numerics)"
-        changes.append(Change(says, offer.layout, closed_form(other, offer.layout)))
+        estimate = closed_form(other, offer.layout)
+        changes.append(Change(says, offer.layout, estimate, "other numbers"))
     return changes

@@ -5,7 +5,7 @@ to say where none does.
 from __future__ import annotations
 
 from planner.enumerate.menus import requested
-from planner.search.answer import Change, Plan, SearchResult
+from planner.search.answer import Change, Plan, SearchResult, cheapest_first
 from planner.search.branch import Computed
 from planner.search.nearest import fitting, legal_sample, min_gpus
 from planner.search.plans import best_plan, search
@@ -17,6 +17,7 @@ __all__ = [
     "Plan",
     "SearchResult",
     "best_plan",
+    "cheapest_first",
     "differing",
     "fitting",
     "legal_sample",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,12 @@ class Plan:
         return f"<Plan {self}>"
 
 
+COSTS = ("nothing", "fewer GPUs", "other numbers", "more GPUs")
+"""What a change of the question costs, cheapest first; other numbers: the run computes with fewer
+bits or drops tokens.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change of the question that would let a layout fit."""
@@ -51,6 +58,18 @@ class Change:
     change: str
     layout: Layout
     estimate: Estimate
+    costs: str
+    """One of COSTS."""
+
+
+def cheapest_first(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """By what they cost, more GPUs by how many; what costs the same stays in its order."""
+
+    def cost(change: Change) -> tuple[int, int]:
+        gpus = change.layout.gpus if change.costs == "more GPUs" else 0
+        return COSTS.index(change.costs), gpus
+
+    return tuple(sorted(changes, key=cost))
 
 
 @dataclass(frozen=True, slots=True)

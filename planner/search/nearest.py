@@ -136,7 +136,7 @@ def _fewest(recipe: Recipe, failed: int, fits: int) -> int:
 
 def nearest(recipe: Recipe, fewest: int | None, count: int = CHANGES) -> tuple[Change, ...]:
     """Changes that let a layout fit, cheapest first, so many at most: a limit of the question
-    lifted, another number of GPUs.
+    lifted, then fewer GPUs, then more.
     """
     lifted = [
         (f"leave out switch {name}={shown(value)}", without, recipe.gpus)
@@ -151,7 +151,7 @@ def nearest(recipe: Recipe, fewest: int | None, count: int = CHANGES) -> tuple[C
         freed = recipe.model_copy(update={"max_memory_gib": None})
         lifted.append(("lift the memory limit", freed, recipe.gpus))
     counts = sorted({*_usable(recipe), fewest or recipe.gpus} - {recipe.gpus})
-    counts.sort(key=lambda gpus: abs(gpus - recipe.gpus))
+    counts.sort(key=lambda gpus: (gpus > recipe.gpus, abs(gpus - recipe.gpus)))
     tried = [*lifted, *((f"use {gpus:,} GPUs", recipe, gpus) for gpus in counts)]
     fits = filter(None, starmap(_change, tried))
     return tuple(islice(fits, count))
@@ -182,4 +182,9 @@ def _usable(recipe: Recipe) -> list[int]:
 
 def _change(says: str, recipe: Recipe, gpus: int) -> Change | None:
     best = fitting(recipe, gpus)
-    return Change(says, *best) if best else None
+    if best is None:
+        return None
+    costs = "nothing"
+    if gpus != recipe.gpus:
+        costs = "more GPUs" if gpus > recipe.gpus else "fewer GPUs"
+    return Change(says, *best, costs)

@@ -13,8 +13,8 @@ from planner.specs.switches.table import settings_of
 
 
 def document(answer: Recommendation) -> dict[str, Any]:
-    """Where no layout fits, `plans` is empty and `nearest` has the smallest changes that let one
-    fit.
+    """Where no layout fits, `plans` is empty and `nearest` has the changes that let one fit,
+    cheapest first.
     """
     result = answer.search
     nearest = None
@@ -67,6 +67,7 @@ def _search(result: SearchResult) -> dict[str, Any]:
 def _change(change: Change) -> dict[str, Any]:
     return {
         "change": change.change,
+        "costs": change.costs,
         "layout": change.layout.named(),
         "estimate": named(change.estimate),
     }
