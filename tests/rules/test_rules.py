@@ -297,6 +297,7 @@ IN_OTHER_TESTS = {
     "sparse attention gathers under cp",
     "sparse attention needs sequence parallelism",
     "cuDNN's sparse attention is of Hopper and later",
+    "TileLang's sparse attention fits shared memory",
     "layers that share keys lie in one stage",
     "hybrids have even stages before 0.17",
     "hybrids predict on the last stage",

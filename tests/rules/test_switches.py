@@ -11,6 +11,7 @@ import pytest
 from planner.layout import RECOMPUTE_CODE, module_mask
 from planner.rules.table import breaches
 from planner.specs import library
+from planner.specs.switches.megatron_kernels import TILE_KIB
 from planner.specs.switches.table import with_switches
 from tests import documents
 
@@ -253,12 +254,26 @@ def test_muon_has_one_instance_of_the_optimizer() -> None:
 
 
 @pytest.mark.parametrize(("hardware", "legal"), [("h100-sxm", True), ("a100-80g-sxm", False)])
-def test_cudnns_kernels_of_sparse_attention(hardware: str, legal: bool) -> None:
-    """core/transformer/experimental_attention_variant/dsa_cudnn_kernels.py: SM90 and later."""
-    software = with_switches(library.stack("megatron"), {"dsa_kernel_backend": "cudnn"})
+@pytest.mark.parametrize(
+    ("kernels", "rule"),
+    [
+        ("cudnn", "cuDNN's sparse attention is of Hopper and later"),
+        ("tilelang", "TileLang's sparse attention fits shared memory"),
+    ],
+)
+def test_kernels_of_sparse_attention(kernels: str, rule: str, hardware: str, legal: bool) -> None:
+    """core/transformer/experimental_attention_variant: dsa_cudnn_kernels.py is for SM90 and later;
+    ops/tilelang_sparse_mla_fwd.py takes more shared memory than the 163 KiB of A100.
+    """
+    software = with_switches(library.stack("megatron"), {"dsa_kernel_backend": kernels})
     recipe = documents.recipe("glm5", 64, software=software, hardware=hardware)
     broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe))}
-    assert ("cuDNN's sparse attention is of Hopper and later" not in broken) == legal
+    assert (rule not in broken) == legal
+
+
+def test_tilelangs_kernels_take_more_than_ampere_has() -> None:
+    """By hand: (16 x 576 + 2 x 64 x 576 + 16 x 64) x 2 bytes are 164 KiB."""
+    assert (16 * 576 + 2 * 64 * 576 + 16 * 64) * 2 == TILE_KIB * 1024 > 163 * 1024
 
 
 @pytest.mark.parametrize(
@@ -286,7 +301,7 @@ def test_copies_of_shards(copies: int, knobs: dict[str, Any], legal: bool) -> No
     assert ("copies divide the data parallelism" not in rules) == legal
 
 
-@pytest.mark.parametrize("library_of_tokens", ["deepep", "hybridep"])
+@pytest.mark.parametrize("kernelsof_tokens", ["deepep", "hybridep"])
 @pytest.mark.parametrize(
     ("hardware", "legal"),
     [
@@ -299,9 +314,9 @@ def test_copies_of_shards(copies: int, knobs: dict[str, Any], legal: bool) -> No
         ("v100-32g-sxm2", False),
     ],
 )
-def test_libraries_that_send_tokens(library_of_tokens: str, hardware: str, legal: bool) -> None:
+def test_libraries_that_send_tokens(kernelsof_tokens: str, hardware: str, legal: bool) -> None:
     """validate_flex_dispatcher_backend of Megatron-Bridge 0.3.1: compute capability 8 to 10."""
-    stack = with_switches(library.stack("megatron"), {"moe_dispatcher": library_of_tokens})
+    stack = with_switches(library.stack("megatron"), {"moe_dispatcher": kernelsof_tokens})
     recipe = documents.recipe("mixtral-8x7b", 64, stack=stack, hardware=hardware, precision="fp16")
     broken = {breach.rule for breach in breaches(recipe, documents.layout(recipe, ep=8))}
     assert ("libraries that send tokens have their kernels" not in broken) == legal

@@ -134,7 +134,7 @@ def test_a_stack_falls_back_to_what_the_version_has() -> None:
     ("words", "kernels"),
     [
         ({"cluster": "h100-sxm"}, "cudnn"),
-        ({"cluster": "a100-80g-sxm"}, "tilelang"),
+        ({"cluster": "a100-80g-sxm"}, "none"),
         ({"cluster": "h100-sxm", "framework_version": "0.18"}, "none"),
         ({"cluster": "h100-sxm", "switch": ("dsa_kernel_backend=none",)}, "none"),
     ],

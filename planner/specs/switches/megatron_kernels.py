@@ -19,15 +19,21 @@ from planner.specs.versions import Version
 SPARSE_KERNELS: Version = (0, 19)
 FUSED_SPARSE = ("hopper", "blackwell", "blackwell-ultra")
 """Generations that cuDNN's kernels of sparse attention are for."""
-TILED_SPARSE = ("ampere", "ada", "cdna2", "cdna3", "cdna4")
-"""Others for which TileLang compiles its kernels. Source: [tilelang] its README."""
+TILE_KIB = 164
+"""Shared memory of a block that Megatron-LM's TileLang kernel of sparse attention takes at the
+least, with 16 heads a rank: H queries, two stages of 64 keys, all 576 wide (as every published
+latent is with its rotated part), and 64 H scores in 16
+bits. Only the generations above have so much: A100 163 KiB, Ada 99, CDNA 2 and 3 64, CDNA 4 160.
+
+Source: [megatron-core] core/transformer/experimental_attention_variant/ops/
+        tilelang_sparse_mla_fwd.py of 0.19.2; github.com/radixark/miles pull 3155, whose measured
+        bytes of such kernels (172,032 with 32 heads 512 wide) the count gives.
+"""
 
 
 def sparse_kernels(architecture: str) -> str:
     """Whose kernels of sparse attention a GPU runs."""
-    if architecture in FUSED_SPARSE:
-        return "cudnn"
-    return "tilelang" if architecture in TILED_SPARSE else "none"
+    return "cudnn" if architecture in FUSED_SPARSE else "none"
 
 
 def _fusion(name: str, *flags: str) -> tuple[Spelling, ...]:
@@ -58,7 +64,7 @@ def _indexed(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(has_indexer(recipe.model))
 
 
-def _has_cudnn(recipe: Recipe, layout: Layouts) -> Mask:
+def _has_sparse_kernels(recipe: Recipe, layout: Layouts) -> Mask:
     return np.asarray(recipe.hardware.gpu.architecture in FUSED_SPARSE)
 
 
@@ -149,11 +155,19 @@ SWITCHES = (
         needs=(
             Need(
                 "cuDNN's sparse attention is of Hopper and later",
-                _has_cudnn,
+                _has_sparse_kernels,
                 "cuDNN's kernels of sparse attention need Hopper or Blackwell, but got"
                 " {recipe.hardware.name}",
-                "try dsa_kernel_backend tilelang",
+                "try dsa_kernel_backend none",
                 values=("cudnn",),
+            ),
+            Need(
+                "TileLang's sparse attention fits shared memory",
+                _has_sparse_kernels,
+                f"TileLang's kernels of sparse attention need {TILE_KIB} KiB of shared memory a"
+                " block, as Hopper and Blackwell have, but got {recipe.hardware.name}",
+                "try dsa_kernel_backend none",
+                values=("tilelang",),
             ),
         ),
         read=_read_sparse_kernels,
