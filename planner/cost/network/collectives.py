@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -68,10 +69,15 @@ def link_efficiency(link: Link, members: Numeric) -> Numeric:
     """Share of the link's bandwidth that a collective of so many members reaches, between measured
     sizes by their logarithm.
     """
-    sizes = sorted(link.efficiency)
-    return np.interp(
-        np.log2(np.maximum(members, 1)), np.log2(sizes), [link.efficiency[n] for n in sizes]
-    )
+    sizes, shares = _measured(tuple(sorted(link.efficiency.items())))
+    return np.interp(np.log2(np.maximum(members, 1)), sizes, shares)
+
+
+@cache
+def _measured(efficiency: tuple[tuple[int, float], ...]) -> tuple[Numeric, Numeric]:
+    """Logarithms of the measured sizes, and the shares reached."""
+    sizes, shares = zip(*efficiency, strict=True)
+    return np.log2(sizes), np.array(shares)
 
 
 def bandwidth(hardware: HardwareProfile, members: Group) -> Numeric:

@@ -4,7 +4,11 @@ everything else over dp cp.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost.params.layer import layer_params, routed_layer_params
 from planner.cost.params.stages import Layers
@@ -57,9 +61,24 @@ def layers_params(model: ModelSpec, layout: Layouts, layers: Layers) -> tuple[Nu
     Assumes: tp, ep, etp divide what they split.
     """
     each = kinds(model).values()
-    shared = layers.times(layer_params(kind, layout.tp) for kind in each)
+    shared = layers.times(_of_degrees(model, layout.tp))
     routed = layers.times(routed_layer_params(kind, layout.ep, layout.etp) for kind in each)
     return shared, routed
+
+
+def _of_degrees(model: ModelSpec, tp: Numeric) -> list[Numeric]:
+    """layer_params() of each kind: of a column looked up by the few degrees that there are."""
+    if not isinstance(tp, np.ndarray):
+        return [layer_params(kind, tp) for kind in kinds(model).values()]
+    return [table[tp] for table in _by_degree(model, int(np.max(tp, initial=1)))]
+
+
+@lru_cache(maxsize=256)
+def _by_degree(model: ModelSpec, most: int) -> list[NDArray[Any]]:
+    degrees = np.maximum(np.arange(most + 1), 1)
+    return [
+        np.broadcast_to(layer_params(kind, degrees), most + 1) for kind in kinds(model).values()
+    ]
 
 
 def mtp_routed(model: ModelSpec, layout: Layouts) -> Numeric:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from math import ceil
+from operator import add
 
 import numpy as np
 
@@ -31,7 +33,7 @@ class Layers:
 
     @property
     def total(self) -> Numeric:
-        return sum(self.of)
+        return reduce(add, self.of)
 
     def __mul__(self, times: Numeric) -> Layers:
         return Layers(tuple(count * times for count in self.of))
@@ -41,7 +43,7 @@ class Layers:
 
     def times(self, each: Iterable[Numeric]) -> Numeric:
         """The sum of what the layers of each kind have or take."""
-        return sum(count * value for count, value in zip(self.of, each, strict=True))
+        return reduce(add, (count * value for count, value in zip(self.of, each, strict=True)))
 
 
 def one(model: ModelSpec, index: int) -> Layers:
