@@ -282,8 +282,10 @@ def _with_guesses(recipe: Recipe, layout: Layouts, estimate: Estimate) -> Estima
     guessed = guesses.guessed(recipe)
     if not guessed:
         return estimate
-    on_s = closed_form(recipe, layout).step_s
-    off_s = [closed_form(guesses.without(recipe, name), layout).step_s for name in guessed]
+    on_s, *off_s = (
+        closed_time(each, layout, parts(each, layout)).step_s
+        for each in (recipe, *(guesses.without(recipe, name) for name in guessed))
+    )
     low, high = guesses.widened(
         estimate.step_s_low / estimate.step_s, estimate.step_s_high / estimate.step_s, on_s, off_s
     )
