@@ -157,22 +157,13 @@ def test_no_fixed_knob_beats_the_free_search(knobs: dict[str, int]) -> None:
     assert all(plan.estimate.step_s >= free.step_s * (1 - 1e-9) for plan in fixed)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"cuda_graph": "layers"},
-        {"cuda_graph": "none", "moe_dispatcher": "deepep"},
-        {"overlap_moe_expert_parallel_comm": True},
-        {"moe_shared_expert_overlap": True},
-        {"tp_comm_overlap": False, "cp_comm_type": "all_gather"},
-    ],
-)
-def test_no_fixed_switch_beats_the_free_search(settings: dict[str, str | bool]) -> None:
-    asked = recipe("deepseek-v2-lite", 16, global_batch_size=64)
+def test_no_fixed_switch_beats_the_free_search() -> None:
+    asked = recipe("deepseek-v2-lite", 8, global_batch_size=32)
     free = search(asked, fixed=()).fastest.estimate
-    other = asked.model_copy(update={"software": with_switches(asked.software, settings)})
-    fixed = search(other, top=1, fixed=settings).plans
-    assert all(plan.estimate.step_s >= free.step_s * (1 - 1e-9) for plan in fixed)
+    for settings in ({"cuda_graph": "layers"}, {"moe_dispatcher": "deepep", "cuda_graph": "none"}):
+        other = asked.model_copy(update={"software": with_switches(asked.software, settings)})
+        fixed = search(other, top=1, fixed=settings).plans
+        assert all(plan.estimate.step_s >= free.step_s * (1 - 1e-9) for plan in fixed)
 
 
 def test_a_plan_has_no_more_switches_turned_than_it_needs() -> None:

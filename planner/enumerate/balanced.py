@@ -110,7 +110,8 @@ def undealt(recipe: Recipe, legal: Layouts, step_s: np.ndarray, fits: np.ndarray
     rows = _bases(legal, step_s, fits)
     if not len(rows) or not any(recipe.allows("v", v) for v in VIRTUAL):
         return []
-    return sorted(to_deal(recipe, _with_chunks(recipe, legal[rows])), key=attrgetter("least_s"))
+    chunked = _with_chunks(recipe, legal[rows])
+    return sorted(to_deal(recipe, chunked), key=attrgetter("least_s")) if len(chunked) else []
 
 
 def _bases(legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> Ints:

@@ -85,21 +85,26 @@ def fits_somehow(recipe: Recipe) -> bool:
 
 def glance(recipe: Recipe) -> Computed:
     """The layouts of the splits that are most promising, by a sample and by their lower bounds."""
-    return _Exploration(recipe, 1, 0.0).run(lambda: True).computed
+    return _Exploration(recipe, FIRST_BLOCK, 0.0).run(lambda: True).computed
 
 
-def explore(recipe: Recipe, wanted: int, beyond_s: float = 0.0) -> Explored:
+def explore(
+    recipe: Recipe, wanted: int, beyond_s: float = 0.0, slack_share: float = 0.0
+) -> Explored:
     """The fastest layouts of so many different splits (SHOWN) by closed form, and every other that
-    could be as fast as the last of them, or as beyond_s.
+    could be as fast as the last of them but for a share of its time, or as beyond_s.
     """
-    return _Exploration(recipe, wanted, beyond_s).run()
+    return _Exploration(recipe, wanted, beyond_s, slack_share).run()
 
 
 class _Exploration:
     """One search: what it has found so far."""
 
-    def __init__(self, recipe: Recipe, wanted: int, beyond_s: float) -> None:
+    def __init__(
+        self, recipe: Recipe, wanted: int, beyond_s: float, slack_share: float = 0.0
+    ) -> None:
         self.recipe, self.wanted, self.beyond_s = recipe, wanted, beyond_s
+        self.slack_share = slack_share
         waived = SCHEDULE_RULES if menus.requested(recipe) else ()
         self.counts, self.rules = Counts(), reads(recipe, waived)
         self.found: list[Computed] = []
@@ -115,7 +120,8 @@ class _Exploration:
         """What is slower need not be known."""
         if len(self.best) < self.wanted:
             return float("inf")
-        return max(sorted(self.best.values())[self.wanted - 1], self.beyond_s)
+        last_s = sorted(self.best.values())[self.wanted - 1]
+        return max(last_s * (1 + self.slack_share), self.beyond_s)
 
     def run(self, enough: Callable[[], bool] = lambda: False) -> Explored:
         """Blocks of splits one after another. enough: asked after each."""

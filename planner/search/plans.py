@@ -62,6 +62,13 @@ def search(recipe: Recipe, top: int = 5, fixed: Collection[str] | None = None) -
     searched, explored = _explored(recipe, sure, fixed)
     finalists = _Finalists(searched, explored, recipe)
     plans = finalists.plans(top)
+    while fixed is not None and plans:
+        better = finalists.faster_switches(fixed)
+        if better is None:
+            break
+        searched = better
+        finalists = _Finalists(searched, explore(searched, sure), recipe)
+        plans = finalists.plans(top)
     turned = switches.differing(searched, recipe)
     recipe = finalists.plain
     known: dict[str, Any] = {
@@ -100,7 +107,7 @@ def _explored(recipe: Recipe, sure: int, fixed: Collection[str] | None) -> tuple
 
     recipe = better(NOTHING)
     while True:
-        explored = explore(recipe, sure)
+        explored = explore(recipe, sure, slack_share=switches.SLACK)
         changed = better(explored.computed)
         if not switches.differing(changed, recipe):
             return recipe, explored
@@ -162,6 +169,21 @@ class _Finalists:
                 chosen.append(layout)
                 seen.add(split(layout))
         return self._ranked(chosen[:top], fastest)
+
+    def faster_switches(self, fixed: Collection[str]) -> Recipe | None:
+        """The recipe with one switch at another value that makes a near layout faster than the
+        fastest once it is simulated; None where none does.
+        """
+        fastest = self._fastest()
+        if fastest is None or self.other:
+            return None
+        best_s, best = float(self.known[fastest].step_s), None
+        near = switches.near(self.explored.computed)
+        for recipe, layout in switches.candidates(self.recipe, near, fixed, best_s):
+            simulated = estimate(recipe, layout, exact=True)
+            if simulated.fits and simulated.step_s < best_s * (1 - switches.GAIN):
+                best_s, best = float(simulated.step_s), recipe
+        return best
 
     def _dealt(self, fastest: Layout) -> Layout:
         """Layouts with their layers dealt to the stages one by one, where they are faster by more

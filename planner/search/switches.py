@@ -4,7 +4,7 @@ fastest of them faster is turned, and turned back where a plan hardly needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
@@ -12,19 +12,24 @@ from planner.cost.terms import Estimate
 from planner.estimate import closed_memory, closed_time, estimate, parts
 from planner.layout import Layout, Layouts
 from planner.rules.table import breaches, mask
-from planner.search.branch import Computed
+from planner.search.branch import SHOWN, Computed, computed
 from planner.specs.recipe import Recipe
 from planner.specs.switches.alternatives import keeping_arithmetic
 from planner.specs.switches.switch import FIRST, Switches
 from planner.specs.switches.table import BY_FRAMEWORK, is_guess, settings_of, with_switches
 from planner.specs.versions import Version, version_of
 
-NEAR = 128
-"""Layouts that are timed with each setting: the fastest that fit, and as many that are faster and
-do not fit, those that lack least.
+NEAR = 256
+"""Ways to split GPUs, batch and layers of which a layout that fits, and one that does not, are
+timed with each setting.
 """
+SLACK = 0.05
+"""Of a step: layouts so much slower are looked at too, which a switch may make the fastest."""
 GAIN = 1e-9
 """Of a step: less is rounding."""
+
+SIMULATED = 2
+"""Layouts that are simulated with a switch at another value, of each."""
 
 Score = tuple[int, float]
 """0 with what is to be small; 1 with bytes where nothing fits."""
@@ -33,13 +38,24 @@ NOTHING: Score = (2, 0.0)
 
 
 def near(found: Computed) -> Layouts:
-    """Of what was computed the layouts that a switch may make the fastest."""
-    fitting = np.flatnonzero(found.fits)
-    fitting = fitting[np.argsort(found.step_s[fitting], kind="stable")[:NEAR]]
-    best_s = found.step_s[fitting[0]] if len(fitting) else np.inf
-    others = np.flatnonzero(~found.fits & (found.step_s < best_s))
-    others = others[np.argsort(found.memory_bytes[others], kind="stable")[:NEAR]]
-    return found.layout[np.concatenate((fitting, others))]
+    """Of what was computed the layouts that a switch may make the fastest: of each split of GPUs,
+    batch and layers the fastest that fits, and of those that are faster than all that fit the one
+    that lacks least.
+    """
+    names, count = (*SHOWN, "v"), len(found.fits)
+    split = np.stack([np.broadcast_to(getattr(found.layout, name), count) for name in names])
+    _, split = np.unique(split, axis=1, return_inverse=True)
+    best_s = np.min(found.step_s, where=found.fits, initial=np.inf)
+    rows = []
+    for some, figure in (
+        (found.fits, found.step_s),
+        (~found.fits & (found.step_s < best_s), found.memory_bytes),
+    ):
+        order = np.flatnonzero(some)
+        order = order[np.argsort(figure[order], kind="stable")]
+        _, first = np.unique(split.ravel()[order], return_index=True)
+        rows.append(order[np.sort(first)[:NEAR]])
+    return found.layout[np.concatenate(rows)]
 
 
 def faster(recipe: Recipe, rows: Layouts, fixed: Collection[str]) -> Recipe:
@@ -103,6 +119,29 @@ def _bytes(recipe: Recipe, rows: Layouts, best: Score) -> Score:
 
 def _better(score: Score, best: Score) -> bool:
     return score[0] < best[0] or (score[0] == best[0] and score[1] < best[1] * (1 - GAIN))
+
+
+def candidates(
+    recipe: Recipe, rows: Layouts, fixed: Collection[str], step_s: float
+) -> Iterator[tuple[Recipe, Layout]]:
+    """Layouts that may be faster than so many seconds once simulated, with one switch at another
+    value that makes them faster or lets them fit: of each value the SIMULATED that are fastest by
+    closed form. rows: legal as they are.
+    """
+    if not len(rows):
+        return
+    now = computed(recipe, rows)
+    for other in keeping_arithmetic(recipe, fixed):
+        changed = other.taken(recipe)
+        acts = other.switch.exists(changed, rows) & other.switch.acts(changed, rows)
+        some = np.flatnonzero(acts & mask(changed, rows)[0])
+        if not len(some):
+            continue
+        found = computed(changed, rows[some])
+        gains = (found.step_s < now.step_s[some] * (1 - GAIN)) | ~now.fits[some]
+        may = np.flatnonzero(gains & found.fits & (found.floor_s < step_s * (1 - GAIN)))
+        for row in may[np.argsort(found.step_s[may], kind="stable")][:SIMULATED].tolist():
+            yield changed, rows[int(some[row])]
 
 
 def plainer(recipe: Recipe, own: Recipe, layout: Layout, limit_s: float) -> tuple[Recipe, Estimate]:
