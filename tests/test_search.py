@@ -160,9 +160,9 @@ def test_no_fixed_knob_beats_the_free_search(knobs: dict[str, int]) -> None:
 def test_no_fixed_switch_beats_the_free_search() -> None:
     asked = recipe("deepseek-v2-lite", 8, global_batch_size=32)
     free = search(asked, fixed=()).fastest.estimate
-    for settings in ({"cuda_graph": "layers"}, {"moe_dispatcher": "deepep", "cuda_graph": "none"}):
-        other = asked.model_copy(update={"software": with_switches(asked.software, settings)})
-        fixed = search(other, top=1, fixed=settings).plans
+    for set_ in ({"cuda_graph": "layers"}, {"moe_dispatcher": "deepep", "cuda_graph": "none"}):
+        other = asked.model_copy(update={"software": with_switches(asked.software, set_)})
+        fixed = search(other, top=1, fixed=set_).plans
         assert all(plan.estimate.step_s >= free.step_s * (1 - 1e-9) for plan in fixed)
 
 
