@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost.memory.activations import Activations
 from planner.cost.memory.rank_memory import most_allocated_bytes, rank_memory, rank_of
@@ -37,6 +38,10 @@ VIRTUAL = (1, 2, 4)
 MOST_VIRTUAL = 4
 BASES = 2
 """Layouts that are dealt anew for each number of pipeline ranks."""
+BASES_OF_RUNS = 16
+"""The same where layers must lie together: the fastest and the roomiest of each split, since what
+fits with even stages may not with such runs.
+"""
 _LAYOUT_KNOBS = (
     "stage_layout",
     "first_layers",
@@ -46,7 +51,8 @@ _LAYOUT_KNOBS = (
 )
 _PLAIN: dict[str, Any] = dict.fromkeys(_LAYOUT_KNOBS[1:], 0)
 """Layouts that say nothing of how their layers are split."""
-_WAYS = ("tp", "cp", "ep", "etp", "mbs", "recompute", "recompute_modules")
+_SPLIT = ("pp", "tp", "cp", "ep", "etp", "mbs")
+_RECOMPUTATION = ("recompute", "recompute_modules")
 """How layouts use the GPUs, however their layers are split."""
 _ROUNDS = 3
 """Groups of micro-batches after which no more are in flight."""
@@ -99,31 +105,43 @@ class Undealt:
         return [int(size) for size in np.diff(bounds)]
 
 
-def undealt(recipe: Recipe, legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> list[Undealt]:
+def may_deal(recipe: Recipe) -> bool:
+    """Whether the framework takes a layout string and the question leaves the split of layers."""
+    fixed = {"schedule", "group", *_LAYOUT_KNOBS} & recipe.knobs.keys()
+    some = any(recipe.allows("v", v) for v in VIRTUAL)
+    return recipe.framework == "megatron" and some and not fixed
+
+
+def undealt(
+    recipe: Recipe, layouts: Layouts, step_s: Floats, memory_bytes: Floats, fits: NDArray[np.bool_]
+) -> list[Undealt]:
     """The fastest fitting layouts of every pp with several numbers of virtual stages, to be dealt,
     those that may be fastest first.
 
-    legal: columns; step_s, fits: of each of them.
+    layouts: columns; step_s, memory_bytes, fits: of each of them.
     """
-    if recipe.framework != "megatron" or any(knob in recipe.knobs for knob in _LAYOUT_KNOBS):
+    rows = np.flatnonzero(fits & np.greater(layouts.pp, 1) & np.equal(layouts.recompute_layers, 0))
+    fastest = rows[np.argsort(step_s[rows], kind="stable")]
+    if not len(rows):
         return []
-    rows = _bases(legal, step_s, fits)
-    if not len(rows) or not any(recipe.allows("v", v) for v in VIRTUAL):
-        return []
-    chunked = _with_chunks(recipe, legal[rows])
+    if taking(recipe).any():
+        roomiest = rows[np.argsort(memory_bytes[rows], kind="stable")]
+        kept = {*_first(layouts, fastest, _SPLIT), *_first(layouts, roomiest, _SPLIT)}
+        bases = [row for row in fastest.tolist() if row in kept]
+    else:
+        bases = _first(layouts, fastest, (*_SPLIT, *_RECOMPUTATION))
+    pp = np.broadcast_to(layouts.pp, len(fits))[bases]
+    most = BASES_OF_RUNS if taking(recipe).any() else BASES
+    chosen = np.concatenate([np.array(bases)[pp == each][:most] for each in distinct(pp)])
+    chunked = _with_chunks(recipe, layouts[chosen])
     return sorted(to_deal(recipe, chunked), key=attrgetter("least_s")) if len(chunked) else []
 
 
-def _bases(legal: Layouts, step_s: np.ndarray, fits: np.ndarray) -> Ints:
-    """Rows of the BASES fastest layouts of each pp that use the GPUs in different ways."""
-    rows = np.flatnonzero(fits & np.greater(legal.pp, 1) & np.equal(legal.recompute_layers, 0))
-    rows = rows[np.argsort(step_s[rows], kind="stable")]
-    ways = unique_rows(legal[rows], ("pp", *_WAYS)) if len(rows) else None
-    if ways is None:
-        return rows
-    rows = rows[np.sort(ways[0])]
-    pp = np.broadcast_to(legal.pp, len(fits))[rows]
-    return np.concatenate([rows[pp == each][:BASES] for each in distinct(pp)])
+def _first(layouts: Layouts, rows: Ints, knobs: tuple[str, ...]) -> list[int]:
+    """Of the rows, in order, the first of each way to set the knobs."""
+    ways = unique_rows(layouts[rows], knobs)
+    first: list[int] = (rows if ways is None else rows[np.sort(ways[0])]).tolist()
+    return first
 
 
 def _with_chunks(recipe: Recipe, layouts: Layouts) -> Layouts:

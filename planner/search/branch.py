@@ -89,23 +89,33 @@ def glance(recipe: Recipe) -> Computed:
 
 
 def explore(
-    recipe: Recipe, wanted: int, beyond_s: float = 0.0, slack_share: float = 0.0
+    recipe: Recipe,
+    wanted: int,
+    beyond_s: float = 0.0,
+    slack_share: float = 0.0,
+    waived: tuple[str, ...] = (),
 ) -> Explored:
     """The fastest layouts of so many different splits (SHOWN) by closed form, and every other that
-    could be as fast as the last of them but for a share of its time, or as beyond_s.
+    could be as fast as the last of them but for a share of its time, or as beyond_s. waived: rules
+    that need not hold.
     """
-    return _Exploration(recipe, wanted, beyond_s, slack_share).run()
+    return _Exploration(recipe, wanted, beyond_s, slack_share, waived).run()
 
 
 class _Exploration:
     """One search: what it has found so far."""
 
     def __init__(
-        self, recipe: Recipe, wanted: int, beyond_s: float, slack_share: float = 0.0
+        self,
+        recipe: Recipe,
+        wanted: int,
+        beyond_s: float,
+        slack_share: float = 0.0,
+        waived: tuple[str, ...] = (),
     ) -> None:
         self.recipe, self.wanted, self.beyond_s = recipe, wanted, beyond_s
         self.slack_share = slack_share
-        waived = SCHEDULE_RULES if menus.requested(recipe) else ()
+        waived = (*waived, *(SCHEDULE_RULES if menus.requested(recipe) else ()))
         self.counts, self.rules = Counts(), reads(recipe, waived)
         self.found: list[Computed] = []
         self.best: dict[tuple[int, ...], float] = {}

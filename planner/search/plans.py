@@ -16,11 +16,13 @@ from planner import reasons
 from planner.cost.pipeline import refused
 from planner.cost.terms import Estimate
 from planner.enumerate import menus
-from planner.enumerate.balanced import faster, undealt
+from planner.enumerate.balanced import faster, may_deal, undealt
 from planner.enumerate.menus import requested
 from planner.estimate import estimate
 from planner.layout import Layout
 from planner.rules.table import breaches
+from planner.rules.together import RULES as TOGETHER
+from planner.rules.together import taking
 from planner.search import switches
 from planner.search.answer import Plan, SearchResult
 from planner.search.branch import NOTHING, SHOWN, Computed, Explored, explore, glance, joined
@@ -158,9 +160,9 @@ class _Finalists:
         for layout in self._best_splits(REQUESTED if self.other else top + FINALISTS):
             self.simulated(layout)
         fastest = self._prove(self._fastest())
+        fastest = fastest if self.other else self._dealt(fastest)
         if fastest is None:
             return ()
-        fastest = fastest if self.other else self._dealt(fastest)
         best = self._simplest(self._without_offload(fastest))
         split = attrgetter(*SHOWN)
         chosen, seen = [best], {split(best)}
@@ -185,19 +187,29 @@ class _Finalists:
                 best_s, best = float(simulated.step_s), recipe
         return best
 
-    def _dealt(self, fastest: Layout) -> Layout:
+    def _dealt(self, fastest: Layout | None) -> Layout | None:
         """Layouts with their layers dealt to the stages one by one, where they are faster by more
         than ALIKE; the fastest then.
         """
-        found = self.explored.computed
-        if {"schedule", "group"} & self.recipe.knobs.keys():
+        if not may_deal(self.recipe):
             return fastest
-        for candidate in undealt(self.recipe, found.layout, found.step_s, found.fits):
-            limit = float(self.known[fastest].step_s) / (1 + ALIKE)
+        bases = self._bases()
+        for candidate in undealt(
+            self.recipe, bases.layout, bases.step_s, bases.memory_bytes, bases.fits
+        ):
+            limit = np.inf if fastest is None else float(self.known[fastest].step_s) / (1 + ALIKE)
             for layout in faster(self.recipe, candidate, limit):
                 self.simulated(layout)
-            fastest = self._fastest() or fastest
+            fastest = self._fastest()
         return fastest
+
+    def _bases(self) -> Computed:
+        """What is dealt: what was explored; where layers must lie together, as if they need not, so
+        that a deal is there for pipelines that no even split is legal for.
+        """
+        if not taking(self.recipe).any():
+            return self.explored.computed
+        return explore(self.recipe, 1, waived=tuple(rule.name for rule in TOGETHER)).computed
 
     def _ranked(self, chosen: list[Layout], fastest: Layout) -> tuple[Plan, ...]:
         rows = self._plainer(chosen, fastest)

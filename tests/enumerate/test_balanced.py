@@ -195,6 +195,15 @@ def test_layers_that_share_lie_together_in_the_best_of_all_cuts(pp: int, v: int)
     assert estimate(recipe, found, exact=True).step_s == pytest.approx(best)
 
 
+def test_a_deal_is_offered_where_no_even_split_is_legal() -> None:
+    knobs = {"pp": Bounds(low=2, high=2), "v": Bounds(low=1, high=1)}
+    changes = {"gpus": 64, "global_batch_size": 128, "knobs": knobs}
+    fixed = few_layers_that_share().model_copy(update=changes)
+    plans = search(fixed, top=2).plans
+    assert plans and plans[0].layout.stage_layout
+    assert not any(breaches(fixed, plan.layout) for plan in plans)
+
+
 def test_no_plan_begins_a_stage_at_keys_of_another() -> None:
     """Gemma 3n: the last 15 of 35 layers take keys and values of the layers 18 and 19."""
     recipe = documents.recipe("gemma3n-e4b", 8, global_batch_size=64)
