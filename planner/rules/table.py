@@ -4,7 +4,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -71,7 +71,8 @@ def mask(
     add up to what is gone. Rules that removed nothing are left out.
     """
     rules = (rule for rule in rules_for(recipe) if rule.name not in waived)
-    return _held(rules, recipe, layout, np.ones(len(layout), int))
+    names = (f.name for f in fields(layout))
+    return _held(rules, recipe, layout, np.ones(len(layout), int), names)
 
 
 Reads = tuple[tuple[Rule, frozenset[str]], ...]
@@ -103,30 +104,51 @@ def reads(recipe: Recipe, waived: tuple[str, ...] = ()) -> Reads:
     return tuple(found)
 
 
-def decided_mask(
-    rules: Reads, recipe: Recipe, layout: Layouts, decided: tuple[str, ...], each: np.ndarray
-) -> tuple[np.ndarray, dict[str, int]]:
-    """As mask(), of the rules that read no other knobs than those decided. each: how many layouts a
-    row stands for, which are counted at the rule that removes it.
+def by_level(rules: Reads, levels: Sequence[Sequence[str]]) -> tuple[Reads, ...]:
+    """The rules of each level of a search that decides more knobs at each: a rule stands at the
+    first level that decides all it reads, and there alone.
     """
-    asked = (rule for rule, knobs in rules if knobs <= set(decided))
-    return _held(asked, recipe, layout, each)
+    reached: list[set[str]] = []
+    for knobs in levels:
+        reached.append(set(knobs).union(*reached[-1:]))
+    out = []
+    for level, decided in enumerate(reached):
+        before = reached[:level]
+        out.append(
+            tuple(
+                (rule, knobs)
+                for rule, knobs in rules
+                if knobs <= decided and not any(knobs <= earlier for earlier in before)
+            )
+        )
+    return tuple(out)
+
+
+def decided_mask(
+    rules: Reads, recipe: Recipe, layout: Layouts, each: np.ndarray
+) -> tuple[np.ndarray, dict[str, int]]:
+    """As mask(), of these rules. each: how many layouts a row stands for, which are counted at the
+    rule that removes it.
+    """
+    read = frozenset().union(*(knobs for _, knobs in rules))
+    return _held((rule for rule, _ in rules), recipe, layout, each, read)
 
 
 def _held(
-    rules: Iterable[Rule], recipe: Recipe, layout: Layouts, each: np.ndarray
+    rules: Iterable[Rule], recipe: Recipe, layout: Layouts, each: np.ndarray, read: Iterable[str]
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """Which layouts hold the rules, and how many each rule removed, of those that a row stands
-    for.
+    """Which layouts hold the rules, and how many each rule removed, of those that a row stands for.
+    read: the knobs that the rules read.
     """
-    narrow = replace(layout, **{f.name: _narrow(getattr(layout, f.name)) for f in fields(layout)})
+    narrow = replace(layout, **{name: _narrow(getattr(layout, name)) for name in read})
     ok = np.ones(len(each), dtype=bool)
     removed: dict[str, int] = {}
     for rule in rules:
         before = ok
         ok = ok & rule.holds(recipe, narrow)
-        gone = int(each[before & ~ok].sum())
+        gone = int(np.count_nonzero(before)) - int(np.count_nonzero(ok))
         if gone:
+            gone = int(each[before & ~ok].sum())
             removed[rule.name] = removed.get(rule.name, 0) + gone
     return ok, removed
 

@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 from planner.cost.unique_rows import unique_rows
 from planner.enumerate import menus
 from planner.enumerate.menus import crossed
-from planner.estimate import closed_memory, closed_time, layer_knobs, micro_batch, parts
+from planner.estimate import (
+    closed_memory,
+    closed_time,
+    fullest_ranks,
+    layer_knobs,
+    micro_batch,
+    parts,
+)
 from planner.layout import RECOMPUTE_CODE, Layout, Layouts
-from planner.rules.table import SCHEDULE_RULES, decided_mask, reads
+from planner.numeric import distinct
+from planner.rules.table import SCHEDULE_RULES, by_level, decided_mask, reads
 from planner.search import floors
 from planner.specs.recipe import Recipe
 
@@ -31,6 +39,14 @@ FULL = RECOMPUTE_CODE["full"]
 SHOWN = ("tp", "pp", "dp", "cp", "mbs")
 """Of layouts that agree in these only the best is shown."""
 KNOBS = tuple(f.name for f in fields(Layout) if f.name != "stage_layout")
+
+LEVELS = (
+    menus.SPLIT,
+    menus.SHARDING,
+    tuple(name for name in KNOBS if name not in menus.RECOMPUTATION),
+    menus.RECOMPUTATION,
+)
+"""Knobs that the search decides one group after another; rules are asked as soon as they can be."""
 
 Rows = NDArray[np.int64]
 
@@ -116,7 +132,8 @@ class _Exploration:
         self.recipe, self.wanted, self.beyond_s = recipe, wanted, beyond_s
         self.slack_share = slack_share
         waived = (*waived, *(SCHEDULE_RULES if menus.requested(recipe) else ()))
-        self.counts, self.rules = Counts(), reads(recipe, waived)
+        self.counts = Counts()
+        self.rules = by_level(reads(recipe, waived), LEVELS)
         self.found: list[Computed] = []
         self.best: dict[tuple[int, ...], float] = {}
         self.shardings = menus.shardings(recipe)
@@ -136,10 +153,10 @@ class _Exploration:
     def run(self, enough: Callable[[], bool] = lambda: False) -> Explored:
         """Blocks of splits one after another. enough: asked after each."""
         splits = menus.splits(self.recipe)
-        for pp in np.unique(splits.pp).tolist():
+        for pp in distinct(splits.pp):
             self.stagings[pp] = menus.stagings(self.recipe, pp)
             self.each[pp] = self._recomputations_of(pp)
-        splits = self._legal(splits, menus.SPLIT, self._of_splits(splits))
+        splits, _ = self._legal(0, splits, self._of_splits(splits))
         if not len(splits):
             return Explored(_all([]), self.counts, float("inf"))
         bound = np.broadcast_to(floors.split_s(self.recipe, splits), len(splits))
@@ -168,21 +185,25 @@ class _Exploration:
         if not each:
             return order[:0]
         rows = order[:: max(len(order) * each // SAMPLE, 1)]
+        row_of = np.repeat(rows, len(self.shardings["zero"]))
+        sharded = crossed(splits[rows], self.shardings)
+        may = np.broadcast_to(floors.split_may_fit(self.recipe, sharded), len(row_of))
+        sharded, row_of = sharded[np.flatnonzero(may)], row_of[may]
         sample, row = [], []
-        ranks = np.asarray(splits.pp)[rows]
-        for pp in np.unique(ranks).tolist():
-            same, count = rows[ranks == pp], len(self.stagings[pp]["v"])
+        for pp in distinct(sharded.pp):
+            same, count = np.flatnonzero(sharded.pp == pp), len(self.stagings[pp]["v"])
             if not count:
                 continue
             first_and_last = sorted({0, count - 1})
-            layouts = self._staged(crossed(splits[same], self.shardings), pp, first_and_last)
+            layouts = self._staged(sharded[same], pp, first_and_last)
             layouts = crossed(layouts, table)
             sample.append(layouts)
-            row.append(np.repeat(same, len(layouts) // len(same)))
+            row.append(np.repeat(row_of[same], len(layouts) // len(same)))
         if not sample:
             return order[:0]
         layouts, row_of = joined(sample), np.concatenate(row)
-        ok, _ = decided_mask(self.rules, self.recipe, layouts, KNOBS, np.ones(len(row_of), int))
+        rules = tuple(rule for level in self.rules[1:] for rule in level)
+        ok, _ = decided_mask(rules, self.recipe, layouts, np.ones(len(row_of), int))
         layouts, row_of = layouts[np.flatnonzero(ok)], row_of[ok]
         if not len(row_of):
             return order[:0]
@@ -212,22 +233,18 @@ class _Exploration:
         known = {pp: shardings * int(each.sum()) for pp, each in self.each.items()}
         return np.array([known[pp] for pp in np.broadcast_to(splits.pp, len(splits)).tolist()], int)
 
-    def _legal(self, rows: Layouts, decided: tuple[str, ...], each: np.ndarray) -> Layouts:
-        """Those that no rule removes which reads nothing but the knobs decided; each: combinations
-        of every row.
+    def _legal(self, level: int, rows: Layouts, each: np.ndarray) -> tuple[Layouts, np.ndarray]:
+        """Those that no rule removes which can be asked since LEVELS[level]; each: combinations of
+        every row.
         """
-        ok, removed = decided_mask(self.rules, self.recipe, rows, decided, each)
+        ok, removed = decided_mask(self.rules[level], self.recipe, rows, each)
         self.counts.removed.update(removed)
-        return rows[np.flatnonzero(ok)]
+        return (rows, each) if ok.all() else (rows[np.flatnonzero(ok)], each[ok])
 
     def _block(self, splits: Layouts) -> None:
         shardings = len(self.shardings["zero"])
         rows = crossed(splits, self.shardings)
-        each = self._of_splits(rows) // max(shardings, 1)
-        knobs = (*menus.SPLIT, *menus.SHARDING)
-        ok, removed = decided_mask(self.rules, self.recipe, rows, knobs, each)
-        self.counts.removed.update(removed)
-        rows, each = rows[np.flatnonzero(ok)], each[ok]
+        rows, each = self._legal(1, rows, self._of_splits(rows) // max(shardings, 1))
         if not len(each):
             return
         may = np.broadcast_to(floors.split_may_fit(self.recipe, rows), len(each))
@@ -236,7 +253,7 @@ class _Exploration:
         if not len(rows):
             return
         staged, combinations = [], []
-        for pp in np.unique(rows.pp).tolist():
+        for pp in distinct(rows.pp):
             same = rows[np.flatnonzero(rows.pp == pp)]
             staged.append(self._staged(same, pp))
             combinations.append(np.tile(self.each[pp], len(same)))
@@ -254,7 +271,7 @@ class _Exploration:
             return replace(staged, group=np.where(staged.v > 1, fixed, 0))
         if self.recipe.framework != "megatron" or pp == 1:
             return staged
-        of_m = {m: menus.group(self.recipe, pp, m) for m in np.unique(staged.m).tolist()}
+        of_m = {m: menus.group(self.recipe, pp, m) for m in distinct(staged.m)}
         if any(of_m.values()):
             sizes = np.array([of_m[m] for m in np.asarray(staged.m).tolist()])
             staged = replace(staged, group=np.where(staged.v > 1, sizes, 0))
@@ -262,10 +279,7 @@ class _Exploration:
 
     def _stages(self, rows: Layouts, each: np.ndarray) -> None:
         """Every recomputation of layouts that are decided but for that. each: how many, of each."""
-        decided = tuple(name for name in KNOBS if name not in menus.RECOMPUTATION)
-        ok, removed = decided_mask(self.rules, self.recipe, rows, decided, each)
-        self.counts.removed.update(removed)
-        rows, each = rows[np.flatnonzero(ok)], each[ok]
+        rows, each = self._legal(2, rows, each)
         if not len(each):
             return
         bound = np.broadcast_to(
@@ -303,34 +317,34 @@ class _Exploration:
         before = self.counts.computed
         every = crossed(rows, table)
         every = every[np.flatnonzero(undominated(self.recipe, rows, table).ravel())]
-        ok, removed = decided_mask(self.rules, self.recipe, every, KNOBS, np.ones(len(every), int))
-        self.counts.removed.update(removed)
-        every = every[np.flatnonzero(ok)]
-        for at in range(0, int(ok.sum()), CHUNK):
+        asked = len(every)
+        every, each = self._legal(3, every, np.ones(asked, int))
+        for at in range(0, len(each), CHUNK):
             part = every[at : at + CHUNK]
             fits, _ = self._computed(part)
             full = np.flatnonzero((part.recompute == FULL) & fits)
             if len(full) and not self._fixed_layers:
                 self._fewest_layers(part[full])
-        self.counts.slower -= self.counts.computed - before + sum(removed.values())
+        self.counts.slower -= self.counts.computed - before + asked - len(each)
 
     def _fewest_layers(self, rows: Layouts) -> None:
         """Layouts that fit with all layers recomputed, with the fewest layers that do: by halving,
         since each layer more costs time and frees memory.
         """
         known = parts(self.recipe, rows)
+        held = fullest_ranks(self.recipe, rows, known)
         chunk = known[0].middle.total / rows.v
         low, high = np.zeros(len(rows), int), np.broadcast_to(chunk, len(rows)).astype(int)
         all_ = high.copy()
         while np.any(high - low > 1):
             middle = (low + high) // 2
             part = replace(rows, recompute_layers=np.maximum(middle, 1))
-            fits = np.broadcast_to(closed_memory(self.recipe, part, known)[1], len(rows))
+            fits = np.broadcast_to(closed_memory(self.recipe, part, known, held)[1], len(rows))
             high, low = np.where(fits, np.maximum(middle, 1), high), np.where(fits, low, middle)
         ones = np.ones(len(rows), int)
         while True:  # the next number that the rules allow
             fewer = replace(rows, recompute_layers=high)
-            ok = decided_mask(self.rules, self.recipe, fewer, KNOBS, ones)[0] | (high >= all_)
+            ok = decided_mask(self.rules[3], self.recipe, fewer, ones)[0] | (high >= all_)
             if ok.all():
                 break
             high = np.where(ok, high, high + 1)
