@@ -47,12 +47,12 @@ class Recommendation(TableViews):
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """The best layouts that fit, fastest first; none where nothing fits."""
+        """The best layout that fits, then others by role, or by speed; none where nothing fits."""
         return self.search.plans if self.search is not None else ()
 
     @property
     def best(self) -> Plan | None:
-        """The fastest layout that fits."""
+        """The first plan."""
         return self.plans[0] if self.plans else None
 
 

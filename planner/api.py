@@ -88,7 +88,7 @@ def question(**words: Unpack[QuestionWords]) -> Question:
 @checked
 def recommend(
     question: Question | str | Path | None = None,
-    top: int = 5,
+    top: int | None = None,
     min_gpus: bool = False,
     out: str | Path | None = None,
     launcher: str = "torchrun",
@@ -96,8 +96,8 @@ def recommend(
     format: str | None = None,
     **words: Unpack[QuestionWords],
 ) -> Recommendation:
-    """The best layouts that fit, and the files to launch the first of them when `out` names a
-    folder.
+    """The best layout that fits and those that differ from it, each for a reason (`Plan.roles`), or
+    with `top` so many of the fastest; and the files to launch the first when `out` names a folder.
 
     `format` ("accelerate", "bridge") names other software that reads the files than the framework's
     own. With `min_gpus` and no GPU count the answer is for the smallest count on which a layout
@@ -111,7 +111,7 @@ def recommend(
     from planner.schedule_options import schedule_options
     from planner.switch_gains import other_values
 
-    if not 1 <= top <= 1000:
+    if top is not None and not 1 <= top <= 1000:
         raise InputError(f"top must be from 1 to 1,000 plans, but got {top}")
     folder = out_folder(out, launcher, format)
     own = training_script(script)

@@ -11,10 +11,6 @@ from planner.units import GIB
 
 TERMS = StepTime.texts()
 """Each term of StepTime in words."""
-Ladder = tuple[tuple[int, float, bool], ...]
-"""(v, seconds of the step, whether it fits), v rising."""
-PAYS = 0.002
-"""A gain smaller than this is none."""
 STARVED = 0.2
 """A bubble above this share is worth a word about the batch."""
 _USEFUL = ("gemm_s", "attention_s")
@@ -33,13 +29,9 @@ def limit(best: Estimate) -> str:
     return f"{TERMS[name]}: {terms[name] / float(best.step_s):.0%} of the step"
 
 
-def why(
-    recipe: Recipe, plans: list[tuple[Layout, Estimate]], rank: int, ladder: Ladder = ()
-) -> tuple[str, ...]:
-    """Sentences about the plan of this rank (0 = best)."""
-    layout, estimate = plans[rank]
-    if rank:
-        return (_behind(plans[0], plans[rank]),)
+def why(recipe: Recipe, plans: list[tuple[Layout, Estimate]]) -> tuple[str, ...]:
+    """Sentences about the first plan, beside the next."""
+    layout, estimate = plans[0]
     peak = "bf16"
     if recipe.precision == "fp16" or peak not in recipe.hardware.gpu.peak_tflops:
         peak = "fp16"
@@ -61,8 +53,6 @@ def why(
         sentences.append("DeepSpeed's pipeline is plain 1F1B: there is no interleaving, so v is 1")
     if estimate.host_bytes:
         sentences.append(_host(layout, estimate))
-    if len(ladder) > 1:
-        sentences.append(_virtual(ladder))
     if len(plans) > 1:
         sentences.append(_ahead(plans[0], plans[1]))
     return tuple(sentences)
@@ -93,22 +83,6 @@ def _pipeline(layout: Layout, estimate: Estimate) -> str:
         f"pp {layout.pp}, v {layout.v}, m {layout.m}: bubble {estimate.bubble_share:.1%} of the"
         f" pipeline's time ((p-1)/(v m + p-1) = {share:.1%} with equal stages)"
     )
-
-
-def _virtual(ladder: Ladder) -> str:
-    """Where raising v stops paying: the first v that fits and that no larger one beats by more than
-    PAYS. Where none fits, all count.
-    """
-    usable = [rung for rung in ladder if rung[2]] or ladder
-    fastest = min(seconds for _, seconds, _ in usable)
-    enough = next(v for v, seconds, _ in usable if seconds <= fastest * (1 + PAYS))
-    steps = []
-    for v, seconds, fits in ladder:
-        steps.append(f"v {v} {seconds:.4g} s" + " but does not fit" * (not fits))
-    verdict = f"v pays up to {enough}"
-    if enough < ladder[-1][0]:
-        verdict = f"raising v beyond {enough} does not pay"
-    return f"{verdict} on this network (pipeline simulated: {', '.join(steps)})"
 
 
 def _differences(first: Estimate, second: Estimate) -> list[tuple[str, float]]:
@@ -160,9 +134,12 @@ def _ahead(best: tuple[Layout, Estimate], second: tuple[Layout, Estimate]) -> st
     return f"{gap:.1%} faster than the next ({describe(second[0])}): {reason}"
 
 
-def _behind(best: tuple[Layout, Estimate], other: tuple[Layout, Estimate]) -> str:
-    gap = float(other[1].step_s / best[1].step_s - 1)
-    name, seconds = _differences(best[1], other[1])[0]
+def behind(best: Estimate, other: Estimate) -> str:
+    """How much slower than the best, and through which term most."""
+    gap = float(other.step_s / best.step_s - 1)
+    if gap < 0:
+        return f"{-gap:.1%} faster than the best, less than the model can tell"
+    name, seconds = _differences(best, other)[0]
     costs = "the same terms"
     if seconds > 0:
         costs = f"{seconds * 1e3:,.0f} ms more in {TERMS[name]}"

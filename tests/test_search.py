@@ -191,10 +191,10 @@ def test_the_best_is_the_simplest_of_what_cannot_be_told_apart() -> None:
     assert "best" in best.roles and "fastest" in fastest.roles
 
 
-def test_plans_are_different_splits_in_order_of_time() -> None:
-    plans = search(recipe("llama3-70b", 64)).plans
+def test_a_list_of_the_fastest_has_different_splits_in_order_of_time() -> None:
+    plans = search(recipe("llama3-70b", 64), top=20).plans
     splits = [(p.layout.tp, p.layout.pp, p.layout.dp, p.layout.cp, p.layout.mbs) for p in plans]
-    assert len(set(splits[1:])) == 4 and len(plans) == 5
+    assert len(set(splits[1:])) == 19 and len(plans) == 20
     others = [plan.estimate.step_s for plan in plans[1:]]
     assert others == sorted(others)
 

@@ -33,7 +33,7 @@ class Answered:
     """What --allow-numerics took for it, the first first."""
 
 
-def best_plans(question: Question, top: int, launched_by: str = "") -> Answered:
+def best_plans(question: Question, top: int | None = None, launched_by: str = "") -> Answered:
     """The fastest plans that keep the numbers; where the question allows others, one lossy setting
     after another is taken, as long as the fastest plan gains.
 

@@ -15,8 +15,14 @@ def recommend(
     file: o.File = None,
     *,
     top: Annotated[
-        int, typer.Option("--top", help="Plans to show.", metavar="K", parser=o.integer)
-    ] = 5,
+        int | None,
+        typer.Option(
+            "--top",
+            help="So many of the fastest, in place of the plans that differ.",
+            metavar="K",
+            parser=o.integer,
+        ),
+    ] = None,
     min_gpus: Annotated[
         bool, typer.Option("--min-gpus", help="The smallest GPU count on which a layout fits.")
     ] = False,

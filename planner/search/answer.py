@@ -23,7 +23,7 @@ class Plan:
     estimate: Estimate
     why: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    """best, fastest: what it is shown for."""
+    """What it is shown for: best, fastest, roomiest, simplest, conservative, other family."""
     switches: Switches = field(default_factory=dict)
     """That it has at other values than the answer's recipe."""
 

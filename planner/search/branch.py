@@ -158,7 +158,7 @@ class _Exploration:
             self.each[pp] = self._recomputations_of(pp)
         splits, _ = self._legal(0, splits, self._of_splits(splits))
         if not len(splits):
-            return Explored(_all([]), self.counts, float("inf"))
+            return Explored(together([]), self.counts, float("inf"))
         bound = np.broadcast_to(floors.split_s(self.recipe, splits), len(splits))
         order = np.argsort(bound, kind="stable")
         order = np.concatenate((self._promising(splits, order), order))
@@ -173,7 +173,7 @@ class _Exploration:
             self._block(splits[rows[near]])
             done, size = done + len(rows), size * 2
         self.counts.slower += int(self._of_splits(splits[order[done:]]).sum())
-        return Explored(_all(self.found), self.counts, self.limit_s)
+        return Explored(together(self.found), self.counts, self.limit_s)
 
     def _promising(self, splits: Layouts, order: np.ndarray) -> np.ndarray:
         """The splits whose layouts are fastest in a sample with plain stages, FIRST_BLOCK at most:
@@ -434,7 +434,8 @@ def _none() -> Computed:
 NOTHING = _none()
 
 
-def _all(found: list[Computed]) -> Computed:
+def together(found: list[Computed]) -> Computed:
+    """Batches as one."""
     if not found:
         return NOTHING
     figures = (

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -15,7 +16,6 @@ import numpy as np
 from planner import reasons
 from planner.cost.pipeline import refused
 from planner.cost.terms import Estimate
-from planner.enumerate import menus
 from planner.enumerate.balanced import faster, may_deal, undealt
 from planner.enumerate.menus import requested
 from planner.estimate import estimate
@@ -23,10 +23,11 @@ from planner.layout import Layout
 from planner.rules.table import breaches
 from planner.rules.together import RULES as TOGETHER
 from planner.rules.together import taking
-from planner.search import switches
+from planner.search import roles, switches
 from planner.search.answer import Plan, SearchResult
 from planner.search.branch import NOTHING, SHOWN, Computed, Explored, explore, glance, joined
 from planner.search.nearest import min_gpus, nearest, nearest_refusal
+from planner.search.roles import Role
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import Switches
 
@@ -48,29 +49,36 @@ OFFLOAD_UNSURE = 0.38
 runs with the optimizer in host memory (README, mlengineering_h200_b200). No plan is the best for
 less.
 """
+BEST = Role("best", f"the simplest of those within {ALIKE:.1%} of the fastest")
+FASTEST = Role("fastest", "the shortest step")
 MAX_SIMULATED = 64
 """Pipelines simulated at most to prove which is the fastest."""
 
 
-def search(recipe: Recipe, top: int = 5, fixed: Collection[str] | None = None) -> SearchResult:
-    """The fastest layouts that fit. An empty answer carries the nearest changes that would let one
-    fit, and the fewest GPUs.
+def search(
+    recipe: Recipe, top: int | None = None, fixed: Collection[str] | None = None
+) -> SearchResult:
+    """The best layout and those that differ from it, each for a reason (planner.search.roles); with
+    top so many of the fastest. An empty answer carries the nearest changes that would let one fit,
+    and the fewest GPUs.
 
     fixed: switches that the question sets; the others are searched where they keep the arithmetic.
     None: all switches stay as they are.
     """
     started = time.perf_counter()
-    sure = REQUESTED if requested(recipe) else top if top > LISTED else SURE
-    searched, explored = _explored(recipe, sure, fixed)
-    finalists = _Finalists(searched, explored, recipe)
-    plans = finalists.plans(top)
-    while fixed is not None and plans:
+    sure = REQUESTED if requested(recipe) else top if top and top > LISTED else SURE
+    slower = roles.ROOMIEST if top is None else 0.0
+    searched, explored = _explored(recipe, sure, fixed, slower)
+    finalists = _Finalists(searched, explored, recipe, slower)
+    finalists.settle(top)
+    while fixed is not None:
         better = finalists.faster_switches(fixed)
         if better is None:
             break
-        searched = better
-        finalists = _Finalists(searched, explore(searched, sure), recipe)
-        plans = finalists.plans(top)
+        searched, explored = better, explore(better, sure, slack_share=slower)
+        finalists = _Finalists(searched, explored, recipe, slower)
+        finalists.settle(top)
+    plans = finalists.plans(top)
     turned = switches.differing(searched, recipe)
     recipe = finalists.plain
     known: dict[str, Any] = {
@@ -95,12 +103,14 @@ def search(recipe: Recipe, top: int = 5, fixed: Collection[str] | None = None) -
     return SearchResult(**known, seconds=time.perf_counter() - started, plans=plans)
 
 
-def _explored(recipe: Recipe, sure: int, fixed: Collection[str] | None) -> tuple[Recipe, Explored]:
+def _explored(
+    recipe: Recipe, sure: int, fixed: Collection[str] | None, slower: float
+) -> tuple[Recipe, Explored]:
     """What is explored under the switches that make the fastest layouts fastest: those of a first
     glance, then until no switch at another value makes a layout that is near faster.
     """
     if fixed is None:
-        return recipe, explore(recipe, sure)
+        return recipe, explore(recipe, sure, slack_share=slower)
     first = switches.near(glance(recipe))
 
     def better(found: Computed) -> Recipe:
@@ -109,7 +119,7 @@ def _explored(recipe: Recipe, sure: int, fixed: Collection[str] | None) -> tuple
 
     recipe = better(NOTHING)
     while True:
-        explored = explore(recipe, sure, slack_share=switches.SLACK)
+        explored = explore(recipe, sure, slack_share=max(switches.SLACK, slower))
         changed = better(explored.computed)
         if not switches.differing(changed, recipe):
             return recipe, explored
@@ -118,7 +128,9 @@ def _explored(recipe: Recipe, sure: int, fixed: Collection[str] | None) -> tuple
 
 def best_plan(recipe: Recipe) -> Plan | None:
     """The best plan alone, the switches as they are; None where nothing fits."""
-    return next(iter(_Finalists(recipe, explore(recipe, 1), recipe).plans(1)), None)
+    finalists = _Finalists(recipe, explore(recipe, 1), recipe)
+    finalists.settle(1)
+    return next(iter(finalists.plans(1)), None)
 
 
 def simplicity(layout: Layout) -> tuple[int, ...]:
@@ -136,11 +148,24 @@ def simplicity(layout: Layout) -> tuple[int, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A plan before it has its rank."""
+
+    layout: Layout
+    estimate: Estimate
+    switches: Switches
+    """At other values than the best plan's."""
+    roles: list[Role]
+
+
 class _Finalists:
     """Layouts whose pipeline was simulated, of what was explored."""
 
-    def __init__(self, recipe: Recipe, explored: Explored, own: Recipe) -> None:
-        self.recipe, self.explored, self.own = recipe, explored, own
+    def __init__(
+        self, recipe: Recipe, explored: Explored, own: Recipe, slower: float = 0.0
+    ) -> None:
+        self.recipe, self.explored, self.own, self.slower = recipe, explored, own, slower
         self.plain = recipe
         """With as few of its switches changed from the software's own as the best plan needs."""
         self.known: dict[Layout, Estimate] = {}
@@ -155,12 +180,19 @@ class _Finalists:
         simulated = self.known[layout]
         return simulated if simulated.fits else None
 
-    def plans(self, top: int) -> tuple[Plan, ...]:
-        """The best first, then the fastest of each split of the GPUs and batch."""
-        for layout in self._best_splits(REQUESTED if self.other else top + FINALISTS):
+    def settle(self, top: int | None) -> None:
+        """Simulates until the fastest is known."""
+        for layout in self._best_splits(REQUESTED if self.other else (top or LISTED) + FINALISTS):
             self.simulated(layout)
         fastest = self._prove(self._fastest())
-        fastest = fastest if self.other else self._dealt(fastest)
+        if not self.other:
+            self._dealt(fastest)
+
+    def plans(self, top: int | None) -> tuple[Plan, ...]:
+        """The best first, then so many of the fastest, one of each split of the GPUs and batch; or
+        those of a role each. settle() was called.
+        """
+        fastest = self._fastest()
         if fastest is None:
             return ()
         best = self._simplest(self._without_offload(fastest))
@@ -170,7 +202,11 @@ class _Finalists:
             if layout not in chosen and (layout == fastest or split(layout) not in seen):
                 chosen.append(layout)
                 seen.add(split(layout))
-        return self._ranked(chosen[:top], fastest)
+        rows = self._plainer(chosen[: top or 2], fastest)
+        following = rows[:2]
+        if top is None:
+            rows = self._by_role(best, fastest)
+        return self._ranked(rows, following)
 
     def faster_switches(self, fixed: Collection[str]) -> Recipe | None:
         """The recipe with one switch at another value that makes a near layout faster than the
@@ -187,12 +223,12 @@ class _Finalists:
                 best_s, best = float(simulated.step_s), recipe
         return best
 
-    def _dealt(self, fastest: Layout | None) -> Layout | None:
-        """Layouts with their layers dealt to the stages one by one, where they are faster by more
-        than ALIKE; the fastest then.
+    def _dealt(self, fastest: Layout | None) -> None:
+        """Simulates layouts with their layers dealt to the stages one by one, where they are faster
+        by more than ALIKE.
         """
         if not may_deal(self.recipe):
-            return fastest
+            return
         bases = self._bases()
         for candidate in undealt(
             self.recipe, bases.layout, bases.step_s, bases.memory_bytes, bases.fits
@@ -201,7 +237,6 @@ class _Finalists:
             for layout in faster(self.recipe, candidate, limit):
                 self.simulated(layout)
             fastest = self._fastest()
-        return fastest
 
     def _bases(self) -> Computed:
         """What is dealt: what was explored; where layers must lie together, as if they need not, so
@@ -211,27 +246,63 @@ class _Finalists:
             return self.explored.computed
         return explore(self.recipe, 1, waived=tuple(rule.name for rule in TOGETHER)).computed
 
-    def _ranked(self, chosen: list[Layout], fastest: Layout) -> tuple[Plan, ...]:
-        rows = self._plainer(chosen, fastest)
-        pairs = [(layout, its) for layout, its, _ in rows]
-        ladder = interleaving(self.plain, chosen[0])
-        searched = switches.differing(self.recipe, self.plain)
-        return tuple(
-            Plan(
-                rank + 1,
-                layout,
-                its,
-                reasons.why(self.plain, pairs, rank, ladder),
-                ("best",) * (rank == 0)
-                + ("fastest",) * (layout == fastest and settings == searched),
-                settings,
-            )
-            for rank, (layout, its, settings) in enumerate(rows)
-        )
+    def _by_role(self, best: Layout, fastest: Layout) -> list[Row]:
+        """The best and the fastest, then the others with the switches of the best; the conservative
+        with those or the software's own, whichever is faster.
+        """
+        computed, fastest_s = self.explored.computed, float(self.known[fastest].step_s)
+        chosen = [(BEST, best, self.plain), (FASTEST, fastest, self.recipe)]
+        simulated = self._under(self.plain)
+        others = roles.alternatives(self.plain, computed, simulated, fastest, fastest_s)
+        chosen += [(role, layout, self.plain) for role, layout in others]
+        old = []
+        switched = switches.differing(self.own, self.plain)
+        for recipe in (self.plain, self.own) if switched else (self.plain,):
+            under = self._under(recipe)
+            known = computed if recipe is self.plain else roles.priced_again(recipe, computed)
+            first = (best, fastest) if recipe is self.plain else ()
+            role, layout = roles.conservative(recipe, known, under, first)
+            its = None if layout is None else under(layout)
+            if layout is not None and its is not None:
+                old.append((float(its.step_s), (role, layout, recipe)))
+        chosen += [min(old, key=lambda pair: pair[0])[1]] if old else []
+        rows: list[Row] = []
+        for role, layout, recipe in chosen:
+            settings = switches.differing(recipe, self.plain)
+            same = [row for row in rows if (row.layout, row.switches) == (layout, settings)]
+            its = self._under(recipe)(layout)
+            if same:
+                same[0].roles.append(role)
+            elif its is not None:
+                rows.append(Row(layout, its, settings, [role]))
+        return rows
 
-    def _plainer(
-        self, chosen: list[Layout], fastest: Layout
-    ) -> list[tuple[Layout, Estimate, Switches]]:
+    def _under(self, recipe: Recipe) -> roles.Simulated:
+        """Estimates of legal layouts under a recipe; None where one does not fit."""
+        if not switches.differing(recipe, self.recipe):
+            return self.simulated
+
+        def simulated(layout: Layout) -> Estimate | None:
+            if breaches(recipe, layout):
+                return None
+            its = estimate(recipe, layout, exact=True)
+            return its if its.fits else None
+
+        return cache(simulated)
+
+    def _ranked(self, rows: list[Row], following: list[Row]) -> tuple[Plan, ...]:
+        """Rows as plans. following: the best, and the next that is fastest."""
+        best = rows[0].estimate
+        why = reasons.why(self.plain, [(row.layout, row.estimate) for row in following])
+        plans = []
+        for rank, row in enumerate(rows, 1):
+            if rank > 1:
+                why = (reasons.behind(best, row.estimate),)
+            says, names = (tuple(map(text, row.roles)) for text in (str, attrgetter("name")))
+            plans.append(Plan(rank, row.layout, row.estimate, says + why, names, row.switches))
+        return tuple(plans)
+
+    def _plainer(self, chosen: list[Layout], fastest: Layout) -> list[Row]:
         """Every layout with the switches of the best, which has as few as it needs; the fastest,
         and what does not fit so, with all that was found, which stand beside it.
         """
@@ -239,13 +310,15 @@ class _Finalists:
         limit = max(self.known[fastest].step_s * (1 + ALIKE), self.known[best].step_s)
         self.plain, its = switches.plainer(self.recipe, self.own, best, float(limit))
         more = switches.differing(self.recipe, self.plain)
-        if not more:
-            return [(layout, self.known[layout], {}) for layout in chosen]
-        rows: list[tuple[Layout, Estimate, Switches]] = [(best, its, {})]
-        for layout in chosen[1:] if fastest != best else [best, *chosen[1:]]:
-            its = estimate(self.plain, layout, exact=True)
-            plain = layout != fastest and its.fits and not breaches(self.plain, layout)
-            rows.append((layout, its, {}) if plain else (layout, self.known[layout], more))
+        rows = [Row(best, its if more else self.known[best], {}, [BEST])]
+        for layout in chosen[1:] if fastest != best or not more else [best, *chosen[1:]]:
+            own = layout != fastest and more
+            plain = self._under(self.plain)(layout) if own else None
+            settings = {} if plain else more
+            rows.append(Row(layout, plain or self.known[layout], settings, []))
+        for row in rows:
+            if row.layout == fastest and row.switches == more:
+                row.roles.append(FASTEST)
         return rows[:count]
 
     def _in_order(self) -> list[Layout]:
@@ -273,7 +346,7 @@ class _Finalists:
         found = self.explored.computed
         limit = float(self.known[fastest].step_s)
         if limit > self.explored.complete_s:
-            self.explored = explore(self.recipe, 1, limit)
+            self.explored = explore(self.recipe, 1, limit, self.slower)
             found = self.explored.computed
         could = np.flatnonzero(found.fits & (found.floor_s < limit))
         could = could[np.argsort(found.floor_s[could], kind="stable")]
@@ -320,29 +393,3 @@ class _Finalists:
             if simulated is not None and simulated.step_s <= limit:
                 return layout
         return fastest
-
-
-def interleaving(recipe: Recipe, best: Layout) -> reasons.Ladder:
-    """The best plan over legal numbers of virtual stages, the pipeline simulated: where raising v
-    stops paying.
-
-    The fewest, the most, the plan's own and its neighbours.
-    """
-    if best.pp == 1 or best.recompute_layers or best.stage_layout:
-        return ()
-    table = menus.stagings(recipe, best.pp)
-    ends = menus.STAGING[2:]
-    same = np.logical_and.reduce([table[name] == getattr(best, name) for name in ends])
-    rungs: dict[int, Layout] = {}
-    for row in np.flatnonzero(same).tolist():
-        v, code = int(table["v"][row]), int(table["schedule"][row])
-        group = recipe.fixed("group") or menus.group(recipe, best.pp, best.m)
-        layout = replace(best, v=v, schedule=code, group=group * (v > 1))
-        if v not in rungs and not breaches(recipe, layout):
-            rungs[v] = layout
-    rungs[best.v] = best
-    legal = sorted(rungs)
-    own = legal.index(best.v)
-    shown = sorted({legal[0], *legal[max(own - 1, 0) : own + 2], legal[-1]})
-    estimates = [(v, estimate(recipe, rungs[v], exact=True)) for v in shown]
-    return tuple((v, float(each.step_s), bool(each.fits)) for v, each in estimates)

@@ -6,7 +6,7 @@ from planner.answers import Recommendation
 from planner.report.draw import plotly_charts
 from planner.report.html import parts
 from planner.report.html.page import Grid, More, Page, Section
-from planner.report.text.recommend import counts
+from planner.report.text.recommend import counts, why_others
 from planner.search import SearchResult
 
 
@@ -21,14 +21,18 @@ def page(answer: Recommendation) -> Page:
             title, (parts.question(recipe),), (), (*_nothing(answer), parts.assumed(recipe, None))
         )
     best = result.plans[0]
-    rows = [(f"{plan.rank}", plan.layout, plan.estimate) for plan in result.plans]
+    rows = [
+        (f"{plan.rank} {', '.join(plan.roles)}", plan.layout, plan.estimate)
+        for plan in result.plans
+    ]
+    others = tuple(f"{line}." for line in why_others(result.plans))
     named = [(f"{plan.rank}: {parts.short(plan.layout)}", plan.estimate) for plan in result.plans]
     lead = (
         parts.question(recipe),
         f"Best: {parts.short(best.layout)}. Limited by {result.limits}." if result.limits else "",
     )
     sections = (
-        Section("Plans", grid=parts.layouts(rows, "plan")),
+        Section("Plans", others, grid=parts.layouts(rows, "plan")),
         *([Section("Why plan 1", tuple(f"- {line}" for line in best.why))] if best.why else []),
         Section(
             "Time of a step",

@@ -43,7 +43,7 @@ def text(answer: Checked) -> Group:
         parts += [plans(rows), *_stages(answer.estimate)]
         parts += by_kind(launch.recipe, launch.layout)
     if answer.schedules:
-        heading_text = Text("The stated layout under each schedule:", "bold")
+        heading_text = Text("The stated layout (*) under each schedule:", "bold")
         parts += [heading_text, *tabled(answer.schedules)]
     if answer.switches:
         parts.append(paragraph("Switches", f"on: {answer.switches}."))

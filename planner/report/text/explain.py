@@ -200,7 +200,11 @@ def under_each_schedule(answer: Explanation) -> list[Any]:
     """Seconds beside activations in flight: O(p) of 1F1B, O(m) of GPipe."""
     if not answer.schedules:
         return []
-    return [title("Under each schedule"), *tabled(answer.schedules), Text(in_flight(answer))]
+    return [
+        title("The layout (*) under each schedule"),
+        *tabled(answer.schedules),
+        Text(in_flight(answer)),
+    ]
 
 
 def in_flight(answer: Explanation) -> str:

@@ -4,14 +4,17 @@ then reasons, then files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Group
+from rich.console import Console, Group
+from rich.table import Table
 from rich.text import Text
 
 from planner.answers import Recommendation
 from planner.numerics import Held
 from planner.report.text.parts import (
+    WIDTH,
     bullets,
     goodput,
     heading,
@@ -22,7 +25,7 @@ from planner.report.text.parts import (
     unusual,
 )
 from planner.report.text.schedule_options import tabled
-from planner.search import SearchResult
+from planner.search import Plan, SearchResult
 from planner.specs.recipe import Recipe
 from planner.specs.switches import table
 from planner.switch_gains import acting, stated, worth
@@ -46,8 +49,9 @@ def text(answer: Recommendation) -> Group:
     parts: list[Any] = [heading(answer.recipe)]
     if result.plans:
         parts += [
-            plans([(str(plan.rank), plan.layout, plan.estimate) for plan in result.plans], "#"),
+            ranked(result.plans),
             *splits(answer.recipe, [(str(plan.rank), plan.layout) for plan in result.plans]),
+            *others(why_others(result.plans)),
             *reasons(result),
             *switches(answer),
             *more_assumed(answer.recipe, result.plans[0].estimate),
@@ -66,6 +70,24 @@ def text(answer: Recommendation) -> Group:
         )
     parts.append(paragraph("Search", counts(result)))
     return Group(*parts, files(answer))
+
+
+def ranked(found: Sequence[Plan]) -> Table:
+    """The plans, with their roles where these leave the table narrow enough."""
+    rows = [(plan, "\n  ".join(plan.roles)) for plan in found]
+    wide = plans([(f"{p.rank} {names}", p.layout, p.estimate) for p, names in rows], "#")
+    if Console(width=4 * WIDTH).measure(wide).maximum <= WIDTH:
+        return wide
+    return plans([(str(plan.rank), plan.layout, plan.estimate) for plan in found], "#")
+
+
+def others(lines: Sequence[str]) -> list[Any]:
+    return [Text("The others:", "bold"), bullets(lines)] if lines else []
+
+
+def why_others(found: Sequence[Plan]) -> list[str]:
+    """What the plans after the first are shown for, a line each."""
+    return [f"{plan.rank}: {'; '.join(plan.why)}" for plan in found[1:] if plan.roles]
 
 
 def whole_nodes(answer: Recommendation) -> str:
@@ -104,7 +126,7 @@ def switches(answer: Recommendation) -> list[Any]:
         f"on: {on}." * bool(on),
         f"Left off: {off}; --switch NAME=VALUE sets one." * bool(off),
         *(
-            f"Plan {other.rank} also has {table.text(other.switches)}."
+            f"Plan {other.rank} has {table.text(other.switches)}."
             for other in answer.plans
             if other.switches
         ),
@@ -118,7 +140,7 @@ def switches(answer: Recommendation) -> list[Any]:
 def schedules(answer: Recommendation) -> list[Any]:
     """What each schedule would give for plan 1."""
     table = tabled(answer.schedules)
-    return [Text("Plan 1 under each schedule:", "bold"), *table] if table else []
+    return [Text("Plan 1 (*) under each schedule:", "bold"), *table] if table else []
 
 
 def numerics(held: tuple[Held, ...]) -> list[Any]:

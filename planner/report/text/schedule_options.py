@@ -17,7 +17,9 @@ NAMED = 2
 
 
 def tabled(options: Sequence[ScheduleOption]) -> list[Any]:
-    """The table and what it comes to; nothing without a pipeline."""
+    """The table, the layout's own schedule with a star, and what it comes to; nothing without a
+    pipeline.
+    """
     if not options:
         return []
     table = grid(*HEAD)
@@ -31,7 +33,7 @@ def rows(options: Sequence[ScheduleOption]) -> list[tuple[str, ...]]:
     """A row each, without those that the layout cannot have."""
     return [
         (
-            f"{option.schedule}{' (this plan)' * option.own}",
+            f"{option.schedule}{' *' * option.own}",
             str(option.v),
             f"{option.step_s:.3f}",
             f"{option.bubble_share:z.1%}",
