@@ -379,6 +379,8 @@ class _Exploration:
 
 def computed(recipe: Recipe, layouts: Layouts) -> Computed:
     """Closed forms of a batch."""
+    if not len(layouts):
+        return NOTHING
     known = parts(recipe, layouts)
     time = closed_time(recipe, layouts, known)
     columns = (

@@ -90,16 +90,18 @@ def sampled(recipe: Recipe, count: int) -> Layouts | None:
     return crossed(joined(staged), recomputations)
 
 
-def legal_sample(recipe: Recipe) -> Computed:
-    """Legal layouts all over the space, with few stages of each split: of what does not fit, what
-    may with less.
+def legal_sample(recipe: Recipe, most: int | None = None) -> Computed:
+    """Legal layouts all over the space, with few stages of each split, so many at most: of what
+    does not fit, what may with less.
     """
     every = sampled(recipe, SAMPLED)
     if every is None:
         return NOTHING
     ok, _ = table.mask(recipe, every)
-    legal = every[np.flatnonzero(ok)]
-    return NOTHING if not ok.any() else computed(recipe, legal)
+    legal = np.flatnonzero(ok)
+    if most is not None and len(legal) > most:
+        legal = legal[np.linspace(0, len(legal) - 1, most).astype(int)]
+    return computed(recipe, every[legal])
 
 
 def _roomy(recipe: Recipe) -> Recipe:

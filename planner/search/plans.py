@@ -26,7 +26,7 @@ from planner.rules.together import taking
 from planner.search import roles, switches
 from planner.search.answer import Plan, SearchResult
 from planner.search.branch import NOTHING, SHOWN, Computed, Explored, explore, glance, joined
-from planner.search.nearest import min_gpus, nearest, nearest_refusal
+from planner.search.nearest import legal_sample, min_gpus, nearest, nearest_refusal
 from planner.search.roles import Role
 from planner.specs.recipe import Recipe
 from planner.specs.switches.switch import Switches
@@ -68,11 +68,12 @@ def search(
     started = time.perf_counter()
     sure = REQUESTED if requested(recipe) else top if top and top > LISTED else SURE
     slower = roles.ROOMIEST if top is None else 0.0
-    searched, explored = _explored(recipe, sure, fixed, slower)
+    turning = None if fixed is None else switches.Turning(fixed)
+    searched, explored = _explored(recipe, sure, turning, slower)
     finalists = _Finalists(searched, explored, recipe, slower)
     finalists.settle(top)
-    while fixed is not None:
-        better = finalists.faster_switches(fixed)
+    while turning is not None:
+        better = finalists.faster_switches(turning)
         if better is None:
             break
         searched, explored = better, explore(better, sure, slack_share=slower)
@@ -104,18 +105,21 @@ def search(
 
 
 def _explored(
-    recipe: Recipe, sure: int, fixed: Collection[str] | None, slower: float
+    recipe: Recipe, sure: int, turning: switches.Turning | None, slower: float
 ) -> tuple[Recipe, Explored]:
     """What is explored under the switches that make the fastest layouts fastest: those of a first
-    glance, then until no switch at another value makes a layout that is near faster.
+    glance, with those that need least memory; then until no switch at another value makes a layout
+    that is near faster.
     """
-    if fixed is None:
+    if turning is None:
         return recipe, explore(recipe, sure, slack_share=slower)
-    first = switches.near(glance(recipe))
+    sample = legal_sample(recipe, switches.FEW).layout
+    roomy = turning.roomier(recipe, sample) if len(sample) else recipe
+    first = switches.near(glance(roomy))
 
     def better(found: Computed) -> Recipe:
         rows = [rows for rows in (first, switches.near(found)) if len(rows)]
-        return switches.faster(recipe, joined(rows), fixed) if rows else recipe
+        return turning.faster(recipe, joined(rows)) if rows else recipe
 
     recipe = better(NOTHING)
     while True:
@@ -208,7 +212,7 @@ class _Finalists:
             rows = self._by_role(best, fastest)
         return self._ranked(rows, following)
 
-    def faster_switches(self, fixed: Collection[str]) -> Recipe | None:
+    def faster_switches(self, turning: switches.Turning) -> Recipe | None:
         """The recipe with one switch at another value that makes a near layout faster than the
         fastest once it is simulated; None where none does.
         """
@@ -217,7 +221,7 @@ class _Finalists:
             return None
         best_s, best = float(self.known[fastest].step_s), None
         near = switches.near(self.explored.computed)
-        for recipe, layout in switches.candidates(self.recipe, near, fixed, best_s):
+        for recipe, layout in turning.candidates(self.recipe, near, best_s):
             simulated = estimate(recipe, layout, exact=True)
             if simulated.fits and simulated.step_s < best_s * (1 - switches.GAIN):
                 best_s, best = float(simulated.step_s), recipe

@@ -4,7 +4,7 @@ fastest of them faster is turned, and turned back where a plan hardly needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -14,15 +14,17 @@ from planner.layout import Layout, Layouts
 from planner.rules.table import breaches, mask
 from planner.search.branch import SHOWN, Computed, computed
 from planner.specs.recipe import Recipe
-from planner.specs.switches.alternatives import keeping_arithmetic
-from planner.specs.switches.switch import FIRST, Switches
+from planner.specs.switches.alternatives import Alternative, keeping_arithmetic
+from planner.specs.switches.switch import FIRST, Switches, Value
 from planner.specs.switches.table import BY_FRAMEWORK, is_guess, settings_of, with_switches
 from planner.specs.versions import Version, version_of
 
-NEAR = 256
+NEAR = 128
 """Ways to split GPUs, batch and layers of which a layout that fits, and one that does not, are
 timed with each setting.
 """
+FEW = 16
+"""Layouts whose memory is looked at with each setting."""
 SLACK = 0.05
 """Of a step: layouts so much slower are looked at too, which a switch may make the fastest."""
 GAIN = 1e-9
@@ -58,90 +60,113 @@ def near(found: Computed) -> Layouts:
     return found.layout[np.concatenate(rows)]
 
 
-def faster(recipe: Recipe, rows: Layouts, fixed: Collection[str]) -> Recipe:
-    """The recipe with the switches under which the fastest of the layouts is fastest, or where
-    none fits the one that lacks least lacks less.
+class Turning:
+    """The switches that may be turned, without those that were seen to help no layout."""
 
-    fixed: switches that the question sets.
-    """
-    return _ascended(recipe, rows, fixed, _seconds)
+    def __init__(self, fixed: Collection[str]) -> None:
+        self.fixed = fixed
+        """Those that the question sets."""
+        self.idle: set[tuple[str, Value]] = set()
+
+    def faster(self, recipe: Recipe, rows: Layouts) -> Recipe:
+        """The recipe with the switches under which the fastest of the layouts is fastest, or where
+        none fits the one that lacks least lacks less: one after another is set where it gains, the
+        one that gains most first. What makes no layout faster, smaller or legal is idle from then.
+        """
+        now = _Timed(recipe, rows)
+        best, gaining = now.score, []
+        for other, changed in self._others(recipe, rows):
+            if other.switch.frees and best[0] == 0:
+                continue  # what waits in host memory costs more than the model knows
+            timed = _Timed(changed, rows)
+            if not timed.helps(now):
+                self.idle.add((other.switch.name, other.value))
+            elif _better(timed.score, best):
+                gaining.append((timed.score, other))
+        for at, (score, other) in enumerate(sorted(gaining, key=lambda pair: pair[0])):
+            changed = other.taken(recipe)
+            score = _Timed(changed, rows).score if at else score
+            if _better(score, best):
+                recipe, best = changed, score
+        return recipe
+
+    def roomier(self, recipe: Recipe, rows: Layouts) -> Recipe:
+        """The recipe with every switch under which the smallest of the layouts is smaller, but for
+        what frees memory alone.
+        """
+        least = _least_bytes(recipe, rows)
+        for other, changed in self._others(recipe, rows):
+            memory_bytes = np.inf if other.switch.frees else _least_bytes(changed, rows)
+            if memory_bytes < least * (1 - GAIN):
+                recipe = other.taken(recipe)
+        return recipe
+
+    def candidates(
+        self, recipe: Recipe, rows: Layouts, step_s: float
+    ) -> Iterator[tuple[Recipe, Layout]]:
+        """Layouts that may be faster than so many seconds once simulated, with one switch at
+        another value that makes them faster or lets them fit: of each value the SIMULATED that are
+        fastest by closed form. rows: legal as they are.
+        """
+        if not len(rows):
+            return
+        now = computed(recipe, rows)
+        for other, changed in self._others(recipe, rows):
+            some = np.flatnonzero(mask(changed, rows)[0])
+            if not len(some) or other.switch.frees:
+                continue
+            found = computed(changed, rows[some])
+            gains = (found.step_s < now.step_s[some] * (1 - GAIN)) | ~now.fits[some]
+            may = np.flatnonzero(gains & found.fits & (found.floor_s < step_s * (1 - GAIN)))
+            for row in may[np.argsort(found.step_s[may], kind="stable")][:SIMULATED].tolist():
+                yield changed, rows[int(some[row])]
+
+    def _others(self, recipe: Recipe, rows: Layouts) -> Iterator[tuple[Alternative, Recipe]]:
+        """Other values that act in some of the layouts, and the recipe with each."""
+        for other in keeping_arithmetic(recipe, self.fixed):
+            if (other.switch.name, other.value) in self.idle:
+                continue
+            changed = other.taken(recipe)
+            if np.any(other.switch.exists(changed, rows) & other.switch.acts(changed, rows)):
+                yield other, changed
 
 
-def roomier(recipe: Recipe, rows: Layouts, fixed: Collection[str]) -> Recipe:
-    """The recipe with the switches under which the smallest of the layouts is smallest."""
-    return _ascended(recipe, rows, fixed, _bytes)
+class _Timed:
+    """Layouts under a recipe: columns, seconds and bytes without end where one is not legal."""
+
+    def __init__(self, recipe: Recipe, rows: Layouts) -> None:
+        self.step_s, self.memory_bytes = np.full(len(rows), np.inf), np.full(len(rows), np.inf)
+        self.fits = np.zeros(len(rows), bool)
+        legal = np.flatnonzero(mask(recipe, rows)[0])
+        if len(legal):
+            known = parts(recipe, rows[legal])
+            self.step_s[legal] = closed_time(recipe, rows[legal], known).step_s
+            self.memory_bytes[legal], self.fits[legal] = closed_memory(recipe, rows[legal], known)
+
+    @property
+    def score(self) -> Score:
+        if self.fits.any():
+            return 0, float(self.step_s[self.fits].min())
+        least = float(self.memory_bytes.min(initial=np.inf))
+        return (1, least) if np.isfinite(least) else NOTHING
+
+    def helps(self, other: _Timed) -> bool:
+        """Whether any layout is faster or smaller than it is in another recipe, or legal here
+        alone.
+        """
+        faster = self.step_s < other.step_s * (1 - GAIN)
+        return bool(np.any(faster | (self.memory_bytes < other.memory_bytes * (1 - GAIN))))
 
 
-def _ascended(
-    recipe: Recipe,
-    rows: Layouts,
-    fixed: Collection[str],
-    scored: Callable[[Recipe, Layouts, Score], Score],
-) -> Recipe:
-    """One switch after another is set where it gains, the one that gains most first."""
-    best = scored(recipe, rows, NOTHING)
-    gaining = []
-    for other in keeping_arithmetic(recipe, fixed):
-        changed = other.taken(recipe)
-        acts = other.switch.exists(changed, rows) & other.switch.acts(changed, rows)
-        score = scored(changed, rows, best) if np.any(acts) else NOTHING
-        if _better(score, best):
-            gaining.append((score, other))
-    for _, other in sorted(gaining, key=lambda pair: pair[0]):
-        changed = other.taken(recipe)
-        score = scored(changed, rows, best)
-        if _better(score, best):
-            recipe, best = changed, score
-    return recipe
-
-
-def _seconds(recipe: Recipe, rows: Layouts, best: Score) -> Score:
-    """Of the fastest that fits, as far as it is better than the best."""
+def _least_bytes(recipe: Recipe, rows: Layouts) -> float:
     legal = rows[np.flatnonzero(mask(recipe, rows)[0])]
     if not len(legal):
-        return NOTHING
-    known = parts(recipe, legal)
-    step_s = np.broadcast_to(closed_time(recipe, legal, known).step_s, len(legal))
-    if best[0] == 0 and np.min(step_s) >= best[1]:
-        return NOTHING
-    memory_bytes, fits = closed_memory(recipe, legal, known)
-    if not np.any(fits):
-        return 1, float(np.min(memory_bytes))
-    return 0, float(np.min(np.where(fits, step_s, np.inf)))
-
-
-def _bytes(recipe: Recipe, rows: Layouts, best: Score) -> Score:
-    legal = rows[np.flatnonzero(mask(recipe, rows)[0])]
-    if not len(legal):
-        return NOTHING
-    return 0, float(np.min(closed_memory(recipe, legal, parts(recipe, legal))[0]))
+        return float("inf")
+    return float(np.min(closed_memory(recipe, legal, parts(recipe, legal))[0]))
 
 
 def _better(score: Score, best: Score) -> bool:
     return score[0] < best[0] or (score[0] == best[0] and score[1] < best[1] * (1 - GAIN))
-
-
-def candidates(
-    recipe: Recipe, rows: Layouts, fixed: Collection[str], step_s: float
-) -> Iterator[tuple[Recipe, Layout]]:
-    """Layouts that may be faster than so many seconds once simulated, with one switch at another
-    value that makes them faster or lets them fit: of each value the SIMULATED that are fastest by
-    closed form. rows: legal as they are.
-    """
-    if not len(rows):
-        return
-    now = computed(recipe, rows)
-    for other in keeping_arithmetic(recipe, fixed):
-        changed = other.taken(recipe)
-        acts = other.switch.exists(changed, rows) & other.switch.acts(changed, rows)
-        some = np.flatnonzero(acts & mask(changed, rows)[0])
-        if not len(some):
-            continue
-        found = computed(changed, rows[some])
-        gains = (found.step_s < now.step_s[some] * (1 - GAIN)) | ~now.fits[some]
-        may = np.flatnonzero(gains & found.fits & (found.floor_s < step_s * (1 - GAIN)))
-        for row in may[np.argsort(found.step_s[may], kind="stable")][:SIMULATED].tolist():
-            yield changed, rows[int(some[row])]
 
 
 def plainer(recipe: Recipe, own: Recipe, layout: Layout, limit_s: float) -> tuple[Recipe, Estimate]:

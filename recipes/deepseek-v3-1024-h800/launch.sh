@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # deepseek-v3 on 1,024 GPUs of h800-sxm, fp8-blockwise, Megatron-LM core 0.19; by ppplan
-# 1,024 GPUs = tp 1 x pp 1 x dp 1024 x cp 1, v 1
-# 15,360 sequences of 4,096 tokens = dp 1024 x mbs 5 x m 3
-# expected: 57.447 s a step (45.513 to 91.870), 279 TFLOP/s/GPU, 1,070 tokens/s/GPU
-# expected: 70.7 of 79.1 GiB a GPU, out of memory with probability 0%
+# 1,024 GPUs = tp 2 x pp 16 x dp 32 x cp 1, v 1
+# 15,360 sequences of 4,096 tokens = dp 32 x mbs 1 x m 480
+# expected: 43.822 s a step (36.850 to 47.684), 365 TFLOP/s/GPU, 1,402 tokens/s/GPU
+# expected: 74.6 of 79.1 GiB a GPU, out of memory with probability 2%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -29,7 +29,7 @@ SAVE=${SAVE:-}
 
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
-export CUDA_DEVICE_MAX_CONNECTIONS=8
+export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 # Versions that the plan was computed for: what is installed in another one is said.
 python3 - "${MEGATRON_PATH:-}" \
@@ -70,23 +70,24 @@ EXPERTS_FLAGS=(
   --moe-aux-loss-coeff 1e-4 --moe-grouped-gemm
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1
-  --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 --use-distributed-optimizer --use-megatron-fsdp
-  --data-parallel-sharding-strategy optim_grads_params --ckpt-format fsdp_dtensor
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 16 --context-parallel-size 1
+  --pipeline-model-parallel-layout 'Ettttt|(tttt|)*14mL' --expert-model-parallel-size 16
+  --expert-tensor-parallel-size 1 --sequence-parallel --use-distributed-optimizer
 )
 BATCH_FLAGS=(
-  --micro-batch-size 5 --global-batch-size 15360
+  --micro-batch-size 1 --global-batch-size 15360
 )
 RECOMPUTE_FLAGS=(
-  --recompute-granularity full --recompute-method block --recompute-num-layers 60
+  --recompute-granularity selective --recompute-modules moe_act mlp
 )
 PRECISION_FLAGS=(
   --bf16 --fp8-format e4m3 --fp8-recipe blockwise --attention-backend flash
 )
 SWITCHES_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --megatron-fsdp-main-grads-dtype fp32 --moe-token-dispatcher-type alltoall
-  --moe-permute-fusion --moe-router-fusion --fp8-param-gather
+  --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap --cross-entropy-loss-fusion
+  --cross-entropy-fusion-impl native --accumulate-allreduce-grads-in-fp32 --moe-token-dispatcher-type flex
+  --moe-flex-dispatcher-backend deepep --moe-permute-fusion --moe-router-fusion --moe-shared-expert-overlap
+  --fp8-param-gather
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # deepseek-v3 on 256 GPUs of gb200-nvl72, mxfp8, Megatron-LM core 0.19; by ppplan
-# 256 GPUs = tp 1 x pp 1 x dp 256 x cp 1, v 1
-# 2,048 sequences of 4,096 tokens = dp 256 x mbs 8 x m 1
-# expected: 9.416 s a step (8.258 to 10.038), 907 TFLOP/s/GPU, 3,480 tokens/s/GPU
-# expected: 167.3 of 184.3 GiB a GPU, out of memory with probability 0%
+# 256 GPUs = tp 2 x pp 1 x dp 128 x cp 1, v 1
+# 2,048 sequences of 4,096 tokens = dp 128 x mbs 4 x m 4
+# expected: 7.973 s a step (6.967 to 8.515), 1071 TFLOP/s/GPU, 4,110 tokens/s/GPU
+# expected: 173.5 of 184.3 GiB a GPU, out of memory with probability 2%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -70,23 +70,24 @@ EXPERTS_FLAGS=(
   --moe-aux-loss-coeff 1e-4 --moe-grouped-gemm
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1
-  --expert-model-parallel-size 1 --expert-tensor-parallel-size 1 --use-distributed-optimizer --use-megatron-fsdp
-  --data-parallel-sharding-strategy optim_grads_params --ckpt-format fsdp_dtensor
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 1 --context-parallel-size 1
+  --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 --sequence-parallel --use-distributed-optimizer
+  --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --ckpt-format fsdp_dtensor
 )
 BATCH_FLAGS=(
-  --micro-batch-size 8 --global-batch-size 2048
+  --micro-batch-size 4 --global-batch-size 2048
 )
 RECOMPUTE_FLAGS=(
-  --recompute-granularity full --recompute-method block --recompute-num-layers 59
+  --recompute-granularity selective --recompute-modules moe_act mla_up_proj
 )
 PRECISION_FLAGS=(
   --bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --attention-backend flash
 )
 SWITCHES_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --megatron-fsdp-main-grads-dtype fp32 --moe-token-dispatcher-type alltoall
-  --moe-permute-fusion --moe-router-fusion --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag
+  --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap --cross-entropy-loss-fusion
+  --cross-entropy-fusion-impl native --accumulate-allreduce-grads-in-fp32 --megatron-fsdp-main-grads-dtype fp32
+  --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep --moe-permute-fusion --moe-router-fusion
+  --moe-shared-expert-overlap --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # gpt3-175b on 1,024 GPUs of a100-80g-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 1,024 GPUs = tp 4 x pp 8 x dp 16 x cp 2, v 12
-# 1,536 sequences of 2,048 tokens = dp 16 x mbs 3 x m 32
-# expected: 16.939 s a step (14.856 to 18.057), 193 TFLOP/s/GPU, 181 tokens/s/GPU
-# expected: 66.9 of 79.2 GiB a GPU, out of memory with probability 0%
+# 1,024 GPUs = tp 8 x pp 4 x dp 32 x cp 1, v 12
+# 1,536 sequences of 2,048 tokens = dp 32 x mbs 4 x m 12
+# expected: 15.795 s a step (13.565 to 17.018), 207 TFLOP/s/GPU, 194 tokens/s/GPU
+# expected: 75.8 of 79.2 GiB a GPU, out of memory with probability 5%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -57,21 +57,21 @@ PYTHON
 MODEL_FLAGS=(
   --num-layers 96 --hidden-size 12288 --ffn-hidden-size 49152 --num-attention-heads 96 --kv-channels 128
   --normalization LayerNorm --position-embedding-type learned_absolute --max-position-embeddings 2048
-  --padded-vocab-size 50688 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 2048
+  --padded-vocab-size 51200 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 2048
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 8 --context-parallel-size 2
+  --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --context-parallel-size 1
   --num-virtual-stages-per-pipeline-rank 12 --sequence-parallel --use-distributed-optimizer
 )
 BATCH_FLAGS=(
-  --micro-batch-size 3 --global-batch-size 1536
+  --micro-batch-size 4 --global-batch-size 1536
 )
 PRECISION_FLAGS=(
   --bf16 --attention-backend flash
 )
 SWITCHES_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --cp-comm-type p2p
+  --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap --cross-entropy-loss-fusion
+  --cross-entropy-fusion-impl native --accumulate-allreduce-grads-in-fp32 --defer-embedding-wgrad-compute
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine

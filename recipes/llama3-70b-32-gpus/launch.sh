@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # llama3-70b on 32 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 32 GPUs = tp 4 x pp 4 x dp 1 x cp 2, v 1
-# 512 sequences of 8,192 tokens = dp 1 x mbs 1 x m 512
-# expected: 129.930 s a step (113.948 to 138.505), 453 TFLOP/s/GPU, 1,009 tokens/s/GPU
-# expected: 76.0 of 79.1 GiB a GPU, out of memory with probability 8%
+# 32 GPUs = tp 8 x pp 2 x dp 2 x cp 1, v 1
+# 512 sequences of 8,192 tokens = dp 2 x mbs 1 x m 256
+# expected: 117.950 s a step (97.043 to 129.888), 499 TFLOP/s/GPU, 1,111 tokens/s/GPU
+# expected: 74.4 of 79.1 GiB a GPU, out of memory with probability 1%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -58,11 +58,10 @@ MODEL_FLAGS=(
   --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --kv-channels 128
   --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope
   --max-position-embeddings 131072 --rotary-base 500000 --disable-bias-linear --untie-embeddings-and-output-weights
-  --padded-vocab-size 128512 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 8192
+  --padded-vocab-size 129024 --attention-dropout 0.0 --hidden-dropout 0.0 --seq-length 8192
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --context-parallel-size 2
-  --decoder-first-pipeline-num-layers 20 --decoder-last-pipeline-num-layers 18 --sequence-parallel
+  --tensor-model-parallel-size 8 --pipeline-model-parallel-size 2 --context-parallel-size 1 --sequence-parallel
   --use-distributed-optimizer
 )
 BATCH_FLAGS=(
@@ -72,8 +71,8 @@ PRECISION_FLAGS=(
   --bf16 --attention-backend flash
 )
 SWITCHES_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --cp-comm-type p2p
+  --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap --cross-entropy-loss-fusion
+  --cross-entropy-fusion-impl native --accumulate-allreduce-grads-in-fp32
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine

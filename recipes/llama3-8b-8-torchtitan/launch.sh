@@ -3,8 +3,8 @@
 # 8 GPUs = tp 1 x pp 1 x dp 8 x cp 1, v 1
 # 512 sequences of 8,192 tokens = dp 8 x mbs 1 x m 64
 # torchtitan 0.3: torchtitan_plan.py beside this file
-# expected: 61.177 s a step (52.918 to 76.716), 441 TFLOP/s/GPU, 8,570 tokens/s/GPU
-# expected: 75.7 of 79.1 GiB a GPU, out of memory with probability 6%
+# expected: 59.886 s a step (51.801 to 75.097), 451 TFLOP/s/GPU, 8,755 tokens/s/GPU
+# expected: 68.3 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:

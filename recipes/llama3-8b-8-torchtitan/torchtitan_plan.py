@@ -3,29 +3,13 @@
 torchtitan 0.3 reads this: `--module torchtitan_plan --config plan`.
 """
 
-from dataclasses import dataclass
-
-from torchtitan.components.loss import CrossEntropyLoss
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
-from torchtitan.distributed.activation_checkpoint import FullAC
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.models.llama3 import model_registry
 from torchtitan.trainer import Trainer
-
-
-class FirstLayers(FullAC):
-    """Recomputes the first layers of every stage, the others keep their activations."""
-
-    @dataclass(kw_only=True, slots=True)
-    class Config(FullAC.Config):
-        layers: int = 1
-
-    def apply(self, model):
-        blocks = model.get_submodule("layers")
-        for name, block in list(blocks.named_children())[: self.config.layers]:
-            blocks.register_module(name, self._wrap_block(block, base_fqn=f"layers.{name}"))
 
 
 def plan() -> Trainer.Config:
@@ -34,7 +18,7 @@ def plan() -> Trainer.Config:
     optimizer = default_adamw(lr=3e-4)
     return Trainer.Config(
         model_spec=model,
-        loss=loss,
+        loss=ChunkedLossWrapper.Config(num_chunks=8, loss_fn=loss),
         optimizer=optimizer,
         training=TrainingConfig(
             local_batch_size=1,
@@ -52,7 +36,7 @@ def plan() -> Trainer.Config:
             expert_parallel_degree=1,
             enable_sequence_parallel=False,
         ),
-        activation_checkpoint=FirstLayers.Config(layers=3),
+        activation_checkpoint=None,
         compile=CompileConfig(enable=True),
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
     )

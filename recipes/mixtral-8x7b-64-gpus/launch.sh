@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # mixtral-8x7b on 64 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 64 GPUs = tp 1 x pp 4 x dp 16 x cp 1, v 8
-# 1,024 sequences of 4,096 tokens = dp 16 x mbs 2 x m 32
-# expected: 12.111 s a step (10.621 to 12.910), 431 TFLOP/s/GPU, 5,411 tokens/s/GPU
-# expected: 74.5 of 79.1 GiB a GPU, out of memory with probability 2%
+# 64 GPUs = tp 1 x pp 2 x dp 32 x cp 1, v 4
+# 1,024 sequences of 4,096 tokens = dp 32 x mbs 1 x m 32
+# expected: 10.179 s a step (8.920 to 10.854), 513 TFLOP/s/GPU, 6,439 tokens/s/GPU
+# expected: 69.9 of 79.1 GiB a GPU, out of memory with probability 0%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -27,8 +27,10 @@ TOKENIZER=${TOKENIZER:-}
 TRAIN_ITERS=${TRAIN_ITERS:-1000}
 SAVE=${SAVE:-}
 
+export NCCL_GRAPH_REGISTER=0
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
+export CUDA_DEVICE_MAX_CONNECTIONS=32
 
 # Versions that the plan was computed for: what is installed in another one is said.
 python3 - "${MEGATRON_PATH:-}" \
@@ -64,22 +66,21 @@ EXPERTS_FLAGS=(
   --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --moe-grouped-gemm
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 4 --context-parallel-size 1
-  --num-virtual-stages-per-pipeline-rank 8 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1
+  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 2 --context-parallel-size 1
+  --num-virtual-stages-per-pipeline-rank 4 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1
   --use-distributed-optimizer
 )
 BATCH_FLAGS=(
-  --micro-batch-size 2 --global-batch-size 1024
-)
-RECOMPUTE_FLAGS=(
-  --recompute-granularity selective --recompute-modules moe_act
+  --micro-batch-size 1 --global-batch-size 1024
 )
 PRECISION_FLAGS=(
   --bf16 --attention-backend flash
 )
 SWITCHES_FLAGS=(
   --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --moe-token-dispatcher-type alltoall --moe-permute-fusion --moe-router-fusion
+  --accumulate-allreduce-grads-in-fp32 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep
+  --moe-permute-fusion --moe-router-fusion --overlap-moe-expert-parallel-comm --cuda-graph-impl transformer_engine
+  --cuda-graph-modules moe_router moe_preprocess --defer-embedding-wgrad-compute
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
@@ -110,7 +111,6 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE
   "${EXPERTS_FLAGS[@]}" \
   "${PARALLEL_FLAGS[@]}" \
   "${BATCH_FLAGS[@]}" \
-  "${RECOMPUTE_FLAGS[@]}" \
   "${PRECISION_FLAGS[@]}" \
   "${SWITCHES_FLAGS[@]}" \
   "${OPTIMIZER_FLAGS[@]}" \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # qwen3-235b-a22b on 256 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 256 GPUs = tp 1 x pp 1 x dp 256 x cp 1, v 1
-# 1,024 sequences of 4,096 tokens = dp 256 x mbs 4 x m 1
-# expected: 8.480 s a step (7.090 to 12.169), 287 TFLOP/s/GPU, 1,932 tokens/s/GPU
-# expected: 75.6 of 79.1 GiB a GPU, out of memory with probability 5%
+# 256 GPUs = tp 4 x pp 8 x dp 8 x cp 1, v 4
+# 1,024 sequences of 4,096 tokens = dp 8 x mbs 2 x m 64
+# expected: 6.697 s a step (5.813 to 7.177), 363 TFLOP/s/GPU, 2,447 tokens/s/GPU
+# expected: 75.5 of 79.1 GiB a GPU, out of memory with probability 6%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -27,9 +27,10 @@ TOKENIZER=${TOKENIZER:-}
 TRAIN_ITERS=${TRAIN_ITERS:-1000}
 SAVE=${SAVE:-}
 
+export NCCL_GRAPH_REGISTER=0
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
-export CUDA_DEVICE_MAX_CONNECTIONS=8
+export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 # Versions that the plan was computed for: what is installed in another one is said.
 python3 - "${MEGATRON_PATH:-}" \
@@ -58,7 +59,7 @@ MODEL_FLAGS=(
   --num-layers 94 --hidden-size 4096 --ffn-hidden-size 12288 --num-attention-heads 64 --kv-channels 128
   --group-query-attention --num-query-groups 4 --qk-layernorm --swiglu --normalization RMSNorm
   --position-embedding-type rope --max-position-embeddings 40960 --rotary-base 1000000 --disable-bias-linear
-  --untie-embeddings-and-output-weights --padded-vocab-size 151936 --attention-dropout 0.0 --hidden-dropout 0.0
+  --untie-embeddings-and-output-weights --padded-vocab-size 152064 --attention-dropout 0.0 --hidden-dropout 0.0
   --seq-length 4096
 )
 EXPERTS_FLAGS=(
@@ -66,23 +67,21 @@ EXPERTS_FLAGS=(
   --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --moe-grouped-gemm
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1
-  --expert-model-parallel-size 1 --expert-tensor-parallel-size 1 --use-distributed-optimizer --use-megatron-fsdp
-  --data-parallel-sharding-strategy optim_grads_params --ckpt-format fsdp_dtensor
+  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 8 --context-parallel-size 1
+  --pipeline-model-parallel-layout 'Ett|(ttt|)*23tttt|(ttt|)*6tL' --expert-model-parallel-size 16
+  --expert-tensor-parallel-size 1 --sequence-parallel --use-distributed-optimizer
 )
 BATCH_FLAGS=(
-  --micro-batch-size 4 --global-batch-size 1024
-)
-RECOMPUTE_FLAGS=(
-  --recompute-granularity full --recompute-method block --recompute-num-layers 85
+  --micro-batch-size 2 --global-batch-size 1024
 )
 PRECISION_FLAGS=(
   --bf16 --attention-backend flash
 )
 SWITCHES_FLAGS=(
-  --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --megatron-fsdp-main-grads-dtype fp32 --moe-token-dispatcher-type alltoall
-  --moe-permute-fusion --moe-router-fusion
+  --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap --cross-entropy-loss-fusion
+  --cross-entropy-fusion-impl native --accumulate-allreduce-grads-in-fp32 --moe-token-dispatcher-type flex
+  --moe-flex-dispatcher-backend deepep --moe-permute-fusion --moe-router-fusion --overlap-moe-expert-parallel-comm
+  --cuda-graph-impl transformer_engine --cuda-graph-modules moe_router moe_preprocess --use-precision-aware-optimizer
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine
@@ -113,7 +112,6 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE
   "${EXPERTS_FLAGS[@]}" \
   "${PARALLEL_FLAGS[@]}" \
   "${BATCH_FLAGS[@]}" \
-  "${RECOMPUTE_FLAGS[@]}" \
   "${PRECISION_FLAGS[@]}" \
   "${SWITCHES_FLAGS[@]}" \
   "${OPTIMIZER_FLAGS[@]}" \

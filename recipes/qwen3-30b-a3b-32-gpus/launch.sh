@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # qwen3-30b-a3b on 32 GPUs of h100-sxm, bf16, Megatron-LM core 0.19; by ppplan
-# 32 GPUs = tp 1 x pp 1 x dp 32 x cp 1, v 1
-# 1,024 sequences of 4,096 tokens = dp 32 x mbs 16 x m 2
-# expected: 10.418 s a step (8.709 to 14.950), 290 TFLOP/s/GPU, 12,581 tokens/s/GPU
-# expected: 70.5 of 79.1 GiB a GPU, out of memory with probability 0%
+# 32 GPUs = tp 1 x pp 2 x dp 16 x cp 1, v 2
+# 1,024 sequences of 4,096 tokens = dp 16 x mbs 2 x m 32
+# expected: 8.546 s a step (7.480 to 9.119), 354 TFLOP/s/GPU, 15,338 tokens/s/GPU
+# expected: 76.0 of 79.1 GiB a GPU, out of memory with probability 9%
 #
 # Run this on every node; with several nodes set NODE_RANK (0, 1, ...) and MASTER_ADDR (the first node). Flags added to the
 # call come last and win. Variables:
@@ -27,9 +27,10 @@ TOKENIZER=${TOKENIZER:-}
 TRAIN_ITERS=${TRAIN_ITERS:-1000}
 SAVE=${SAVE:-}
 
+export NCCL_GRAPH_REGISTER=0
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
-export CUDA_DEVICE_MAX_CONNECTIONS=8
+export CUDA_DEVICE_MAX_CONNECTIONS=32
 
 # Versions that the plan was computed for: what is installed in another one is said.
 python3 - "${MEGATRON_PATH:-}" \
@@ -66,23 +67,24 @@ EXPERTS_FLAGS=(
   --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --moe-grouped-gemm
 )
 PARALLEL_FLAGS=(
-  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1
-  --expert-model-parallel-size 1 --expert-tensor-parallel-size 1 --use-distributed-optimizer --use-megatron-fsdp
-  --data-parallel-sharding-strategy optim_grads_params --ckpt-format fsdp_dtensor
+  --tensor-model-parallel-size 1 --pipeline-model-parallel-size 2 --context-parallel-size 1
+  --pipeline-model-parallel-layout 'Ettt|tttttttttttttttt|ttttttttttttttttttttttt|ttttttL'
+  --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 --use-distributed-optimizer
 )
 BATCH_FLAGS=(
-  --micro-batch-size 16 --global-batch-size 1024
+  --micro-batch-size 2 --global-batch-size 1024
 )
 RECOMPUTE_FLAGS=(
-  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+  --recompute-granularity selective --recompute-modules moe_act
 )
 PRECISION_FLAGS=(
   --bf16 --attention-backend flash
 )
 SWITCHES_FLAGS=(
   --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion --cross-entropy-fusion-impl native
-  --accumulate-allreduce-grads-in-fp32 --megatron-fsdp-main-grads-dtype fp32 --moe-token-dispatcher-type alltoall
-  --moe-permute-fusion --moe-router-fusion
+  --accumulate-allreduce-grads-in-fp32 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep
+  --moe-permute-fusion --moe-router-fusion --overlap-moe-expert-parallel-comm --cuda-graph-impl transformer_engine
+  --cuda-graph-modules moe_router moe_preprocess --use-precision-aware-optimizer
 )
 OPTIMIZER_FLAGS=(
   --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine

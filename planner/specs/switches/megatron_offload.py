@@ -86,6 +86,13 @@ def _read_modules(plain: Plain) -> Value | None:
     return "+".join(word for word in MODULES if word in listed) or None
 
 
+def _sets(recipe: Recipe) -> tuple[str, ...]:
+    """Each module alone, attention's core with its projection, all of them."""
+    of_model = [word for word in MODULES if recipe.model.moe or word not in INSIDE_EXPERTS]
+    alone = [word for word in of_model if word != "attn_proj"]
+    return (*alone, "core_attn+attn_proj", "+".join(of_model))
+
+
 SWITCHES = (
     Switch(
         "offload_modules",
@@ -140,6 +147,8 @@ SWITCHES = (
         ),
         read=_read_modules,
         words=MODULES,
+        searched=_sets,
+        frees=True,
     ),
     Switch(
         "activation_offload_fraction",

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.layout import Layouts, Mask
 from planner.specs.recipe import Recipe
-from planner.specs.switches.switch import Need, Plain, Spelling, Switch, Value, setting
+from planner.specs.switches.switch import Need, Plain, Spelling, Switch, Value, copies, setting
 
 
 def _pipelined(recipe: Recipe, layout: Layouts) -> Mask:
@@ -153,6 +153,7 @@ SWITCHES = (
         " among the parts; states as many times as large",
         "[megatron-core] core/distributed/param_and_grad_buffer.py; bytes counted",
         exists=_distributed,
+        searched=copies,
         needs=(
             Need(
                 "instances divide the replicas",

@@ -153,6 +153,10 @@ class Switch:
     """
     searched: Callable[[Recipe], tuple[Value, ...]] = lambda recipe: ()
     """Of a switch without values those that a search tries."""
+    frees: bool = False
+    """Frees memory alone, at a cost that no run is known to have measured: searched where nothing
+    fits without it.
+    """
 
     @property
     def first(self) -> Value:
@@ -183,3 +187,11 @@ class Switch:
             return "lossy"
         harmless = value == self.first and self.arithmetic in ("lossy", "benchmark-only")
         return "same" if harmless else self.arithmetic
+
+
+def copies(recipe: Recipe) -> tuple[Value, ...]:
+    """Copies of what is sharded that a search tries: 2, 4, and one a node, where they divide the
+    nodes.
+    """
+    nodes = recipe.gpus // recipe.hardware.node.gpus
+    return tuple(n for n in sorted({2, 4, nodes}) if n > 1 and nodes % n == 0)

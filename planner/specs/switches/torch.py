@@ -20,6 +20,7 @@ from planner.specs.switches.switch import (
     Spelling,
     Switch,
     Value,
+    copies,
     sees_no_images,
     setting,
 )
@@ -467,6 +468,7 @@ SWITCHES = (
         "[torchtitan] distributed/parallel_dims.py; [torch-fsdp] foreach_reduce: after each"
         " reduce-scatter an all-reduce in its precision, every micro-batch",
         acts=_shards,
+        searched=copies,
         needs=(
             Need(
                 "copies divide the data parallelism",
