@@ -178,7 +178,7 @@ def test_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
         if block.language == "python":
             exec(compile(block.text, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert printed.startswith("tp 4 pp 4 ") and printed.endswith("0.2727272727272727\n")
+    assert printed.startswith("tp 8 pp 2 ") and printed.endswith("0.2727272727272727\n")
 
 
 def test_links_lead_somewhere() -> None:
