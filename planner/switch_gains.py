@@ -75,8 +75,8 @@ def other_values(
     accepted: float = ACCEPTED_OOM_PROBABILITY,
     step_s: float | None = None,
 ) -> list[SwitchGain]:
-    """Every value that a switch does not have now, where the version has it, it acts, it breaks no
-    rule and the layout still fits.
+    """Every named value that a switch does not have now, where the version has it, it acts, it
+    breaks no rule and the layout still fits.
 
     accepted: probability of running out of memory up to which it fits.
     step_s: of the layout as it is stated, simulated; gains are in proportion to it.
@@ -85,6 +85,8 @@ def other_values(
     scale = 1.0 if step_s is None else step_s / float(base.step_s)
     gains = []
     for other in alternatives(recipe):
+        if not other.switch.values:
+            continue
         gain = _gain(recipe, layout, other, base, accepted)
         if gain is not None:
             gains.append(replace(gain, step_s=gain.step_s * scale, saved_s=gain.saved_s * scale))

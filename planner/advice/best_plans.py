@@ -10,6 +10,7 @@ from planner.estimate import closed_form
 from planner.numerics import Offer
 from planner.search import Change, SearchResult
 from planner.specs import resolve
+from planner.specs.distributions import named
 from planner.specs.question import changed
 from planner.specs.recipe import Recipe
 from planner.specs.switches.table import parse, restated
@@ -40,7 +41,9 @@ def best_plans(question: Question, top: int | None = None, launched_by: str = ""
     launched_by: other software that must be able to express them; Recipe.launched_by.
     """
     taken: list[Offer] = []
-    stated = parse(question.switch, resolve.recipe(question).framework)
+    stated = set(parse(question.switch, resolve.recipe(question).framework))
+    distribution = named(question.stack) if question.stack else None
+    stated |= set(distribution.switches) if distribution else set()
     while True:
         recipe = resolve.recipe(question).model_copy(update={"launched_by": launched_by})
         fixed = {*stated, *(name for offer in taken for name in offer.settings)}

@@ -91,6 +91,7 @@ def test_a_software_of_its_own_says_so() -> None:
 
 def test_where_nothing_fits_it_is_among_the_changes() -> None:
     words = {"model": "llama3-70b", "gpus": 16, "cluster": "h100-sxm", "offload": "none"}
+    words["own_switches"] = True
     answer = api.recommend(**words)
     assert answer.best is None and answer.search is not None and answer.search.nearest
     says = "optimizer moments bf16, which changes the numbers (--allow-numerics)"

@@ -99,6 +99,7 @@ def test_nvlink_against_pcie_says_which_term_grew(ppplan: Any) -> None:
             "a100-80g-sxm",
             "--cluster",
             "a100-80g-pcie",
+            "--own-switches",
             "--json",
         ).out
     )["rows"]

@@ -105,15 +105,15 @@ def test_json_adds_up(ppplan) -> None:
         assert sum(stage["layers"] for stage in said["stages"]) == 80
         assert plan["why"]
     best, *others = [plan["estimate"]["step_s"] for plan in plans]
-    assert others == sorted(others) and best <= min(others) * 1.02
+    assert best <= min(others) * 1.02
 
 
 def test_text_shows_the_arithmetic_on_100_columns(ppplan) -> None:
     ran = ppplan(*QUESTION)
-    assert ran.code == 0 and "32 = tp*pp*dp*cp" in ran.out and "512 = dp*mbs*m" in ran.out
+    assert ran.code == 0 and "32 = tp x pp x dp" in ran.out and "512 = dp x mbs x m" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 100
     assert "…" not in ran.out
-    assert "Why plan 1" in ran.out and "Assumed:" in ran.out and "cannot be" in ran.out
+    assert "Why plan 1" in ran.out and "Assumed:" in ran.out and "cannot fit" in ran.out
 
 
 def test_text_with_context_parallelism_keeps_to_the_width(ppplan) -> None:
@@ -251,7 +251,15 @@ def test_set_changes_a_figure_of_the_cluster(ppplan) -> None:
         (("--group", "8"), "schedule", "interleaved"),
         (("--sp",), "sp", True),
         (
-            ("--recompute", "selective", "--stack", "megatron-2022"),
+            (
+                "--recompute",
+                "selective",
+                "--stack",
+                "megatron-2022",
+                "--own-switches",
+                "--top",
+                "2",
+            ),
             "recompute_modules",
             ["core_attn"],
         ),

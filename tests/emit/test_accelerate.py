@@ -14,6 +14,7 @@ import pytest
 from planner.emit import accelerate, table
 from planner.errors import InputError
 from planner.layout import RECOMPUTE_CODE, Layout
+from planner.plan_files import launch_texts
 from planner.rules.table import mask
 from planner.specs.recipe import Recipe
 from tests import documents, recorder
@@ -184,7 +185,7 @@ def test_refused_with_a_way_out(what: str) -> None:
         **{**STACKS[framework], **{k: x for k, x in changes.items() if k != "model"}},
     )
     with pytest.raises(InputError, match=way_out):
-        written(recipe, layout(recipe, **knobs))
+        launch_texts(recipe, layout(recipe, **knobs), "torchrun", None, form="accelerate")
 
 
 def test_megatron_is_no_matter_of_accelerate() -> None:

@@ -16,6 +16,7 @@ import pytest
 from planner.emit import bridge, table
 from planner.errors import InputError
 from planner.layout import RECOMPUTE, Layout, module_names
+from planner.plan_files import launch_texts
 from planner.specs import library
 from planner.specs.recipe import Recipe
 from tests import documents, recorder
@@ -217,7 +218,7 @@ def test_refused_with_a_way_out(what: str) -> None:
     changes, knobs, way_out = REFUSED[what]
     recipe = question(**changes)
     with pytest.raises(InputError, match=way_out):
-        bridge.program(recipe, documents.layout(recipe, **knobs), ())
+        launch_texts(recipe, documents.layout(recipe, **knobs), "torchrun", None, form="bridge")
 
 
 def test_another_name_of_the_same_sizes_is_the_same_model() -> None:

@@ -52,7 +52,7 @@ QWEN: dict[str, Any] = LLAMA | {
 
 
 def saved(folder: Path, **words: Any) -> Path:
-    answer = api.recommend(api.question(**words), top=1, out=folder)
+    answer = api.recommend(api.question(**words), top=1, out=folder, own_switches=True)
     assert answer.best is not None, answer
     return folder / "plan.yaml"
 

@@ -29,7 +29,7 @@ PLAN: dict[str, Any] = {
 
 
 def script_of(folder: Path, words: dict[str, Any]) -> str:
-    answer = api.recommend(api.question(**PLAN | words), top=1, out=folder)
+    answer = api.recommend(api.question(**PLAN | words), top=1, out=folder, own_switches=True)
     assert answer.best is not None, answer
     (script,) = api.emit(folder / "plan.yaml", prove=True, out=folder).files
     return str(script)

@@ -237,6 +237,8 @@ stands.
 
 IN_OTHER_TESTS = {
     "counts are positive",
+    "libraries that send tokens have their kernels",
+    "user buffers lie within an NVLink domain",
     "sites hold whole replicas or stages",
     "graphed layers are not recomputed whole",
     "a graphed router keeps its experts",

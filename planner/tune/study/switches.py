@@ -150,7 +150,7 @@ def _without(recipe: Recipe, layout: Layout, switch: Switch) -> Value:
 
 def _contradicted(switch: Switch, value: Value, now: Switches) -> bool:
     """Whether a setting turns off what the value needs."""
-    if value == switch.values[0]:
+    if value == switch.first:
         return False
     return any(now.get(name, needed) != needed for name, needed in switch.requires)
 
